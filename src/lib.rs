@@ -1,0 +1,23 @@
+//! File-size granulometry: measure a file population, and see it.
+//!
+//! | layer | modules |
+//! | --- | --- |
+//! | 5 | [`cli`]: arguments, progress, exit status |
+//! | 4 | [`report`]: results for people, on a terminal and as a page |
+//! | 3 | [`survey`]: a scan made into distributions; survey files, merging, comparison |
+//! | 2 | [`scan`]: enumerate files; [`plan`]: what a layout makes of a distribution |
+//! | 1 | [`dist`]: distributions; [`layout`]: arithmetic of space; [`io`]: files that appear whole |
+//! | 0 | [`units`], [`error`] |
+//!
+//! A module uses only layers below its own; a test reads the imports and holds that.
+
+pub mod cli;
+pub mod dist;
+pub mod error;
+pub mod io;
+pub mod layout;
+pub mod plan;
+pub mod report;
+pub mod scan;
+pub mod survey;
+pub mod units;

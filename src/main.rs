@@ -1,0 +1,5 @@
+//! The `granulo` command.
+
+fn main() -> std::process::ExitCode {
+    granulo::cli::main()
+}

@@ -1,0 +1,173 @@
+//! What a block size costs a population: the analysis of Tanenbaum, Herder and Bos (2006), section 3.
+//!
+//! A file of `size` bytes takes `up(size, block)` bytes, an empty one none. From the size distribution alone this is exact for
+//! files up to 64 KiB and for block sizes that divide the width of a cell; for the power-of-two block sizes of
+//! [`BLOCK_SIZES`], [`Padding`] keeps the rest, so that the totals are exact for every file.
+
+use crate::dist::{Distribution, EXACT_LIMIT};
+use crate::layout::{round_up, round_up_spread};
+use crate::units::fraction;
+
+/// The block sizes that every survey answers: 512 B to 16 MiB.
+pub const BLOCK_SIZES: [u64; 16] = {
+    let mut sizes = [512; 16];
+    let mut index = 1;
+    while index < sizes.len() {
+        sizes[index] = 2 * sizes[index - 1];
+        index += 1;
+    }
+    sizes
+};
+
+/// Block size that growth is measured against, in bytes: the paper's 1 KiB.
+const REFERENCE_BLOCK_BYTES: u64 = 1024;
+
+/// Bytes that rounding up adds to the files above [`EXACT_LIMIT`], for each of [`BLOCK_SIZES`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Padding(pub [u128; BLOCK_SIZES.len()]);
+
+impl Padding {
+    /// Adds a file of `size_bytes`, if it is one that the exact range does not hold.
+    #[inline]
+    pub fn record(&mut self, size_bytes: u64) {
+        if size_bytes > EXACT_LIMIT {
+            for (padding, block_bytes) in self.0.iter_mut().zip(BLOCK_SIZES) {
+                *padding += u128::from(size_bytes.wrapping_neg() & (block_bytes - 1));
+            }
+        }
+    }
+
+    /// Adds every file of `other`.
+    pub fn merge(&mut self, other: &Padding) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+}
+
+/// One row of the analysis.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct BlockSize {
+    /// The block size.
+    pub block_bytes: u64,
+    /// What all files take in whole blocks.
+    pub allocated_bytes: u128,
+    /// By how much that is more than in 1 KiB blocks (negative: less).
+    pub growth_fraction: f64,
+    /// Share of the files that take one block or none.
+    pub single_block_fraction: f64,
+    /// Share of the allocated bytes in the smallest 10 %, 20 %, … 100 % of the files.
+    pub cumulative_weight: [f64; 10],
+}
+
+/// The analysis for all of [`BLOCK_SIZES`].
+pub fn block_sizes(sizes: &Distribution, padding: Option<&Padding>) -> Vec<BlockSize> {
+    BLOCK_SIZES.iter().map(|&block_bytes| block_size(sizes, padding, block_bytes)).collect()
+}
+
+/// The analysis for one block size (at least 1 byte), a power of two or not.
+pub fn block_size(sizes: &Distribution, padding: Option<&Padding>, block_bytes: u64) -> BlockSize {
+    let allocated_bytes = allocated(sizes, padding, block_bytes);
+    let reference = allocated(sizes, padding, REFERENCE_BLOCK_BYTES);
+    BlockSize {
+        block_bytes,
+        allocated_bytes,
+        growth_fraction: if reference == 0 { 0.0 } else { fraction(allocated_bytes, reference) - 1.0 },
+        single_block_fraction: fraction(sizes.up_to(block_bytes).count, sizes.count()),
+        cumulative_weight: cumulative_weight(sizes, block_bytes, allocated_bytes),
+    }
+}
+
+fn allocated(sizes: &Distribution, padding: Option<&Padding>, block_bytes: u64) -> u128 {
+    let exact = BLOCK_SIZES.iter().position(|&size| size == block_bytes).and_then(|at| Some(padding?.0[at]));
+    match exact {
+        Some(above_limit) => {
+            let in_cell = |cell: crate::dist::Cell| match cell.high {
+                high if high <= EXACT_LIMIT => cell.count * u128::from(round_up(high, block_bytes)),
+                _ => cell.sum,
+            };
+            sizes.cells().map(in_cell).sum::<u128>() + above_limit
+        }
+        None => sizes.cells().map(|cell| round_up_spread(cell.low, cell.high, cell.count, cell.sum, block_bytes)).sum(),
+    }
+}
+
+/// Ten shares of `allocated_bytes`. A decile that ends inside a cell takes its part of the cell.
+fn cumulative_weight(sizes: &Distribution, block_bytes: u64, allocated_bytes: u128) -> [f64; 10] {
+    let files = sizes.count() as f64;
+    let mut weights = [0.0; 10];
+    let mut filled = 0;
+    let (mut files_seen, mut bytes_seen) = (0.0, 0.0);
+    for cell in sizes.cells() {
+        let cell_files = cell.count as f64;
+        let cell_bytes = round_up_spread(cell.low, cell.high, cell.count, cell.sum, block_bytes) as f64;
+        while filled < 9 {
+            let boundary = files * (filled + 1) as f64 / 10.0;
+            if boundary > files_seen + cell_files {
+                break;
+            }
+            let bytes = bytes_seen + cell_bytes * (boundary - files_seen) / cell_files;
+            weights[filled] = if allocated_bytes == 0 { 0.0 } else { (bytes / allocated_bytes as f64).min(1.0) };
+            filled += 1;
+        }
+        files_seen += cell_files;
+        bytes_seen += cell_bytes;
+    }
+    weights[9] = if allocated_bytes == 0 { 0.0 } else { 1.0 };
+    weights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(sizes: &[u64]) -> (Distribution, Padding) {
+        let (mut distribution, mut padding) = (Distribution::default(), Padding::default());
+        for &size in sizes {
+            distribution.record(size);
+            padding.record(size);
+        }
+        (distribution, padding)
+    }
+
+    #[test]
+    fn ten_files_have_their_shares_at_their_places() {
+        // Nine files of one block and one of 91 blocks: each of the nine is 1 % of the disk.
+        let mut sizes = vec![100; 9];
+        sizes.push(91 * 1024);
+        let (distribution, padding) = of(&sizes);
+        let row = block_size(&distribution, Some(&padding), 1024);
+        assert_eq!(row.allocated_bytes, 100 * 1024);
+        assert!((row.cumulative_weight[8] - 0.09).abs() < 1e-12);
+        assert_eq!(row.cumulative_weight[9], 1.0);
+        assert_eq!(row.single_block_fraction, 0.9);
+        assert_eq!(row.growth_fraction, 0.0);
+    }
+
+    #[test]
+    fn nothing_takes_nothing() {
+        let row = block_size(&Distribution::default(), None, 4096);
+        assert_eq!((row.allocated_bytes, row.growth_fraction, row.cumulative_weight), (0, 0.0, [0.0; 10]));
+    }
+
+    proptest! {
+        #[test]
+        fn totals_are_exact_for_every_power_of_two_and_close_for_any_size(
+            sizes in proptest::collection::vec((0u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift >> 1), 1..80),
+            odd in 1u64..40_000_000,
+        ) {
+            let (distribution, padding) = of(&sizes);
+            for row in block_sizes(&distribution, Some(&padding)) {
+                let want: u128 = sizes.iter().map(|&s| u128::from(round_up(s, row.block_bytes))).sum();
+                prop_assert_eq!(row.allocated_bytes, want);
+                prop_assert!(row.cumulative_weight.is_sorted());
+                prop_assert!(row.cumulative_weight.iter().all(|w| (0.0..=1.0).contains(w)));
+            }
+            // Without the padding, and for sizes that are no power of two, at most a cell's width off.
+            let want: f64 = sizes.iter().map(|&s| round_up(s, odd) as f64).sum();
+            let got = block_size(&distribution, None, odd).allocated_bytes as f64;
+            prop_assert!((got - want).abs() <= want * 0.01 + odd as f64 * sizes.len() as f64);
+        }
+    }
+}

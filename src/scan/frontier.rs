@@ -1,0 +1,494 @@
+//! What a walk has still to do: a tree of unfinished directories, and a stack of those with children to open.
+//!
+//! A directory enters as a [`Node`] when it was listed; its child directories wait as bare names inside it (a few bytes each, so
+//! that a directory of a million directories costs megabytes, not hundreds). The stack is last in, first out: the walk goes
+//! deep first and the unfinished part stays small. A node leaves when everything below it is finished.
+//!
+//! Invariants: a node is on the stack if and only if it has pending names; `unfinished` = pending names + children that were
+//! opened and are not finished; a node keeps its descriptor until its last child was opened, unless the budget of descriptors
+//! is used up, when it is opened again from its nearest open ancestor, one name at a time (so no path is ever too long).
+//!
+//! The checkpoint of a paused walk is exactly this tree ([`Snapshot`]).
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use serde::{Deserialize, Serialize};
+
+use super::Tally;
+
+/// A directory that is not finished. The one without a parent is no directory: its children are the roots.
+pub(super) struct Node<T> {
+    parent: Option<Arc<Node<T>>>,
+    name: Box<[u8]>,
+    depth: u32,
+    /// Device of the root above.
+    root_device: u64,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    descriptor: Option<Arc<Descriptor>>,
+    pending: Names,
+    unfinished: u64,
+    own: T,
+    below: T,
+}
+
+/// Names one after the other, each with a NUL behind it (which no name can contain).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Names(Vec<u8>);
+
+impl Names {
+    pub(super) fn push(&mut self, name: &[u8]) {
+        self.0.extend_from_slice(name);
+        self.0.push(0);
+    }
+
+    fn pop(&mut self) -> Option<Box<[u8]>> {
+        let body = self.0.len().checked_sub(1)?;
+        let start = self.0[..body].iter().rposition(|&byte| byte == 0).map_or(0, |at| at + 1);
+        let name = self.0[start..body].into();
+        self.0.truncate(start);
+        Some(name)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn count(&self) -> u64 {
+        self.0.iter().filter(|&&byte| byte == 0).count() as u64
+    }
+}
+
+/// An open directory, counted against the budget while it is kept.
+pub(super) struct Descriptor {
+    pub(super) fd: OwnedFd,
+    kept: Option<Arc<AtomicUsize>>,
+}
+
+impl Descriptor {
+    pub(super) fn new(fd: OwnedFd) -> Descriptor {
+        Descriptor { fd, kept: None }
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if let Some(kept) = &self.kept {
+            kept.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// `path` with `/name` behind it.
+pub fn join(mut path: Vec<u8>, name: &[u8]) -> Vec<u8> {
+    if !path.is_empty() && path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// Locks, and goes on with the data of a thread that panicked: the panic itself ends the walk.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl<T: Tally> Node<T> {
+    /// A directory that is about to be listed.
+    pub(super) fn child(parent: &Arc<Node<T>>, name: Box<[u8]>, root_device: u64) -> Node<T> {
+        let depth = if parent.is_top() { 0 } else { parent.depth + 1 };
+        Node { parent: Some(parent.clone()), name, depth, root_device, state: Mutex::new(State::default()) }
+    }
+
+    fn top() -> Node<T> {
+        Node { parent: None, name: Box::default(), depth: 0, root_device: 0, state: Mutex::new(State::default()) }
+    }
+}
+
+impl<T: Default> Default for State<T> {
+    fn default() -> State<T> {
+        State {
+            descriptor: None,
+            pending: Names::default(),
+            unfinished: 0,
+            own: T::default(),
+            below: T::default(),
+        }
+    }
+}
+
+impl<T> Drop for Node<T> {
+    /// Ancestors that only this one held go one after the other, not one inside the other: a path of a million names must not
+    /// need a stack of a million frames.
+    fn drop(&mut self) {
+        let mut next = self.parent.take();
+        while let Some(mut node) = next.and_then(Arc::into_inner) {
+            next = node.parent.take();
+        }
+    }
+}
+
+impl<T> Node<T> {
+    pub(super) fn is_top(&self) -> bool {
+        self.parent.is_none()
+    }
+
+    pub(super) fn parent(&self) -> Option<&Arc<Node<T>>> {
+        self.parent.as_ref()
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    pub(super) fn root_device(&self) -> u64 {
+        self.root_device
+    }
+
+    /// Whether this is one of the roots.
+    pub(super) fn is_root(&self) -> bool {
+        self.parent.as_ref().is_some_and(|parent| parent.is_top())
+    }
+
+    pub(super) fn descriptor(&self) -> Option<Arc<Descriptor>> {
+        lock(&self.state).descriptor.clone()
+    }
+
+    /// The path from the root (included) or, for `below_root`, from it (not included).
+    fn assemble(&self, below_root: bool) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut node = self;
+        while let Some(parent) = &node.parent {
+            if !(below_root && parent.is_top()) {
+                names.push(&node.name);
+            }
+            node = parent;
+        }
+        names.iter().rev().fold(Vec::new(), |path, name| join(path, name))
+    }
+
+    pub(super) fn path(&self) -> Vec<u8> {
+        self.assemble(false)
+    }
+
+    pub(super) fn path_below_root(&self) -> Vec<u8> {
+        self.assemble(true)
+    }
+}
+
+/// A child directory to open.
+pub(super) struct Work<T> {
+    pub(super) parent: Arc<Node<T>>,
+    /// The parent's descriptor, if it was kept.
+    pub(super) descriptor: Option<Arc<Descriptor>>,
+    pub(super) name: Box<[u8]>,
+}
+
+/// The unfinished part of a walk, shared by its workers.
+pub(super) struct Frontier<T> {
+    shared: Mutex<Shared<T>>,
+    /// Something to do, or nothing ever again.
+    work: Condvar,
+    /// No worker is busy.
+    quiet: Condvar,
+    kept: Arc<AtomicUsize>,
+    kept_limit: usize,
+}
+
+struct Shared<T> {
+    stack: Vec<Arc<Node<T>>>,
+    busy: usize,
+    paused: bool,
+    stopped: bool,
+}
+
+impl<T: Tally> Frontier<T> {
+    /// A frontier with the roots to open; at most `kept_limit` descriptors wait for their children at a time.
+    pub(super) fn new(roots: Names, kept_limit: usize) -> Frontier<T> {
+        let top = Node::top();
+        {
+            let mut state = lock(&top.state);
+            state.unfinished = roots.count();
+            state.pending = roots;
+        }
+        let stack = if lock(&top.state).pending.is_empty() { Vec::new() } else { vec![Arc::new(top)] };
+        Frontier::with_stack(stack, kept_limit)
+    }
+
+    fn with_stack(stack: Vec<Arc<Node<T>>>, kept_limit: usize) -> Frontier<T> {
+        Frontier {
+            shared: Mutex::new(Shared { stack, busy: 0, paused: false, stopped: false }),
+            work: Condvar::new(),
+            quiet: Condvar::new(),
+            kept: Arc::new(AtomicUsize::new(0)),
+            kept_limit,
+        }
+    }
+
+    /// The next child to open; waits for one while other workers may still find some. `None`: nothing will come.
+    pub(super) fn next(&self) -> Option<Work<T>> {
+        let mut shared = lock(&self.shared);
+        loop {
+            if shared.stopped {
+                return None;
+            }
+            if !shared.paused {
+                if let Some(work) = shared.pop() {
+                    shared.busy += 1;
+                    return Some(work);
+                }
+                if shared.busy == 0 {
+                    self.work.notify_all();
+                    self.quiet.notify_all();
+                    return None;
+                }
+            }
+            shared = self.work.wait(shared).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    /// A worker is done with what [`next`](Self::next) gave it.
+    pub(super) fn done(&self) {
+        let mut shared = lock(&self.shared);
+        shared.busy -= 1;
+        if shared.busy == 0 {
+            if shared.stack.is_empty() {
+                self.work.notify_all();
+            }
+            self.quiet.notify_all();
+        }
+    }
+
+    /// Puts a listed directory with its sums among the unfinished ones.
+    pub(super) fn listed(&self, node: &Arc<Node<T>>, descriptor: Descriptor, pending: Names, own: T) -> bool {
+        let mut state = lock(&node.state);
+        state.own = own;
+        if pending.is_empty() {
+            return false;
+        }
+        state.unfinished = pending.count();
+        state.pending = pending;
+        state.descriptor = self.keep(descriptor);
+        drop(state);
+        lock(&self.shared).stack.push(node.clone());
+        self.work.notify_all();
+        true
+    }
+
+    fn keep(&self, mut descriptor: Descriptor) -> Option<Arc<Descriptor>> {
+        if self.kept.fetch_add(1, Ordering::Relaxed) < self.kept_limit {
+            descriptor.kept = Some(self.kept.clone());
+            Some(Arc::new(descriptor))
+        } else {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+            None
+        }
+    }
+
+    /// Everything below `node` is finished: passes its sums up, and so on while that finishes its parent. `finish` gets each
+    /// finished directory with its own sum and the sum below it, and returns what its parent adds.
+    pub(super) fn finish(&self, node: Arc<Node<T>>, mut finish: impl FnMut(&Node<T>, &T, &T) -> T) {
+        let mut node = node;
+        while let Some(parent) = node.parent.clone() {
+            let passed_up = {
+                let state = lock(&node.state);
+                finish(&node, &state.own, &state.below)
+            };
+            let mut state = lock(&parent.state);
+            state.below.add(&passed_up);
+            state.unfinished -= 1;
+            if state.unfinished > 0 {
+                return;
+            }
+            drop(state);
+            node = parent;
+        }
+    }
+
+    /// Lets every worker finish the directory that it has, and waits for that; then calls `observe`, and goes on.
+    pub(super) fn paused<R>(&self, observe: impl FnOnce(Snapshot<T>) -> R) -> R {
+        let mut shared = lock(&self.shared);
+        shared.paused = true;
+        while shared.busy > 0 {
+            shared = self.quiet.wait(shared).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        let result = observe(Snapshot::of(&shared.stack));
+        shared.paused = false;
+        self.work.notify_all();
+        result
+    }
+
+    /// No worker begins another directory.
+    pub(super) fn stop(&self) {
+        lock(&self.shared).stopped = true;
+        self.work.notify_all();
+    }
+
+    /// Waits at most `patience` for the walk to end; whether it has.
+    pub(super) fn wait(&self, patience: std::time::Duration) -> bool {
+        let ended = |shared: &Shared<T>| shared.busy == 0 && (shared.stopped || shared.stack.is_empty());
+        let shared = lock(&self.shared);
+        if ended(&shared) {
+            return true;
+        }
+        let waited = self.quiet.wait_timeout(shared, patience);
+        let (shared, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        ended(&shared)
+    }
+
+    /// Whether nothing is left to do.
+    pub(super) fn is_exhausted(&self) -> bool {
+        lock(&self.shared).stack.is_empty()
+    }
+}
+
+impl<T> Shared<T> {
+    fn pop(&mut self) -> Option<Work<T>> {
+        let parent = self.stack.last()?.clone();
+        let mut state = lock(&parent.state);
+        let name = state.pending.pop()?;
+        let descriptor = if state.pending.is_empty() {
+            self.stack.pop();
+            state.descriptor.take()
+        } else {
+            state.descriptor.clone()
+        };
+        drop(state);
+        Some(Work { parent, descriptor, name })
+    }
+}
+
+/// The unfinished part of a walk as data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot<T> {
+    /// Parents before their children; the first is the one above the roots.
+    nodes: Vec<SavedNode<T>>,
+    /// The stack, from bottom to top, as positions in `nodes`.
+    stack: Vec<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct SavedNode<T> {
+    /// Position of the parent in `nodes`; that of the first is itself.
+    parent: u32,
+    name: Box<[u8]>,
+    root_device: u64,
+    pending: Names,
+    unfinished: u64,
+    own: T,
+    below: T,
+}
+
+impl<T: Tally> Snapshot<T> {
+    fn of(stack: &[Arc<Node<T>>]) -> Snapshot<T> {
+        let mut positions = std::collections::HashMap::new();
+        let mut nodes = Vec::new();
+        for node in stack {
+            let mut ancestry = vec![node];
+            while let Some(parent) = ancestry.last().and_then(|node| node.parent.as_ref()) {
+                ancestry.push(parent);
+            }
+            for node in ancestry.into_iter().rev() {
+                let position = nodes.len() as u32;
+                if *positions.entry(Arc::as_ptr(node)).or_insert(position) == position {
+                    let parent = node.parent.as_ref().map_or(position, |parent| positions[&Arc::as_ptr(parent)]);
+                    nodes.push(SavedNode::of(node, parent));
+                }
+            }
+        }
+        let stack = stack.iter().map(|node| positions[&Arc::as_ptr(node)]).collect();
+        Snapshot { nodes, stack }
+    }
+
+    /// Whether nothing was left to do.
+    pub fn is_empty(&self) -> bool {
+        self.stack.is_empty()
+    }
+
+    /// The sums of all unfinished directories, deepest first, as `finish` is given them: what [`super::Visitor::finished`] would have
+    /// been told if nothing more were found.
+    pub(super) fn fold(mut self, mut finish: impl FnMut(&Node<T>, &T, &T) -> T) {
+        let Ok(restored) = self.restore_nodes() else { return };
+        for (position, node) in restored.iter().enumerate().skip(1).rev() {
+            let passed_up = finish(node, &self.nodes[position].own, &self.nodes[position].below);
+            let parent = self.nodes[position].parent as usize;
+            self.nodes[parent].below.add(&passed_up);
+        }
+    }
+
+    fn restore_nodes(&self) -> Result<Vec<Arc<Node<T>>>, &'static str> {
+        let mut nodes: Vec<Arc<Node<T>>> = Vec::with_capacity(self.nodes.len());
+        let mut opened = vec![0u64; self.nodes.len()];
+        for (position, saved) in self.nodes.iter().enumerate() {
+            let mut node = match nodes.get(saved.parent as usize) {
+                _ if position == 0 => Node::top(),
+                Some(parent) => {
+                    opened[saved.parent as usize] += 1;
+                    Node::child(parent, saved.name.clone(), saved.root_device)
+                }
+                None => return Err("a directory comes before its parent"),
+            };
+            let whole = saved.pending.0.last().is_none_or(|&byte| byte == 0);
+            let nameless = saved.name.is_empty() || (position > 0 && saved.parent > 0 && saved.name.contains(&b'/'));
+            if !whole || saved.name.contains(&0) || (position > 0 && nameless) {
+                return Err("a name is not one");
+            }
+            let state = node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+            state.pending = saved.pending.clone();
+            state.unfinished = saved.unfinished;
+            state.own = saved.own.clone();
+            state.below = saved.below.clone();
+            nodes.push(Arc::new(node));
+        }
+        for (saved, opened) in self.nodes.iter().zip(opened) {
+            if saved.unfinished != opened + saved.pending.count() {
+                return Err("the number of unfinished directories is wrong");
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// The frontier that this was taken of.
+    ///
+    /// # Errors
+    /// What contradicts itself, in words.
+    pub(super) fn restore(&self, kept_limit: usize) -> Result<Frontier<T>, &'static str> {
+        let nodes = self.restore_nodes()?;
+        let mut on_stack = vec![false; nodes.len()];
+        let mut stack = Vec::with_capacity(self.stack.len());
+        for &position in &self.stack {
+            match on_stack.get_mut(position as usize) {
+                Some(seen) if !*seen => *seen = true,
+                _ => return Err("a directory is on the stack twice or not at all"),
+            }
+            stack.push(nodes[position as usize].clone());
+        }
+        if self.nodes.iter().zip(&on_stack).any(|(saved, &on_stack)| saved.pending.is_empty() == on_stack) {
+            return Err("the stack does not hold the directories with something to do");
+        }
+        Ok(Frontier::with_stack(stack, kept_limit))
+    }
+}
+
+impl<T: Tally> SavedNode<T> {
+    fn of(node: &Node<T>, parent: u32) -> SavedNode<T> {
+        let state = lock(&node.state);
+        SavedNode {
+            parent,
+            name: node.name.clone(),
+            root_device: node.root_device,
+            pending: state.pending.clone(),
+            unfinished: state.unfinished,
+            own: state.own.clone(),
+            below: state.below.clone(),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Scans: enumerate files by any means. [`walk`] goes through the directories.
+//!
+//! A scan hands what it finds to a [`Visitor`], directory by directory, and knows nothing of distributions. What a directory
+//! holds is summed into the visitor's own [`Tally`]; when everything below a directory has been seen, its sums pass up to its
+//! parent, so that sums over subtrees cost memory only for directories that are not finished.
+
+pub mod exclude;
+mod frontier;
+pub mod links;
+pub mod mounts;
+pub mod walk;
+
+use std::path::PathBuf;
+
+use frontier::Node;
+pub use frontier::{Snapshot, join};
+
+/// What a directory entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link; `absolute` when its target starts with `/`.
+    Symlink {
+        /// Whether the target starts with `/`.
+        absolute: bool,
+    },
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A block device.
+    BlockDevice,
+    /// A character device.
+    CharacterDevice,
+}
+
+/// A point in time, since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timestamp {
+    /// Whole seconds.
+    pub seconds: i64,
+    /// And nanoseconds.
+    pub nanoseconds: u32,
+}
+
+/// What the inode says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// What it is.
+    pub kind: Kind,
+    /// Its size.
+    pub size_bytes: u64,
+    /// What is allocated to it (`st_blocks * 512`).
+    pub allocated_bytes: u64,
+    /// How many names it has.
+    pub link_count: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// File type and permissions, as in `st_mode`.
+    pub mode: u16,
+    /// The device that holds it.
+    pub device: u64,
+    /// Its inode number there.
+    pub inode: u64,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Last read.
+    pub atime: Timestamp,
+}
+
+/// A number of entries of one directory.
+#[derive(Debug, Default)]
+pub struct Batch {
+    stats: Vec<(Stat, u32)>,
+    names: Vec<u8>,
+}
+
+impl Batch {
+    /// Adds an entry.
+    fn push(&mut self, name: &[u8], stat: Stat) {
+        self.names.extend_from_slice(name);
+        self.stats.push((stat, self.names.len() as u32));
+    }
+
+    fn clear(&mut self) {
+        self.stats.clear();
+        self.names.clear();
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.stats.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.stats.is_empty()
+    }
+
+    /// Names and what their inodes say.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Stat)> {
+        let mut start = 0;
+        self.stats.iter().map(move |(stat, end)| {
+            let name = &self.names[start..*end as usize];
+            start = *end as usize;
+            (name, stat)
+        })
+    }
+}
+
+/// Sums over the entries of a directory, or of everything below it.
+pub trait Tally: Clone + Default + Send + serde::Serialize + for<'a> serde::Deserialize<'a> {
+    /// Adds `other`.
+    fn add(&mut self, other: &Self);
+}
+
+/// Something that was left out or not seen, but is no error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Skipped {
+    /// Gone, or replaced by something else, between listing and reading.
+    Vanished,
+    /// Matches a glob.
+    Excluded,
+    /// A snapshot directory.
+    SnapshotDirectory,
+    /// Another file system, one that was seen at another mount point, or no file system of files (proc, sysfs, …).
+    MountPoint,
+}
+
+/// A directory as a visitor sees it.
+pub struct Directory<'a, T> {
+    node: &'a Node<T>,
+}
+
+impl<T> Clone for Directory<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Directory<'_, T> {}
+
+impl<T> Directory<'_, T> {
+    /// Its path: that of the root as given, and the names below it.
+    pub fn path(&self) -> Vec<u8> {
+        self.node.path()
+    }
+
+    /// The path of an entry in it.
+    pub fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        join(self.path(), name)
+    }
+
+    /// How far below its root; 0 is a root.
+    pub fn depth(&self) -> u32 {
+        self.node.depth()
+    }
+}
+
+/// Takes what a scan finds. Called from several threads; `worker` numbers them from 0.
+pub trait Visitor: Sync {
+    /// What is summed over directories.
+    type Tally: Tally;
+
+    /// Some entries of a directory (all of them, over all calls), to be added to the sums of the directory alone.
+    fn entries(&self, worker: usize, directory: Directory<'_, Self::Tally>, batch: &Batch, own: &mut Self::Tally);
+
+    /// An entry that has a name in its directory and is otherwise not part of the population: a mount point that is left out, an
+    /// inode that could not be read.
+    fn name_alone(&self, worker: usize, name: &[u8]);
+
+    /// A root: it has no name below the roots, and counts in no directory.
+    fn root(&self, path: &[u8], stat: &Stat);
+
+    /// A directory was listed to the end and has `entries` entries.
+    fn listed(&self, worker: usize, directory: Directory<'_, Self::Tally>, entries: u64);
+
+    /// Everything below a directory was seen: `own` is its own sum, `below` that of the directories in it. Returns what its
+    /// parent adds to its `below`.
+    fn finished(
+        &self,
+        worker: usize,
+        directory: Directory<'_, Self::Tally>,
+        own: &Self::Tally,
+        below: &Self::Tally,
+    ) -> Self::Tally;
+
+    /// Something was left out, `count` times.
+    fn skipped(&self, worker: usize, what: Skipped, count: u64);
+
+    /// Something could not be read: the scan goes on without it.
+    fn failed(&self, operation: &'static str, error: std::io::Error, path: &dyn Fn() -> Vec<u8>);
+}
+
+/// What to scan and how.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Roots as given.
+    pub roots: Vec<PathBuf>,
+    /// Number of threads, at least 1.
+    pub threads: usize,
+    /// Whether to stay on the file system of each root.
+    pub one_file_system: bool,
+    /// Whether to walk snapshot directories.
+    pub include_snapshots: bool,
+    /// What to leave out.
+    pub exclude: exclude::Exclude,
+}
+
+/// Names of directories that hold snapshots of their parent (NetApp, Panasas; snapper; ZFS; Isilon, Dell).
+const SNAPSHOT_DIRECTORIES: [&[u8]; 4] = [b".snapshot", b".snapshots", b".zfs", b"~snapshot"];
+
+/// Threads that cost nothing while the cache is warm and hide latency while it is cold: four for each core, 8 to 32.
+pub fn default_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    (4 * cores).clamp(8, 32)
+}

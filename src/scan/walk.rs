@@ -1,0 +1,469 @@
+//! The walk: enumerate files through their directories, with several threads.
+//!
+//! For each entry one `statx` relative to the descriptor of its directory (one component, so the kernel looks up no path), for each
+//! directory one `openat` relative to its parent's descriptor, `getdents64` until it is empty (two calls up to 64 KiB of entries) and
+//! one `close`; for each symlink one `readlinkat` for its first byte. A thread owns the directory that it lists; see `frontier` for
+//! what is still to do. `statx` asks for what is used, and not to synchronise with a server (`AT_STATX_DONT_SYNC`).
+//!
+//! Survives: entries and directories that vanish or change kind between listing and opening (`O_NOFOLLOW`, counted), unreadable
+//! ones (reported, the walk goes on), symlink loops (never followed below a root), paths longer than `PATH_MAX`, directories of
+//! millions of entries, bind mounts of what was seen, roots inside other roots (each is walked once, as itself), and fewer
+//! descriptors than unfinished directories.
+
+use std::collections::HashSet;
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, Statx, StatxAttributes, StatxFlags, openat, readlinkat_raw, statx,
+};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::frontier::{Descriptor, Frontier, Names, Node, Work};
+use super::mounts::is_pseudo_file_system;
+use super::{Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Settings, Skipped, Snapshot, Stat, Tally, Timestamp, Visitor};
+
+/// Bytes of directory entries that one `getdents64` may return.
+const LISTING_BYTES: usize = 64 << 10;
+/// Entries that are handed over at a time.
+const BATCH_ENTRIES: usize = 256;
+/// Descriptors that the walk leaves to the rest of the process.
+const SPARE_DESCRIPTORS: u64 = 64;
+
+const WANTED: StatxFlags = StatxFlags::TYPE
+    .union(StatxFlags::MODE)
+    .union(StatxFlags::NLINK)
+    .union(StatxFlags::UID)
+    .union(StatxFlags::GID)
+    .union(StatxFlags::ATIME)
+    .union(StatxFlags::MTIME)
+    .union(StatxFlags::CTIME)
+    .union(StatxFlags::INO)
+    .union(StatxFlags::SIZE)
+    .union(StatxFlags::BLOCKS);
+const LAZILY: AtFlags = AtFlags::STATX_DONT_SYNC.union(AtFlags::NO_AUTOMOUNT);
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A directory's identity: device and inode.
+type Identity = (u64, u64);
+
+/// A walk over some roots that tells a visitor what it finds.
+pub struct Walk<'v, V: Visitor> {
+    frontier: Frontier<V::Tally>,
+    visitor: &'v V,
+    settings: Settings,
+    roots: HashSet<Identity>,
+    mounts: Mutex<HashSet<Identity>>,
+}
+
+/// The unfinished part of a walk as data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct State<T> {
+    frontier: Snapshot<T>,
+    /// Mount points seen, as device and inode.
+    mounts: Vec<Identity>,
+}
+
+impl<T: Tally> State<T> {
+    /// Whether nothing was left to do.
+    pub fn is_finished(&self) -> bool {
+        self.frontier.is_empty()
+    }
+
+    /// Tells `visitor` that the unfinished directories are finished, as if there were nothing more below them.
+    pub fn finish_early<V: Visitor<Tally = T>>(self, visitor: &V) {
+        self.frontier.fold(|node, own, below| visitor.finished(0, Directory { node }, own, below));
+    }
+}
+
+/// A root that could not be examined.
+#[derive(Debug)]
+pub struct UnusableRoot {
+    /// The root as given.
+    pub path: std::path::PathBuf,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl<'v, V: Visitor> Walk<'v, V> {
+    /// Examines the roots and tells the visitor of them; [`run`](Self::run) does the rest. Roots that are the same directory are
+    /// walked once; a symlink that is a root is followed.
+    pub fn start(settings: Settings, visitor: &'v V) -> (Walk<'v, V>, Vec<UnusableRoot>) {
+        let (mut unusable, mut pending, mut roots) = (Vec::new(), Names::default(), HashSet::new());
+        let mut seen = HashSet::new();
+        // The stack is last in, first out: the last root pushed is walked first.
+        for path in settings.roots.iter().rev() {
+            match stat_at(CWD, path.as_path(), AtFlags::empty()) {
+                Ok((stat, _)) if !seen.insert((stat.device, stat.inode)) => {}
+                Ok((stat, _)) => {
+                    visitor.root(path.as_os_str().as_bytes(), &stat);
+                    if stat.kind == Kind::Directory {
+                        roots.insert((stat.device, stat.inode));
+                        pending.push(path.as_os_str().as_bytes());
+                    }
+                }
+                Err(errno) => unusable.push(UnusableRoot { path: path.clone(), error: errno.into() }),
+            }
+        }
+        let frontier = Frontier::new(pending, descriptor_budget(settings.threads));
+        (Walk { frontier, visitor, settings, roots, mounts: Mutex::default() }, unusable)
+    }
+
+    /// Goes on where `state` was taken. The visitor knows already what was found until then.
+    ///
+    /// # Errors
+    /// What contradicts itself in `state`, in words.
+    pub fn resume(
+        settings: Settings,
+        visitor: &'v V,
+        state: &State<V::Tally>,
+    ) -> Result<Walk<'v, V>, &'static str> {
+        let identity = |path: &std::path::PathBuf| stat_at(CWD, path.as_path(), AtFlags::empty()).ok();
+        let stats = settings.roots.iter().filter_map(identity);
+        let roots = stats.map(|(stat, _)| (stat.device, stat.inode)).collect();
+        let frontier = state.frontier.restore(descriptor_budget(settings.threads))?;
+        let mounts = Mutex::new(state.mounts.iter().copied().collect());
+        Ok(Walk { frontier, visitor, settings, roots, mounts })
+    }
+
+    /// Walks to the end (or until [`stop`](Self::stop)), calling `on_tick` on this thread about every `tick`.
+    pub fn run(&self, tick: Duration, mut on_tick: impl FnMut()) {
+        std::thread::scope(|scope| {
+            for worker in 0..self.settings.threads.max(1) {
+                scope.spawn(move || self.work(worker));
+            }
+            while !self.frontier.wait(tick) {
+                on_tick();
+            }
+        });
+    }
+
+    /// Ends the walk soon: every thread finishes the directory that it has.
+    pub fn stop(&self) {
+        self.frontier.stop();
+    }
+
+    /// Whether everything was walked.
+    pub fn is_finished(&self) -> bool {
+        self.frontier.is_exhausted()
+    }
+
+    /// Waits until every thread has finished the directory that it has, and calls `observe` while nothing moves. What the visitor
+    /// was told until then, together with the state, is the whole walk.
+    pub fn paused<R>(&self, observe: impl FnOnce(State<V::Tally>) -> R) -> R {
+        self.frontier.paused(|frontier| {
+            let mut mounts: Vec<Identity> = self.seen_mounts().iter().copied().collect();
+            mounts.sort_unstable();
+            observe(State { frontier, mounts })
+        })
+    }
+
+    fn seen_mounts(&self) -> std::sync::MutexGuard<'_, HashSet<Identity>> {
+        self.mounts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn work(&self, worker: usize) {
+        let mut buffers = Buffers::new(worker);
+        while let Some(work) = self.frontier.next() {
+            let busy = Busy(&self.frontier);
+            self.list(work, &mut buffers);
+            drop(busy);
+        }
+    }
+
+    fn list(&self, work: Work<V::Tally>, buffers: &mut Buffers) {
+        let parent = work.parent.clone();
+        let (node, fd) = match self.open(work) {
+            Ok((node, fd)) => (Arc::new(node), Some(fd)),
+            Err((name, errno)) => {
+                let node = Arc::new(Node::child(&parent, name, parent.root_device()));
+                self.report("open the directory", errno, buffers.worker, || node.path());
+                (node, None)
+            }
+        };
+        drop(parent);
+        let (mut own, mut pending) = (V::Tally::default(), Names::default());
+        let unfinished = fd.is_some_and(|fd| {
+            self.list_open(&node, fd.as_fd(), buffers, &mut own, &mut pending);
+            self.frontier.listed(&node, Descriptor::new(fd), pending, own)
+        });
+        if !unfinished {
+            let finish = |node: &Node<V::Tally>, own: &V::Tally, below: &V::Tally| {
+                self.visitor.finished(buffers.worker, Directory { node }, own, below)
+            };
+            self.frontier.finish(node, finish);
+        }
+    }
+
+    /// Opens a child, relative to its parent.
+    fn open(&self, work: Work<V::Tally>) -> Result<(Node<V::Tally>, OwnedFd), (Box<[u8]>, Errno)> {
+        let Work { parent, descriptor, name } = work;
+        let opened = match &descriptor {
+            Some(descriptor) => open_below(descriptor.fd.as_fd(), &name),
+            None if parent.is_top() => open_root(&name),
+            None => reopen(&parent).and_then(|fd| open_below(fd.as_fd(), &name)),
+        };
+        let fd = match opened {
+            Ok(fd) => fd,
+            Err(errno) => return Err((name, errno)),
+        };
+        let root_device = if parent.is_top() {
+            match stat_at(fd.as_fd(), c"", AtFlags::EMPTY_PATH) {
+                Ok((stat, _)) => stat.device,
+                Err(errno) => return Err((name, errno)),
+            }
+        } else {
+            parent.root_device()
+        };
+        Ok((Node::child(&parent, name, root_device), fd))
+    }
+
+    fn list_open(
+        &self,
+        node: &Arc<Node<V::Tally>>,
+        fd: BorrowedFd<'_>,
+        buffers: &mut Buffers,
+        own: &mut V::Tally,
+        pending: &mut Names,
+    ) {
+        let Buffers { listing, batch, worker } = buffers;
+        let directory = Directory { node };
+        let below_root = if self.settings.exclude.needs_path() { node.path_below_root() } else { Vec::new() };
+        let mut entries = 0;
+        let mut listing = RawDir::new(fd, listing.spare_capacity_mut());
+        while let Some(entry) = listing.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(errno) => {
+                    self.report("list the directory", errno, *worker, || node.path());
+                    break;
+                }
+            };
+            let name = entry.file_name();
+            let bytes = name.to_bytes();
+            if bytes == b"." || bytes == b".." {
+                continue;
+            }
+            if self.settings.exclude.matches(&below_root, bytes) {
+                self.visitor.skipped(*worker, Skipped::Excluded, 1);
+                continue;
+            }
+            entries += 1;
+            match self.examine(node, fd, name) {
+                Ok(Examined::Counted(stat)) => {
+                    if stat.kind == Kind::Directory {
+                        pending.push(bytes);
+                    }
+                    batch.push(bytes, stat);
+                    if batch.len() >= BATCH_ENTRIES {
+                        self.visitor.entries(*worker, directory, batch, own);
+                        batch.clear();
+                    }
+                }
+                Ok(Examined::Skipped(what)) => {
+                    // The name of a mount point is there, whatever is mounted; what was left out is as if it were not.
+                    if what == Skipped::MountPoint {
+                        self.visitor.name_alone(*worker, bytes);
+                    } else {
+                        entries -= 1;
+                    }
+                    self.visitor.skipped(*worker, what, 1);
+                }
+                Err(errno) => {
+                    if is_gone(errno) {
+                        entries -= 1;
+                    } else {
+                        self.visitor.name_alone(*worker, bytes);
+                    }
+                    self.report("read the inode of", errno, *worker, || directory.path_of(bytes));
+                }
+            }
+        }
+        if !batch.is_empty() {
+            self.visitor.entries(*worker, directory, batch, own);
+            batch.clear();
+        }
+        self.visitor.listed(*worker, directory, entries);
+    }
+
+    fn examine(&self, node: &Node<V::Tally>, directory: BorrowedFd<'_>, name: &CStr) -> Result<Examined, Errno> {
+        let (mut stat, is_mount) = stat_at(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match &mut stat.kind {
+            Kind::Symlink { absolute } => {
+                let mut first = [MaybeUninit::<u8>::uninit(); 1];
+                let (target, _) = readlinkat_raw(directory, name, &mut first)?;
+                *absolute = target.first() == Some(&b'/');
+            }
+            Kind::Directory => {
+                if let Some(what) = self.leave_out(node, directory, name, &stat, is_mount)? {
+                    return Ok(Examined::Skipped(what));
+                }
+            }
+            _ => {}
+        }
+        Ok(Examined::Counted(stat))
+    }
+
+    /// Why a directory is not walked, if it is not.
+    fn leave_out(
+        &self,
+        node: &Node<V::Tally>,
+        parent: BorrowedFd<'_>,
+        name: &CStr,
+        stat: &Stat,
+        is_mount: Option<bool>,
+    ) -> Result<Option<Skipped>, Errno> {
+        if !self.settings.include_snapshots && SNAPSHOT_DIRECTORIES.contains(&name.to_bytes()) {
+            return Ok(Some(Skipped::SnapshotDirectory));
+        }
+        let identity = (stat.device, stat.inode);
+        if self.roots.contains(&identity) {
+            return Ok(Some(Skipped::MountPoint));
+        }
+        let other_device = stat.device != node.root_device();
+        if self.settings.one_file_system && other_device {
+            return Ok(Some(Skipped::MountPoint));
+        }
+        if is_mount.unwrap_or(other_device)
+            && (!self.seen_mounts().insert(identity) || is_pseudo_file_system(parent, name)?)
+        {
+            return Ok(Some(Skipped::MountPoint));
+        }
+        Ok(None)
+    }
+
+    fn report(&self, operation: &'static str, errno: Errno, worker: usize, path: impl Fn() -> Vec<u8>) {
+        if is_gone(errno) {
+            self.visitor.skipped(worker, Skipped::Vanished, 1);
+        } else {
+            self.visitor.failed(operation, errno.into(), &path);
+        }
+    }
+}
+
+enum Examined {
+    Counted(Stat),
+    Skipped(Skipped),
+}
+
+/// Whether what was listed is gone, or is something else by now.
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+}
+
+/// What a thread needs again for every directory.
+struct Buffers {
+    listing: Vec<u8>,
+    batch: Batch,
+    worker: usize,
+}
+
+impl Buffers {
+    fn new(worker: usize) -> Buffers {
+        Buffers { listing: Vec::with_capacity(LISTING_BYTES), batch: Batch::default(), worker }
+    }
+}
+
+/// Tells the frontier that a worker is done, also when it panics; then nobody goes on.
+struct Busy<'a, T: Tally>(&'a Frontier<T>);
+
+impl<T: Tally> Drop for Busy<'_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop();
+        }
+        self.0.done();
+    }
+}
+
+fn open_root(path: &[u8]) -> Result<OwnedFd, Errno> {
+    openat(CWD, path, DIRECTORY, Mode::empty())
+}
+
+fn open_below(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
+}
+
+/// Opens a directory whose descriptor was not kept: from its nearest open ancestor, one name at a time.
+fn reopen<T: Tally>(node: &Arc<Node<T>>) -> Result<OwnedFd, Errno> {
+    let mut names = Vec::new();
+    let mut at = node;
+    let mut fd = loop {
+        let Some(parent) = at.parent().filter(|_| !at.is_root()) else { break open_root(at.name())? };
+        names.push(at.name());
+        if let Some(descriptor) = parent.descriptor() {
+            let name = names.pop().unwrap_or_default();
+            break open_below(descriptor.fd.as_fd(), name)?;
+        }
+        at = parent;
+    };
+    for name in names.into_iter().rev() {
+        fd = open_below(fd.as_fd(), name)?;
+    }
+    Ok(fd)
+}
+
+/// What the inode of an entry says; and whether something is mounted there, where the kernel tells (Linux 5.8).
+fn stat_at<P: rustix::path::Arg>(
+    directory: BorrowedFd<'_>,
+    name: P,
+    flags: AtFlags,
+) -> Result<(Stat, Option<bool>), Errno> {
+    let inode = statx(directory, name, LAZILY | flags, WANTED)?;
+    let tells = inode.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+    let is_mount = tells.then(|| inode.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+    Ok((Stat::from(&inode), is_mount))
+}
+
+impl From<&Statx> for Stat {
+    fn from(inode: &Statx) -> Stat {
+        let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
+        Stat {
+            kind: match FileType::from_raw_mode(inode.stx_mode.into()) {
+                FileType::RegularFile | FileType::Unknown => Kind::File,
+                FileType::Directory => Kind::Directory,
+                FileType::Symlink => Kind::Symlink { absolute: false },
+                FileType::Fifo => Kind::Fifo,
+                FileType::Socket => Kind::Socket,
+                FileType::BlockDevice => Kind::BlockDevice,
+                FileType::CharacterDevice => Kind::CharacterDevice,
+            },
+            size_bytes: inode.stx_size,
+            allocated_bytes: inode.stx_blocks.saturating_mul(512),
+            link_count: inode.stx_nlink,
+            uid: inode.stx_uid,
+            gid: inode.stx_gid,
+            mode: inode.stx_mode,
+            device: rustix::fs::makedev(inode.stx_dev_major, inode.stx_dev_minor),
+            inode: inode.stx_ino,
+            mtime: time(inode.stx_mtime),
+            ctime: time(inode.stx_ctime),
+            atime: time(inode.stx_atime),
+        }
+    }
+}
+
+/// How many descriptors may wait for their last child. Raises the soft limit of the process to the hard one first.
+fn descriptor_budget(threads: usize) -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
+    let limit = if raised { maximum } else { current }.unwrap_or(1 << 20).min(1 << 20);
+    limit.saturating_sub(SPARE_DESCRIPTORS + 2 * threads as u64) as usize
+}
+
+/// The canonical form of a root for people: as given, without a trailing slash.
+pub fn display_root(path: &Path) -> &[u8] {
+    let bytes = path.as_os_str().as_bytes();
+    match bytes.strip_suffix(b"/") {
+        Some(rest) if !rest.is_empty() => rest,
+        _ => bytes,
+    }
+}

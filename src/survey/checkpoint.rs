@@ -1,0 +1,209 @@
+//! Checkpoints: an interrupted survey as data, to go on with later.
+//!
+//! A checkpoint is taken while no thread has a directory in hand. It holds what was counted, the unfinished part of the walk, and
+//! the files with names still to come; nothing in it is ever executed. Going on gives what an uninterrupted survey of the unchanged
+//! tree would have given. (A file linked from two directories counts at the name met first, which may be another one.)
+//!
+//! Layout: 24 bytes of text that name the format and its version, the length of the body (u64, little endian), its XXH3-64 (u64,
+//! little endian), the body (postcard). Every field of the body is checked before it is used.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::collect::{Collector, Shard};
+use super::errors::{ErrorLog, Example, KindCount};
+use super::measure::{ByteMeasure, Distributions, Measure};
+use super::places::{Places, Tally};
+use super::{Counts, Options, OtherAllocated, OverheadBySize};
+use crate::dist::{Distribution, Encoded};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::{read_bounded, write_atomically};
+use crate::plan::Padding;
+use crate::scan::links::SeenLink;
+use crate::scan::walk;
+
+const MAGIC: &[u8; 24] = b"granulo checkpoint v1  \n";
+const MAGIC_OF_ANY_VERSION: &[u8] = b"granulo checkpoint v";
+const HEADER_BYTES: usize = MAGIC.len() + 16;
+
+/// An interrupted survey.
+#[derive(Serialize, Deserialize)]
+pub struct Checkpoint {
+    roots: Vec<Vec<u8>>,
+    /// What the result depends on.
+    pub options: Options,
+    /// Rows of the lists of directories.
+    pub limit: usize,
+    /// Whether the result will have no names.
+    pub anonymous: bool,
+    /// Start of the first session, seconds since 1970.
+    pub taken_at: i64,
+    /// What ages are relative to, seconds since 1970.
+    pub reference_time: i64,
+    /// Wall time until now, in seconds.
+    pub elapsed_seconds: f64,
+    file_table: Option<(Vec<u8>, u32)>,
+    counts: Counts,
+    other_allocated: OtherAllocated,
+    distributions: Vec<Encoded>,
+    overhead_by_size: OverheadBySize,
+    padding: Padding,
+    places: Places,
+    errors_by_kind: Vec<KindCount>,
+    error_examples: Vec<Example>,
+    links: Vec<SeenLink>,
+    /// What is still to do.
+    pub walk: walk::State<Tally>,
+}
+
+/// What a checkpoint says besides what was collected.
+pub struct Session<'a> {
+    /// Roots as given.
+    pub roots: &'a [PathBuf],
+    /// What the result depends on.
+    pub options: &'a Options,
+    /// Rows of the lists of directories.
+    pub limit: usize,
+    /// Whether the result will have no names.
+    pub anonymous: bool,
+    /// Start of the first session, seconds since 1970.
+    pub taken_at: i64,
+    /// What ages are relative to, seconds since 1970.
+    pub reference_time: i64,
+    /// Wall time until now, in seconds.
+    pub elapsed_seconds: f64,
+}
+
+impl Checkpoint {
+    /// What `collector` knows, with the unfinished part of the walk. Closes the current part of the table of files.
+    pub fn of(session: &Session<'_>, collector: &Collector, walk: walk::State<Tally>) -> Checkpoint {
+        let shard = collector.whole();
+        let (errors, links) = collector.rest();
+        let counted = Measure::ALL.into_iter().map(|measure| Encoded::from(shard.distributions.of(measure)));
+        let weighted = ByteMeasure::ALL.into_iter().map(|measure| Encoded::from(shard.distributions.by_bytes(measure)));
+        Checkpoint {
+            roots: session.roots.iter().map(|root| root.as_os_str().as_bytes().to_vec()).collect(),
+            options: session.options.clone(),
+            limit: session.limit,
+            anonymous: session.anonymous,
+            taken_at: session.taken_at,
+            reference_time: session.reference_time,
+            elapsed_seconds: session.elapsed_seconds,
+            file_table: collector
+                .file_table()
+                .map(|table| (table.target().as_os_str().as_bytes().to_vec(), table.cut())),
+            counts: shard.counts,
+            other_allocated: shard.other_allocated,
+            distributions: counted.chain(weighted).collect(),
+            overhead_by_size: shard.overhead_by_size,
+            padding: shard.padding,
+            places: shard.places,
+            errors_by_kind: errors.by_kind(),
+            error_examples: errors.examples().to_vec(),
+            links,
+            walk,
+        }
+    }
+
+    /// Roots as given.
+    pub fn roots(&self) -> Vec<PathBuf> {
+        self.roots.iter().map(|root| path_of(root)).collect()
+    }
+
+    /// Where the table of files will be, and how many parts of it are closed.
+    pub fn file_table(&self) -> Option<(PathBuf, u32)> {
+        self.file_table.as_ref().map(|(target, parts)| (path_of(target), *parts))
+    }
+
+    /// Puts what was counted back into a new collector.
+    ///
+    /// # Errors
+    /// What contradicts itself, in words.
+    pub fn restore(&self, collector: &mut Collector) -> std::result::Result<(), &'static str> {
+        if self.distributions.len() != Measure::ALL.len() + ByteMeasure::ALL.len() {
+            return Err("it has another number of distributions");
+        }
+        let mut distributions = Distributions::default();
+        let (counted, weighted) = self.distributions.split_at(Measure::ALL.len());
+        for (measure, encoded) in Measure::ALL.into_iter().zip(counted) {
+            *distributions.of_mut(measure) = Distribution::try_from(encoded)?;
+        }
+        for (measure, encoded) in ByteMeasure::ALL.into_iter().zip(weighted) {
+            *distributions.by_bytes_mut(measure) = Distribution::try_from(encoded)?;
+        }
+        if !self.counts.is_plausible() || !self.overhead_by_size.is_whole() {
+            return Err("a count is larger than is possible");
+        }
+        let shard = Shard {
+            counts: self.counts.clone(),
+            other_allocated: self.other_allocated,
+            distributions,
+            overhead_by_size: self.overhead_by_size.clone(),
+            padding: self.padding,
+            places: self.places.clone(),
+        };
+        let errors = ErrorLog::from_parts(self.errors_by_kind.clone(), self.error_examples.clone());
+        collector.restore(shard, errors, &self.links);
+        Ok(())
+    }
+
+    /// Writes it durably to `path`, whole or not at all.
+    ///
+    /// # Errors
+    /// What writing fails with; an older checkpoint at `path` then is still there.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let fail = |cause: postcard::Error| Error::new(ErrorKind::Io, "write the checkpoint", cause.to_string()).at(path);
+        let body = postcard::to_stdvec(self).map_err(fail)?;
+        write_atomically(path, |out| {
+            out.write_all(MAGIC)?;
+            out.write_all(&(body.len() as u64).to_le_bytes())?;
+            out.write_all(&xxh3_64(&body).to_le_bytes())?;
+            out.write_all(&body)
+        })
+    }
+
+    /// Reads what [`write`](Self::write) wrote.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotRecognised`], [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`], and what reading fails with.
+    pub fn read(path: &Path) -> Result<Checkpoint> {
+        let bytes = read_bounded("read the checkpoint", path)?;
+        Checkpoint::parse(&bytes).map_err(|error| error.at(path))
+    }
+
+    /// Reads a checkpoint from bytes; see [`read`](Self::read).
+    pub fn parse(bytes: &[u8]) -> Result<Checkpoint> {
+        let fail = |kind, cause: &str| Error::new(kind, "read the checkpoint", cause);
+        let damaged = |cause: &str| fail(ErrorKind::Corrupt, cause).advise("begin the survey again");
+        if !bytes.starts_with(MAGIC) {
+            return Err(if bytes.starts_with(MAGIC_OF_ANY_VERSION) && bytes.len() >= MAGIC.len() {
+                fail(ErrorKind::NewerVersion, "another version of granulo wrote it")
+                    .advise("go on with that one, or begin again")
+            } else {
+                fail(ErrorKind::NotRecognised, "it is not a checkpoint of granulo")
+            });
+        }
+        let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
+            return Err(damaged("it ends in the middle"));
+        };
+        let number = |at: usize| {
+            let word: [u8; 8] = header[at..at + 8].try_into().unwrap_or_default();
+            u64::from_le_bytes(word)
+        };
+        if number(MAGIC.len()) != body.len() as u64 {
+            return Err(damaged("it ends in the middle"));
+        }
+        if number(MAGIC.len() + 8) != xxh3_64(body) {
+            return Err(damaged("its checksum is wrong"));
+        }
+        postcard::from_bytes(body).map_err(|_| damaged("its fields contradict its length"))
+    }
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes.to_vec()))
+}

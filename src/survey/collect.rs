@@ -1,0 +1,341 @@
+//! From a scan to a survey: counts each entry into every distribution and place.
+//!
+//! Threads share a few [`Shard`]s, each with all distributions, behind a lock that is held for one batch of one directory; shards add
+//! up to the survey, exactly, in any order. Few shards keep memory independent of the number of threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use super::errors::ErrorLog;
+use super::file_table::FileTable;
+use super::measure::{ByteMeasure, Distributions, Measure};
+use super::places::{Extension, Kind, Places, Tally};
+use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
+use crate::plan::Padding;
+use crate::scan::links::{LinkSet, SeenLink};
+use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor};
+use crate::units::escape;
+
+/// Shards at most: enough for the rate at which 32 threads list warm directories, few enough for 16 MiB.
+const SHARDS: usize = 4;
+const SECONDS_A_DAY: i64 = 86_400;
+
+/// Takes what a scan finds and makes a survey of it.
+pub struct Collector {
+    shards: Vec<Mutex<Shard>>,
+    links: LinkSet,
+    errors: Mutex<ErrorLog>,
+    hard_links: HardLinks,
+    small_file_bytes: u64,
+    reference_time: i64,
+    file_table: Option<FileTable>,
+    /// What was seen until now.
+    pub progress: Progress,
+}
+
+/// Counters for the progress line; exact at the end.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Regular files counted.
+    pub files: AtomicU64,
+    /// Directories.
+    pub directories: AtomicU64,
+    /// Sum of sizes, in KiB (a sum of bytes could overflow).
+    pub size_kib: AtomicU64,
+    /// What could not be read.
+    pub errors: AtomicU64,
+}
+
+/// A part of the survey.
+#[derive(Clone)]
+pub(super) struct Shard {
+    pub(super) counts: Counts,
+    pub(super) other_allocated: OtherAllocated,
+    pub(super) distributions: Distributions,
+    pub(super) overhead_by_size: OverheadBySize,
+    pub(super) padding: Padding,
+    pub(super) places: Places,
+}
+
+impl Shard {
+    fn new(limit: usize) -> Shard {
+        Shard {
+            counts: Counts::default(),
+            other_allocated: OtherAllocated::default(),
+            distributions: Distributions::default(),
+            overhead_by_size: OverheadBySize::default(),
+            padding: Padding::default(),
+            places: Places::new(limit),
+        }
+    }
+
+    fn merge(&mut self, other: &Shard) {
+        self.counts.merge(&other.counts);
+        self.other_allocated.merge(&other.other_allocated);
+        self.distributions.merge(&other.distributions);
+        self.overhead_by_size.merge(&other.overhead_by_size);
+        self.padding.merge(&other.padding);
+        self.places.merge(&other.places);
+    }
+
+    fn overhead(&mut self, size_bytes: u64, allocated_bytes: u64) {
+        let positive = allocated_bytes >= size_bytes;
+        let overhead = allocated_bytes.abs_diff(size_bytes);
+        let measure = if positive { Measure::PositiveOverhead } else { Measure::NegativeOverhead };
+        self.distributions.of_mut(measure).record(overhead);
+        self.overhead_by_size.record(size_bytes, positive, 1, overhead.into());
+    }
+
+    /// Counts a regular file, and returns its sums.
+    #[inline]
+    fn file(&mut self, stat: &Stat, collector: &Collector) -> Tally {
+        let share = match collector.hard_links {
+            HardLinks::Shared => u64::from(stat.link_count.max(1)),
+            _ => 1,
+        };
+        let (size, allocated) = (stat.size_bytes / share, stat.allocated_bytes / share);
+        self.counts.files += 1;
+        self.counts.empty_files += u64::from(size == 0);
+        self.counts.sparse_files += u64::from(allocated < size);
+        self.padding.record(size);
+        self.overhead(size, allocated);
+        let distributions = &mut self.distributions;
+        distributions.of_mut(Measure::FileSize).record(size);
+        distributions.of_mut(Measure::Allocated).record(allocated);
+        distributions.of_mut(Measure::LinkCount).record(stat.link_count.into());
+        for (measure, by_bytes, time) in [
+            (Measure::MtimeAge, ByteMeasure::MtimeAge, stat.mtime),
+            (Measure::CtimeAge, ByteMeasure::CtimeAge, stat.ctime),
+            (Measure::AtimeAge, ByteMeasure::AtimeAge, stat.atime),
+        ] {
+            let (days, future) = age_days(time, collector.reference_time);
+            self.counts.future_times += u64::from(future);
+            distributions.of_mut(measure).record(days);
+            if size > 0 {
+                distributions.by_bytes_mut(by_bytes).add(days, size.into());
+            }
+        }
+        Tally::of_file(size, allocated, size <= collector.small_file_bytes)
+    }
+
+    /// Counts what is no regular file.
+    fn other(&mut self, stat: &Stat) {
+        let (size, allocated) = (stat.size_bytes, stat.allocated_bytes);
+        match stat.kind {
+            scan::Kind::Directory => {
+                self.counts.directories += 1;
+                self.other_allocated.directories_bytes += u128::from(allocated);
+                self.distributions.of_mut(Measure::DirectorySize).record(size);
+                self.overhead(size, allocated);
+            }
+            scan::Kind::Symlink { absolute } => {
+                self.counts.symlinks += 1;
+                self.counts.symlinks_absolute += u64::from(absolute);
+                self.counts.symlinks_relative += u64::from(!absolute);
+                self.other_allocated.symlinks_bytes += u128::from(allocated);
+                self.distributions.of_mut(Measure::SymlinkTargetLength).record(size);
+                self.overhead(size, allocated);
+            }
+            scan::Kind::Fifo => self.counts.fifos += 1,
+            scan::Kind::Socket => self.counts.sockets += 1,
+            scan::Kind::BlockDevice => self.counts.block_devices += 1,
+            scan::Kind::CharacterDevice => self.counts.character_devices += 1,
+            scan::Kind::File => {}
+        }
+        let counts = &mut self.counts;
+        counts.special = counts.fifos + counts.sockets + counts.block_devices + counts.character_devices;
+    }
+}
+
+/// Whole days from `time` to `reference`; 0 and true if `time` is later.
+fn age_days(time: Timestamp, reference: i64) -> (u64, bool) {
+    let seconds = reference.saturating_sub(time.seconds);
+    ((seconds / SECONDS_A_DAY).max(0) as u64, seconds < 0)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Collector {
+    /// A collector for a scan with `threads`; ages will be relative to `reference_time` (seconds since 1970), lists of directories
+    /// will have `limit` rows.
+    pub fn new(options: &Options, threads: usize, reference_time: i64, limit: usize) -> Collector {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let shards = threads.min(cores).clamp(1, SHARDS);
+        Collector {
+            shards: (0..shards).map(|_| Mutex::new(Shard::new(limit))).collect(),
+            links: LinkSet::default(),
+            errors: Mutex::default(),
+            hard_links: options.hard_links,
+            small_file_bytes: options.small_file_bytes,
+            reference_time,
+            file_table: None,
+            progress: Progress::default(),
+        }
+    }
+
+    /// The same, writing a row for each file as well.
+    pub fn with_file_table(mut self, table: FileTable) -> Collector {
+        self.file_table = Some(table);
+        self
+    }
+
+    /// The table of files, if there is one.
+    pub fn file_table(&self) -> Option<&FileTable> {
+        self.file_table.as_ref()
+    }
+
+    /// Takes the table of files out, to be completed.
+    pub fn take_file_table(&mut self) -> Option<FileTable> {
+        self.file_table.take()
+    }
+
+    fn shard(&self, worker: usize) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[worker % self.shards.len()])
+    }
+
+    /// All shards added up.
+    pub(super) fn whole(&self) -> Shard {
+        let mut whole = lock(&self.shards[0]).clone();
+        for shard in &self.shards[1..] {
+            whole.merge(&lock(shard));
+        }
+        whole
+    }
+
+    /// Everything but the shards, for a checkpoint.
+    pub(super) fn rest(&self) -> (ErrorLog, Vec<SeenLink>) {
+        (lock(&self.errors).clone(), self.links.snapshot())
+    }
+
+    /// Continues with what a checkpoint holds.
+    pub(super) fn restore(&mut self, shard: Shard, errors: ErrorLog, links: &[SeenLink]) {
+        let counts = &shard.counts;
+        self.progress.files = counts.files.into();
+        self.progress.directories = counts.directories.into();
+        self.progress.errors = counts.errors.into();
+        let size_kib = shard.distributions.of(Measure::FileSize).total() >> 10;
+        self.progress.size_kib = u64::try_from(size_kib).unwrap_or(u64::MAX).into();
+        self.shards[0] = Mutex::new(shard);
+        self.errors = Mutex::new(errors);
+        self.links = LinkSet::restore(links);
+    }
+
+    /// The survey of what was collected, without its origin.
+    pub fn survey(self) -> Survey {
+        let mut shards = self.shards.into_iter().map(|shard| shard.into_inner().unwrap_or_else(|p| p.into_inner()));
+        let mut whole = shards.next().unwrap_or_else(|| Shard::new(0));
+        shards.for_each(|shard| whole.merge(&shard));
+        Survey {
+            counts: whole.counts,
+            other_allocated: whole.other_allocated,
+            distributions: whole.distributions,
+            overhead_by_size: whole.overhead_by_size,
+            padding: Some(whole.padding),
+            places: Some(whole.places),
+            errors: self.errors.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()),
+            ..Survey::default()
+        }
+    }
+
+    /// Counts a file into the shard and the tables of kinds, if this name of it counts.
+    #[inline]
+    fn count_file(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> Option<Tally> {
+        if self.hard_links == HardLinks::Once && !self.links.is_first(stat) {
+            shard.counts.hard_links_skipped += 1;
+            return None;
+        }
+        let tally = shard.file(stat, self);
+        shard.places.owners.add(Kind::Named(stat.uid), &tally);
+        shard.places.extensions.add(Kind::Named(Extension::of(name)), &tally);
+        Some(tally)
+    }
+
+    fn advance(&self, directories: u64, of_batch: &Tally) {
+        self.progress.directories.fetch_add(directories, Ordering::Relaxed);
+        self.progress.files.fetch_add(of_batch.files, Ordering::Relaxed);
+        self.progress.size_kib.fetch_add((of_batch.size_bytes >> 10) as u64, Ordering::Relaxed);
+    }
+}
+
+impl Visitor for Collector {
+    type Tally = Tally;
+
+    fn entries(&self, worker: usize, directory: Directory<'_, Tally>, batch: &Batch, own: &mut Tally) {
+        let mut of_batch = Tally::default();
+        let mut directories = 0;
+        let mut rows = self.file_table.as_ref().map(|_| (directory.path(), Vec::new()));
+        let mut shard = self.shard(worker);
+        for (name, stat) in batch.iter() {
+            shard.distributions.of_mut(Measure::NameLength).record(name.len() as u64);
+            if stat.kind == scan::Kind::File {
+                if let Some(tally) = self.count_file(&mut shard, name, stat) {
+                    scan::Tally::add(&mut of_batch, &tally);
+                    if let Some((path, rows)) = &mut rows {
+                        rows.push((scan::join(path.clone(), name), *stat));
+                    }
+                }
+            } else {
+                directories += u64::from(stat.kind == scan::Kind::Directory);
+                shard.other(stat);
+            }
+        }
+        drop(shard);
+        scan::Tally::add(own, &of_batch);
+        self.advance(directories, &of_batch);
+        if let (Some(table), Some((_, rows))) = (&self.file_table, rows) {
+            table.add(rows);
+        }
+    }
+
+    fn name_alone(&self, worker: usize, name: &[u8]) {
+        self.shard(worker).distributions.of_mut(Measure::NameLength).record(name.len() as u64);
+    }
+
+    fn root(&self, path: &[u8], stat: &Stat) {
+        let mut shard = self.shard(0);
+        if stat.kind != scan::Kind::File {
+            shard.other(stat);
+            self.advance(u64::from(stat.kind == scan::Kind::Directory), &Tally::default());
+            return;
+        }
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        if let Some(tally) = self.count_file(&mut shard, name, stat) {
+            self.advance(0, &tally);
+            if let Some(table) = &self.file_table {
+                table.add(vec![(path.to_vec(), *stat)]);
+            }
+        }
+    }
+
+    fn listed(&self, worker: usize, _: Directory<'_, Tally>, entries: u64) {
+        self.shard(worker).distributions.of_mut(Measure::DirectoryEntries).record(entries);
+    }
+
+    fn finished(&self, worker: usize, directory: Directory<'_, Tally>, own: &Tally, below: &Tally) -> Tally {
+        let own = Tally { directories: 1, ..*own };
+        let mut subtree = own;
+        scan::Tally::add(&mut subtree, below);
+        let mut shard = self.shard(worker);
+        shard.places.own.offer(directory.depth(), &own, || directory.path());
+        shard.places.subtree.offer(directory.depth(), &subtree, || directory.path());
+        subtree
+    }
+
+    fn skipped(&self, worker: usize, what: Skipped, count: u64) {
+        let counts = &mut self.shard(worker).counts;
+        match what {
+            Skipped::Vanished => counts.vanished += count,
+            Skipped::Excluded => counts.excluded += count,
+            Skipped::SnapshotDirectory => counts.snapshot_directories_skipped += count,
+            Skipped::MountPoint => counts.mount_points_skipped += count,
+        }
+    }
+
+    fn failed(&self, operation: &'static str, error: std::io::Error, path: &dyn Fn() -> Vec<u8>) {
+        lock(&self.errors).record(operation, &crate::error::os_message(&error), || escape(&path()));
+        self.shard(0).counts.errors += 1;
+        self.progress.errors.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,110 @@
+//! Two or more populations side by side: then and now.
+
+use serde::Serialize;
+
+use super::file::{UpToRow, up_to};
+use super::measure::Measure;
+use super::{Resolution, Survey};
+use crate::dist::{Distribution, distance};
+
+/// Populations side by side. Lists in its rows have one figure for each source, in order.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// `granulo/compare/1`.
+    pub schema: &'static str,
+    /// The sources.
+    pub sources: Vec<Compared>,
+    /// Shares up to zero and each power of two.
+    pub up_to: Vec<Row>,
+    /// Distances of every pair.
+    pub distances: Vec<Pair>,
+}
+
+/// One population.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// What it is called here.
+    pub name: String,
+    /// How fine its data are.
+    pub resolution: Resolution,
+    /// Number of files.
+    pub files: u128,
+    /// Sum of their sizes.
+    pub size_bytes: u128,
+    /// Mean size.
+    pub mean: f64,
+    /// Deciles of the sizes by files.
+    pub deciles: [u64; 10],
+    /// Deciles of the sizes by bytes.
+    pub deciles_by_total: [u64; 10],
+}
+
+/// Shares up to one size.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The size.
+    pub size_bytes: u64,
+    /// Share of the files of that size or smaller.
+    pub files_fraction: Vec<f64>,
+    /// Share of the bytes in them.
+    pub bytes_fraction: Vec<f64>,
+}
+
+/// How far two populations are apart: Kolmogorov-Smirnov distances of their sizes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pair {
+    /// One.
+    pub a: String,
+    /// The other.
+    pub b: String,
+    /// Largest difference of the share of files up to a size; 0 to 1.
+    pub by_files: f64,
+    /// The size where it is.
+    pub by_files_at: u64,
+    /// Largest difference of the share of bytes in files up to a size; 0 to 1.
+    pub by_bytes: f64,
+    /// The size where it is.
+    pub by_bytes_at: u64,
+}
+
+/// Sets `surveys` side by side; `names` are what they are called.
+pub fn compare(surveys: &[Survey], names: &[String]) -> Comparison {
+    let sizes: Vec<&Distribution> = surveys.iter().map(|survey| survey.distributions.of(Measure::FileSize)).collect();
+    let sources = surveys.iter().zip(names).zip(&sizes).map(|((survey, name), sizes)| Compared {
+        name: name.clone(),
+        resolution: survey.origin.resolution,
+        files: sizes.count(),
+        size_bytes: sizes.total(),
+        mean: sizes.mean(),
+        deciles: sizes.deciles(),
+        deciles_by_total: sizes.deciles_by_sum(),
+    });
+    let mut distances = Vec::new();
+    for (index, a) in sizes.iter().enumerate() {
+        for (other, b) in sizes.iter().enumerate().skip(index + 1) {
+            let gap = distance(a, b);
+            distances.push(Pair {
+                a: names[index].clone(),
+                b: names[other].clone(),
+                by_files: gap.by_count,
+                by_files_at: gap.by_count_at,
+                by_bytes: gap.by_sum,
+                by_bytes_at: gap.by_sum_at,
+            });
+        }
+    }
+    Comparison { schema: "granulo/compare/1", sources: sources.collect(), up_to: rows(&sizes), distances }
+}
+
+/// Rows up to the largest file of any source; one that ends earlier stays at its whole.
+fn rows(sizes: &[&Distribution]) -> Vec<Row> {
+    let columns: Vec<Vec<UpToRow>> = sizes.iter().map(|sizes| up_to(sizes)).collect();
+    let Some(longest) = columns.iter().max_by_key(|column| column.len()) else { return Vec::new() };
+    let at = |column: &Vec<UpToRow>, index: usize| column.get(index).or(column.last()).copied();
+    let row = |(index, edge): (usize, &UpToRow)| Row {
+        size_bytes: edge.size_bytes,
+        files_fraction: columns.iter().map(|column| at(column, index).map_or(0.0, |row| row.files_fraction)).collect(),
+        bytes_fraction: columns.iter().map(|column| at(column, index).map_or(0.0, |row| row.bytes_fraction)).collect(),
+    };
+    longest.iter().enumerate().map(row).collect()
+}

@@ -1,0 +1,584 @@
+//! Survey files: the JSON of docs/SCHEMA.md, written and read.
+//!
+//! What can be derived (means, deciles, buckets, block sizes) is written for other programs and ignored when read; what cannot
+//! is checked: arrays against each other, counts and totals against the cells, all of it against bounds that keep later
+//! arithmetic from overflowing. So a survey that was read is as sound as one that was taken.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::errors::{ErrorLog, Example, KindCount};
+use super::measure::{ByteMeasure, Distributions, Measure};
+use super::places::{DirectoryRow, Extension, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
+use super::{Counts, MOST, Method, Options, Origin, OtherAllocated, OverheadBySize, Resolution, Survey};
+use crate::dist::{Bucket, Distribution, Encoded, Weight, bucket_number};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{BlockSize, Padding, block_sizes};
+use crate::units::{escape, fraction, unescape};
+
+const KIND: &str = "granulo/survey/";
+const VERSION: u32 = 1;
+/// The most that a sum of bytes in a file may be.
+const MOST_BYTES: u128 = 1 << 117;
+
+/// What is written of the distributions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Everything.
+    Full,
+    /// All but the fine data: enough to look at, not to ask further.
+    Summary,
+}
+
+/// Writes a survey as one line of JSON.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write(survey: &Survey, detail: Detail, out: &mut dyn Write) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *out, &Document::of(survey, detail))?;
+    out.write_all(b"\n")
+}
+
+/// Whether `text` looks like a survey file (or any other JSON of granulo's).
+pub fn looks_like(text: &[u8]) -> bool {
+    text.trim_ascii_start().first() == Some(&b'{')
+}
+
+/// Reads what [`write`] wrote with full detail; `path` is for the error.
+///
+/// # Errors
+/// [`ErrorKind::NotRecognised`], [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`].
+pub fn read(text: &[u8], path: &Path) -> Result<Survey> {
+    parse(text).map_err(|error| error.at(path))
+}
+
+fn parse(text: &[u8]) -> Result<Survey> {
+    let fail = |kind, cause: String| Error::new(kind, "read the survey", cause);
+    let corrupt = |cause: &str| {
+        fail(ErrorKind::Corrupt, cause.to_owned()).advise("the file was edited or damaged: take the survey again")
+    };
+    let json = |error: serde_json::Error| match error.classify() {
+        serde_json::error::Category::Eof => {
+            fail(ErrorKind::Corrupt, "the file ends in the middle".to_owned()).advise("copy it again or take it again")
+        }
+        serde_json::error::Category::Data => corrupt(&error.to_string()),
+        _ => fail(ErrorKind::NotRecognised, format!("it is not JSON: {error}")),
+    };
+    #[derive(Deserialize)]
+    struct Schema {
+        schema: Option<String>,
+    }
+    let Schema { schema } = serde_json::from_slice(text).map_err(json)?;
+    let version = schema.as_deref().and_then(|schema| schema.strip_prefix(KIND)).and_then(|v| v.parse::<u32>().ok());
+    match version {
+        Some(VERSION) => {}
+        Some(newer) if newer > VERSION => {
+            let cause = format!("it has version {newer} of the survey format, and this granulo knows version {VERSION}");
+            return Err(fail(ErrorKind::NewerVersion, cause).advise("use a newer granulo"));
+        }
+        _ => {
+            let cause = match schema {
+                Some(other) => format!("its schema is \"{}\", not {KIND}{VERSION}", escape(other.as_bytes())),
+                None => "it is JSON without a schema, not a survey".to_owned(),
+            };
+            return Err(fail(ErrorKind::NotRecognised, cause).advise("write one with: granulo survey PATH -o FILE"));
+        }
+    }
+    let stored: Stored = serde_json::from_slice(text).map_err(json)?;
+    stored.into_survey().map_err(|cause| corrupt(&cause))
+}
+
+/// A point in time as RFC 3339, UTC.
+pub fn format_time(seconds: i64) -> String {
+    let time = UNIX_EPOCH + Duration::from_secs(seconds.clamp(0, 253_402_300_799) as u64);
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+/// Seconds since 1970 of an RFC 3339 time (or one without `T` and `Z`).
+pub fn parse_time(text: &str) -> Option<i64> {
+    let time: SystemTime = humantime::parse_rfc3339_weak(text).ok()?;
+    i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_secs()).ok()
+}
+
+/// The document as it is written.
+#[derive(Serialize)]
+pub struct Document<'a> {
+    schema: String,
+    granulo_version: &'static str,
+    name: &'a Option<String>,
+    roots: &'a [String],
+    method: Method,
+    resolution: Resolution,
+    taken_at: Option<String>,
+    elapsed_seconds: f64,
+    complete: bool,
+    anonymous: bool,
+    options: &'a Options,
+    counts: &'a Counts,
+    totals: Totals,
+    distributions: DistributionMap<'a>,
+    overhead_by_size: OverheadRecord,
+    up_to: Vec<UpToRow>,
+    block_sizes: Vec<BlockSize>,
+    #[serde(rename = "where")]
+    places: Option<PlacesRecord>,
+    errors: ErrorsRecord,
+}
+
+impl<'a> Document<'a> {
+    /// The document of a survey.
+    pub fn of(survey: &'a Survey, detail: Detail) -> Document<'a> {
+        let origin = &survey.origin;
+        let sizes = survey.distributions.of(Measure::FileSize);
+        Document {
+            schema: format!("{KIND}{VERSION}"),
+            granulo_version: env!("CARGO_PKG_VERSION"),
+            name: &origin.name,
+            roots: &origin.roots,
+            method: origin.method,
+            resolution: origin.resolution,
+            taken_at: origin.taken_at.map(format_time),
+            elapsed_seconds: origin.elapsed_seconds,
+            complete: origin.complete,
+            anonymous: origin.anonymous,
+            options: &origin.options,
+            counts: &survey.counts,
+            totals: Totals {
+                size_bytes: survey.size_bytes(),
+                allocated_bytes: survey.allocated_bytes(),
+                overhead_fraction: survey.overhead_fraction(),
+                directories_allocated_bytes: survey.other_allocated.directories_bytes,
+                symlinks_allocated_bytes: survey.other_allocated.symlinks_bytes,
+            },
+            distributions: DistributionMap { survey, detail },
+            overhead_by_size: OverheadRecord {
+                positive: survey.overhead_by_size.positive(),
+                negative: survey.overhead_by_size.negative(),
+            },
+            up_to: up_to(sizes),
+            block_sizes: block_sizes(sizes, survey.padding.as_ref()),
+            places: survey.places.as_ref().map(PlacesRecord::of),
+            errors: ErrorsRecord { by_kind: survey.errors.by_kind(), examples: survey.errors.examples().to_vec() },
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Totals {
+    size_bytes: u128,
+    allocated_bytes: u128,
+    overhead_fraction: f64,
+    directories_allocated_bytes: u128,
+    symlinks_allocated_bytes: u128,
+}
+
+/// Share of files and bytes in files up to a size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct UpToRow {
+    /// The size.
+    pub size_bytes: u64,
+    /// Share of the files of that size or smaller.
+    pub files_fraction: f64,
+    /// Share of the bytes in them.
+    pub bytes_fraction: f64,
+}
+
+/// [`UpToRow`]s for zero and for each power of two up to the first that holds every file.
+pub fn up_to(sizes: &Distribution) -> Vec<UpToRow> {
+    let (files, bytes) = (sizes.count(), sizes.total());
+    let mut rows = Vec::new();
+    let (mut files_seen, mut bytes_seen) = (0, 0);
+    let mut cells = sizes.cells().peekable();
+    let edges = std::iter::once(0).chain((0..u64::BITS).map(|exponent| 1u64 << exponent)).chain([u64::MAX]);
+    for edge in edges {
+        while let Some(cell) = cells.next_if(|cell| cell.high <= edge) {
+            files_seen += cell.count;
+            bytes_seen += cell.sum;
+        }
+        rows.push(UpToRow {
+            size_bytes: edge,
+            files_fraction: fraction(files_seen, files),
+            bytes_fraction: fraction(bytes_seen, bytes),
+        });
+        if cells.peek().is_none() {
+            break;
+        }
+    }
+    rows
+}
+
+struct DistributionMap<'a> {
+    survey: &'a Survey,
+    detail: Detail,
+}
+
+impl Serialize for DistributionMap<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let distributions = &self.survey.distributions;
+        let mut map = serializer.serialize_map(None)?;
+        for measure in Measure::ALL {
+            let padding = self.survey.padding.as_ref().filter(|_| measure == Measure::FileSize);
+            let record = DistributionRecord::of(distributions.of(measure), measure.unit(), padding, self.detail);
+            map.serialize_entry(measure.name(), &record)?;
+        }
+        for measure in ByteMeasure::ALL {
+            let record = DistributionRecord::of(distributions.by_bytes(measure), measure.unit(), None, self.detail);
+            map.serialize_entry(measure.name(), &record)?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct DistributionRecord<'a> {
+    unit: &'static str,
+    count: u128,
+    min: u64,
+    max: u64,
+    mean: f64,
+    total: u128,
+    deciles: [u64; 10],
+    deciles_by_total: [u64; 10],
+    buckets: Vec<Bucket>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    padding: Option<&'a Padding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<Encoded>,
+}
+
+impl<'a> DistributionRecord<'a> {
+    fn of<W: Weight>(
+        distribution: &Distribution<W>,
+        unit: &'static str,
+        padding: Option<&'a Padding>,
+        detail: Detail,
+    ) -> DistributionRecord<'a> {
+        DistributionRecord {
+            unit,
+            count: distribution.count(),
+            min: distribution.min(),
+            max: distribution.max(),
+            mean: distribution.mean(),
+            total: distribution.total(),
+            deciles: distribution.deciles(),
+            deciles_by_total: distribution.deciles_by_sum(),
+            buckets: distribution.buckets(),
+            padding,
+            detail: (detail == Detail::Full).then(|| Encoded::from(distribution)),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct OverheadRecord {
+    positive: Vec<Bucket>,
+    negative: Vec<Bucket>,
+}
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+struct ErrorsRecord {
+    by_kind: Vec<KindCount>,
+    examples: Vec<Example>,
+}
+
+/// A row of any list: what it is about, and its sums.
+#[derive(Serialize, Deserialize)]
+struct Row<K> {
+    #[serde(flatten)]
+    key: K,
+    files: u64,
+    small_files: u64,
+    size_bytes: u128,
+    small_size_bytes: u128,
+    allocated_bytes: u128,
+    overhead_bytes: u128,
+    #[serde(default)]
+    directories: u64,
+}
+
+impl<K> Row<K> {
+    fn of(key: K, tally: &Tally) -> Row<K> {
+        let Tally { files, small_files, size_bytes, small_size_bytes, allocated_bytes, overhead_bytes, directories } =
+            *tally;
+        Row { key, files, small_files, size_bytes, small_size_bytes, allocated_bytes, overhead_bytes, directories }
+    }
+
+    fn tally(&self) -> std::result::Result<Tally, String> {
+        let counts = [self.files, self.small_files, self.directories];
+        let bytes = [self.size_bytes, self.small_size_bytes, self.allocated_bytes, self.overhead_bytes];
+        if counts.iter().any(|&count| count > MOST) || bytes.iter().any(|&sum| sum > MOST_BYTES) {
+            return Err("a row of the places counts more than is possible".to_owned());
+        }
+        Ok(Tally {
+            files: self.files,
+            small_files: self.small_files,
+            size_bytes: self.size_bytes,
+            small_size_bytes: self.small_size_bytes,
+            allocated_bytes: self.allocated_bytes,
+            overhead_bytes: self.overhead_bytes,
+            directories: self.directories,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct DirectoryKey {
+    path: Option<String>,
+    depth: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct OwnerKey {
+    uid: Option<u32>,
+    name: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ExtensionKey {
+    extension: Option<String>,
+}
+
+/// A row that has no key: what was folded together.
+#[derive(Serialize, Deserialize)]
+struct NoKey {}
+
+#[derive(Serialize, Deserialize)]
+struct PlacesRecord {
+    limit: usize,
+    directories: DirectoriesRecord,
+    owners: TableRecord<OwnerKey>,
+    extensions: TableRecord<ExtensionKey>,
+}
+
+type Lists = BTreeMap<String, Vec<Row<DirectoryKey>>>;
+
+#[derive(Serialize, Deserialize)]
+struct DirectoriesRecord {
+    own: Lists,
+    subtree: Lists,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TableRecord<K> {
+    complete: bool,
+    max_error: u64,
+    rest: Row<NoKey>,
+    rows: Vec<Row<K>>,
+}
+
+impl PlacesRecord {
+    fn of(places: &Places) -> PlacesRecord {
+        let lists = |top: &TopDirectories| -> Lists {
+            let row = |row: &DirectoryRow| {
+                let path = row.path.as_ref().map(|path| escape(path));
+                Row::of(DirectoryKey { path, depth: row.depth }, &row.tally)
+            };
+            let list = |ranking: Ranking| (ranking.name().to_owned(), top.list(ranking).iter().map(row).collect());
+            Ranking::ALL.into_iter().map(list).collect()
+        };
+        PlacesRecord {
+            limit: places.limit(),
+            directories: DirectoriesRecord { own: lists(&places.own), subtree: lists(&places.subtree) },
+            owners: TableRecord::of(&places.owners, |kind| match kind {
+                Kind::Named(uid) => OwnerKey { uid: Some(*uid), name: owner_name(*uid) },
+                Kind::Anonymous(_) => OwnerKey { uid: None, name: None },
+            }),
+            extensions: TableRecord::of(&places.extensions, |kind| match kind {
+                Kind::Named(extension) => ExtensionKey { extension: Some(extension.text().to_owned()) },
+                Kind::Anonymous(_) => ExtensionKey { extension: None },
+            }),
+        }
+    }
+
+    fn places(&self) -> std::result::Result<Places, String> {
+        let limit = self.limit.min(1 << 20);
+        let top = |lists: &Lists| -> std::result::Result<TopDirectories, String> {
+            let mut rows: [Vec<DirectoryRow>; 4] = Default::default();
+            for ranking in Ranking::ALL {
+                for row in lists.get(ranking.name()).map_or(&[][..], |list| list) {
+                    let path = match &row.key.path {
+                        None => None,
+                        Some(path) => Some(unescape(path).ok_or("a path of the places is not escaped as it should be")?),
+                    };
+                    rows[ranking as usize].push(DirectoryRow { path, depth: row.key.depth, tally: row.tally()? });
+                }
+            }
+            Ok(TopDirectories::from_lists(limit, rows))
+        };
+        let owner = |rank: u64, key: &OwnerKey| Ok(key.uid.map_or(Kind::Anonymous(rank), Kind::Named));
+        let extension = |rank: u64, key: &ExtensionKey| match &key.extension {
+            None => Ok(Kind::Anonymous(rank)),
+            Some(text) => Extension::from_text(text).map(Kind::Named).ok_or("a kind of file is not an extension"),
+        };
+        Ok(Places {
+            own: top(&self.directories.own)?,
+            subtree: top(&self.directories.subtree)?,
+            owners: self.owners.table(owner)?,
+            extensions: self.extensions.table(extension)?,
+        })
+    }
+}
+
+impl<K> TableRecord<K> {
+    fn of<T: Eq + std::hash::Hash + Ord + Copy>(table: &KindTable<T>, key: impl Fn(&T) -> K) -> TableRecord<K> {
+        TableRecord {
+            complete: table.max_error() == 0,
+            max_error: table.max_error(),
+            rest: Row::of(NoKey {}, table.rest()),
+            rows: table.ranked().iter().map(|(kind, tally)| Row::of(key(kind), tally)).collect(),
+        }
+    }
+
+    fn table<T: Eq + std::hash::Hash + Ord + Copy>(
+        &self,
+        kind: impl Fn(u64, &K) -> std::result::Result<T, &'static str>,
+    ) -> std::result::Result<KindTable<T>, String> {
+        let mut rows = Vec::with_capacity(self.rows.len());
+        for (rank, row) in self.rows.iter().enumerate() {
+            rows.push((kind(rank as u64, &row.key)?, row.tally()?));
+        }
+        if self.max_error > MOST {
+            return Err("a table of the places is off by more than is possible".to_owned());
+        }
+        Ok(KindTable::from_parts(rows, self.rest.tally()?, self.max_error))
+    }
+}
+
+/// The name of an owner on this machine.
+pub fn owner_name(uid: u32) -> Option<String> {
+    use std::os::unix::ffi::OsStrExt;
+    uzers::get_user_by_uid(uid).map(|user| escape(user.name().as_bytes()))
+}
+
+/// The document as it is read: what cannot be derived.
+#[derive(Deserialize)]
+struct Stored {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    roots: Vec<String>,
+    method: Method,
+    resolution: Resolution,
+    #[serde(default)]
+    taken_at: Option<String>,
+    #[serde(default)]
+    elapsed_seconds: f64,
+    complete: bool,
+    anonymous: bool,
+    options: Options,
+    counts: Counts,
+    totals: StoredTotals,
+    distributions: BTreeMap<String, StoredDistribution>,
+    overhead_by_size: StoredOverhead,
+    #[serde(rename = "where")]
+    places: Option<PlacesRecord>,
+    #[serde(default)]
+    errors: ErrorsRecord,
+}
+
+#[derive(Deserialize)]
+struct StoredTotals {
+    directories_allocated_bytes: u128,
+    symlinks_allocated_bytes: u128,
+}
+
+#[derive(Deserialize)]
+struct StoredDistribution {
+    count: u128,
+    total: u128,
+    #[serde(default)]
+    padding: Option<Padding>,
+    detail: Encoded,
+}
+
+#[derive(Deserialize)]
+struct StoredOverhead {
+    positive: Vec<StoredBucket>,
+    negative: Vec<StoredBucket>,
+}
+
+#[derive(Deserialize)]
+struct StoredBucket {
+    low: u64,
+    count: u64,
+    sum: u128,
+}
+
+impl StoredDistribution {
+    fn decode<W: Weight>(&self, name: &str) -> std::result::Result<Distribution<W>, String> {
+        let distribution = Distribution::try_from(&self.detail).map_err(|cause| format!("{cause} ({name})"))?;
+        if (distribution.count(), distribution.total()) != (self.count, self.total) {
+            return Err(format!("count or total of the distribution {name} is not that of its details"));
+        }
+        Ok(distribution)
+    }
+}
+
+impl Stored {
+    fn into_survey(self) -> std::result::Result<Survey, String> {
+        let mut distributions = Distributions::default();
+        let stored = |name: &str| {
+            self.distributions.get(name).ok_or_else(|| format!("the distribution {name} is missing"))
+        };
+        for measure in Measure::ALL {
+            *distributions.of_mut(measure) = stored(measure.name())?.decode(measure.name())?;
+        }
+        for measure in ByteMeasure::ALL {
+            *distributions.by_bytes_mut(measure) = stored(measure.name())?.decode(measure.name())?;
+        }
+        let padding = stored(Measure::FileSize.name())?.padding;
+        if padding.is_some_and(|padding| padding.0.iter().any(|&bytes| bytes > MOST_BYTES)) {
+            return Err("the padding is larger than is possible".to_owned());
+        }
+        let mut overhead_by_size = OverheadBySize::default();
+        for (buckets, positive) in [(&self.overhead_by_size.positive, true), (&self.overhead_by_size.negative, false)] {
+            for bucket in buckets {
+                if u128::from(bucket.low) != Bucket::of(bucket_number(bucket.low)).low {
+                    return Err("a bucket of the overhead by size does not start at a power of two".to_owned());
+                }
+                if bucket.count > MOST || bucket.sum > MOST_BYTES {
+                    return Err("a bucket of the overhead by size counts more than is possible".to_owned());
+                }
+                overhead_by_size.record(bucket.low, positive, bucket.count, bucket.sum);
+            }
+        }
+        let other_allocated = OtherAllocated {
+            directories_bytes: self.totals.directories_allocated_bytes,
+            symlinks_bytes: self.totals.symlinks_allocated_bytes,
+        };
+        let others = [other_allocated.directories_bytes, other_allocated.symlinks_bytes];
+        if !self.counts.is_plausible() || others.iter().any(|&bytes| bytes > MOST_BYTES) {
+            return Err("a count is larger than is possible".to_owned());
+        }
+        let taken_at = match &self.taken_at {
+            None => None,
+            Some(text) => Some(parse_time(text).ok_or("taken_at is not a time of RFC 3339")?),
+        };
+        Ok(Survey {
+            origin: Origin {
+                name: self.name,
+                roots: self.roots,
+                method: self.method,
+                resolution: self.resolution,
+                taken_at,
+                elapsed_seconds: self.elapsed_seconds,
+                complete: self.complete,
+                anonymous: self.anonymous,
+                options: self.options,
+            },
+            counts: self.counts,
+            other_allocated,
+            distributions,
+            overhead_by_size,
+            padding,
+            places: self.places.map(|places| places.places()).transpose()?,
+            errors: ErrorLog::from_parts(self.errors.by_kind, self.errors.examples),
+        })
+    }
+}

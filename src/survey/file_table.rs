@@ -1,0 +1,406 @@
+//! One row a file, as Parquet, written as a stream: for DuckDB, Polars and everything else that reads tables.
+//!
+//! Rows come from all threads of a scan and go through one writer thread, row group by row group, into a part beside the target. A
+//! checkpoint closes the part and begins another, so that a resumed survey keeps the rows it has; at the end the parts become the
+//! target (more than one by copying their column chunks, undecoded), which appears whole or not at all.
+//!
+//! `path` is text (escaped, as everywhere, where a name is not UTF-8; `path_bytes` then has the bytes). Paths are stored as the
+//! difference to the one before (`DELTA_BYTE_ARRAY`), so that long common prefixes cost nothing.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parquet::basic::{Compression, Encoding};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::{ColumnPath, TypePtr};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::AtomicFile;
+use crate::scan::{Stat, Timestamp};
+use crate::units::escape;
+
+/// Rows of a row group: about 10 MiB in memory with paths of 100 bytes.
+const GROUP_ROWS: usize = 64 << 10;
+/// Batches that may wait for the writer before the scan does.
+const QUEUE: usize = 16;
+
+const SCHEMA: &str = "message file {
+    required binary path (STRING);
+    optional binary path_bytes;
+    required int64 size_bytes (INTEGER(64,false));
+    required int64 allocated_bytes (INTEGER(64,false));
+    required int32 link_count (INTEGER(32,false));
+    required int32 uid (INTEGER(32,false));
+    required int32 gid (INTEGER(32,false));
+    required int32 mode (INTEGER(16,false));
+    required int64 device (INTEGER(64,false));
+    required int64 inode (INTEGER(64,false));
+    required int64 mtime (TIMESTAMP(NANOS,true));
+    required int64 ctime (TIMESTAMP(NANOS,true));
+    required int64 atime (TIMESTAMP(NANOS,true));
+}";
+
+/// A path and what its inode says.
+pub type FileRow = (Vec<u8>, Stat);
+
+enum Message {
+    Rows(Vec<FileRow>),
+    /// Close the part and begin another; answers with the number of closed parts.
+    Cut(SyncSender<u32>),
+}
+
+/// A table of files in the making.
+#[derive(Debug)]
+pub struct FileTable {
+    target: PathBuf,
+    first_part: u32,
+    queue: Option<SyncSender<Message>>,
+    writer: Option<JoinHandle<(u32, Result<()>)>>,
+}
+
+impl FileTable {
+    /// Begins a table at `target`, or goes on after `parts` closed ones.
+    ///
+    /// # Errors
+    /// What creating the part fails with; [`ErrorKind::NotFound`] when a closed part is gone.
+    pub fn create(target: &Path, parts: u32) -> Result<FileTable> {
+        for part in 0..parts {
+            let path = part_path(target, part);
+            fs::metadata(&path).map_err(|error| Error::io("go on with the table of files", &path, error))?;
+        }
+        let first = Part::create(target, parts)?;
+        let (queue, messages) = sync_channel(QUEUE);
+        let owned_target = target.to_owned();
+        let writer = std::thread::spawn(move || write_parts(&owned_target, first, parts, messages));
+        Ok(FileTable {
+            target: target.to_owned(),
+            first_part: parts,
+            queue: Some(queue),
+            writer: Some(writer),
+        })
+    }
+
+    /// Adds rows. After a failure they go nowhere; [`complete`](Self::complete) tells.
+    pub fn add(&self, rows: Vec<FileRow>) {
+        if let Some(queue) = self.queue.as_ref().filter(|_| !rows.is_empty()) {
+            // A writer that failed has hung up, and says why when it is joined.
+            let _ = queue.send(Message::Rows(rows));
+        }
+    }
+
+    /// Closes the current part durably, and returns how many there are: what a checkpoint needs to go on.
+    pub fn cut(&self) -> u32 {
+        let (answer, parts) = sync_channel(1);
+        let sent = self.queue.as_ref().map(|queue| queue.send(Message::Cut(answer)));
+        if matches!(sent, Some(Ok(()))) { parts.recv().unwrap_or(self.first_part) } else { self.first_part }
+    }
+
+    /// Where the table will be.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    fn join(&mut self) -> (u32, Result<()>) {
+        self.queue = None;
+        let lost = || Error::new(ErrorKind::Io, "write the table of files", "its thread ended").at(&self.target);
+        match self.writer.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            _ => (self.first_part, Err(lost())),
+        }
+    }
+
+    /// Makes the parts the target.
+    ///
+    /// # Errors
+    /// The first failure of any write since the beginning; the parts stay for a look.
+    pub fn complete(mut self) -> Result<()> {
+        let (parts, written) = self.join();
+        written?;
+        let paths: Vec<PathBuf> = (0..parts).map(|part| part_path(&self.target, part)).collect();
+        if let [only] = &paths[..] {
+            return fs::rename(only, &self.target).map_err(|error| Error::io("write", &self.target, error));
+        }
+        concatenate(&paths, &self.target)?;
+        for path in paths {
+            fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+        }
+        Ok(())
+    }
+
+    /// Gives up the rows that no checkpoint has: with `keep_parts` closed parts are left for a resumed survey.
+    pub fn abandon(mut self, keep_parts: u32) {
+        let (parts, _) = self.join();
+        for part in keep_parts..=parts {
+            let _ = fs::remove_file(part_path(&self.target, part));
+        }
+    }
+}
+
+fn part_path(target: &Path, part: u32) -> PathBuf {
+    let mut name: OsString = target.as_os_str().to_owned();
+    name.push(format!(".part-{part:04}"));
+    PathBuf::from(name)
+}
+
+/// The writer thread: returns how many parts there are.
+fn write_parts(target: &Path, first: Part, parts: u32, messages: Receiver<Message>) -> (u32, Result<()>) {
+    let mut closed = parts;
+    let mut part = first;
+    for message in messages {
+        let done = match message {
+            Message::Rows(rows) => part.add(rows),
+            Message::Cut(answer) => {
+                let next = part.close().and_then(|()| {
+                    closed += 1;
+                    Part::create(target, closed)
+                });
+                match next {
+                    Ok(next) => {
+                        part = next;
+                        let _ = answer.send(closed);
+                        Ok(())
+                    }
+                    Err(error) => return (closed, Err(error)),
+                }
+            }
+        };
+        if let Err(error) = done {
+            return (closed, Err(error));
+        }
+    }
+    match part.close() {
+        Ok(()) => (closed + 1, Ok(())),
+        Err(error) => (closed, Err(error)),
+    }
+}
+
+fn schema() -> Result<TypePtr> {
+    parse_message_type(SCHEMA)
+        .map(Arc::new)
+        .map_err(|error| Error::new(ErrorKind::Io, "write the table of files", error.to_string()))
+}
+
+fn properties() -> WriterPropertiesPtr {
+    let path = ColumnPath::from("path");
+    let properties = WriterProperties::builder()
+        .set_created_by(concat!("granulo ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::SNAPPY)
+        .set_column_dictionary_enabled(path.clone(), false)
+        .set_column_encoding(path, Encoding::DELTA_BYTE_ARRAY);
+    Arc::new(properties.build())
+}
+
+/// An open part of the table.
+struct Part {
+    path: PathBuf,
+    file: File,
+    writer: SerializedFileWriter<BufWriter<File>>,
+    rows: Vec<FileRow>,
+}
+
+impl Part {
+    fn create(target: &Path, number: u32) -> Result<Part> {
+        let path = part_path(target, number);
+        let fail = |error| Error::io("create a file for", target, error);
+        let file = File::create(&path).map_err(fail)?;
+        let out = BufWriter::new(file.try_clone().map_err(fail)?);
+        let writer = SerializedFileWriter::new(out, schema()?, properties()).map_err(|e| parquet_error(target, e))?;
+        Ok(Part { path, file, writer, rows: Vec::new() })
+    }
+
+    fn add(&mut self, mut rows: Vec<FileRow>) -> Result<()> {
+        self.rows.append(&mut rows);
+        if self.rows.len() >= GROUP_ROWS { self.write_group() } else { Ok(()) }
+    }
+
+    fn write_group(&mut self) -> Result<()> {
+        let rows = std::mem::take(&mut self.rows);
+        let written = self.writer.next_row_group().and_then(|mut group| {
+            write_columns(&mut group, &rows)?;
+            group.close().map(|_| ())
+        });
+        written.map_err(|error| parquet_error(&self.path, error))
+    }
+
+    fn close(mut self) -> Result<()> {
+        if !self.rows.is_empty() {
+            self.write_group()?;
+        }
+        let out = self.writer.into_inner().map_err(|error| parquet_error(&self.path, error))?;
+        let flushed = out.into_inner().map_err(|error| error.into_error()).and_then(|mut file| file.flush());
+        flushed.and_then(|()| self.file.sync_all()).map_err(|error| Error::io("write", &self.path, error))
+    }
+}
+
+fn parquet_error(path: &Path, error: ParquetError) -> Error {
+    match error {
+        ParquetError::External(cause) => match cause.downcast::<io::Error>() {
+            Ok(cause) => Error::io("write", path, *cause),
+            Err(cause) => Error::new(ErrorKind::Io, "write", cause.to_string()).at(path),
+        },
+        other => Error::new(ErrorKind::Io, "write", other.to_string()).at(path),
+    }
+}
+
+/// The columns of [`SCHEMA`], in its order.
+fn write_columns(
+    group: &mut SerializedRowGroupWriter<'_, BufWriter<File>>,
+    rows: &[FileRow],
+) -> std::result::Result<(), ParquetError> {
+    let text = |path: &[u8]| match std::str::from_utf8(path) {
+        Ok(path) => ByteArray::from(path),
+        Err(_) => ByteArray::from(escape(path).into_bytes()),
+    };
+    let paths: Vec<ByteArray> = rows.iter().map(|(path, _)| text(path)).collect();
+    write_column::<ByteArrayType>(group, &paths, None)?;
+    let raw = rows.iter().filter(|(path, _)| std::str::from_utf8(path).is_err());
+    let raw: Vec<ByteArray> = raw.map(|(path, _)| ByteArray::from(path.clone())).collect();
+    let defined: Vec<i16> = rows.iter().map(|(path, _)| i16::from(std::str::from_utf8(path).is_err())).collect();
+    write_column::<ByteArrayType>(group, &raw, Some(&defined))?;
+    let long: [fn(&Stat) -> i64; 2] = [|s| s.size_bytes as i64, |s| s.allocated_bytes as i64];
+    let short: [fn(&Stat) -> i32; 4] =
+        [|s| s.link_count as i32, |s| s.uid as i32, |s| s.gid as i32, |s| i32::from(s.mode)];
+    let identity: [fn(&Stat) -> i64; 2] = [|s| s.device as i64, |s| s.inode as i64];
+    let times: [fn(&Stat) -> i64; 3] =
+        [|s| nanoseconds(s.mtime), |s| nanoseconds(s.ctime), |s| nanoseconds(s.atime)];
+    for value in long {
+        write_numbers::<Int64Type>(group, rows, value)?;
+    }
+    for value in short {
+        write_numbers::<Int32Type>(group, rows, value)?;
+    }
+    for value in identity.into_iter().chain(times) {
+        write_numbers::<Int64Type>(group, rows, value)?;
+    }
+    Ok(())
+}
+
+/// Nanoseconds since 1970; the ends of the type stand for times before 1677 and after 2262.
+fn nanoseconds(time: Timestamp) -> i64 {
+    time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
+}
+
+fn write_numbers<T: parquet::data_type::DataType>(
+    group: &mut SerializedRowGroupWriter<'_, BufWriter<File>>,
+    rows: &[FileRow],
+    value: fn(&Stat) -> T::T,
+) -> std::result::Result<(), ParquetError> {
+    let values: Vec<T::T> = rows.iter().map(|(_, stat)| value(stat)).collect();
+    write_column::<T>(group, &values, None)
+}
+
+fn write_column<T: parquet::data_type::DataType>(
+    group: &mut SerializedRowGroupWriter<'_, BufWriter<File>>,
+    values: &[T::T],
+    defined: Option<&[i16]>,
+) -> std::result::Result<(), ParquetError> {
+    let missing = || ParquetError::General("the table has fewer columns than its rows".to_owned());
+    let mut column = group.next_column()?.ok_or_else(missing)?;
+    column.typed::<T>().write_batch(values, defined, None)?;
+    column.close()
+}
+
+/// Copies the column chunks of all parts into one file.
+fn concatenate(parts: &[PathBuf], target: &Path) -> Result<()> {
+    let fail = |error| parquet_error(target, error);
+    let whole = AtomicFile::create(target)?;
+    let out = whole.file().map_err(|error| Error::io("write", target, error))?;
+    let mut writer = SerializedFileWriter::new(BufWriter::new(out), schema()?, properties()).map_err(fail)?;
+    for path in parts {
+        let open = || File::open(path).map_err(|error| Error::io("read", path, error));
+        let file = open()?;
+        let reader = SerializedFileReader::new(open()?).map_err(|error| parquet_error(path, error))?;
+        for group in reader.metadata().row_groups() {
+            let mut copy = writer.next_row_group().map_err(fail)?;
+            for column in group.columns() {
+                let close = ColumnCloseResult {
+                    bytes_written: column.compressed_size() as u64,
+                    rows_written: group.num_rows() as u64,
+                    metadata: column.clone(),
+                    bloom_filter: None,
+                    column_index: None,
+                    offset_index: None,
+                };
+                copy.append_column(&file, close).map_err(fail)?;
+            }
+            copy.close().map_err(fail)?;
+        }
+    }
+    writer.into_inner().map_err(fail)?.flush().map_err(|error| Error::io("write", target, error))?;
+    whole.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::Kind;
+    use parquet::record::RowAccessor;
+
+    fn row(path: &[u8], size_bytes: u64) -> FileRow {
+        let time = |seconds| Timestamp { seconds, nanoseconds: 5 };
+        let stat = Stat {
+            kind: Kind::File,
+            size_bytes,
+            allocated_bytes: 4096,
+            link_count: 1,
+            uid: 1000,
+            gid: 100,
+            mode: 0o100644,
+            device: 7,
+            inode: u64::MAX,
+            mtime: time(1_000_000_000),
+            ctime: time(i64::MAX),
+            atime: time(-1),
+        };
+        (path.to_vec(), stat)
+    }
+
+    #[test]
+    fn parts_become_one_table_with_every_row() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("files.parquet");
+        let table = FileTable::create(&target, 0).unwrap();
+        table.add(vec![row(b"a/b", 1), row(b"a/\xff", 2)]);
+        assert_eq!(table.cut(), 1);
+        table.add(vec![row(b"lost", 3)]);
+        table.abandon(1);
+        assert!(!target.exists());
+
+        let resumed = FileTable::create(&target, 1).unwrap();
+        resumed.add(vec![row(b"c", 1 << 40)]);
+        resumed.complete().unwrap();
+        let reader = SerializedFileReader::new(File::open(&target).unwrap()).unwrap();
+        let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
+        let paths: Vec<_> = rows.iter().map(|row| row.get_string(0).unwrap().clone()).collect();
+        assert_eq!(paths, ["a/b", "a/\\xff", "c"]);
+        assert_eq!(rows[1].get_bytes(1).unwrap().data(), b"a/\xff");
+        assert_eq!(rows[2].get_ulong(2).unwrap(), 1 << 40);
+        assert_eq!(rows[0].get_ulong(9).unwrap(), u64::MAX);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_full_device_is_told_at_the_end() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("files.parquet");
+        std::os::unix::fs::symlink(full, part_path(&target, 0)).unwrap();
+        let table = FileTable::create(&target, 0).unwrap();
+        table.add(vec![row(b"a", 1)]);
+        assert_eq!(table.complete().unwrap_err().kind(), ErrorKind::NoSpace);
+    }
+}

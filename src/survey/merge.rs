@@ -1,0 +1,84 @@
+//! Adding surveys of disjoint trees: the result is what one survey of all of them would have been.
+//!
+//! Exact in every count, distribution and list, but for what no survey can know of another: files linked from two of the trees
+//! count in both, and ages stay relative to when each survey was taken.
+
+use super::{Method, Resolution, Survey};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Adds `surveys`, of which there is at least one.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] when there is none, or when they were taken with different rules, so that their sum would mean nothing.
+pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
+    let mut surveys = surveys.into_iter();
+    let fail = |cause: &str| Error::new(ErrorKind::Usage, "merge the surveys", cause);
+    let mut whole = surveys.next().ok_or_else(|| fail("there is none"))?;
+    let mut names: Vec<String> = whole.origin.name.take().into_iter().collect();
+    for other in surveys {
+        let (mine, theirs) = (&whole.origin.options, &other.origin.options);
+        if whole.origin.method != Method::Fsstats && other.origin.method != Method::Fsstats {
+            if mine.hard_links != theirs.hard_links {
+                return Err(fail("they count hard links differently").advise("take them with the same --hard-links"));
+            }
+            if mine.small_file_bytes != theirs.small_file_bytes && whole.places.is_some() && other.places.is_some() {
+                return Err(fail("they have different cutoffs for small files").advise("take them with the same --small"));
+            }
+        }
+        names.extend(other.origin.name.clone());
+        add(&mut whole, other);
+    }
+    whole.origin.method = Method::Merge;
+    whole.origin.name = (!whole.origin.anonymous).then(|| names.join(" + "));
+    Ok(whole)
+}
+
+fn add(whole: &mut Survey, other: Survey) {
+    let (origin, theirs) = (&mut whole.origin, other.origin);
+    if origin.anonymous != theirs.anonymous {
+        // One that has no names cannot get them; the sum must not say whose the named rows are.
+        origin.anonymous = true;
+        whole.places.iter_mut().for_each(|places| places.anonymise());
+        whole.errors.anonymise();
+        origin.roots.clear();
+        origin.options.excluded.clear();
+    } else {
+        origin.roots.extend(theirs.roots);
+        for glob in theirs.options.excluded {
+            if !origin.options.excluded.contains(&glob) {
+                origin.options.excluded.push(glob);
+            }
+        }
+    }
+    origin.taken_at = origin.taken_at.min(theirs.taken_at).or(origin.taken_at).or(theirs.taken_at);
+    origin.elapsed_seconds += theirs.elapsed_seconds;
+    origin.complete &= theirs.complete;
+    if theirs.resolution == Resolution::Buckets {
+        origin.resolution = Resolution::Buckets;
+    }
+    whole.counts.merge(&other.counts);
+    whole.other_allocated.merge(&other.other_allocated);
+    whole.distributions.merge(&other.distributions);
+    whole.overhead_by_size.merge(&other.overhead_by_size);
+    whole.padding = match (whole.padding, other.padding) {
+        (Some(mut mine), Some(theirs)) => {
+            mine.merge(&theirs);
+            Some(mine)
+        }
+        _ => None,
+    };
+    whole.places = match (whole.places.take(), other.places) {
+        (Some(mut mine), Some(mut theirs)) => {
+            if origin.anonymous {
+                theirs.anonymise();
+            }
+            mine.merge(&theirs);
+            Some(mine)
+        }
+        _ => None,
+    };
+    whole.errors.merge(&other.errors);
+    if origin.anonymous {
+        whole.errors.anonymise();
+    }
+}

@@ -1,0 +1,375 @@
+//! Surveys: one measured description of a file population, and everything that is done with it.
+//!
+//! A [`Survey`] is plain data of bounded size, whatever the number of files: distributions ([`measure`]), counts, and the
+//! places that hold most ([`places`]). It is taken by [`take`](run::take) from a scan, read from a survey file
+//! ([`file`]), an fsstats CSV ([`fsstats`]) or a published table ([`source`]), added with [`merge`], and set beside others
+//! by [`compare`].
+
+pub mod checkpoint;
+pub mod collect;
+pub mod compare;
+pub mod errors;
+pub mod file;
+pub mod file_table;
+pub mod fsstats;
+pub mod measure;
+pub mod merge;
+pub mod places;
+pub mod run;
+pub mod source;
+
+use serde::{Deserialize, Serialize};
+
+use crate::dist::{Bucket, bucket_number};
+use crate::plan::Padding;
+use crate::units::{SMALL_FILE_BYTES, fraction};
+use errors::ErrorLog;
+use measure::{Distributions, Measure};
+use places::Places;
+
+/// A measured (or published) file population.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Survey {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// How many there are of each kind.
+    pub counts: Counts,
+    /// What directories and symlinks take.
+    pub other_allocated: OtherAllocated,
+    /// All distributions.
+    pub distributions: Distributions,
+    /// The overheads by the size of what has them.
+    pub overhead_by_size: OverheadBySize,
+    /// What rounding up adds to large files, exactly; `None` where only a distribution is known.
+    pub padding: Option<Padding>,
+    /// The places that hold most; `None` where the source does not say.
+    pub places: Option<Places>,
+    /// What could not be read.
+    pub errors: ErrorLog,
+}
+
+/// Where a survey comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Origin {
+    /// Short label; `None` when anonymous.
+    pub name: Option<String>,
+    /// Roots as given, escaped; empty when anonymous.
+    pub roots: Vec<String>,
+    /// How the files were enumerated.
+    pub method: Method,
+    /// How fine the data are.
+    pub resolution: Resolution,
+    /// Start, seconds since 1970; ages are relative to it. `None` if unknown.
+    pub taken_at: Option<i64>,
+    /// Wall time of all sessions together.
+    pub elapsed_seconds: f64,
+    /// Whether everything below the roots was seen.
+    pub complete: bool,
+    /// Whether names and paths were left out.
+    pub anonymous: bool,
+    /// What was asked for.
+    pub options: Options,
+}
+
+impl Default for Origin {
+    fn default() -> Origin {
+        Origin {
+            name: None,
+            roots: Vec::new(),
+            method: Method::Walk,
+            resolution: Resolution::Exact,
+            taken_at: None,
+            elapsed_seconds: 0.0,
+            complete: true,
+            anonymous: false,
+            options: Options::default(),
+        }
+    }
+}
+
+/// How files were enumerated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// Through the directories.
+    Walk,
+    /// Added from other surveys.
+    Merge,
+    /// Read from an fsstats CSV.
+    Fsstats,
+    /// A table from a paper.
+    Published,
+}
+
+/// How fine the data behind the distributions are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Resolution {
+    /// As measured: to the byte up to 64 KiB, better than 1 % above.
+    Exact,
+    /// Known at the edges of a table; interpolated between them.
+    Buckets,
+}
+
+/// How a file with several names is counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HardLinks {
+    /// Once, at the name met first.
+    #[default]
+    Once,
+    /// At every name, in full.
+    Each,
+    /// At every name, with its size and allocation divided by its link count.
+    Shared,
+}
+
+/// What becomes of snapshot directories.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Snapshots {
+    /// Left out and counted.
+    #[default]
+    Skip,
+    /// Walked like any other.
+    Include,
+}
+
+/// What was asked for, as far as the result depends on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Options {
+    /// How files with several names are counted.
+    pub hard_links: HardLinks,
+    /// Whether mount points were left out.
+    pub one_file_system: bool,
+    /// What became of snapshot directories.
+    pub snapshots: Snapshots,
+    /// Globs of names and paths left out.
+    pub excluded: Vec<String>,
+    /// Largest size that counts as small among the places.
+    pub small_file_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            hard_links: HardLinks::Once,
+            one_file_system: false,
+            snapshots: Snapshots::Skip,
+            excluded: Vec::new(),
+            small_file_bytes: SMALL_FILE_BYTES,
+        }
+    }
+}
+
+/// How many there are of each kind. Every field is a plain sum, so merging adds field by field.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    /// Regular files counted.
+    pub files: u64,
+    /// Directories, with the roots.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Fifos, sockets and devices.
+    pub special: u64,
+    /// Second and later names of a file already counted.
+    pub hard_links_skipped: u64,
+    /// What could not be read.
+    pub errors: u64,
+    /// Files of size 0.
+    pub empty_files: u64,
+    /// Files with less allocated than their size.
+    pub sparse_files: u64,
+    /// Symlinks whose target starts with `/`.
+    pub symlinks_absolute: u64,
+    /// The other symlinks.
+    pub symlinks_relative: u64,
+    /// Named pipes.
+    pub fifos: u64,
+    /// Sockets.
+    pub sockets: u64,
+    /// Block devices.
+    pub block_devices: u64,
+    /// Character devices.
+    pub character_devices: u64,
+    /// Entries that were gone between listing and reading.
+    pub vanished: u64,
+    /// Entries left out by a glob.
+    pub excluded: u64,
+    /// Snapshot directories left out.
+    pub snapshot_directories_skipped: u64,
+    /// Mount points left out.
+    pub mount_points_skipped: u64,
+    /// Time stamps later than the survey.
+    pub future_times: u64,
+}
+
+impl Counts {
+    /// Adds `other`, field by field.
+    pub fn merge(&mut self, other: &Counts) {
+        let Counts {
+            files,
+            directories,
+            symlinks,
+            special,
+            hard_links_skipped,
+            errors,
+            empty_files,
+            sparse_files,
+            symlinks_absolute,
+            symlinks_relative,
+            fifos,
+            sockets,
+            block_devices,
+            character_devices,
+            vanished,
+            excluded,
+            snapshot_directories_skipped,
+            mount_points_skipped,
+            future_times,
+        } = other;
+        self.files += files;
+        self.directories += directories;
+        self.symlinks += symlinks;
+        self.special += special;
+        self.hard_links_skipped += hard_links_skipped;
+        self.errors += errors;
+        self.empty_files += empty_files;
+        self.sparse_files += sparse_files;
+        self.symlinks_absolute += symlinks_absolute;
+        self.symlinks_relative += symlinks_relative;
+        self.fifos += fifos;
+        self.sockets += sockets;
+        self.block_devices += block_devices;
+        self.character_devices += character_devices;
+        self.vanished += vanished;
+        self.excluded += excluded;
+        self.snapshot_directories_skipped += snapshot_directories_skipped;
+        self.mount_points_skipped += mount_points_skipped;
+        self.future_times += future_times;
+    }
+
+    /// Whether every count is one that a file system can have, so that sums of thousands of surveys fit.
+    fn is_plausible(&self) -> bool {
+        let all = [
+            self.files,
+            self.directories,
+            self.symlinks,
+            self.special,
+            self.hard_links_skipped,
+            self.errors,
+            self.empty_files,
+            self.sparse_files,
+            self.symlinks_absolute,
+            self.symlinks_relative,
+            self.fifos,
+            self.sockets,
+            self.block_devices,
+            self.character_devices,
+            self.vanished,
+            self.excluded,
+            self.snapshot_directories_skipped,
+            self.mount_points_skipped,
+            self.future_times,
+        ];
+        all.iter().all(|&count| count <= MOST)
+    }
+}
+
+/// The most of anything that a survey file may claim: 2^53, what every reader of JSON keeps exactly.
+const MOST: u64 = 1 << 53;
+
+/// What is allocated to inodes that are no regular files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherAllocated {
+    /// Bytes allocated to directories.
+    pub directories_bytes: u128,
+    /// Bytes allocated to symlinks.
+    pub symlinks_bytes: u128,
+}
+
+impl OtherAllocated {
+    /// Adds `other`.
+    pub fn merge(&mut self, other: &OtherAllocated) {
+        self.directories_bytes += other.directories_bytes;
+        self.symlinks_bytes += other.symlinks_bytes;
+    }
+}
+
+/// Overhead in power-of-two buckets of the *size* of what has it, as fsstats keeps it: `count` inodes, `sum` bytes of overhead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverheadBySize {
+    positive: Vec<(u64, u128)>,
+    negative: Vec<(u64, u128)>,
+}
+
+/// Number of power-of-two buckets: zero, and one for each bit of a size.
+const BUCKETS: usize = u64::BITS as usize + 1;
+
+impl Default for OverheadBySize {
+    fn default() -> OverheadBySize {
+        OverheadBySize { positive: vec![(0, 0); BUCKETS], negative: vec![(0, 0); BUCKETS] }
+    }
+}
+
+impl OverheadBySize {
+    /// Counts something of `size_bytes` with `overhead_bytes` more (`positive`) or less allocated, `count` times.
+    #[inline]
+    pub fn record(&mut self, size_bytes: u64, positive: bool, count: u64, overhead_bytes: u128) {
+        let buckets = if positive { &mut self.positive } else { &mut self.negative };
+        let bucket = &mut buckets[bucket_number(size_bytes) as usize];
+        bucket.0 += count;
+        bucket.1 += overhead_bytes;
+    }
+
+    /// The buckets of positive overhead up to the last that holds something.
+    pub fn positive(&self) -> Vec<Bucket> {
+        filled(&self.positive)
+    }
+
+    /// The buckets of negative overhead up to the last that holds something.
+    pub fn negative(&self) -> Vec<Bucket> {
+        filled(&self.negative)
+    }
+
+    /// Whether there is a bucket for every size.
+    fn is_whole(&self) -> bool {
+        [&self.positive, &self.negative].iter().all(|buckets| buckets.len() == BUCKETS)
+    }
+
+    /// Adds `other`.
+    pub fn merge(&mut self, other: &OverheadBySize) {
+        let pairs = self.positive.iter_mut().zip(&other.positive).chain(self.negative.iter_mut().zip(&other.negative));
+        for (mine, theirs) in pairs {
+            mine.0 += theirs.0;
+            mine.1 += theirs.1;
+        }
+    }
+}
+
+fn filled(buckets: &[(u64, u128)]) -> Vec<Bucket> {
+    let used = buckets.iter().rposition(|bucket| bucket.0 > 0).map_or(0, |last| last + 1);
+    let numbered = buckets[..used].iter().enumerate();
+    numbered.map(|(number, &(count, sum))| Bucket { count: count.into(), sum, ..Bucket::of(number as u32) }).collect()
+}
+
+impl Survey {
+    /// Sum of the sizes of all regular files.
+    pub fn size_bytes(&self) -> u128 {
+        self.distributions.of(Measure::FileSize).total()
+    }
+
+    /// Sum of what is allocated to all regular files.
+    pub fn allocated_bytes(&self) -> u128 {
+        self.distributions.of(Measure::Allocated).total()
+    }
+
+    /// (allocated − size) / allocated, as fsstats defines it; negative for sparse populations, 0 where nothing is allocated.
+    pub fn overhead_fraction(&self) -> f64 {
+        let allocated = self.allocated_bytes();
+        if allocated == 0 { 0.0 } else { 1.0 - fraction(self.size_bytes(), allocated) }
+    }
+}

@@ -1,0 +1,212 @@
+//! Taking a survey: scan and collector together, with progress, checkpoints and interruption.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::checkpoint::{Checkpoint, Session};
+use super::collect::{Collector, Progress};
+use super::file_table::FileTable;
+use super::{Method, Options, Origin, Resolution, Snapshots, Survey};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::exclude::Exclude;
+use crate::scan::walk::{Walk, display_root};
+use crate::scan::{Settings, Visitor};
+use crate::units::escape;
+
+/// How often progress is shown and an interruption looked for.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What to survey and how.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Files and directories.
+    pub roots: Vec<PathBuf>,
+    /// What the result depends on.
+    pub options: Options,
+    /// Number of threads, at least 1.
+    pub threads: usize,
+    /// Rows of the lists of directories.
+    pub limit: usize,
+    /// Leave out every name and path.
+    pub anonymous: bool,
+    /// What ages are relative to, seconds since 1970; `None`: now.
+    pub reference_time: Option<i64>,
+    /// Where to write one row a file.
+    pub file_table: Option<PathBuf>,
+    /// Where and how often to write checkpoints.
+    pub checkpoints: Option<CheckpointPlan>,
+}
+
+/// Where and how often to write checkpoints.
+#[derive(Debug, Clone)]
+pub struct CheckpointPlan {
+    /// The checkpoint; removed when the survey is complete.
+    pub path: PathBuf,
+    /// How often; `None`: only when interrupted.
+    pub every: Option<Duration>,
+}
+
+/// A survey that was taken.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The survey; not complete if it was interrupted.
+    pub survey: Survey,
+    /// Where to go on from, if it was interrupted.
+    pub checkpoint: Option<PathBuf>,
+    /// What went wrong besides what the survey itself counts: a checkpoint or a table that could not be written.
+    pub warnings: Vec<Error>,
+}
+
+/// Takes a survey, or goes on with an interrupted one (whose roots and options then count, not those of the request). Ends early
+/// once `interrupted` is set. `on_progress` is called about ten times a second.
+///
+/// # Errors
+/// When nothing can be surveyed at all: no root is readable, an option is wrong, a checkpoint contradicts itself, a table cannot be
+/// created.
+pub fn take(
+    mut request: Request,
+    resumed: Option<Checkpoint>,
+    interrupted: &AtomicBool,
+    on_progress: &mut dyn FnMut(&Progress, Duration),
+) -> Result<Outcome> {
+    if let Some(checkpoint) = &resumed {
+        request.roots = checkpoint.roots();
+        request.options = checkpoint.options.clone();
+        request.limit = checkpoint.limit;
+        request.anonymous = checkpoint.anonymous;
+    }
+    if request.anonymous && request.file_table.is_some() {
+        let cause = "a table of files is made of paths, and an anonymous survey has none";
+        return Err(Error::new(ErrorKind::Usage, "take the survey", cause).advise("leave out --files or --anonymous"));
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+    let started = Instant::now();
+    let taken_at = resumed.as_ref().map_or(now, |checkpoint| checkpoint.taken_at);
+    let reference_time =
+        resumed.as_ref().map_or(request.reference_time.unwrap_or(now), |checkpoint| checkpoint.reference_time);
+    let elapsed_before = resumed.as_ref().map_or(0.0, |checkpoint| checkpoint.elapsed_seconds);
+    let settings = settings(&request)?;
+    let mut collector = Collector::new(&request.options, request.threads, reference_time, request.limit);
+    let table = match &resumed {
+        Some(checkpoint) => checkpoint.file_table(),
+        None => request.file_table.clone().map(|target| (target, 0)),
+    };
+    if let Some((target, parts)) = table {
+        collector = collector.with_file_table(FileTable::create(&target, parts)?);
+    }
+    if let Some(checkpoint) = &resumed {
+        checkpoint.restore(&mut collector).map_err(contradiction)?;
+    }
+
+    let session = |elapsed: Duration| Session {
+        roots: &request.roots,
+        options: &request.options,
+        limit: request.limit,
+        anonymous: request.anonymous,
+        taken_at,
+        reference_time,
+        elapsed_seconds: elapsed_before + elapsed.as_secs_f64(),
+    };
+    let mut warnings = Vec::new();
+    let mut written = None;
+    let complete = {
+        let walk = begin(settings, &collector, resumed.as_ref())?;
+        let mut last_checkpoint = Instant::now();
+        walk.run(TICK, || {
+            on_progress(&collector.progress, started.elapsed());
+            if interrupted.load(Ordering::Relaxed) {
+                walk.stop();
+                return;
+            }
+            let Some(CheckpointPlan { path, every: Some(every) }) = &request.checkpoints else { return };
+            if last_checkpoint.elapsed() >= *every {
+                let saved =
+                    walk.paused(|state| Checkpoint::of(&session(started.elapsed()), &collector, state).write(path));
+                warnings.extend(saved.err());
+                last_checkpoint = Instant::now();
+            }
+        });
+        let complete = walk.is_finished();
+        if !complete {
+            walk.paused(|state| {
+                if let Some(CheckpointPlan { path, .. }) = &request.checkpoints {
+                    let checkpoint = Checkpoint::of(&session(started.elapsed()), &collector, state.clone());
+                    match checkpoint.write(path) {
+                        Ok(()) => written = Some((path.clone(), checkpoint.file_table().map_or(0, |(_, parts)| parts))),
+                        Err(error) => warnings.push(error),
+                    }
+                }
+                state.finish_early(&collector);
+            });
+        }
+        complete
+    };
+    on_progress(&collector.progress, started.elapsed());
+    if let Some(table) = collector.take_file_table() {
+        if complete {
+            warnings.extend(table.complete().err());
+        } else {
+            table.abandon(written.as_ref().map_or(0, |(_, parts)| *parts));
+        }
+    }
+    if let (true, Some(plan)) = (complete, &request.checkpoints) {
+        // Nothing to go on with any more; one of an earlier run may not be there.
+        let _ = std::fs::remove_file(&plan.path);
+    }
+    let mut survey = collector.survey();
+    survey.origin = origin(&request, taken_at, session(started.elapsed()).elapsed_seconds, complete);
+    if request.anonymous {
+        survey.places.iter_mut().for_each(|places| places.anonymise());
+        survey.errors.anonymise();
+    }
+    Ok(Outcome { survey, checkpoint: written.map(|(path, _)| path), warnings })
+}
+
+fn settings(request: &Request) -> Result<Settings> {
+    Ok(Settings {
+        roots: request.roots.clone(),
+        threads: request.threads.max(1),
+        one_file_system: request.options.one_file_system,
+        include_snapshots: request.options.snapshots == Snapshots::Include,
+        exclude: Exclude::new(&request.options.excluded)?,
+    })
+}
+
+fn contradiction(cause: &'static str) -> Error {
+    Error::new(ErrorKind::Corrupt, "go on with the checkpoint", cause).advise("begin the survey again")
+}
+
+fn begin<'c>(settings: Settings, collector: &'c Collector, resumed: Option<&Checkpoint>) -> Result<Walk<'c, Collector>> {
+    if let Some(checkpoint) = resumed {
+        return Walk::resume(settings, collector, &checkpoint.walk).map_err(contradiction);
+    }
+    let roots = settings.roots.len();
+    let (walk, mut unusable) = Walk::start(settings, collector);
+    if unusable.len() == roots && !unusable.is_empty() {
+        let first = unusable.pop().unwrap_or_else(|| unreachable!("there is one"));
+        return Err(Error::io("survey", &first.path, first.error));
+    }
+    for root in unusable {
+        let path = display_root(&root.path).to_vec();
+        collector.failed("survey", root.error, &|| path.clone());
+    }
+    Ok(walk)
+}
+
+fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, complete: bool) -> Origin {
+    let roots: Vec<String> = request.roots.iter().map(|root| escape(display_root(root))).collect();
+    let anonymous = request.anonymous;
+    let excluded = if anonymous { Vec::new() } else { request.options.excluded.clone() };
+    Origin {
+        name: (!anonymous).then(|| roots.join(" + ")),
+        roots: if anonymous { Vec::new() } else { roots },
+        method: Method::Walk,
+        resolution: Resolution::Exact,
+        taken_at: Some(taken_at),
+        elapsed_seconds,
+        complete,
+        anonymous,
+        options: Options { excluded, ..request.options.clone() },
+    }
+}

@@ -1,0 +1,73 @@
+//! Sources: whatever describes a population. A survey file, an fsstats CSV, or the name of a published table.
+
+use std::path::Path;
+
+use super::measure::Measure;
+use super::{Method, Origin, Resolution, Survey, file, fsstats};
+use crate::dist::published::{self, Published};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::read_bounded;
+use crate::units::escape;
+
+/// A population, and what is to be said about how it was read.
+#[derive(Debug)]
+pub struct Source {
+    /// The population.
+    pub survey: Survey,
+    /// Sentences for people.
+    pub warnings: Vec<String>,
+}
+
+/// Opens a source: a published name, else a file, whose kind is seen from what is in it.
+///
+/// # Errors
+/// What reading fails with; [`ErrorKind::NotRecognised`] for a file that is neither; [`ErrorKind::NotFound`] with the published
+/// names for what is no file either.
+pub fn open(source: &Path) -> Result<Source> {
+    if let Some(published) = source.to_str().and_then(published::find) {
+        return Ok(Source { survey: of_published(published), warnings: Vec::new() });
+    }
+    let bytes = read_bounded("read the source", source).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => error.advise(format!("give a survey, an fsstats CSV, or one of {}", names())),
+        _ if source.is_dir() => Error::new(ErrorKind::Usage, "read the source", "it is a directory")
+            .at(source)
+            .advise("survey it first: granulo survey DIR -o FILE"),
+        _ => error,
+    })?;
+    let name = escape(source.file_name().map_or(&b""[..], |name| std::os::unix::ffi::OsStrExt::as_bytes(name)));
+    if file::looks_like(&bytes) {
+        return Ok(Source { survey: file::read(&bytes, source)?, warnings: Vec::new() });
+    }
+    if fsstats::looks_like(&bytes) {
+        let (survey, warnings) = fsstats::read(&bytes, &name).map_err(|error| error.at(source))?;
+        return Ok(Source { survey, warnings });
+    }
+    let cause = if bytes.is_empty() { "it is empty" } else { "it is neither a survey of granulo's nor an fsstats CSV" };
+    Err(Error::new(ErrorKind::NotRecognised, "read the source", cause)
+        .at(source)
+        .advise("write one with: granulo survey PATH -o FILE"))
+}
+
+/// The published names, for messages.
+fn names() -> String {
+    let names: Vec<&str> = published::all().iter().map(|published| published.name).collect();
+    names.join(", ")
+}
+
+/// A published table as a survey: sizes, and nothing else.
+pub fn of_published(published: &Published) -> Survey {
+    let mut survey = Survey {
+        origin: Origin {
+            name: Some(published.name.to_owned()),
+            method: Method::Published,
+            resolution: Resolution::Buckets,
+            ..Origin::default()
+        },
+        ..Survey::default()
+    };
+    let sizes = survey.distributions.of_mut(Measure::FileSize);
+    sizes.merge(published.distribution());
+    survey.counts.files = sizes.count() as u64;
+    survey.counts.empty_files = sizes.up_to(0).count as u64;
+    survey
+}

@@ -1,0 +1,271 @@
+//! Sizes, shares and names as people read and write them.
+//!
+//! Sizes are bytes in a `u64` (sums of sizes in a `u128`, so that sparse files of 8 EiB cannot overflow them).
+//! `KiB`, `MiB`, … are powers of 1,024; `kB`, `MB`, … powers of 1,000; a bare `K`, `M`, … means the former.
+//! [`escape`] makes any byte string printable, reversibly: see [`unescape`].
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// 1 KiB in bytes.
+pub const KIB: u64 = 1 << 10;
+/// 1 MiB in bytes.
+pub const MIB: u64 = 1 << 20;
+
+/// Largest size that a bare "small file" has by default, in bytes: the cutoff of Welch and Noer (64 KiB).
+pub const SMALL_FILE_BYTES: u64 = 64 * KIB;
+
+const BINARY_UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
+
+/// Reads a size: `65536`, `64KiB`, `64K` (1,024-based), `64kB` (1,000-based), `1.5GiB`.
+///
+/// # Errors
+/// A sentence that says what is wrong, for the argument parser to print.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a size; write for example 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000)");
+    let trimmed = text.trim();
+    let split = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
+        .unwrap_or(trimmed.len());
+    let (digits, suffix) = trimmed.split_at(split);
+    let digits = digits.replace('_', "");
+    let factor = unit_factor(suffix.trim()).ok_or_else(wrong)?;
+    let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
+    if whole.is_empty() || (digits.contains('.') && fraction.is_empty()) {
+        return Err(wrong());
+    }
+    let too_large = || format!("'{text}' is larger than any file can be (2^64 bytes)");
+    let whole: u64 = whole
+        .parse()
+        .map_err(|_| if whole.bytes().all(|b| b.is_ascii_digit()) { too_large() } else { wrong() })?;
+    let mut bytes = whole.checked_mul(factor).ok_or_else(too_large)?;
+    if !fraction.is_empty() {
+        let fraction: f64 = format!("0.{fraction}").parse().map_err(|_| wrong())?;
+        bytes = bytes.checked_add((fraction * factor as f64).round() as u64).ok_or_else(too_large)?;
+    }
+    Ok(bytes)
+}
+
+fn unit_factor(suffix: &str) -> Option<u64> {
+    let lower = suffix.to_ascii_lowercase();
+    if lower.is_empty() || lower == "b" {
+        return Some(1);
+    }
+    let power = 1 + "kmgtpe".find(lower.chars().next()?)? as u32;
+    match &lower[1..] {
+        "" | "ib" => Some(1 << (10 * power)),
+        "b" => Some(1000u64.pow(power)),
+        _ => None,
+    }
+}
+
+/// A size for people: `0 B`, `512 B`, `64 KiB`, `1.50 MiB`, at most four digits.
+pub fn format_size(bytes: u128) -> String {
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < BINARY_UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    // 1,023.99 would round up to "1024": take the next unit instead.
+    if value >= 999.5 && unit > 0 && unit + 1 < BINARY_UNITS.len() && value.round() >= 1024.0 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let exact = unit == 0 || bytes.is_multiple_of(1u128 << (10 * unit as u32));
+    let digits = match value {
+        _ if exact => 0,
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {}", BINARY_UNITS[unit])
+}
+
+/// A whole number with a comma at every thousand: `1,234,567`.
+pub fn format_count(count: u128) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A share in per cent: `12.3 %`; `<0.1 %` and `>99.9 %` where rounding would hide that it is neither 0 nor all.
+pub fn format_share(fraction: f64) -> String {
+    let percent = fraction * 100.0;
+    if !percent.is_finite() {
+        "–".to_owned()
+    } else if percent > 0.0 && percent < 0.05 {
+        "<0.1 %".to_owned()
+    } else if percent < 100.0 && percent >= 99.95 {
+        ">99.9 %".to_owned()
+    } else if percent >= 1000.0 {
+        format!("{} %", format_count(percent.round() as u128))
+    } else {
+        format!("{percent:.1} %")
+    }
+}
+
+/// `part / whole`, and 0 where the whole is 0.
+pub fn fraction(part: u128, whole: u128) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Makes bytes printable on any terminal and page, reversibly.
+///
+/// Valid UTF-8 stays as it is, but for the backslash (`\\`), control characters (`\n`, `\x1b`), invalid bytes
+/// (`\xff`), and characters that change the direction or visibility of text (`\u{202e}`).
+pub fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                '\0'..='\x1f' | '\x7f' => text.push_str(&format!("\\x{:02x}", c as u32)),
+                _ if is_deceptive(c) => text.push_str(&format!("\\u{{{:x}}}", c as u32)),
+                _ => text.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+/// C1 controls, line separators, zero-width and bidirectional characters, tags and interlinear marks.
+fn is_deceptive(c: char) -> bool {
+    matches!(c,
+        '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// The bytes that [`escape`] made `text` of; `None` if it did not.
+pub fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        bytes.extend_from_slice(&rest.as_bytes()[..at]);
+        let escaped = &rest[at + 1..];
+        let (byte, used): (&[u8], usize) = match escaped.as_bytes().first()? {
+            b'\\' => (b"\\", 1),
+            b'n' => (b"\n", 1),
+            b'r' => (b"\r", 1),
+            b't' => (b"\t", 1),
+            b'x' => {
+                bytes.push(u8::from_str_radix(escaped.get(1..3)?, 16).ok()?);
+                (b"", 3)
+            }
+            b'u' => {
+                let end = escaped.find('}')?;
+                let c = char::from_u32(u32::from_str_radix(escaped.get(2..end)?, 16).ok()?)?;
+                bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+                (b"", end + 1)
+            }
+            _ => return None,
+        };
+        bytes.extend_from_slice(byte);
+        rest = &escaped[used..];
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    Some(bytes)
+}
+
+/// [`escape`] for a path.
+pub fn escape_path(path: &Path) -> String {
+    escape(path.as_os_str().as_bytes())
+}
+
+/// The path that [`escape_path`] made `text` of.
+pub fn unescape_path(text: &str) -> Option<std::path::PathBuf> {
+    Some(Path::new(OsStr::from_bytes(&unescape(text)?)).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_read_in_both_bases() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("65536", 65536),
+            ("64KiB", 65536),
+            ("64K", 65536),
+            ("64k", 65536),
+            ("64kB", 64000),
+            ("64 KB", 64000),
+            ("1.5GiB", 1610612736),
+            ("1_000", 1000),
+            ("16E", 0),
+        ] {
+            if text == "16E" {
+                assert!(parse_size(text).unwrap_err().contains("larger than any file"));
+            } else {
+                assert_eq!(parse_size(text), Ok(bytes), "{text}");
+            }
+        }
+        for text in ["", "K", "12Q", "1.", ".5", "-1", "1e3", "0x10", "64KiBs", "é"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_printed_short() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (65536, "64 KiB"),
+            (1536, "1.50 KiB"),
+            (1048575, "1.00 MiB"),
+            (2297807503, "2.14 GiB"),
+            (u128::from(u64::MAX), "16.0 EiB"),
+        ] {
+            assert_eq!(format_size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn shares_do_not_hide_small_parts() {
+        assert_eq!(format_share(0.0), "0.0 %");
+        assert_eq!(format_share(0.00001), "<0.1 %");
+        assert_eq!(format_share(0.99999), ">99.9 %");
+        assert_eq!(format_share(1.0), "100.0 %");
+        assert_eq!(format_count(1234567), "1,234,567");
+    }
+
+    #[test]
+    fn nothing_dangerous_survives_escaping() {
+        assert_eq!(escape(b"a\x1b]0;x\x07\n\xff\\"), "a\\x1b]0;x\\x07\\n\\xff\\\\");
+        assert_eq!(escape("\u{202e}gpj.exe é".as_bytes()), "\\u{202e}gpj.exe é");
+    }
+
+    proptest! {
+        #[test]
+        fn escaping_is_reversible(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let text = escape(&bytes);
+            prop_assert!(text.chars().all(|c| !c.is_control()));
+            prop_assert_eq!(unescape(&text), Some(bytes));
+        }
+
+        #[test]
+        fn printed_sizes_read_back_within_a_percent(bytes in any::<u64>()) {
+            if let Ok(back) = parse_size(&format_size(u128::from(bytes))) {
+                let error = (back as f64 - bytes as f64).abs() / (bytes.max(1) as f64);
+                prop_assert!(error <= 0.006);
+            } else {
+                prop_assert!(bytes > u64::MAX - (1 << 57));
+            }
+        }
+    }
+}

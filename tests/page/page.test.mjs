@@ -1,0 +1,370 @@
+// The report page in headless Chromium: `npm ci && npm test`.
+//
+//   GRANULO_PAGE         pages that granulo wrote (several: separated by ':'); a fixture with hostile names is always tested
+//   GRANULO_CHROMIUM     the browser, /usr/bin/chromium by default
+//   GRANULO_SCREENSHOTS  directory for PNG files: desktop light, desktop dark and phone of every page
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, delimiter, dirname, join, resolve } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { chromium } from "playwright-core";
+import { page as render } from "./template.mjs";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const fixture = readFileSync(join(here, "fixture.json"), "utf8");
+const scratch = mkdtempSync(join(tmpdir(), "granulo-page-"));
+const screenshots = process.env.GRANULO_SCREENSHOTS;
+const DESKTOP = { viewport: { width: 1280, height: 900 }, colorScheme: "light" };
+const PHONE = { viewport: { width: 360, height: 740 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true };
+const CHARTS = ["buckets", "cumulative", "block-size", "overhead-by-size", "ages", "directories", "owners", "extensions", "distribution"];
+
+let browser;
+before(async () => {
+  browser = await chromium.launch({
+    executablePath: process.env.GRANULO_CHROMIUM ?? "/usr/bin/chromium",
+    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+  });
+});
+after(async () => {
+  await browser?.close();
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+/** A page made from the fixture after `change`, as a file. */
+function variant(name, change = () => {}) {
+  const data = JSON.parse(fixture);
+  change(data);
+  const file = join(scratch, `${name}.html`);
+  writeFileSync(file, render(name === "hostile" ? fixture : JSON.stringify(data)));
+  return file;
+}
+
+/** Opens a file, waits until it is drawn, runs `inspect`, and asserts that nothing went wrong meanwhile. */
+async function visit(file, options, inspect) {
+  const context = await browser.newContext(options);
+  const page = await context.newPage();
+  const trouble = [];
+  const url = pathToFileURL(file).href;
+  page.on("console", (message) => trouble.push(`console ${message.type()}: ${message.text()}`));
+  page.on("pageerror", (error) => trouble.push(`page error: ${error.stack}`));
+  page.on("dialog", (dialog) => {
+    trouble.push(`dialog: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  page.on("request", (request) => {
+    if (request.url().split("#")[0] !== url && !request.url().startsWith("data:")) trouble.push(`request: ${request.url()}`);
+  });
+  try {
+    await page.goto(url);
+    await page.waitForFunction(() => document.documentElement.dataset.ready === "true", null, { timeout: 20_000 });
+    await inspect(page);
+    assert.deepEqual(trouble, []);
+  } finally {
+    await context.close();
+  }
+}
+
+const settle = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 30)))));
+
+async function assertDrawn(page, expected) {
+  const charts = await page.$$eval("[data-chart]", (nodes) => nodes.map((node) => ({
+    name: node.dataset.chart, drawn: node.dataset.drawn === "true", shapes: node.querySelectorAll("svg path, svg rect").length,
+    texts: node.querySelectorAll("svg text").length, width: node.clientWidth, height: node.clientHeight, label: node.getAttribute("aria-label") ?? "",
+  })));
+  if (expected) assert.deepEqual(charts.map((chart) => chart.name), expected);
+  assert.ok(charts.length > 0, "no chart on the page");
+  for (const chart of charts) {
+    assert.ok(chart.drawn, `${chart.name} was not drawn`);
+    assert.ok(chart.shapes > 1 && chart.texts > 0, `${chart.name} is empty`);
+    assert.ok(chart.width > 200 && chart.height > 30, `${chart.name} has no room`);
+    assert.ok(chart.label.length > 20, `${chart.name} says nothing to a screen reader`);
+  }
+}
+
+/** What a reader sees must not hold the marks of a missing value; text that is in the data may say what it likes. */
+async function assertNoGaps(page) {
+  const { text, attributes } = await page.evaluate(() => {
+    const own = [];
+    const walk = (value) => {
+      if (typeof value === "string") own.push(value);
+      else if (value && typeof value === "object") Object.values(value).forEach(walk);
+    };
+    walk(JSON.parse(document.getElementById("data").textContent));
+    const known = new Set(own.filter((entry) => /NaN|undefined|null|Infinity/.test(entry)));
+    const texts = [document.body.innerText, ...[...document.querySelectorAll("svg text")].map((node) => node.textContent),
+      ...[...document.querySelectorAll("[aria-label]")].map((node) => node.getAttribute("aria-label"))];
+    let all = texts.join("\n");
+    for (const entry of known) all = all.split(entry).join("");
+    const bad = [];
+    for (const node of document.querySelectorAll("svg *")) {
+      for (const attribute of node.attributes) if (/NaN|undefined|Infinity/.test(attribute.value)) bad.push(`${node.tagName} ${attribute.name}=${attribute.value.slice(0, 60)}`);
+    }
+    return { text: all, attributes: bad };
+  });
+  assert.deepEqual(text.match(/.*\b(NaN|undefined|null|Infinity|\[object \w+\]).*/g) ?? [], []);
+  assert.deepEqual(attributes, []);
+}
+
+async function assertNoOverflow(page) {
+  const [content, width] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+  assert.ok(content <= width, `the page is ${content} px wide in ${width}`);
+}
+
+/** Every button and choice of every figure, and every data table. */
+async function useEverything(page) {
+  for (const select of await page.$$(".controls select")) {
+    for (const value of await select.$$eval("option", (options) => options.map((option) => option.value))) {
+      await page.selectOption(".controls select", value);
+      await settle(page);
+      await assertNoGaps(page);
+    }
+  }
+  await page.$$eval("details", (nodes) => nodes.forEach((node) => { node.open = true; }));
+  const figures = await page.$$eval(".figure", (nodes) => nodes.map((node) => node.id));
+  for (const id of figures) {
+    const keys = await page.$$eval(`#${id} [data-control]`, (nodes) => nodes.filter((node) => node.tagName === "BUTTON").map((node) => node.dataset.control));
+    for (const key of [...keys, ...keys]) {
+      const button = await page.$(`#${id} [data-control="${key}"]:not(:disabled)`);
+      if (button) await button.evaluate((node) => node.click());
+    }
+    for (const key of await page.$$eval(`#${id} button.key`, (nodes) => nodes.map((node) => node.dataset.key))) {
+      await page.evaluate(([figure, name]) => document.querySelector(`#${figure} button.key[data-key="${CSS.escape(name)}"]`).click(), [id, key]);
+    }
+    await settle(page);
+    await assertNoGaps(page);
+  }
+  for (const sort of await page.$$("button.sort")) await sort.evaluate((node) => node.click());
+  await assertNoGaps(page);
+}
+
+const chart = (page, name) => page.locator(`[data-chart="${name}"]`);
+const extent = async (page, name) => (await chart(page, name).getAttribute("data-extent")).split(" ").map(Number);
+const tip = (page, name) => page.locator(`[data-chart="${name}"] .tip`);
+
+/** The pointer over a chart, at fractions of its width and height. */
+async function hover(page, name, x, y) {
+  await chart(page, name).scrollIntoViewIfNeeded();
+  await page.evaluate((which) => document.querySelector(`[data-chart="${which}"]`).scrollIntoView({ block: "center" }), name);
+  const box = await chart(page, name).boundingBox();
+  await page.mouse.move(box.x + box.width * x - 3, box.y + box.height * y);
+  await page.mouse.move(box.x + box.width * x, box.y + box.height * y);
+  await settle(page);
+  return box;
+}
+
+async function shoot(page, name, kind) {
+  if (!screenshots) return;
+  mkdirSync(screenshots, { recursive: true });
+  await page.screenshot({ path: join(screenshots, `${name}-${kind}.png`), fullPage: true });
+}
+
+/** What holds for every page, whoever made it. */
+function common(name, file, expected) {
+  test("is one file below 5 MB that may load nothing", () => {
+    assert.ok(statSync(file).size < 5_000_000);
+    const html = readFileSync(file, "utf8");
+    assert.match(html, /Content-Security-Policy" content="default-src 'none';/);
+    assert.doesNotMatch(html, /<(script|link|img|iframe)[^>]+(src|href)="(?!data:)/);
+  });
+
+  test("draws every chart on a desk, without a sound", () => visit(file, DESKTOP, async (page) => {
+    await assertDrawn(page, expected);
+    await assertNoGaps(page);
+    await assertNoOverflow(page);
+    await shoot(page, name, "desktop-light");
+  }));
+
+  test("fits a phone", () => visit(file, PHONE, async (page) => {
+    await assertDrawn(page, expected);
+    await assertNoGaps(page);
+    await assertNoOverflow(page);
+    await page.$$eval("details", (nodes) => nodes.forEach((node) => { node.open = true; }));
+    await assertNoOverflow(page);
+    await page.$$eval("details", (nodes) => nodes.forEach((node) => { node.open = false; }));
+    await shoot(page, name, "phone");
+  }));
+
+  test("follows the dark mode of the system, and its own button", () => visit(file, { ...DESKTOP, colorScheme: "dark" }, async (page) => {
+    const look = () => page.evaluate(() => [getComputedStyle(document.body).backgroundColor, document.querySelector("svg text").getAttribute("fill") ?? document.querySelector("svg text").style.fill]);
+    await assertDrawn(page, expected);
+    await shoot(page, name, "desktop-dark");
+    const dark = await look();
+    await page.click("button.theme");
+    await settle(page);
+    const light = await look();
+    assert.notEqual(dark[0], light[0]);
+    assert.notEqual(dark[1], light[1], "the charts kept their colours");
+    assert.equal(light[0], "rgb(255, 255, 255)");
+  }));
+
+  test("shows values under the pointer", () => visit(file, DESKTOP, async (page) => {
+    await hover(page, "buckets", 0.45, 0.2);
+    const text = await tip(page, "buckets").innerText();
+    assert.match(text, /\d/);
+    assert.match(text, /files/);
+    assert.match(text, /%/);
+    await assertNoGaps(page);
+  }));
+
+  test("zooms by dragging, wheel, buttons and keys, and resets", () => visit(file, DESKTOP, async (page) => {
+    const labels = () => page.$$eval('[data-chart="buckets"] svg text', (nodes) => nodes.map((node) => node.textContent).join("|"));
+    const [from, to] = await extent(page, "buckets");
+    const whole = await labels();
+    const box = await hover(page, "buckets", 0.3, 0.3);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.5, box.y + box.height * 0.3, { steps: 5 });
+    await page.mouse.up();
+    await settle(page);
+    const dragged = await extent(page, "buckets");
+    assert.ok(dragged[0] > from && dragged[1] < to, `dragging: ${dragged} within ${[from, to]}`);
+    assert.notEqual(await labels(), whole, "the axis kept its labels");
+
+    await page.keyboard.press("0");
+    await settle(page);
+    assert.deepEqual(await extent(page, "buckets"), [from, to]);
+    await page.keyboard.press("+");
+    await settle(page);
+    const keyed = await extent(page, "buckets");
+    assert.ok(keyed[1] - keyed[0] < to - from);
+
+    await page.click('#figure-buckets [data-control="reset"]');
+    await settle(page);
+    assert.deepEqual(await extent(page, "buckets"), [from, to]);
+    await hover(page, "buckets", 0.5, 0.3);
+    await page.keyboard.down("Control");
+    await page.mouse.wheel(0, -240);
+    await page.keyboard.up("Control");
+    await settle(page);
+    const wheeled = await extent(page, "buckets");
+    assert.ok(wheeled[1] - wheeled[0] < to - from);
+    await page.mouse.dblclick(box.x + box.width * 0.5, box.y + box.height * 0.3);
+    await settle(page);
+    assert.deepEqual(await extent(page, "buckets"), [from, to]);
+    const before = await page.evaluate(() => scrollY);
+    await page.evaluate(() => document.activeElement.blur());
+    await page.mouse.wheel(0, 200);
+    await page.waitForFunction((y) => scrollY > y, before);
+  }));
+
+  test("reads values to the keyboard", () => visit(file, DESKTOP, async (page) => {
+    await chart(page, "buckets").focus();
+    for (let i = 0; i < 4; i += 1) await page.keyboard.press("ArrowRight");
+    await settle(page);
+    assert.match(await page.locator("#live").textContent(), /files/);
+    assert.match(await tip(page, "buckets").innerText(), /\d/);
+  }));
+
+  test("survives every control", () => visit(file, DESKTOP, useEverything));
+}
+
+describe("a page with hostile names", () => {
+  const file = variant("hostile");
+  common("fixture", file, CHARTS);
+
+  test("shows them as text and runs none", () => visit(file, DESKTOP, async (page) => {
+    await page.$$eval("details", (nodes) => nodes.forEach((node) => { node.open = true; }));
+    for (const [x, y] of [[0.3, 0.12], [0.3, 0.2], [0.3, 0.29], [0.3, 0.37], [0.3, 0.45]]) {
+      await hover(page, "directories", x, y);
+      assert.match(await tip(page, "directories").innerText(), /\/srv\/data/);
+    }
+    await hover(page, "owners", 0.2, 0.6);
+    assert.match(await tip(page, "owners").innerText(), /<script>alert\(6\)<\/script>/);
+    const found = await page.evaluate(() => ({
+      elements: [...document.querySelectorAll("#page script, #page img, #page b, #page iframe, [onerror], [onmouseover]")].map((node) => node.outerHTML),
+      text: document.getElementById("page").innerText,
+      labels: [...document.querySelectorAll("svg text")].map((node) => node.textContent),
+      title: document.title,
+    }));
+    assert.deepEqual(found.elements, []);
+    assert.equal(found.title, "Survey of /srv/data <script>alert(0)</script>");
+    for (const name of ["/srv/data/<script>alert(1)</script>", "/srv/data/<img src=x onerror=alert(1)>", "/srv/data/{{data}}/{a|b}/${alert(4)}/$&$1",
+      "/srv/data/\\x1b[31mred\\x1b[0m", "/srv/data/&lt;b&gt;&amp;", "/srv/data/\\u{202e}gpj.exe"]) {
+      assert.ok(found.text.includes(name), `${name} is not in a table`);
+      assert.ok(found.labels.includes(name), `${name} is not in a chart`);
+    }
+  }));
+
+  test("keeps integers beyond 2^53 exact", () => visit(file, DESKTOP, async (page) => {
+    await page.selectOption("#figure-distribution select", "allocated");
+    await settle(page);
+    assert.match(await page.locator("#figure-distribution .facts").innerText(), /8 EiB/);
+    const exact = await page.evaluate(() => Format.count(Format.parse('{"n": 9223372036854775807, "s": "9223372036854775807 \\" 1", "f": 0.12345678901234567}').n));
+    assert.equal(exact, "9,223,372,036,854,775,807");
+  }));
+});
+
+describe("a page of a published table", () => {
+  common("published", variant("published", (data) => {
+    const [source] = data.sources;
+    data.title = "VU 2005";
+    source.curve = data.published[1].curve;
+    source.words = [];
+    Object.assign(source.survey, {
+      name: "vu-2005", roots: [], method: "published", resolution: "buckets", taken_at: null, elapsed_seconds: 0, complete: true, where: null,
+      overhead_by_size: { positive: [], negative: [] }, errors: { by_kind: [], examples: [] },
+      counts: { files: 1_700_000, directories: 0, symlinks: 0, special: 0, hard_links_skipped: 0, errors: 0, empty_files: 19_000 },
+    });
+    source.survey.totals = { size_bytes: source.survey.totals.size_bytes, allocated_bytes: 0, overhead_fraction: 0, directories_allocated_bytes: 0, symlinks_allocated_bytes: 0 };
+    for (const [name, dist] of Object.entries(source.survey.distributions)) {
+      if (name !== "file_size") Object.assign(dist, { count: 0, min: 0, max: 0, mean: 0, total: 0, deciles: [], deciles_by_total: [], buckets: [] });
+    }
+  }), ["buckets", "cumulative", "block-size"]));
+});
+
+describe("a page of an anonymous survey beside another source", () => {
+  const file = variant("anonymous", (data) => {
+    const [source] = data.sources;
+    const second = structuredClone(source);
+    second.survey.name = "web-2005";
+    second.survey.method = "published";
+    second.survey.where = null;
+    second.curve = data.published[2].curve;
+    const { survey } = source;
+    Object.assign(survey, { name: null, roots: [], anonymous: true, complete: true });
+    survey.options.excluded = [];
+    survey.errors.examples = [];
+    for (const scope of Object.values(survey.where.directories)) for (const list of Object.values(scope)) for (const row of list) row.path = null;
+    for (const row of survey.where.owners.rows) Object.assign(row, { uid: null, name: null });
+    for (const row of survey.where.extensions.rows) row.extension = null;
+    data.sources.push(second);
+  });
+  common("anonymous", file, CHARTS);
+
+  test("switches between its sources", () => visit(file, DESKTOP, async (page) => {
+    await page.selectOption("#source", "1");
+    await settle(page);
+    await assertDrawn(page, CHARTS.filter((name) => !["directories", "owners", "extensions"].includes(name)));
+    await assertNoGaps(page);
+    await page.selectOption("#source", "0");
+    await settle(page);
+    await assertDrawn(page, CHARTS);
+  }));
+});
+
+describe("a page with nothing in it", () => {
+  test("says so", () => visit(variant("nothing", (data) => { data.sources = []; }), DESKTOP, async (page) => {
+    assert.match(await page.innerText("#page"), /nothing to show/);
+  }));
+
+  test("stands an empty tree", () => visit(variant("empty", (data) => {
+    const [source] = data.sources;
+    source.words = ["No files."];
+    source.curve = [{ size_bytes: 0, files_fraction: 0, bytes_fraction: 0 }];
+    source.survey.up_to = [];
+    source.survey.where = { limit: 20, directories: { own: {}, subtree: {} }, owners: { complete: true, max_error: 0, rows: [] }, extensions: { complete: true, max_error: 0, rows: [] } };
+    source.survey.overhead_by_size = { positive: [], negative: [] };
+    for (const key of Object.keys(source.survey.counts)) source.survey.counts[key] = 0;
+    for (const key of Object.keys(source.survey.totals)) source.survey.totals[key] = 0;
+    for (const row of source.survey.block_sizes) Object.assign(row, { allocated_bytes: 0, growth_fraction: 0, single_block_fraction: 0, cumulative_weight: Array(10).fill(0) });
+    for (const dist of Object.values(source.survey.distributions)) Object.assign(dist, { count: 0, min: null, max: null, mean: null, total: 0, deciles: [], deciles_by_total: [], buckets: [] });
+  }), DESKTOP, async (page) => {
+    await assertNoGaps(page);
+    await useEverything(page);
+  }));
+});
+
+for (const file of (process.env.GRANULO_PAGE ?? "").split(delimiter).filter(Boolean)) {
+  describe(`the page ${basename(file)}`, () => common(basename(file, ".html"), resolve(file)));
+}

@@ -1,0 +1,573 @@
+// Figures: a chart with its controls, legend, zoom and data table. A section hands in a specification (see `Figure`);
+// this file turns it into ECharts options, draws it again on every change of state, theme or width, and zooms by
+// setting the extent of the x axis. Tooltips and legends are DOM nodes; chart labels are SVG text.
+"use strict";
+
+const Figures = (() => {
+  const { el } = Format;
+  const figures = new Map();
+  let waiting = 0;
+
+  const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
+  const PANEL_TOP = 46;
+  const AXIS_BOTTOM = 46;
+
+  function theme() {
+    const style = getComputedStyle(document.documentElement);
+    return (name) => style.getPropertyValue(`--${name}`).trim();
+  }
+
+  // ---------------------------------------------------------------- axes
+
+  /** The place of a value on an axis of powers of two, where zero stands one step left of 1. */
+  const log2 = (value) => (value <= 0 ? -1 : Math.log2(value));
+  const unlog2 = (place) => (place <= -0.5 ? 0 : 2 ** place);
+
+  /** Steps that a reader adds up without effort: 1, 2, 5 times a power of ten, or powers of two for sizes. */
+  function niceStep(span, most, binary) {
+    const least = span / most;
+    if (binary) return 2 ** Math.max(0, Math.ceil(Math.log2(least) - 1e-9));
+    const ten = 10 ** Math.floor(Math.log10(least));
+    return ten * [1, 2, 5, 10].find((candidate) => candidate * ten >= least * 0.999);
+  }
+
+  /** A linear y axis for what is in sight; `panel.min` and `panel.max` where they are given. */
+  function linearScale(panel, extent) {
+    const values = panel.series.flatMap((series) => series.values(extent));
+    const low = panel.min ?? Math.min(0, ...values);
+    let high = panel.max ?? Math.max(0, ...values);
+    if (high <= low) high = low + (panel.unit === "share" ? 0.01 : 1);
+    const nice = niceStep(high - low, 4.5, panel.unit === "bytes");
+    const whole = panel.step ?? (panel.unit === "count" ? Math.max(1, nice) : nice);
+    // A little below zero does not deserve a whole step.
+    const slight = low < 0 && low > -0.3 * whole;
+    const axis = {
+      type: "value",
+      min: panel.min ?? (slight ? low : Math.floor(low / whole) * whole),
+      max: panel.max ?? Math.ceil(high / whole - 1e-9) * whole,
+      interval: whole,
+    };
+    return { axis, slight };
+  }
+
+  function logScale(panel, extent) {
+    const base = panel.unit === "bytes" ? 32 : 10;
+    const values = panel.series.flatMap((series) => series.values(extent)).filter((value) => value > 0);
+    const power = (value) => Math.log(value) / Math.log(base);
+    const low = values.length ? Math.floor(power(Math.min(...values)) - 1e-9) : 0;
+    const high = values.length ? Math.ceil(power(Math.max(...values)) + 1e-9) : 1;
+    return { axis: { type: "log", logBase: base, min: base ** low, max: base ** Math.max(high, low + 1) }, slight: false };
+  }
+
+  /** Where the x axis has its ticks, for the part in sight. */
+  function xTicks(x, [from, to], width) {
+    if (x.scale === "linear") {
+      const step = niceStep(to - from, Math.max(2, width / 90), x.unit === "bytes");
+      const ticks = [];
+      for (let tick = Math.ceil(from / step) * step; tick <= to * (1 + 1e-12); tick += step) ticks.push(tick);
+      return ticks;
+    }
+    const room = Math.max(2, Math.floor(width / 58));
+    const step = [1, 2, 5, 10, 20].find((candidate) => (to - from) / candidate <= room) ?? 40;
+    const ticks = [];
+    for (let tick = Math.ceil(from / step) * step; tick <= to + 1e-9; tick += step) if (tick >= 0) ticks.push(tick);
+    if (from <= -1) {
+      const crowded = width / (to - from) < 34;
+      return [-1, ...ticks.filter((tick) => tick > 0 || !crowded)];
+    }
+    return ticks;
+  }
+
+  const xLabel = (x, place) => (x.scale === "linear" ? Format.shortUnit(place, x.unit)
+    : place < -0.5 ? "0" : Format.shortUnit(Math.round(2 ** place), x.unit));
+
+  function yLabel(panel, value) {
+    if (panel.unit === "share") {
+      const percent = value * 100;
+      const digits = percent === 0 || Math.abs(percent) >= 1 ? (Number.isInteger(Number(percent.toFixed(6))) ? 0 : 1)
+        : Math.min(6, Math.ceil(-Math.log10(Math.abs(percent)) - 1e-9));
+      return `${Format.decimal(percent, digits)} %`;
+    }
+    return Format.shortUnit(value, panel.unit === "count" ? "entries" : panel.unit);
+  }
+
+  // ---------------------------------------------------------------- series
+
+  /** A line through `points` ([x, y]); `dash` and `symbol` as ECharts names them. */
+  function line(points, { color, dash, width, symbol }) {
+    return {
+      values: ([from, to]) => points.filter(([x]) => x >= from && x <= to).map(([, y]) => y),
+      option: () => ({
+        type: "line", data: points, showSymbol: Boolean(symbol), symbol: symbol ?? "circle", symbolSize: 6,
+        lineStyle: { color, width: width ?? 2.25, type: dash ?? "solid", join: "round" },
+        itemStyle: { color }, emphasis: { disabled: true }, silent: true,
+      }),
+    };
+  }
+
+  /** Histogram bars with true edges: `items` are [from, to, value]; `slot` of `slots` shares a bucket with others. */
+  function bars(items, { color, slot = 0, slots = 1 }) {
+    return {
+      values: ([from, to]) => items.filter(([left, right]) => right > from && left < to).map(([, , value]) => value),
+      option: (log) => ({
+        type: "custom", clip: true, silent: true,
+        data: items.map(([from, to, value]) => [(from + to) / 2, value, from, to]),
+        encode: { x: 0, y: 1 },
+        renderItem(frame, api) {
+          const value = api.value(1);
+          if (log ? value <= 0 : value === 0) return undefined;
+          const [left, end] = api.coord([api.value(2), value]);
+          const [right] = api.coord([api.value(3), value]);
+          const base = log ? frame.coordSys.y + frame.coordSys.height : api.coord([api.value(2), 0])[1];
+          const inset = Math.min(3, (right - left) * 0.09);
+          const width = (right - left - 2 * inset) / slots;
+          const height = Math.max(Math.abs(base - end), 1.5);
+          return {
+            type: "rect",
+            shape: {
+              x: left + inset + slot * width, y: value < 0 ? base : base - height,
+              width: Math.max(width - (slots > 1 ? 1 : 0), 0.75), height,
+            },
+            style: { fill: color },
+            emphasisDisabled: true,
+          };
+        },
+      }),
+    };
+  }
+
+  // ---------------------------------------------------------------- tooltips
+
+  function tooltip(content) {
+    if (!content) return "";
+    return el("div", { class: "tip-body" },
+      el("div", { class: content.name ? "tip-title name" : "tip-title" }, content.title),
+      el("div", { class: "tip-rows" }, content.rows.map((row) => [
+        swatch(row), el("span", { class: "tip-label" }, row.label), el("span", { class: "tip-value" }, row.value),
+      ])));
+  }
+
+  function swatch({ color, dash }) {
+    const node = el("span", { class: dash ? `swatch ${dash}` : "swatch", "aria-hidden": "true" });
+    if (color) node.style.setProperty("--swatch", color);
+    else node.classList.add("none");
+    return node;
+  }
+
+  /**
+   * One figure. The specification:
+   * - `name`, `title` (or `heading(state)`), `note`, `alt` (what a screen reader says), `state` (initial), `controls`: `[{key, label,
+   *   options: [[value, text]], when(state)}]`, `legend(colors, state)`: `[{key, label, color, dash}]` (with a key: can be hidden),
+   * - either `layout(state, colors)`: `{x: {scale, unit, title, full, start, least, stops}, panels: [{title, unit, log, min, max,
+   *   series, height}], mark: {at, text}, tip(x)}`, or `rows(state, colors)`: `[{label, value, text, color, tip}]`,
+   * - `table(state)`: what `Format.table` takes; or `show(state)`: nodes that stand below the chart.
+   */
+  class Figure {
+    constructor(spec) {
+      this.spec = spec;
+      this.state = { hidden: new Set(), ...spec.state };
+      this.zoomed = null;
+      this.drawn = false;
+      this.build();
+    }
+
+    build() {
+      const { spec } = this;
+      this.canvas = el("div", {
+        class: "chart", "data-chart": spec.name, tabindex: "0", role: "img",
+        "aria-label": `${spec.alt ?? spec.title}. The data table below the chart has the values.` +
+          (spec.layout ? " Arrow keys read values, plus and minus zoom, 0 resets." : ""),
+      });
+      this.controlBox = el("div", { class: "controls" });
+      this.legendBox = el("div", { class: "legend", role: "group", "aria-label": "Legend" });
+      this.below = el("div", { class: "below" });
+      this.details = spec.table && el("details", { class: "data", ontoggle: () => this.fillTable() },
+        el("summary", {}, "Data table"), el("div", { class: "data-body" }));
+      this.node = el("figure", { class: "figure", id: `figure-${spec.name}` },
+        el("figcaption", {}, el("h3", {}, spec.title), spec.note ? el("p", { class: "note" }, spec.note) : null),
+        this.controlBox, this.legendBox, this.canvas,
+        spec.layout && el("p", { class: "hint" },
+          el("span", { class: "mouse" }, "Drag across the chart to zoom, or turn the wheel with Ctrl; double-click resets."),
+          el("span", { class: "touch" }, "Pinch to zoom; drag sideways to move.")),
+        this.below, this.details);
+    }
+
+    /** To be called once the node is in the page. */
+    start() {
+      waiting += 1;
+      figures.set(this.spec.name, this);
+      this.width = this.canvas.clientWidth;
+      this.arrange();
+      this.chart = echarts.init(this.canvas, null, { renderer: "svg", width: this.width, height: this.height });
+      this.chart.on("finished", () => this.finished());
+      if (this.spec.layout) listenForZoom(this);
+      this.render();
+      this.observer = new ResizeObserver(() => {
+        const width = this.canvas.clientWidth;
+        if (width && width !== this.width) {
+          this.width = width;
+          this.render();
+        }
+      });
+      this.observer.observe(this.canvas);
+    }
+
+    stop() {
+      this.observer?.disconnect();
+      this.chart?.dispose();
+      figures.delete(this.spec.name);
+    }
+
+    finished() {
+      if (this.drawn || !this.canvas.querySelector("svg path, svg rect")) return;
+      this.drawn = true;
+      this.canvas.dataset.drawn = "true";
+      waiting -= 1;
+      if (waiting === 0) document.documentElement.dataset.ready = "true";
+    }
+
+    set(key, value) {
+      this.state[key] = value;
+      this.zoomed = null;
+      this.render();
+    }
+
+    zoom(extent) {
+      const { full, least } = this.plan.x;
+      if (extent === null) {
+        this.zoomed = null;
+      } else {
+        const span = Math.min(full[1] - full[0], Math.max(least, extent[1] - extent[0]));
+        const from = Math.min(full[1] - span, Math.max(full[0], (extent[0] + extent[1] - span) / 2));
+        this.zoomed = [from, from + span];
+      }
+      if (this.frame) return;
+      this.frame = requestAnimationFrame(() => {
+        this.frame = 0;
+        this.render();
+      });
+    }
+
+    /** The part of the x axis in sight. */
+    extent() {
+      return this.zoomed ?? this.plan.x.start ?? this.plan.x.full;
+    }
+
+    zoomBy(factor, around) {
+      const [from, to] = this.extent();
+      const middle = around ?? (from + to) / 2;
+      this.zoom([middle - (middle - from) * factor, middle + (to - middle) * factor]);
+    }
+
+    pan(fraction) {
+      const [from, to] = this.extent();
+      const step = (to - from) * fraction;
+      this.zoom([from + step, to + step]);
+    }
+
+    /** Pixel to x, and back. */
+    place(pixel) {
+      const [from, to] = this.extent();
+      return from + ((pixel - this.left) / (this.width - this.left - this.right)) * (to - from);
+    }
+
+    pixel(place) {
+      const [from, to] = this.extent();
+      return this.left + ((place - from) / (to - from)) * (this.width - this.left - this.right);
+    }
+
+    /** What the state asks for, and how high it will be. */
+    arrange() {
+      const color = theme();
+      const narrow = this.width < 560;
+      if (this.spec.rows) {
+        this.plan = { rows: this.spec.rows(this.state, color) };
+        this.height = Math.max(1, this.plan.rows.length) * 38 + 8;
+        return;
+      }
+      this.plan = this.spec.layout(this.state, color);
+      [this.left, this.right] = narrow ? [56, 14] : [68, 20];
+      const height = narrow ? 170 : 210;
+      this.tops = this.plan.panels.map((panel, index) => PANEL_TOP + index * (height + PANEL_TOP + 20));
+      this.panelHeight = height;
+      this.height = this.tops.at(-1) + height + AXIS_BOTTOM;
+    }
+
+    render() {
+      this.arrange();
+      const color = theme();
+      this.canvas.style.height = `${this.height}px`;
+      this.chart.resize({ width: this.width, height: this.height });
+      this.chart.setOption(this.plan.rows ? this.rowsOption(color) : this.panelsOption(color), { notMerge: true });
+      if (this.plan.x) this.canvas.dataset.extent = this.extent().join(" ");
+      if (this.spec.heading) this.node.querySelector("h3").textContent = this.spec.heading(this.state);
+      this.fillControls();
+      this.fillLegend(color);
+      this.below.replaceChildren(...(this.spec.show?.(this.state) ?? []));
+      this.fillTable();
+    }
+
+    // -------------------------------------------------------------- ECharts options
+
+    common(color) {
+      return {
+        animation: false,
+        textStyle: { fontFamily: FONT, fontSize: 12, color: color("muted") },
+        tooltip: {
+          trigger: "axis", confine: true, transitionDuration: 0, hideDelay: 40, className: "tip", padding: 0, borderWidth: 0,
+          backgroundColor: color("raised"), textStyle: { color: color("ink"), fontSize: 13, fontFamily: FONT },
+          extraCssText: "box-shadow:none;border-radius:4px",
+        },
+      };
+    }
+
+    panelsOption(color) {
+      const { x, panels, mark, tip } = this.plan;
+      const extent = this.extent();
+      const ticks = xTicks(x, extent, this.width - this.left - this.right);
+      const option = this.common(color);
+      option.tooltip.formatter = (hits) => tooltip(hits.length ? tip(hits[0].axisValue) : null);
+      option.axisPointer = { link: [{ xAxisIndex: "all" }] };
+      option.grid = panels.map((_, index) => ({
+        left: this.left, right: this.right, top: this.tops[index], height: this.panelHeight, outerBoundsMode: "none",
+      }));
+      option.xAxis = panels.map((_, index) => ({
+        type: "value", gridIndex: index, min: extent[0], max: extent[1],
+        axisLine: { show: true, onZero: false, lineStyle: { color: color("axis") } },
+        axisTick: { show: true, customValues: ticks, length: 4, lineStyle: { color: color("axis") } },
+        axisLabel: {
+          customValues: ticks, color: color("muted"), fontSize: 11.5, hideOverlap: true, margin: 9,
+          formatter: (place) => xLabel(x, place),
+        },
+        splitLine: { show: false },
+        name: index === panels.length - 1 ? x.title : "", nameLocation: "middle", nameGap: 30,
+        nameTextStyle: { color: color("muted"), fontSize: 12 },
+        axisPointer: {
+          show: true, snap: false, triggerTooltip: true, label: { show: false },
+          lineStyle: { color: color("muted"), width: 1, type: "solid" },
+        },
+      }));
+      const scales = panels.map((panel) => (panel.log ? logScale(panel, extent) : linearScale(panel, extent)));
+      option.yAxis = panels.map((panel, index) => ({
+        ...scales[index].axis,
+        gridIndex: index, axisLine: { show: false, onZero: false }, axisTick: { show: false },
+        axisLabel: {
+          color: color("muted"), fontSize: 11.5, margin: 8, formatter: (value) => yLabel(panel, value),
+          showMinLabel: scales[index].slight ? false : null,
+        },
+        splitLine: { lineStyle: { color: color("rule"), width: 1 } },
+        axisPointer: { show: false },
+        name: panel.title, nameLocation: "end", nameGap: 22, nameMoveOverlap: false,
+        nameTextStyle: { align: "left", color: color("ink"), fontSize: 13, fontWeight: 600, padding: [0, 0, 0, -this.left + 2] },
+      }));
+      option.series = panels.flatMap((panel, index) => {
+        const place = { xAxisIndex: index, yAxisIndex: index };
+        const list = panel.series.map((series) => ({ ...series.option(panel.log), ...place }));
+        return mark && mark.at > extent[0] && mark.at < extent[1] ? [...list, this.markSeries(mark, index, color, place)] : list;
+      });
+      return option;
+    }
+
+    /** A vertical line through a panel, with its text above the first one. */
+    markSeries(mark, index, color, place) {
+      const wide = this.pixel(mark.at) > this.width / 2;
+      return {
+        type: "line", data: [], silent: true, ...place,
+        markLine: {
+          symbol: "none", silent: true, animation: false, data: [{ xAxis: mark.at }],
+          lineStyle: { color: color("faint"), type: [3, 3], width: 1 },
+          label: {
+            show: index === 0, position: "end", distance: 5, color: color("muted"), fontSize: 11.5, align: wide ? "right" : "left",
+            padding: [0, wide ? -3 : 0, 0, wide ? 0 : -3], formatter: () => mark.text,
+          },
+        },
+      };
+    }
+
+    rowsOption(color) {
+      const { rows } = this.plan;
+      const option = this.common(color);
+      const longest = Math.max(6, ...rows.map((row) => row.text.length));
+      const room = Math.max(12, Math.floor((this.width - longest * 6.6 - 24) / 6.7));
+      const label = (text, align) => ({
+        type: "category", inverse: true, data: rows.map((_, index) => String(index)), position: align,
+        axisLine: { show: false }, axisTick: { show: false }, splitLine: { show: false }, axisPointer: { show: align === "left", label: { show: false } },
+        axisLabel: {
+          inside: true, margin: 0, interval: 0, align, verticalAlign: "bottom", padding: [0, 0, 12, 0], fontSize: 12.5, z: 10,
+          color: color(align === "left" ? "ink" : "muted"), formatter: (_, index) => text(rows[index]),
+        },
+      });
+      option.tooltip.axisPointer = { type: "shadow", shadowStyle: { color: color("hover") } };
+      option.tooltip.formatter = (hits) => tooltip(hits.length ? rows[hits[0].dataIndex]?.tip : null);
+      // A label stands above its bar, so that the whole of them sits a little low in its row.
+      option.grid = { left: 1, right: 1, top: 12, bottom: -4, outerBoundsMode: "none" };
+      option.xAxis = { type: "value", show: false, min: 0, max: Math.max(1e-9, ...rows.map((row) => row.value)), axisPointer: { show: false } };
+      option.yAxis = [label((row) => Format.shorten(row.label, room), "left"), label((row) => row.text, "right")];
+      option.series = [{
+        type: "bar", barWidth: 8, barMinHeight: 1, silent: true, emphasis: { disabled: true }, showBackground: true,
+        backgroundStyle: { color: color("panel") },
+        data: rows.map((row) => ({ value: row.value, itemStyle: { color: row.color } })),
+      }];
+      return option;
+    }
+
+    // -------------------------------------------------------------- what stands around the chart
+
+    fillControls() {
+      const had = this.controlBox.contains(document.activeElement) ? document.activeElement.dataset.control : null;
+      const groups = (this.spec.controls ?? []).filter((control) => !control.when || control.when(this.state)).map((control) =>
+        control.select ? el("label", { class: "pick" }, control.label, " ", el("select", {
+          "data-control": control.key, onchange: (event) => this.set(control.key, event.target.value),
+        }, control.options.map(([value, text]) => el("option", { value, selected: this.state[control.key] === value }, text))))
+          : el("div", { class: "segment", role: "group", "aria-label": control.label }, control.options.map(([value, text]) =>
+            el("button", {
+              type: "button", "aria-pressed": String(this.state[control.key] === value), "data-control": `${control.key}:${value}`,
+              onclick: () => this.set(control.key, value),
+            }, text))));
+      if (this.spec.layout) {
+        const button = (key, label, text, action, off) =>
+          el("button", { type: "button", "aria-label": label, title: label, "data-control": key, disabled: off, onclick: action }, text);
+        groups.push(el("div", { class: "segment zoom", role: "group", "aria-label": "Zoom" },
+          button("out", "Zoom out", "−", () => this.zoomBy(1.6)),
+          button("in", "Zoom in", "+", () => this.zoomBy(1 / 1.6)),
+          button("reset", "Reset zoom", "Reset", () => this.zoom(null), this.zoomed === null)));
+      }
+      this.controlBox.replaceChildren(...groups);
+      if (had) this.controlBox.querySelector(`[data-control="${CSS.escape(had)}"]:not(:disabled)`)?.focus({ preventScroll: true });
+    }
+
+    fillLegend(color) {
+      const entries = this.spec.legend?.(color, this.state) ?? [];
+      const had = this.legendBox.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+      this.legendBox.hidden = entries.length === 0;
+      this.legendBox.replaceChildren(...entries.map((entry) => {
+        const content = [swatch(entry), el("span", { class: entry.name ? "name" : null }, entry.label)];
+        if (!entry.key) return el("span", { class: "key" }, content);
+        return el("button", {
+          type: "button", class: "key", "data-key": entry.key, "aria-pressed": String(!this.state.hidden.has(entry.key)),
+          onclick: () => {
+            if (!this.state.hidden.delete(entry.key)) this.state.hidden.add(entry.key);
+            this.render();
+          },
+        }, content);
+      }));
+      if (had) this.legendBox.querySelector(`[data-key="${CSS.escape(had)}"]`)?.focus({ preventScroll: true });
+    }
+
+    fillTable() {
+      if (!this.details) return;
+      const body = this.details.lastChild;
+      body.replaceChildren(...(this.details.open ? [Format.table(this.spec.table(this.state))] : []));
+    }
+
+    /** Shows the values at the next stop, for the arrow keys. */
+    step(direction) {
+      const [from, to] = this.extent();
+      const stops = this.plan.x.stops.filter((stop) => stop >= from && stop <= to);
+      if (!stops.length) return;
+      const at = this.cursor === undefined ? (direction > 0 ? -1 : stops.length) : stops.findIndex((stop) => stop >= this.cursor - 1e-9);
+      const index = Math.min(stops.length - 1, Math.max(0, at + direction));
+      this.cursor = stops[index];
+      this.chart.dispatchAction({ type: "showTip", x: this.pixel(this.cursor), y: this.tops[0] + this.panelHeight / 2 });
+      const content = this.plan.tip(this.cursor);
+      if (content) announce(`${content.title}: ${content.rows.map((row) => `${row.label} ${row.value}`).join(", ")}`);
+    }
+  }
+
+  function announce(text) {
+    const live = document.getElementById("live");
+    if (live) live.textContent = text;
+  }
+
+  // ---------------------------------------------------------------- zoom by pointer, wheel and keys
+
+  function listenForZoom(figure) {
+    const { canvas } = figure;
+    const pointers = new Map();
+    const selection = el("div", { class: "selection", hidden: true });
+    let start = null;
+    canvas.append(selection);
+    const pixelOf = (event) => event.clientX - canvas.getBoundingClientRect().left;
+    const inside = (pixel) => Math.min(figure.width - figure.right, Math.max(figure.left, pixel));
+
+    canvas.addEventListener("pointerdown", (event) => {
+      if (event.pointerType === "mouse" && event.button !== 0) return;
+      pointers.set(event.pointerId, pixelOf(event));
+      start = { pixels: [...pointers.values()], extent: figure.extent(), touch: event.pointerType !== "mouse" };
+      if (!start.touch) canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!pointers.has(event.pointerId) || !start) return;
+      pointers.set(event.pointerId, pixelOf(event));
+      const now = [...pointers.values()];
+      if (!start.touch) {
+        const [a, b] = [inside(start.pixels[0]), inside(now[0])];
+        selection.hidden = Math.abs(a - b) < 6;
+        selection.style.left = `${Math.min(a, b)}px`;
+        selection.style.width = `${Math.abs(a - b)}px`;
+      } else if (now.length === 2 && start.pixels.length === 2) {
+        const scale = (start.extent[1] - start.extent[0]) / (figure.width - figure.left - figure.right);
+        const factor = Math.abs(start.pixels[0] - start.pixels[1]) / Math.max(12, Math.abs(now[0] - now[1]));
+        const middle = start.extent[0] + ((start.pixels[0] + start.pixels[1]) / 2 - figure.left) * scale;
+        const shift = ((start.pixels[0] + start.pixels[1] - now[0] - now[1]) / 2) * scale * factor;
+        figure.zoom([middle - (middle - start.extent[0]) * factor + shift, middle + (start.extent[1] - middle) * factor + shift]);
+      } else if (now.length === 1 && figure.zoomed) {
+        const scale = (start.extent[1] - start.extent[0]) / (figure.width - figure.left - figure.right);
+        const shift = (start.pixels[0] - now[0]) * scale;
+        figure.zoom([start.extent[0] + shift, start.extent[1] + shift]);
+      }
+    });
+    const end = (event) => {
+      if (!pointers.has(event.pointerId)) return;
+      const from = start && !start.touch && !selection.hidden ? inside(start.pixels[0]) : null;
+      if (from !== null && event.type === "pointerup") {
+        const [a, b] = [from, inside(pixelOf(event))].sort((left, right) => left - right);
+        figure.zoom([figure.place(a), figure.place(b)]);
+      }
+      selection.hidden = true;
+      pointers.delete(event.pointerId);
+      start = pointers.size ? { pixels: [...pointers.values()], extent: figure.extent(), touch: true } : null;
+    };
+    canvas.addEventListener("pointerup", end);
+    canvas.addEventListener("pointercancel", end);
+    canvas.addEventListener("dblclick", () => figure.zoom(null));
+    // A bare wheel scrolls the page, unless the reader has clicked into the chart; a pinch on a touchpad comes with ctrlKey.
+    canvas.addEventListener("wheel", (event) => {
+      const chosen = document.activeElement === canvas;
+      if (!(event.ctrlKey || event.metaKey || chosen)) return;
+      if (event.deltaY > 0 && !figure.zoomed && !event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) figure.pan(event.deltaX / figure.width);
+      else figure.zoomBy(Math.exp(Math.max(-1, Math.min(1, event.deltaY / 300))), figure.place(inside(pixelOf(event))));
+    }, { passive: false });
+    canvas.addEventListener("keydown", (event) => {
+      const keys = {
+        "+": () => figure.zoomBy(1 / 1.6), "=": () => figure.zoomBy(1 / 1.6), "-": () => figure.zoomBy(1.6), 0: () => figure.zoom(null),
+        ArrowLeft: () => (event.shiftKey ? figure.pan(-0.2) : figure.step(-1)),
+        ArrowRight: () => (event.shiftKey ? figure.pan(0.2) : figure.step(1)),
+        Escape: () => canvas.blur(),
+      };
+      if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+      event.preventDefault();
+      keys[event.key]();
+    });
+    canvas.addEventListener("blur", () => {
+      figure.cursor = undefined;
+      figure.chart.dispatchAction({ type: "hideTip" });
+    });
+  }
+
+  /** Draws everything again, in the colours that the page has now. */
+  function redraw() {
+    for (const figure of figures.values()) figure.render();
+  }
+
+  function stopAll() {
+    for (const figure of [...figures.values()]) {
+      if (!figure.drawn) waiting -= 1;
+      figure.stop();
+    }
+  }
+
+  return { Figure, line, bars, log2, unlog2, redraw, stopAll, get: (name) => figures.get(name) };
+})();
