@@ -1,1 +1,122 @@
-pub fn main() -> std::process::ExitCode { std::process::ExitCode::SUCCESS }
+//! The command line: arguments, progress, exit status. Results go to standard output, everything else to standard error.
+//!
+//! Exit status: 0 done, 1 done but something was wrong, 2 could not start or usage. Help, man pages and shell completions come from
+//! the same definitions ([`Arguments`]).
+
+mod compare;
+mod generated;
+mod merge;
+mod output;
+mod progress;
+mod report;
+mod show;
+mod sources;
+mod survey;
+
+use std::process::ExitCode;
+
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::error::{Error, Result};
+
+/// File-size granulometry: measure a file population, and see what storing it takes.
+#[derive(Debug, Parser)]
+#[command(name = "granulo", version, max_term_width = 100, propagate_version = true)]
+#[command(after_help = "Sizes are written 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000). A SOURCE is a survey file, an fsstats CSV, or \
+    a published table: vu-1984, vu-2005, web-2005.\n\nExit status: 0 done; 1 done, but something was wrong (unreadable files, \
+    an interrupted survey); 2 could not start.")]
+pub struct Arguments {
+    /// When to use colour
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    color: ColorChoice,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Survey(survey::SurveyArguments),
+    Show(show::ShowArguments),
+    Merge(merge::MergeArguments),
+    Compare(compare::CompareArguments),
+    Report(report::ReportArguments),
+    Completions(generated::CompletionsArguments),
+    Man(generated::ManArguments),
+}
+
+/// How a command that could start has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Well,
+    /// Done, but something was wrong.
+    Amiss,
+}
+
+impl From<Ended> for ExitCode {
+    fn from(ended: Ended) -> ExitCode {
+        match ended {
+            Ended::Well => ExitCode::SUCCESS,
+            Ended::Amiss => ExitCode::from(1),
+        }
+    }
+}
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    let matches = match Arguments::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return usage(&error),
+    };
+    let arguments = match Arguments::from_arg_matches(&matches) {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    match arguments.color {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
+    match arguments.command.run() {
+        Ok(ended) => ended.into(),
+        Err(error) => {
+            output::complain(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What the argument parser has to say: help and version are no failure; a closed pipe is none either.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
+}
+
+impl Command {
+    fn run(self) -> Result<Ended> {
+        match self {
+            Command::Survey(arguments) => arguments.run(),
+            Command::Show(arguments) => arguments.run(),
+            Command::Merge(arguments) => arguments.run(),
+            Command::Compare(arguments) => arguments.run(),
+            Command::Report(arguments) => arguments.run(),
+            Command::Completions(arguments) => arguments.run(),
+            Command::Man(arguments) => arguments.run(),
+        }
+    }
+}
+
+/// An error about the arguments themselves.
+fn usage_error(cause: impl Into<String>) -> Error {
+    Error::new(crate::error::ErrorKind::Usage, "start", cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

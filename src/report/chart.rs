@@ -1,1 +1,82 @@
-//! temp
+//! Text on a terminal of 80 columns: bars of Unicode blocks, columns, shortened paths.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Columns that everything fits.
+pub(super) const COLUMNS: usize = 80;
+
+/// A bar of `width` columns of which `fraction` is filled, in eighths of a column; something shows for anything above zero.
+pub(super) fn bar(fraction: f64, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (fraction.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    let eighths = if fraction > 0.0 { eighths.max(1) } else { 0 };
+    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
+}
+
+/// `text` with spaces behind it up to `width` columns.
+pub(super) fn left(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+/// `text` with spaces before it up to `width` columns.
+pub(super) fn right(text: &str, width: usize) -> String {
+    format!("{}{text}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+/// `text` in at most `width` columns: the middle gives way, so that the root and the name can be read.
+pub(super) fn shorten(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let room = width.saturating_sub(1);
+    let head = take_columns(text.chars(), room / 3);
+    let tail: Vec<char> = take_columns(text.chars().rev(), room - head.width()).chars().collect();
+    format!("{head}…{}", tail.into_iter().rev().collect::<String>())
+}
+
+fn take_columns(chars: impl Iterator<Item = char>, width: usize) -> String {
+    let mut used = 0;
+    chars
+        .take_while(|c| {
+            used += c.width().unwrap_or(0);
+            used <= width
+        })
+        .collect()
+}
+
+/// `text` broken into lines of at most `width` columns, at spaces.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_have_eighths_and_show_every_trace() {
+        assert_eq!(bar(0.0, 10), "");
+        assert_eq!(bar(1e-9, 10), "▏");
+        assert_eq!(bar(0.5, 3), "█▌");
+        assert_eq!(bar(1.0, 10), "██████████");
+        assert_eq!(bar(7.0, 2), "██");
+    }
+
+    #[test]
+    fn long_and_wide_paths_fit() {
+        assert_eq!(shorten("/usr/bin", 20), "/usr/bin");
+        assert_eq!(shorten("/usr/share/doc/packages/granulo", 20), "/usr/s…kages/granulo");
+        assert!(shorten("/データ/データ/データ/データ", 15).width() <= 15);
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+    }
+}

@@ -1,1 +1,81 @@
-//! temp
+//! A comparison on a terminal: one column a source.
+
+use std::io::{self, Write};
+
+use anstyle::Style;
+
+use super::chart::{COLUMNS, right, shorten, wrap};
+use crate::survey::Resolution;
+use crate::survey::compare::{Comparison, Row};
+use crate::units::{format_count, format_size};
+
+const HEADING: Style = Style::new().bold();
+const FAINT: Style = Style::new().dimmed();
+/// Columns of the label before the sources.
+const LABEL: usize = 10;
+
+/// Shares of files and bytes up to each size, deciles, and distances.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    let width = ((COLUMNS - LABEL) / comparison.sources.len().max(1)).clamp(9, 16);
+    let names = |out: &mut dyn Write| {
+        write!(out, "{FAINT}{:LABEL$}", "")?;
+        for source in &comparison.sources {
+            write!(out, "{}", right(&shorten(&source.name, width - 1), width))?;
+        }
+        writeln!(out, "{FAINT:#}")
+    };
+    let line = |out: &mut dyn Write, label: &str, figures: &[String]| {
+        write!(out, "{}", right(label, LABEL))?;
+        figures.iter().try_for_each(|figure| write!(out, "{}", right(figure, width)))?;
+        writeln!(out)
+    };
+    let each = |figure: &dyn Fn(&crate::survey::compare::Compared) -> String| -> Vec<String> {
+        comparison.sources.iter().map(figure).collect()
+    };
+    names(out)?;
+    line(out, "files", &each(&|source| format_count(source.files)))?;
+    line(out, "bytes", &each(&|source| format_size(source.size_bytes)))?;
+    line(out, "mean", &each(&|source| format_size(source.mean as u128)))?;
+    line(out, "median", &each(&|source| format_size(source.deciles[4].into())))?;
+
+    let tables: [(&str, fn(&Row) -> &Vec<f64>); 2] = [
+        ("Per cent of the files of this size or smaller", |row| &row.files_fraction),
+        ("Per cent of the bytes in files of this size or smaller", |row| &row.bytes_fraction),
+    ];
+    for (title, figures) in tables {
+        writeln!(out, "\n{HEADING}{title}{HEADING:#}")?;
+        names(out)?;
+        for row in &comparison.up_to {
+            let shares: Vec<String> = figures(row).iter().map(|share| format!("{:.2}", 100.0 * share)).collect();
+            line(out, &format_size(row.size_bytes.into()), &shares)?;
+        }
+    }
+    writeln!(out, "\n{HEADING}Deciles by files{HEADING:#}")?;
+    names(out)?;
+    for tenth in 0..10 {
+        let figures = each(&|source| format_size(source.deciles[tenth].into()));
+        line(out, &format!("{} %", 10 * (tenth + 1)), &figures)?;
+    }
+    writeln!(out, "\n{HEADING}Distance (Kolmogorov-Smirnov: largest difference of two cumulative curves){HEADING:#}")?;
+    for pair in &comparison.distances {
+        let text = format!(
+            "{} and {}: {:.3} by files (at {}), {:.3} by bytes (at {})",
+            pair.a,
+            pair.b,
+            pair.by_files,
+            format_size(pair.by_files_at.into()),
+            pair.by_bytes,
+            format_size(pair.by_bytes_at.into()),
+        );
+        for text in wrap(&text, COLUMNS) {
+            writeln!(out, "{text}")?;
+        }
+    }
+    if comparison.sources.iter().any(|source| source.resolution == Resolution::Buckets) {
+        writeln!(out, "{FAINT}Published tables and fsstats CSVs are interpolated between their rows.{FAINT:#}")?;
+    }
+    Ok(())
+}

@@ -1,1 +1,196 @@
-//! temp
+//! A page of surveys: one HTML file that needs nothing else.
+//!
+//! The template, its style, its scripts and the chart library stand in `web/`; here they are put together with the data. Names from
+//! file systems reach the page only inside the JSON of the data, where no character can end the element that holds it.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::words::sentences;
+use crate::dist::{Distribution, published};
+use crate::survey::Survey;
+use crate::survey::file::{Detail, Document, UpToRow, format_time};
+use crate::survey::measure::Measure;
+use crate::units::fraction;
+
+const TEMPLATE: &str = include_str!("../../web/report.html");
+const PARTS: [(&str, &str); 7] = [
+    ("css", include_str!("../../web/report.css")),
+    ("charts", include_str!("../../web/vendor/echarts.granulo.min.js")),
+    ("format", include_str!("../../web/format.js")),
+    ("figure", include_str!("../../web/figure.js")),
+    ("sections", include_str!("../../web/sections.js")),
+    ("places", include_str!("../../web/places.js")),
+    ("script", include_str!("../../web/report.js")),
+];
+
+/// Points of a curve for each doubling of the size.
+const POINTS_PER_OCTAVE: u32 = 4;
+
+#[derive(Serialize)]
+struct Page<'a> {
+    schema: &'static str,
+    title: String,
+    generated_at: String,
+    granulo_version: &'static str,
+    sources: Vec<SourceRecord<'a>>,
+    published: Vec<PublishedRecord>,
+}
+
+#[derive(Serialize)]
+struct SourceRecord<'a> {
+    survey: Document<'a>,
+    curve: Vec<UpToRow>,
+    words: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct PublishedRecord {
+    name: &'static str,
+    title: &'static str,
+    curve: Vec<UpToRow>,
+}
+
+/// Writes a page of `surveys`; `generated_at` is in seconds since 1970.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    let title = match surveys {
+        [only] => only.origin.name.clone().unwrap_or_else(|| "Anonymous survey".to_owned()),
+        several => format!("{} populations", several.len()),
+    };
+    let page = Page {
+        schema: "granulo/report/1",
+        generated_at: format_time(generated_at),
+        granulo_version: env!("CARGO_PKG_VERSION"),
+        sources: surveys
+            .iter()
+            .map(|survey| SourceRecord {
+                survey: Document::of(survey, Detail::Summary),
+                curve: curve(survey.distributions.of(Measure::FileSize)),
+                words: sentences(survey),
+            })
+            .collect(),
+        published: published::all()
+            .iter()
+            .map(|table| PublishedRecord {
+                name: table.name,
+                title: table.title,
+                curve: curve(table.distribution()),
+            })
+            .collect(),
+        title,
+    };
+    let data = for_script(&serde_json::to_string(&page)?);
+    let title = for_text(&format!("{} – granulo", page.title));
+    fill(TEMPLATE, |name| match name {
+        "title" => Some(&title),
+        "data" => Some(&data),
+        _ => PARTS.iter().find(|(part, _)| *part == name).map(|(_, text)| *text),
+    })
+    .try_for_each(|piece| out.write_all(piece.as_bytes()))
+}
+
+/// Cumulative shares at quarter octaves from 0 to the largest value.
+fn curve(sizes: &Distribution) -> Vec<UpToRow> {
+    let (files, bytes) = (sizes.count(), sizes.total());
+    let quarter_octaves = (0..64 * POINTS_PER_OCTAVE).map(|step| f64::from(step) / f64::from(POINTS_PER_OCTAVE));
+    let mut edges: Vec<u64> = quarter_octaves.map(|exponent| exponent.exp2().round() as u64).collect();
+    edges.insert(0, 0);
+    edges.dedup();
+    let mut cells = sizes.cells().peekable();
+    let (mut files_seen, mut bytes_seen) = (0, 0);
+    let mut rows = Vec::new();
+    for size_bytes in edges {
+        while let Some(cell) = cells.next_if(|cell| cell.mean() <= size_bytes) {
+            files_seen += cell.count;
+            bytes_seen += cell.sum;
+        }
+        let (files_fraction, bytes_fraction) = (fraction(files_seen, files), fraction(bytes_seen, bytes));
+        rows.push(UpToRow { size_bytes, files_fraction, bytes_fraction });
+        if cells.peek().is_none() {
+            break;
+        }
+    }
+    rows
+}
+
+/// The pieces of a template with `{{name}}` replaced; what `part` does not know stays as it is.
+fn fill<'a>(template: &'a str, part: impl Fn(&str) -> Option<&'a str>) -> impl Iterator<Item = &'a str> {
+    let mut rest = template;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        if let Some(inside) = rest.strip_prefix("{{")
+            && let Some((name, behind)) = inside.split_once("}}")
+            && let Some(text) = part(name)
+        {
+            rest = behind;
+            return Some(text);
+        }
+        let begin = usize::from(rest.starts_with("{{")) * 2;
+        let end = rest[begin..].find("{{").map_or(rest.len(), |at| begin + at);
+        let (piece, behind) = rest.split_at(end);
+        rest = behind;
+        Some(piece)
+    })
+}
+
+/// JSON that may stand in a script element: nothing in it looks like markup, and it still means the same.
+fn for_script(json: &str) -> String {
+    let mut text = String::with_capacity(json.len() + json.len() / 16);
+    for c in json.chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => text.push_str(&format!("\\u{:04x}", c as u32)),
+            _ => text.push(c),
+        }
+    }
+    text
+}
+
+/// Text that may stand between tags.
+fn for_text(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_filled_once() {
+        let parts = |name: &str| match name {
+            "a" => Some("{{b}}"),
+            "b" => Some("B"),
+            _ => None,
+        };
+        assert_eq!(fill("x{{a}}y{{b}}z{{c}}{{", parts).collect::<String>(), "x{{b}}yBz{{c}}{{");
+    }
+
+    #[test]
+    fn names_cannot_leave_the_data() {
+        let survey = Survey {
+            origin: crate::survey::Origin { name: Some("</script><script>alert(1)".to_owned()), ..Default::default() },
+            ..Survey::default()
+        };
+        let mut page = Vec::new();
+        write(&[survey], 0, &mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        assert!(!page.contains("<script>alert(1)"));
+        assert!(page.contains("&lt;script&gt;alert(1)"));
+        assert!(page.contains("\\u003cscript\\u003ealert(1)"));
+        assert!(page.len() < 5 << 20);
+        assert!(!page.contains("{{"), "a part of the template was not filled");
+    }
+
+    #[test]
+    fn a_curve_rises_to_the_whole() {
+        let curve = curve(published::all()[0].distribution());
+        assert!(curve.is_sorted_by(|a, b| a.size_bytes < b.size_bytes && a.files_fraction <= b.files_fraction));
+        let last = curve.last().unwrap();
+        assert_eq!((last.files_fraction, last.bytes_fraction), (1.0, 1.0));
+    }
+}

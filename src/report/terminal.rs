@@ -1,1 +1,370 @@
-//! temp
+//! A survey on a terminal: 80 columns, colour only where it is shown (the writer strips it elsewhere).
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
+use super::words::{remarks, sentences};
+use crate::dist::published::Published;
+use crate::dist::{Bucket, Distribution, Weight};
+use crate::plan::{BlockSize, block_size, block_sizes};
+use crate::survey::file::{format_time, owner_name};
+use crate::survey::measure::{ByteMeasure, Measure};
+use crate::survey::places::{DirectoryRow, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
+use crate::survey::{Method, Survey};
+use crate::units::{KIB, escape, format_count, format_share, format_size, fraction};
+
+const HEADING: Style = Style::new().bold();
+const FILES: Style = AnsiColor::Cyan.on_default();
+const BYTES: Style = AnsiColor::Magenta.on_default();
+const FAINT: Style = Style::new().dimmed();
+
+/// Rows of each list under "where".
+const PLACES_SHOWN: usize = 5;
+/// Extensions shown.
+const EXTENSIONS_SHOWN: usize = 8;
+
+/// The summary: sentences, histogram, deciles, block sizes, ages and places.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
+    let title = survey.origin.name.as_deref().unwrap_or("anonymous survey");
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(title, COLUMNS))?;
+    let mut facts = Vec::new();
+    if let Some(taken_at) = survey.origin.taken_at {
+        facts.push(format!("surveyed {}", format_time(taken_at)));
+    }
+    if survey.origin.method == Method::Walk {
+        facts.push(format!("in {:.2} s", survey.origin.elapsed_seconds));
+    }
+    if !facts.is_empty() {
+        writeln!(out, "{FAINT}{}{FAINT:#}", facts.join(" "))?;
+    }
+    writeln!(out)?;
+    for sentence in sentences(survey) {
+        for line in wrap(&sentence, COLUMNS) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    let remarks = remarks(survey);
+    if !remarks.is_empty() {
+        for line in wrap(&format!("Also: {}.", remarks.join("; ")), COLUMNS) {
+            writeln!(out, "{FAINT}{line}{FAINT:#}")?;
+        }
+    }
+    let sizes = survey.distributions.of(Measure::FileSize);
+    if sizes.is_empty() {
+        return Ok(());
+    }
+    write_histogram(sizes, out)?;
+    write_deciles(sizes, out)?;
+    write_block_sizes(survey, out)?;
+    write_ages(survey, out)?;
+    if let Some(places) = &survey.places {
+        write_places(places, survey, out)?;
+    }
+    Ok(())
+}
+
+fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{HEADING}{text}{HEADING:#}")
+}
+
+fn write_histogram(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> {
+    const BAR: usize = 14;
+    heading("Files and bytes by size (each row from its size up to the next)", out)?;
+    writeln!(out, "{FAINT}{:>8}{:>14}{:>8} {:14}{:>10}{:>8}{FAINT:#}", "size", "files", "", "", "bytes", "")?;
+    let buckets = sizes.buckets();
+    let (files, bytes) = (sizes.count(), sizes.total());
+    let most = |figure: fn(&Bucket) -> u128| buckets.iter().map(figure).max().unwrap_or(0);
+    let (most_files, most_bytes) = (most(|b| b.count), most(|b| b.sum));
+    let first = buckets.iter().position(|bucket| bucket.count > 0).unwrap_or(0);
+    for bucket in &buckets[first..] {
+        writeln!(
+            out,
+            "{}{}{} {FILES}{}{FILES:#}{}{} {BYTES}{}{BYTES:#}",
+            right(&format_size(bucket.low), 8),
+            right(&format_count(bucket.count), 14),
+            right(&format_share(fraction(bucket.count, files)), 8),
+            left(&bar(fraction(bucket.count, most_files), BAR), BAR),
+            right(&format_size(bucket.sum), 10),
+            right(&format_share(fraction(bucket.sum, bytes)), 8),
+            bar(fraction(bucket.sum, most_bytes), BAR),
+        )?;
+    }
+    Ok(())
+}
+
+fn write_deciles(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> {
+    heading("Deciles: so many tenths are in files of this size or smaller", out)?;
+    write!(out, "{FAINT}{:>6}", "")?;
+    for tenth in 1..=10 {
+        write!(out, "{:>7}", format!("{} %", 10 * tenth))?;
+    }
+    writeln!(out, "{FAINT:#}")?;
+    for (label, deciles) in [("files", sizes.deciles()), ("bytes", sizes.deciles_by_sum())] {
+        write!(out, "{label:>6}")?;
+        for decile in deciles {
+            write!(out, "{}", right(&short_size(decile), 7))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// A size in at most six columns: `1.5 KiB` becomes `1.5K` (all of them are 1,024-based here).
+fn short_size(bytes: u64) -> String {
+    format_size(bytes.into()).replace(" B", "B").replace("iB", "").replace(' ', "")
+}
+
+fn write_block_sizes(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
+    heading("What a block size takes, and the share of it in the smallest … of the files", out)?;
+    block_size_header(out)?;
+    let sizes = survey.distributions.of(Measure::FileSize);
+    for row in block_sizes(sizes, survey.padding.as_ref()).iter().filter(|row| (KIB..=KIB * KIB).contains(&row.block_bytes)) {
+        block_size_row(row, out)?;
+    }
+    Ok(())
+}
+
+fn block_size_header(out: &mut dyn Write) -> io::Result<()> {
+    write!(out, "{FAINT}{:>8}{:>10}{:>10}{:>10}", "block", "takes", "growth", "1 block")?;
+    for tenth in [1, 3, 5, 7, 8, 9] {
+        write!(out, "{:>7}", format!("{} %", 10 * tenth))?;
+    }
+    writeln!(out, "{FAINT:#}")
+}
+
+fn block_size_row(row: &BlockSize, out: &mut dyn Write) -> io::Result<()> {
+    write!(
+        out,
+        "{}{}{}{}",
+        right(&format_size(row.block_bytes.into()), 8),
+        right(&format_size(row.allocated_bytes), 10),
+        right(&format_share(row.growth_fraction), 10),
+        right(&format_share(row.single_block_fraction), 10),
+    )?;
+    for tenth in [1, 3, 5, 7, 8, 9] {
+        write!(out, "{:>7.2}", 100.0 * row.cumulative_weight[tenth - 1])?;
+    }
+    writeln!(out)
+}
+
+fn write_ages(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
+    if survey.distributions.of(Measure::MtimeAge).is_empty() {
+        return Ok(());
+    }
+    const EDGES: [(u64, &str); 6] =
+        [(0, "1 day"), (6, "1 week"), (29, "30 days"), (89, "90 days"), (364, "1 year"), (1824, "5 years")];
+    heading("Ages: share younger than", out)?;
+    write!(out, "{FAINT}{:>22}", "")?;
+    for (_, label) in EDGES {
+        write!(out, "{label:>9}")?;
+    }
+    writeln!(out, "{FAINT:#}")?;
+    let ages = [
+        ("content changed", Measure::MtimeAge, ByteMeasure::MtimeAge),
+        ("inode changed", Measure::CtimeAge, ByteMeasure::CtimeAge),
+        ("read", Measure::AtimeAge, ByteMeasure::AtimeAge),
+    ];
+    for (label, by_files, by_bytes) in ages {
+        age_row(&format!("{label:>15} files"), survey.distributions.of(by_files), &EDGES, out)?;
+        age_row(&format!("{:>15} bytes", ""), survey.distributions.by_bytes(by_bytes), &EDGES, out)?;
+    }
+    Ok(())
+}
+
+fn age_row<W: Weight>(
+    label: &str,
+    ages: &Distribution<W>,
+    edges: &[(u64, &str)],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    write!(out, "{label:>22}")?;
+    let whole = ages.count();
+    for (days, _) in edges {
+        write!(out, "{}", right(&format_share(fraction(ages.up_to(*days).count, whole)), 9))?;
+    }
+    writeln!(out)
+}
+
+fn write_places(places: &Places, survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
+    let small = format_size(survey.origin.options.small_file_bytes.into());
+    let lists: [(&TopDirectories, Ranking, String); 3] = [
+        (&places.own, Ranking::SmallFiles, format!("Directories with most small files ({small} or less) in them")),
+        (&places.subtree, Ranking::SmallFiles, "… in them and below".to_owned()),
+        (&places.own, Ranking::Overhead, "Directories with most overhead in them".to_owned()),
+    ];
+    for (top, ranking, title) in lists {
+        if !top.list(ranking).is_empty() {
+            heading(&title, out)?;
+            directory_header(out)?;
+            for row in top.list(ranking).iter().take(PLACES_SHOWN) {
+                directory_row(row, out)?;
+            }
+        }
+    }
+    let owner = |uid: &u32| match owner_name(*uid) {
+        Some(name) => format!("{name} ({uid})"),
+        None => uid.to_string(),
+    };
+    kind_table("Owners", &places.owners, owner, PLACES_SHOWN, out)?;
+    let extension = |extension: &crate::survey::places::Extension| match extension.text() {
+        "" => "(none)".to_owned(),
+        text if text.starts_with('(') => text.to_owned(),
+        text => format!(".{text}"),
+    };
+    kind_table("Kinds of files, by extension", &places.extensions, extension, EXTENSIONS_SHOWN, out)
+}
+
+fn tally_header(label: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{FAINT}{:>12}{:>12}{:>10}{:>10}  {label}{FAINT:#}", "files", "small", "size", "overhead")
+}
+
+fn tally_columns(tally: &Tally) -> String {
+    format!(
+        "{}{}{}{}",
+        right(&format_count(tally.files.into()), 12),
+        right(&format_count(tally.small_files.into()), 12),
+        right(&format_size(tally.size_bytes), 10),
+        right(&format_size(tally.overhead_bytes), 10),
+    )
+}
+
+fn directory_header(out: &mut dyn Write) -> io::Result<()> {
+    tally_header("directory", out)
+}
+
+fn directory_row(row: &DirectoryRow, out: &mut dyn Write) -> io::Result<()> {
+    let path = match &row.path {
+        Some(path) => shorten(&escape(path), COLUMNS - 46),
+        None => format!("(at depth {})", row.depth),
+    };
+    writeln!(out, "{}  {path}", tally_columns(&row.tally))
+}
+
+fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
+    title: &str,
+    table: &KindTable<Kind<K>>,
+    label: impl Fn(&K) -> String,
+    shown: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let rows = table.ranked();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let more = match rows.len().saturating_sub(shown) {
+        0 => String::new(),
+        more => format!(" (and {} more)", format_count(more as u128)),
+    };
+    heading(&format!("{title}{more}"), out)?;
+    tally_header("", out)?;
+    for (kind, tally) in rows.iter().take(shown) {
+        let label = match kind {
+            Kind::Named(key) => label(key),
+            Kind::Anonymous(_) => "(left out)".to_owned(),
+        };
+        writeln!(out, "{}  {}", tally_columns(tally), shorten(&label, COLUMNS - 46))?;
+    }
+    if table.max_error() > 0 {
+        let text = format!("There were too many to keep: each row may miss up to {} files.", format_count(table.max_error().into()));
+        writeln!(out, "{FAINT}{text}{FAINT:#}")?;
+    }
+    Ok(())
+}
+
+/// Answers to questions about cutoffs and block sizes.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut dyn Write) -> io::Result<()> {
+    let sizes = survey.distributions.of(Measure::FileSize);
+    if !cutoffs.is_empty() {
+        heading("Files of this size or smaller", out)?;
+        writeln!(out, "{FAINT}{:>12}{:>16}{:>9}{:>12}{:>9}{FAINT:#}", "cutoff", "files", "", "bytes", "")?;
+    }
+    for &cutoff in cutoffs {
+        let at = sizes.up_to(cutoff);
+        let nearly = if at.exact { "" } else { "  within 1 %" };
+        writeln!(
+            out,
+            "{}{}{}{}{}{nearly}",
+            right(&format_size(cutoff.into()), 12),
+            right(&format_count(at.count), 16),
+            right(&format_share(fraction(at.count, sizes.count())), 9),
+            right(&format_size(at.sum), 12),
+            right(&format_share(fraction(at.sum, sizes.total())), 9),
+        )?;
+    }
+    if !blocks.is_empty() {
+        heading("What this block size takes, and the share of it in the smallest … of the files", out)?;
+        block_size_header(out)?;
+    }
+    for &block_bytes in blocks {
+        block_size_row(&block_size(sizes, survey.padding.as_ref(), block_bytes), out)?;
+    }
+    Ok(())
+}
+
+/// Every distribution as a table of its buckets.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_distributions(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
+    for measure in Measure::ALL {
+        write_distribution(measure.name(), measure.unit(), survey.distributions.of(measure), out)?;
+    }
+    for measure in ByteMeasure::ALL {
+        write_distribution(measure.name(), measure.unit(), survey.distributions.by_bytes(measure), out)?;
+    }
+    Ok(())
+}
+
+fn write_distribution<W: Weight>(
+    name: &str,
+    unit: &str,
+    distribution: &Distribution<W>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if distribution.is_empty() {
+        return Ok(());
+    }
+    let number = |value: u128| if unit == "bytes" { format_size(value) } else { format_count(value) };
+    heading(&format!("{name} ({unit})"), out)?;
+    writeln!(
+        out,
+        "{FAINT}count {} · min {} · max {} · mean {:.1} · median {}{FAINT:#}",
+        format_count(distribution.count()),
+        number(distribution.min().into()),
+        number(distribution.max().into()),
+        distribution.mean(),
+        number(distribution.quantile(1, 2).into()),
+    )?;
+    let (count, total) = (distribution.count(), distribution.total());
+    for bucket in distribution.buckets().iter().filter(|bucket| bucket.count > 0) {
+        writeln!(
+            out,
+            "{} –{}{}{}{}",
+            right(&number(bucket.low), 10),
+            right(&number(bucket.high), 11),
+            right(&format_count(bucket.count), 22),
+            right(&format_share(fraction(bucket.count, count)), 9),
+            right(&format_share(fraction(bucket.sum, total)), 9),
+        )?;
+    }
+    Ok(())
+}
+
+/// The published tables, one a line.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_published(tables: &[Published], out: &mut dyn Write) -> io::Result<()> {
+    for table in tables {
+        writeln!(out, "{HEADING}{:<10}{HEADING:#} {}", table.name, table.title)?;
+    }
+    Ok(())
+}

@@ -1,1 +1,111 @@
-//! temp
+//! A survey in sentences: what a person would answer who had looked at it.
+
+use crate::plan::block_size;
+use crate::survey::measure::Measure;
+use crate::survey::{Method, Resolution, Survey};
+use crate::units::{KIB, format_count, format_share, format_size, fraction};
+
+/// The answer in a few sentences, the most important first.
+pub fn sentences(survey: &Survey) -> Vec<String> {
+    let sizes = survey.distributions.of(Measure::FileSize);
+    let (files, bytes) = (sizes.count(), sizes.total());
+    if files == 0 {
+        return vec![format!("{}There are no files to measure.", until_now(survey))];
+    }
+    let mut sentences = vec![format!("{}{}", until_now(survey), how_many(survey, files, bytes))];
+
+    let deciles = sizes.deciles();
+    sentences.push(format!(
+        "Half of the files are {} or smaller, 90 % are {} or smaller; the mean is {}, the largest {}.",
+        format_size(deciles[4].into()),
+        format_size(deciles[8].into()),
+        format_size(sizes.mean() as u128),
+        format_size(sizes.max().into()),
+    ));
+
+    let cutoff = survey.origin.options.small_file_bytes;
+    let small = sizes.up_to(cutoff);
+    sentences.push(format!(
+        "{} of the files are small ({} or less) and hold {} of the bytes; the largest 10 % hold {}.",
+        format_share(fraction(small.count, files)),
+        format_size(cutoff.into()),
+        format_share(fraction(small.sum, bytes)),
+        format_share(largest_tenth(survey)),
+    ));
+
+    let allocated = survey.allocated_bytes();
+    if !survey.distributions.of(Measure::Allocated).is_empty() {
+        let overhead = allocated as f64 / bytes.max(1) as f64 - 1.0;
+        let more = if overhead >= 0.0 { "more" } else { "less" };
+        let difference = format_share(overhead.abs());
+        let allocated = format_size(allocated);
+        sentences.push(match bytes {
+            0 => format!("The file system has allocated {allocated} for them."),
+            _ => format!("The file system has allocated {allocated} for them, {difference} {more} than their sizes."),
+        });
+    }
+    sentences.push(block_size_costs(survey));
+    let empty = sizes.up_to(0).count;
+    if empty > 0 && survey.origin.method != Method::Fsstats {
+        sentences.push(format!("{} of the files are empty ({}).", format_count(empty), format_share(fraction(empty, files))));
+    }
+    if survey.origin.resolution == Resolution::Buckets {
+        sentences.push("The source gives a table; between its rows the curve is interpolated.".to_owned());
+    }
+    sentences
+}
+
+fn until_now(survey: &Survey) -> &'static str {
+    if survey.origin.complete { "" } else { "Interrupted: this covers only the part that was seen. " }
+}
+
+fn how_many(survey: &Survey, files: u128, bytes: u128) -> String {
+    let holding = format!("hold {} ({} bytes).", format_size(bytes), format_count(bytes));
+    match survey.counts.directories {
+        0 => format!("{} files {holding}", format_count(files)),
+        1 => format!("{} files in 1 directory {holding}", format_count(files)),
+        many => format!("{} files in {} directories {holding}", format_count(files), format_count(many.into())),
+    }
+}
+
+/// Share of the bytes in the largest tenth of the files.
+fn largest_tenth(survey: &Survey) -> f64 {
+    let sizes = survey.distributions.of(Measure::FileSize);
+    1.0 - block_size(sizes, survey.padding.as_ref(), 1).cumulative_weight[8]
+}
+
+fn block_size_costs(survey: &Survey) -> String {
+    let sizes = survey.distributions.of(Measure::FileSize);
+    let row = |bytes| block_size(sizes, survey.padding.as_ref(), bytes);
+    let (four, sixteen, sixty_four) = (row(4 * KIB), row(16 * KIB), row(64 * KIB));
+    format!(
+        "Blocks of 4 KiB take {} more than blocks of 1 KiB, 16 KiB {} more, 64 KiB {} more; {} of the files fit one 4 KiB block.",
+        format_share(four.growth_fraction),
+        format_share(sixteen.growth_fraction),
+        format_share(sixty_four.growth_fraction),
+        format_share(four.single_block_fraction),
+    )
+}
+
+/// What was left out or looked wrong, as short phrases; empty if nothing was.
+pub fn remarks(survey: &Survey) -> Vec<String> {
+    let counts = &survey.counts;
+    let remark = |count: u64, one: &str, many: &str| {
+        let words = if count == 1 { one } else { many };
+        (count > 0).then(|| format!("{} {words}", format_count(count.into())))
+    };
+    [
+        remark(counts.errors, "could not be read", "could not be read"),
+        remark(counts.vanished, "vanished while the survey ran", "vanished while the survey ran"),
+        remark(counts.hard_links_skipped, "further name of a counted file", "further names of counted files"),
+        remark(counts.sparse_files, "file has less allocated than its size", "files have less allocated than their size"),
+        remark(counts.special, "fifo, socket or device", "fifos, sockets and devices"),
+        remark(counts.excluded, "excluded by a glob", "excluded by globs"),
+        remark(counts.snapshot_directories_skipped, "snapshot directory left out", "snapshot directories left out"),
+        remark(counts.mount_points_skipped, "mount point left out", "mount points left out"),
+        remark(counts.future_times, "time stamp in the future", "time stamps in the future"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,0 +1,36 @@
+//! `granulo compare`: then and now.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Ended, output, sources};
+use crate::error::Result;
+use crate::report::compare::write_comparison;
+use crate::survey::compare::compare;
+
+/// Set populations side by side: cumulative shares, deciles, and how far they are apart
+///
+/// The distance is that of Kolmogorov and Smirnov: the largest difference of two cumulative curves, by files and by bytes.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  granulo compare vu-1984 vu-2005 usr.json")]
+pub(super) struct CompareArguments {
+    /// Survey files, fsstats CSVs or published tables; two or more
+    #[arg(value_name = "SOURCE", required = true, num_args = 2..)]
+    sources: Vec<PathBuf>,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl CompareArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let surveys = sources::open_all(&self.sources)?;
+        let comparison = compare(&surveys, &sources::names(&surveys, &self.sources));
+        if self.json {
+            output::print_json(&comparison)
+        } else {
+            output::print(|out| write_comparison(&comparison, out))
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What is generated from the definitions of the arguments: shell completions and man pages.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::{Arguments, Ended, output};
+use crate::error::{Error, Result};
+use crate::io::write_atomically;
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  granulo completions bash > /etc/bash_completion.d/granulo")]
+pub(super) struct CompletionsArguments {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Print the man page, or write that of every command into a directory
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo man | man -l -\n  granulo man --directory /usr/local/share/man/man1")]
+pub(super) struct ManArguments {
+    /// Write granulo.1, granulo-survey.1, … here
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+impl CompletionsArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Arguments::command(), "granulo", &mut script);
+        output::print(|out| out.write_all(&script))
+    }
+}
+
+impl ManArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let mut command = Arguments::command();
+        command.build();
+        let Some(directory) = &self.directory else {
+            return output::print(|out| clap_mangen::Man::new(command).render(&mut &mut *out));
+        };
+        std::fs::metadata(directory).map_err(|error| Error::io("write into", directory, error))?;
+        let page = |command: &clap::Command| {
+            let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+            let path = directory.join(format!("{name}.1"));
+            write_atomically(&path, |out| clap_mangen::Man::new(command.clone()).title(name).render(&mut &mut *out))
+        };
+        page(&command)?;
+        for subcommand in command.get_subcommands() {
+            page(subcommand)?;
+        }
+        Ok(Ended::Well)
+    }
+}

@@ -1,0 +1,42 @@
+//! `granulo merge`: add surveys of disjoint trees.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Ended, output, sources};
+use crate::error::Result;
+use crate::io::write_atomically;
+use crate::report::terminal;
+use crate::survey::file::{Detail, write};
+use crate::survey::merge::merge;
+
+/// Add surveys of disjoint trees: the result is what one survey of all of them would be
+///
+/// A file linked from two of the trees counts in both, and ages stay relative to when each survey was taken.
+#[derive(Debug, Args)]
+pub(super) struct MergeArguments {
+    /// Survey files or fsstats CSVs
+    #[arg(value_name = "SURVEY", required = true)]
+    sources: Vec<PathBuf>,
+    /// Write the sum here
+    #[arg(short, long, value_name = "FILE.json")]
+    output: Option<PathBuf>,
+    /// Print the sum as JSON instead of its summary
+    #[arg(long)]
+    json: bool,
+}
+
+impl MergeArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let whole = merge(sources::open_all(&self.sources)?)?;
+        if let Some(path) = &self.output {
+            write_atomically(path, |out| write(&whole, Detail::Full, out))?;
+        }
+        if self.json {
+            output::print(|out| write(&whole, Detail::Full, out))
+        } else {
+            output::print(|out| terminal::write_summary(&whole, out))
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Where words go: results to standard output, complaints to standard error.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::Ended;
+use crate::error::{Error, Result};
+
+/// Prints a result; a reader that has seen enough (a closed pipe) is no failure.
+pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
+    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Ok(()) => Ok(Ended::Well),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Ended::Well),
+        Err(error) => Err(Error::io("write to", Path::new("standard output"), error)),
+    }
+}
+
+/// Prints a result as one line of JSON.
+pub(super) fn print_json(value: &impl serde::Serialize) -> Result<Ended> {
+    print(|out| {
+        serde_json::to_writer(&mut *out, value)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// Says that something failed.
+pub(super) fn complain(error: &Error) {
+    say("error", anstyle::AnsiColor::Red, &error.to_string());
+}
+
+/// Says that something is not as it should be.
+pub(super) fn warn(text: &str) {
+    say("warning", anstyle::AnsiColor::Yellow, text);
+}
+
+/// Says something that is good to know.
+pub(super) fn note(text: &str) {
+    say("note", anstyle::AnsiColor::Cyan, text);
+}
+
+fn say(word: &str, color: anstyle::AnsiColor, text: &str) {
+    let style = color.on_default().bold();
+    let _ = writeln!(anstream::stderr(), "{style}granulo: {word}:{style:#} {text}");
+}

@@ -1,0 +1,72 @@
+//! `granulo show`: print a survey, an fsstats CSV or a published table.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Ended, output, sources};
+use crate::dist::published;
+use crate::error::Result;
+use crate::io::write_atomically;
+use crate::report::terminal;
+use crate::survey::file::{Detail, write};
+use crate::survey::fsstats;
+use crate::units::parse_size;
+
+/// Print a survey, an fsstats CSV or a published table
+///
+/// Any cutoff and any block size can be asked for: the survey keeps enough to answer, exactly up to 64 KiB and better than 1 % above.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo show vu-2005\n  granulo show usr.json --cutoff 12KiB --cutoff 64KiB --block-size 128KiB")]
+pub(super) struct ShowArguments {
+    /// A survey file, an fsstats CSV, or a published table
+    #[arg(value_name = "SOURCE", required_unless_present = "list")]
+    source: Option<PathBuf>,
+    /// Name the published tables
+    #[arg(long, conflicts_with = "source")]
+    list: bool,
+    /// Say how many files are of this size or smaller, and what they hold; can be given several times
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    cutoff: Vec<u64>,
+    /// Say what this block size would take; can be given several times
+    #[arg(long, value_name = "SIZE", value_parser = block_size)]
+    block_size: Vec<u64>,
+    /// Print every distribution, not only the summary
+    #[arg(long)]
+    all: bool,
+    /// Write the histograms here in the CSV layout of fsstats
+    #[arg(long, value_name = "FILE.csv")]
+    fsstats: Option<PathBuf>,
+    /// Print the survey as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn block_size(text: &str) -> std::result::Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("a block has at least one byte".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+impl ShowArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let Some(path) = &self.source else {
+            return output::print(|out| terminal::write_published(published::all(), out));
+        };
+        let survey = sources::open(path)?;
+        if let Some(path) = &self.fsstats {
+            write_atomically(path, |out| fsstats::write(&survey, out))?;
+        }
+        if self.json {
+            return output::print(|out| write(&survey, Detail::Full, out));
+        }
+        output::print(|out| {
+            if self.cutoff.is_empty() && self.block_size.is_empty() {
+                terminal::write_summary(&survey, out)?;
+            }
+            terminal::write_answers(&survey, &self.cutoff, &self.block_size, out)?;
+            if self.all { terminal::write_distributions(&survey, out) } else { Ok(()) }
+        })
+    }
+}

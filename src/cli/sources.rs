@@ -1,0 +1,35 @@
+//! Reading sources for the commands that take them.
+
+use std::path::{Path, PathBuf};
+
+use super::output;
+use crate::error::Result;
+use crate::survey::{Survey, source};
+
+/// Opens each source and says what is to be said about it.
+pub(super) fn open_all(paths: &[PathBuf]) -> Result<Vec<Survey>> {
+    paths.iter().map(|path| open(path)).collect()
+}
+
+/// Opens a source and says what is to be said about it.
+pub(super) fn open(path: &Path) -> Result<Survey> {
+    let source = source::open(path)?;
+    for warning in &source.warnings {
+        output::warn(&format!("{}: {warning}", crate::units::escape_path(path)));
+    }
+    Ok(source.survey)
+}
+
+/// What each of `surveys` is called: its own name where there is one, else that of its file; numbered where two are alike.
+pub(super) fn names(surveys: &[Survey], paths: &[PathBuf]) -> Vec<String> {
+    let plain: Vec<String> = surveys
+        .iter()
+        .zip(paths)
+        .map(|(survey, path)| survey.origin.name.clone().unwrap_or_else(|| crate::units::escape_path(path)))
+        .collect();
+    let numbered = plain.iter().enumerate().map(|(index, name)| {
+        let alike = plain[..index].iter().filter(|other| *other == name).count();
+        if alike == 0 { name.clone() } else { format!("{name} ({})", alike + 1) }
+    });
+    numbered.collect()
+}

@@ -1,0 +1,254 @@
+//! `granulo survey`: measure a tree.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::progress::ProgressLine;
+use super::{Ended, output, usage_error};
+use crate::error::{Error, Result};
+use crate::io::write_atomically;
+use crate::report::{page, terminal};
+use crate::scan::default_threads;
+use crate::survey::checkpoint::Checkpoint;
+use crate::survey::file::{Detail, parse_time, write};
+use crate::survey::places::DEFAULT_LIMIT;
+use crate::survey::run::{CheckpointPlan, Outcome, Request, take};
+use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
+use crate::units::{escape_path, parse_size};
+
+/// Measure the files below PATHs in one pass: sizes, space, ages, names, and where the small ones are
+///
+/// Prints a summary; -o keeps the survey for show, merge, compare and plan, --report makes a page of it. Every regular file is counted,
+/// a file with several names once. Files that cannot be read are counted as errors, and the survey goes on.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo survey /usr --report usr.html\n  granulo survey /home /srv -o homes.json --one-file-system\n  \
+    granulo survey /data --files files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json")]
+pub(super) struct SurveyArguments {
+    /// Files and directories to survey; symbolic links among them are followed, those below are not
+    #[arg(value_name = "PATH", required_unless_present = "resume")]
+    paths: Vec<PathBuf>,
+
+    /// Write the survey here, for show, merge, compare and plan
+    #[arg(short, long, value_name = "FILE.json", help_heading = "Results")]
+    output: Option<PathBuf>,
+    /// Write a page to look at here: one file, no network
+    #[arg(long, value_name = "FILE.html", help_heading = "Results")]
+    report: Option<PathBuf>,
+    /// Write the histograms here in the CSV layout of fsstats
+    #[arg(long, value_name = "FILE.csv", help_heading = "Results")]
+    fsstats: Option<PathBuf>,
+    /// Write one row a file here, as a Parquet table for DuckDB, Polars and others
+    #[arg(long, value_name = "FILE.parquet", help_heading = "Results")]
+    files: Option<PathBuf>,
+    /// Print the survey as JSON instead of the summary
+    #[arg(long, help_heading = "Results")]
+    json: bool,
+    /// Leave out every name and path, so that the survey can be shared
+    #[arg(long, help_heading = "Results")]
+    anonymous: bool,
+    /// Rows of each list of directories
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT, help_heading = "Results")]
+    top: usize,
+    /// Largest size that counts as small in these lists
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Results")]
+    small: u64,
+    /// Take ages relative to this time instead of now (2026-01-31 or 2026-01-31T12:00:00Z)
+    #[arg(long, value_name = "TIME", value_parser = as_of, help_heading = "Results")]
+    as_of: Option<i64>,
+
+    /// How to count a file with several names: at the first met, at each in full, or at each with its share
+    #[arg(long, value_name = "HOW", default_value = "once", help_heading = "What is counted")]
+    hard_links: HardLinkChoice,
+    /// Stay on the file system of each PATH
+    #[arg(short = 'x', long, help_heading = "What is counted")]
+    one_file_system: bool,
+    /// Leave out names that match (or paths below PATH, if there is a slash in it); can be given several times
+    #[arg(long, value_name = "GLOB", help_heading = "What is counted")]
+    exclude: Vec<String>,
+    /// Walk snapshot directories too (.snapshot, .snapshots, .zfs, ~snapshot)
+    #[arg(long, help_heading = "What is counted")]
+    include_snapshots: bool,
+
+    /// Number of threads [default: four for each core, 8 to 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "How it runs")]
+    threads: Option<u16>,
+    /// Where to write checkpoints [default: the survey's file with .checkpoint behind it]
+    #[arg(long, value_name = "FILE", help_heading = "How it runs")]
+    checkpoint: Option<PathBuf>,
+    /// Minutes between checkpoints; 0 writes one only when interrupted
+    #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "How it runs")]
+    checkpoint_every: f64,
+    /// Go on with an interrupted survey; it knows its paths and what is counted
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "exclude", "as_of"], help_heading = "How it runs")]
+    resume: Option<PathBuf>,
+    /// Show no progress
+    #[arg(short, long, help_heading = "How it runs")]
+    quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum HardLinkChoice {
+    /// Once, at the name met first
+    Once,
+    /// At every name, in full
+    Each,
+    /// At every name, divided by the number of names
+    Shared,
+}
+
+impl From<HardLinkChoice> for HardLinks {
+    fn from(choice: HardLinkChoice) -> HardLinks {
+        match choice {
+            HardLinkChoice::Once => HardLinks::Once,
+            HardLinkChoice::Each => HardLinks::Each,
+            HardLinkChoice::Shared => HardLinks::Shared,
+        }
+    }
+}
+
+fn as_of(text: &str) -> std::result::Result<i64, String> {
+    let day = format!("{text}T00:00:00Z");
+    parse_time(text)
+        .or_else(|| parse_time(&day))
+        .ok_or_else(|| "write a time as 2026-01-31 or 2026-01-31T12:00:00Z".to_owned())
+}
+
+fn minutes(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if (0.0..=1e6).contains(&minutes) => Ok(minutes),
+        _ => Err("write a number of minutes, 0 or more".to_owned()),
+    }
+}
+
+impl SurveyArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        self.check_targets()?;
+        let resumed = self.resume.as_deref().map(Checkpoint::read).transpose()?;
+        let interrupted = watch_signals()?;
+        let mut line = ProgressLine::new(self.quiet);
+        let outcome = take(self.request(), resumed, &interrupted, &mut |progress, elapsed| line.show(progress, elapsed));
+        line.clear();
+        self.finish(outcome?)
+    }
+
+    fn request(&self) -> Request {
+        Request {
+            roots: self.paths.clone(),
+            options: Options {
+                hard_links: self.hard_links.into(),
+                one_file_system: self.one_file_system,
+                snapshots: if self.include_snapshots { Snapshots::Include } else { Snapshots::Skip },
+                excluded: self.exclude.clone(),
+                small_file_bytes: self.small,
+            },
+            threads: self.threads.map_or_else(default_threads, usize::from),
+            limit: self.top,
+            anonymous: self.anonymous,
+            reference_time: self.as_of,
+            file_table: self.files.clone(),
+            checkpoints: self.checkpoint_path().map(|path| CheckpointPlan {
+                path,
+                every: (self.checkpoint_every > 0.0).then(|| Duration::from_secs_f64(self.checkpoint_every * 60.0)),
+            }),
+        }
+    }
+
+    fn checkpoint_path(&self) -> Option<PathBuf> {
+        let beside_output = |output: &PathBuf| {
+            let mut name = output.as_os_str().to_owned();
+            name.push(".checkpoint");
+            PathBuf::from(name)
+        };
+        self.checkpoint.clone().or_else(|| self.resume.clone()).or_else(|| self.output.as_ref().map(beside_output))
+    }
+
+    /// Fails before the walk where a result could not be written after it.
+    fn check_targets(&self) -> Result<()> {
+        let targets = [&self.output, &self.report, &self.fsstats, &self.files, &self.checkpoint];
+        for (index, target) in targets.iter().enumerate() {
+            let Some(target) = target else { continue };
+            if targets[..index].iter().any(|other| other.as_ref() == Some(target)) {
+                return Err(usage_error(format!("two results would go to {}", escape_path(target))));
+            }
+            let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+            if let Some(parent) = parent {
+                std::fs::metadata(parent).map_err(|error| Error::io("write into", parent, error))?;
+            }
+            if target.is_dir() {
+                return Err(usage_error("the result would replace a directory").at(target));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self, outcome: Outcome) -> Result<Ended> {
+        let Outcome { survey, checkpoint, mut warnings } = outcome;
+        if survey.origin.complete {
+            if let Some(path) = &self.output {
+                warnings.extend(write_atomically(path, |out| write(&survey, Detail::Full, out)).err());
+            }
+            if let Some(path) = &self.fsstats {
+                warnings.extend(write_atomically(path, |out| fsstats::write(&survey, out)).err());
+            }
+            if let Some(path) = &self.report {
+                warnings.extend(write_atomically(path, |out| page::write(std::slice::from_ref(&survey), now(), out)).err());
+            }
+        }
+        let printed = if self.json {
+            output::print(|out| write(&survey, Detail::Full, out))
+        } else {
+            output::print(|out| terminal::write_summary(&survey, out))
+        };
+        self.say_what_was_wrong(&survey, &warnings);
+        if let Some(path) = &checkpoint {
+            let path = escape_path(path);
+            output::note(&format!("interrupted; go on with: granulo survey --resume {path}{}", self.results_again()));
+        } else if !survey.origin.complete {
+            output::note("interrupted; what is above covers only a part (with -o a survey can be resumed)");
+        }
+        printed?;
+        let amiss = survey.counts.errors > 0 || !survey.origin.complete || !warnings.is_empty();
+        Ok(if amiss { Ended::Amiss } else { Ended::Well })
+    }
+
+    /// The options that a resumed survey needs again to write the same results.
+    fn results_again(&self) -> String {
+        let named = [("-o", &self.output), ("--report", &self.report), ("--fsstats", &self.fsstats)];
+        let given = named.iter().filter_map(|(flag, path)| path.as_ref().map(|path| (flag, path)));
+        given.map(|(flag, path)| format!(" {flag} {}", escape_path(path))).collect()
+    }
+
+    fn say_what_was_wrong(&self, survey: &Survey, warnings: &[Error]) {
+        for error in warnings {
+            output::complain(error);
+        }
+        for example in survey.errors.examples() {
+            output::warn(&format!("cannot {} {}: {}", example.operation, example.path, example.cause));
+        }
+        let unsaid = survey.counts.errors.saturating_sub(survey.errors.examples().len() as u64);
+        if unsaid > 0 {
+            output::warn(&format!("and {unsaid} more that could not be read"));
+        }
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
+}
+
+/// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends the process.
+fn watch_signals() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let fail = |error| Error::io("watch for", std::path::Path::new("signals"), error);
+        signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone()).map_err(fail)?;
+        signal_hook::flag::register(signal, interrupted.clone()).map_err(fail)?;
+    }
+    Ok(interrupted)
+}
