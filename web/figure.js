@@ -41,13 +41,11 @@ const Figures = (() => {
     const whole = panel.step ?? (panel.unit === "count" ? Math.max(1, nice) : nice);
     // A little below zero does not deserve a whole step.
     const slight = low < 0 && low > -0.3 * whole;
-    const axis = {
-      type: "value",
-      min: panel.min ?? (slight ? low : Math.floor(low / whole) * whole),
-      max: panel.max ?? Math.ceil(high / whole - 1e-9) * whole,
-      interval: whole,
-    };
-    return { axis, slight };
+    const min = panel.min ?? (slight ? Math.min(low, -0.02 * (high - low)) : Math.floor(low / whole) * whole);
+    const max = panel.max ?? Math.ceil(high / whole - 1e-9) * whole;
+    const ticks = [];
+    for (let index = Math.ceil(min / whole - 1e-9); index * whole <= max * (1 + 1e-9); index += 1) ticks.push(index * whole + 0); // + 0: no "−0"
+    return { axis: { type: "value", min, max }, ticks };
   }
 
   function logScale(panel, extent) {
@@ -56,7 +54,7 @@ const Figures = (() => {
     const power = (value) => Math.log(value) / Math.log(base);
     const low = values.length ? Math.floor(power(Math.min(...values)) - 1e-9) : 0;
     const high = values.length ? Math.ceil(power(Math.max(...values)) + 1e-9) : 1;
-    return { axis: { type: "log", logBase: base, min: base ** low, max: base ** Math.max(high, low + 1) }, slight: false };
+    return { axis: { type: "log", logBase: base, min: base ** low, max: base ** Math.max(high, low + 1) }, ticks: undefined };
   }
 
   /** Where the x axis has its ticks, for the part in sight. */
@@ -97,12 +95,26 @@ const Figures = (() => {
   function line(points, { color, dash, width, symbol }) {
     return {
       values: ([from, to]) => points.filter(([x]) => x >= from && x <= to).map(([, y]) => y),
-      option: () => ({
-        type: "line", data: points, showSymbol: Boolean(symbol), symbol: symbol ?? "circle", symbolSize: 6,
+      option: (_, extent) => ({
+        type: "line", data: within(points, extent), showSymbol: Boolean(symbol), symbol: symbol ?? "none", symbolSize: 6,
         lineStyle: { color, width: width ?? 2.25, type: dash ?? "solid", join: "round" },
         itemStyle: { color }, emphasis: { disabled: true }, silent: true,
       }),
     };
+  }
+
+  /** The part of a line in sight, cut at the edges: browsers give up on dashes of lines that run far outside. */
+  function within(points, [from, to]) {
+    const cut = (a, b, x) => [x, a[1] + ((x - a[0]) / (b[0] - a[0])) * (b[1] - a[1])];
+    return points.flatMap((point, index) => {
+      const next = points[index + 1];
+      const kept = point[0] >= from && point[0] <= to ? [point] : [];
+      if (next && next[0] > point[0]) {
+        if (point[0] < from && next[0] > from) kept.push(cut(point, next, from));
+        if (point[0] < to && next[0] > to) kept.push(cut(point, next, to));
+      }
+      return kept;
+    });
   }
 
   /** Histogram bars with true edges: `items` are [from, to, value]; `slot` of `slots` shares a bucket with others. */
@@ -140,11 +152,11 @@ const Figures = (() => {
 
   function tooltip(content) {
     if (!content) return "";
+    const cells = (row) => [row.value].flat().map((value) => el("td", {}, value));
     return el("div", { class: "tip-body" },
       el("div", { class: content.name ? "tip-title name" : "tip-title" }, content.title),
-      el("div", { class: "tip-rows" }, content.rows.map((row) => [
-        swatch(row), el("span", { class: "tip-label" }, row.label), el("span", { class: "tip-value" }, row.value),
-      ])));
+      el("table", {}, content.columns && el("tr", {}, el("td", {}), el("td", {}), content.columns.map((text) => el("th", {}, text))),
+        content.rows.map((row) => el("tr", {}, el("td", {}, swatch(row)), el("td", { class: "tip-label" }, row.label), cells(row)))));
   }
 
   function swatch({ color, dash }) {
@@ -156,11 +168,15 @@ const Figures = (() => {
 
   /**
    * One figure. The specification:
-   * - `name`, `title` (or `heading(state)`), `note`, `alt` (what a screen reader says), `state` (initial), `controls`: `[{key, label,
-   *   options: [[value, text]], when(state)}]`, `legend(colors, state)`: `[{key, label, color, dash}]` (with a key: can be hidden),
-   * - either `layout(state, colors)`: `{x: {scale, unit, title, full, start, least, stops}, panels: [{title, unit, log, min, max,
-   *   series, height}], mark: {at, text}, tip(x)}`, or `rows(state, colors)`: `[{label, value, text, color, tip}]`,
-   * - `table(state)`: what `Format.table` takes; or `show(state)`: nodes that stand below the chart.
+   * - `name`, `title` (or `heading(state)`), `note`, `alt` (what a screen reader says), `state` (initial);
+   * - `controls`: `[{key, label, options: [[value, text]], when(state), select}]`;
+   * - `legend(color, state)`: `[{key, label, color, dash, name}]`; what has a key can be hidden;
+   * - either `layout(state, color)`: `{x, panels, mark: {at, text}, tip(x)}` with panels one below the other on the same x axis.
+   *   x: `{scale, unit, title, full, start, least, stops, snap}`: the whole extent and the first one, the least span of a zoom,
+   *   where the arrow keys stop. A panel: `{title, unit, log, min, max, step, series}`. A tip: `{title, columns, rows: [{label,
+   *   value (one a column), color, dash}]}`;
+   * - or `rows(state, color)`: `[{label, value, text, color, tip}]`, horizontal bars;
+   * - `table(state)`: what `Format.table` takes, folded away; `show(state)`: nodes in sight below the chart.
    */
   class Figure {
     constructor(spec) {
@@ -286,7 +302,8 @@ const Figures = (() => {
         return;
       }
       this.plan = this.spec.layout(this.state, color);
-      [this.left, this.right] = narrow ? [56, 14] : [68, 20];
+      const wide = this.plan.panels.some((panel) => panel.unit === "bytes");
+      [this.left, this.right] = narrow ? [wide ? 64 : 54, 14] : [70, 20];
       const height = narrow ? 170 : 210;
       this.tops = this.plan.panels.map((panel, index) => PANEL_TOP + index * (height + PANEL_TOP + 20));
       this.panelHeight = height;
@@ -343,17 +360,16 @@ const Figures = (() => {
         name: index === panels.length - 1 ? x.title : "", nameLocation: "middle", nameGap: 30,
         nameTextStyle: { color: color("muted"), fontSize: 12 },
         axisPointer: {
-          show: true, snap: false, triggerTooltip: true, label: { show: false },
-          lineStyle: { color: color("muted"), width: 1, type: "solid" },
+          show: true, snap: Boolean(x.snap), triggerTooltip: true, label: { show: false },
+          lineStyle: { color: color("faint"), width: 1, type: "solid" },
         },
       }));
       const scales = panels.map((panel) => (panel.log ? logScale(panel, extent) : linearScale(panel, extent)));
       option.yAxis = panels.map((panel, index) => ({
         ...scales[index].axis,
-        gridIndex: index, axisLine: { show: false, onZero: false }, axisTick: { show: false },
+        gridIndex: index, axisLine: { show: false, onZero: false }, axisTick: { show: false, customValues: scales[index].ticks },
         axisLabel: {
-          color: color("muted"), fontSize: 11.5, margin: 8, formatter: (value) => yLabel(panel, value),
-          showMinLabel: scales[index].slight ? false : null,
+          color: color("muted"), fontSize: 11.5, margin: 8, formatter: (value) => yLabel(panel, value), customValues: scales[index].ticks,
         },
         splitLine: { lineStyle: { color: color("rule"), width: 1 } },
         axisPointer: { show: false },
@@ -362,7 +378,7 @@ const Figures = (() => {
       }));
       option.series = panels.flatMap((panel, index) => {
         const place = { xAxisIndex: index, yAxisIndex: index };
-        const list = panel.series.map((series) => ({ ...series.option(panel.log), ...place }));
+        const list = panel.series.map((series) => ({ ...series.option(panel.log, extent), ...place }));
         return mark && mark.at > extent[0] && mark.at < extent[1] ? [...list, this.markSeries(mark, index, color, place)] : list;
       });
       return option;
@@ -470,7 +486,7 @@ const Figures = (() => {
       this.cursor = stops[index];
       this.chart.dispatchAction({ type: "showTip", x: this.pixel(this.cursor), y: this.tops[0] + this.panelHeight / 2 });
       const content = this.plan.tip(this.cursor);
-      if (content) announce(`${content.title}: ${content.rows.map((row) => `${row.label} ${row.value}`).join(", ")}`);
+      if (content) announce(`${content.title}: ${content.rows.map((row) => `${row.label} ${[row.value].flat().join(" ")}`).join(", ")}`);
     }
   }
 

@@ -171,7 +171,7 @@ const Format = (() => {
       if (typeof value === "function") node.addEventListener(key.replace(/^on/, ""), value);
       else node.setAttribute(key, value === true ? "" : String(value));
     }
-    for (const child of children.flat()) {
+    for (const child of children.flat(Infinity)) {
       if (child !== null && child !== undefined && child !== false) node.append(child);
     }
     return node;

@@ -17,7 +17,7 @@
   function header(shown) {
     const { survey } = shown;
     const facts = [
-      ["Source", known(survey.method) || survey.method ? METHODS[survey.method] ?? survey.method : null],
+      ["Source", survey.method ? METHODS[survey.method] ?? survey.method : null],
       ["Taken", survey.taken_at ? Format.time(survey.taken_at) : null],
       ["Took", num(survey.elapsed_seconds) > 0 ? Format.duration(survey.elapsed_seconds) : null],
     ].filter(([, value]) => value);
@@ -29,7 +29,7 @@
     return el("header", { class: "head" },
       el("p", { class: "kicker" }, "File size survey"),
       el("h1", { class: "name" }, data.title || "File size survey"),
-      shown.roots.length > 0 && el("ul", { class: "roots", "aria-label": "Roots" }, shown.roots.map((path) => el("li", { class: "name" }, path))),
+      shown.roots.length > 0 && shown.roots.join() !== data.title && el("ul", { class: "roots", "aria-label": "Roots" }, shown.roots.map((path) => el("li", { class: "name" }, path))),
       el("p", { class: "facts-line" }, facts.map(([name, value]) => el("span", {}, el("span", { class: "dim" }, `${name} `), value)),
         badges.map(([kind, text]) => el("span", { class: `badge ${kind}`.trim() }, text))));
   }
@@ -40,7 +40,6 @@
       shown.survey.complete === false && "The survey was interrupted: every figure covers only the part that was read.",
       errors > 0 && [`${count(errors)} ${errors === 1 ? "entry" : "entries"} could not be read and ${errors === 1 ? "is" : "are"} missing here. `,
         shown.survey.errors?.by_kind?.length ? el("a", { href: "#counted" }, "Which?") : ""],
-      shown.survey.resolution === "buckets" && "Sizes between the edges of the table are interpolated.",
     ].filter(Boolean);
     return list.length > 0 && el("ul", { class: "warnings", role: "note" }, list.map((text) => el("li", {}, text)));
   }
@@ -140,7 +139,8 @@
     return ["granulo survey", ...roots.map((path) => shellWord(path.startsWith("-") ? `./${path}` : path)),
       options.hard_links && options.hard_links !== "once" ? `--hard-links ${shellWord(options.hard_links)}` : null,
       options.one_file_system ? "--one-file-system" : null,
-      options.snapshots === "include" ? "--snapshots include" : null,
+      options.snapshots === "include" ? "--include-snapshots" : null,
+      shown.small === 65536 ? null : `--small ${shown.small}`,
       ...(options.excluded ?? []).map((glob) => `--exclude ${shellWord(glob)}`),
       "--report report.html"].filter(Boolean).join(" ");
   }

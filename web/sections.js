@@ -174,9 +174,10 @@ const Sections = (() => {
             const where = log2(linear ? Math.round(bytes) : bytes);
             return {
               title: `${size(Math.round(bytes))} or smaller`,
+              columns: ["of files", "of bytes"],
               rows: [...list].reverse().flatMap((entry) => [{
                 color: entry.color, dash: entry.dash?.[0], label: Format.shorten(entry.title, 32),
-                value: `${share(at(entry.curve, where, "files"))} of files, ${share(at(entry.curve, where, "bytes"))} of bytes`,
+                value: [share(at(entry.curve, where, "files")), share(at(entry.curve, where, "bytes"))],
               }]),
             };
           },
@@ -235,7 +236,7 @@ const Sections = (() => {
         const tint = (each, single) => color(drawn.length > 1 ? each.color : single);
         const points = (each, key, log) => blocks.map((block) => [Math.log2(block), num(find(each, block)?.[key])]).filter(([, value]) => !log || value > 0);
         return {
-          x: { scale: "log2", unit: "bytes", title: "Block size", full: [Math.log2(blocks[0]) - 0.3, Math.log2(blocks.at(-1)) + 0.3], least: 2, stops: blocks.map(Math.log2) },
+          x: { scale: "log2", unit: "bytes", title: "Block size", snap: true, full: [Math.log2(blocks[0]) - 0.3, Math.log2(blocks.at(-1)) + 0.3], least: 2, stops: blocks.map(Math.log2) },
           panels: [
             { title: "Growth of allocated over 1 KiB blocks", unit: "share", log: state.axis === "log",
               series: list.map((each) => line(points(each, "growth_fraction", state.axis === "log"), { color: tint(each, "bytes"), symbol: "circle" })) },
@@ -330,12 +331,14 @@ const Sections = (() => {
           tip(place) {
             const [up, down] = [positive, negative].map((list) => list.find((entry) => holds(entry, place)));
             const entry = up ?? down;
-            const row = (found, name, tint, whole) => found && num(found.count) > 0 && {
-              color: color(tint), label: name, value: `${size(found.sum)} (${share(part(Math.abs(num(found.sum)), whole))}), ${size(Math.abs(mean(found)))} a file on average`,
-            };
+            const rows = (found, name, tint, whole) => (found && num(found.count) > 0 ? [
+              { color: color(tint), label: `${name} overhead`, value: `${size(found.sum)} (${share(part(Math.abs(num(found.sum)), whole))})` },
+              { label: "how many", value: count(found.count) },
+              { label: "each, on average", value: size(Math.abs(mean(found))) },
+            ] : []);
             return entry && {
               title: bucket(entry.low, entry.high, "bytes"),
-              rows: [row(up, "positive", "bytes", above), row(down, "negative", "c4", below)].filter(Boolean),
+              rows: [...rows(up, "positive", "bytes", above), ...rows(down, "negative", "c4", below)],
             };
           },
         };
@@ -392,7 +395,7 @@ const Sections = (() => {
         const x = bucketAxis(all, "days", "Age");
         if (state.view === "older") {
           return {
-            x: { ...x, full: [-1, x.full[1]], stops: [-1, ...Array.from({ length: Math.ceil(x.full[1]) + 1 }, (_, power) => power)] },
+            x: { ...x, snap: true, full: [-1, x.full[1]], stops: [-1, ...Array.from({ length: Math.ceil(x.full[1]) + 1 }, (_, power) => power)] },
             panels: panels.map(([title, key]) => ({
               title, unit: "share", min: 0, max: 1, step: 0.25,
               series: list.filter((stamp) => stamp[key]).map((stamp) => line(older(stamp[key]), { color: color(stamp.tint) })),
@@ -402,7 +405,8 @@ const Sections = (() => {
               const value = (dist) => older(dist).find(([from]) => from === edge)?.[1] ?? 0;
               return {
                 title: `${Format.days(edge < 0 ? 0 : 2 ** edge)} old or older`,
-                rows: list.map((stamp) => ({ color: color(stamp.tint), label: stamp.label, value: `${share(value(stamp.files))} of files, ${share(value(stamp.bytes))} of bytes` })),
+                columns: ["of files", "of bytes"],
+                rows: list.map((stamp) => ({ color: color(stamp.tint), label: stamp.label, value: [share(value(stamp.files)), share(value(stamp.bytes))] })),
               };
             },
           };
@@ -422,7 +426,8 @@ const Sections = (() => {
             };
             return entry && {
               title: bucket(entry.low, entry.high, "days"),
-              rows: list.map((stamp) => ({ color: color(stamp.tint), label: stamp.label, value: `${value(stamp.files)} of files, ${value(stamp.bytes)} of bytes` })),
+              columns: ["of files", "of bytes"],
+              rows: list.map((stamp) => ({ color: color(stamp.tint), label: stamp.label, value: [value(stamp.files), value(stamp.bytes)] })),
             };
           },
         };

@@ -206,6 +206,8 @@ pub(super) struct Frontier<T> {
 struct Shared<T> {
     stack: Vec<Arc<Node<T>>>,
     busy: usize,
+    /// Workers that wait for something to do.
+    idle: usize,
     paused: bool,
     stopped: bool,
 }
@@ -225,7 +227,7 @@ impl<T: Tally> Frontier<T> {
 
     fn with_stack(stack: Vec<Arc<Node<T>>>, kept_limit: usize) -> Frontier<T> {
         Frontier {
-            shared: Mutex::new(Shared { stack, busy: 0, paused: false, stopped: false }),
+            shared: Mutex::new(Shared { stack, busy: 0, idle: 0, paused: false, stopped: false }),
             work: Condvar::new(),
             quiet: Condvar::new(),
             kept: Arc::new(AtomicUsize::new(0)),
@@ -251,7 +253,9 @@ impl<T: Tally> Frontier<T> {
                     return None;
                 }
             }
+            shared.idle += 1;
             shared = self.work.wait(shared).unwrap_or_else(|poisoned| poisoned.into_inner());
+            shared.idle -= 1;
         }
     }
 
@@ -274,12 +278,17 @@ impl<T: Tally> Frontier<T> {
         if pending.is_empty() {
             return false;
         }
-        state.unfinished = pending.count();
+        let children = pending.count();
+        state.unfinished = children;
         state.pending = pending;
         state.descriptor = self.keep(descriptor);
         drop(state);
-        lock(&self.shared).stack.push(node.clone());
-        self.work.notify_all();
+        let mut shared = lock(&self.shared);
+        shared.stack.push(node.clone());
+        // The worker that found them takes one itself.
+        let helpers = shared.idle.min(children as usize - 1);
+        drop(shared);
+        (0..helpers).for_each(|_| self.work.notify_one());
         true
     }
 

@@ -4,6 +4,7 @@
 //   GRANULO_CHROMIUM     the browser, /usr/bin/chromium by default
 //   GRANULO_SCREENSHOTS  directory for PNG files: desktop light, desktop dark and phone of every page
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, delimiter, dirname, join, resolve } from "node:path";
@@ -160,8 +161,13 @@ async function shoot(page, name, kind) {
   await page.screenshot({ path: join(screenshots, `${name}-${kind}.png`), fullPage: true });
 }
 
-/** What holds for every page, whoever made it. */
+/** What holds for every page, whoever made it: how it looks, and how it answers to a reader. */
 function common(name, file, expected) {
+  looks(name, file, expected);
+  answers(name, file, expected);
+}
+
+function looks(name, file, expected) {
   test("is one file below 5 MB that may load nothing", () => {
     assert.ok(statSync(file).size < 5_000_000);
     const html = readFileSync(file, "utf8");
@@ -186,6 +192,10 @@ function common(name, file, expected) {
     await shoot(page, name, "phone");
   }));
 
+  test("survives every control", () => visit(file, DESKTOP, useEverything));
+}
+
+function answers(name, file, expected) {
   test("follows the dark mode of the system, and its own button", () => visit(file, { ...DESKTOP, colorScheme: "dark" }, async (page) => {
     const look = () => page.evaluate(() => [getComputedStyle(document.body).backgroundColor, document.querySelector("svg text").getAttribute("fill") ?? document.querySelector("svg text").style.fill]);
     await assertDrawn(page, expected);
@@ -248,6 +258,28 @@ function common(name, file, expected) {
     await page.waitForFunction((y) => scrollY > y, before);
   }));
 
+  test("zooms by pinching, and moves sideways under one finger", () => visit(file, PHONE, async (page) => {
+    const [from, to] = await extent(page, "buckets");
+    await page.evaluate(() => document.querySelector('[data-chart="buckets"]').scrollIntoView({ block: "center" }));
+    const box = await chart(page, "buckets").boundingBox();
+    const touch = await page.context().newCDPSession(page);
+    const fingers = (type, ...places) => touch.send("Input.dispatchTouchEvent", {
+      type, touchPoints: places.map((x, id) => ({ x: box.x + box.width * x, y: box.y + box.height * 0.3, id })),
+    });
+    await fingers("touchStart", 0.5, 0.6);
+    for (const spread of [0.05, 0.1, 0.15]) await fingers("touchMove", 0.5 - spread, 0.6 + spread);
+    await fingers("touchEnd");
+    await settle(page);
+    const pinched = await extent(page, "buckets");
+    assert.ok(pinched[1] - pinched[0] < (to - from) * 0.7, `pinching: ${pinched} of ${[from, to]}`);
+    await fingers("touchStart", 0.5);
+    for (const x of [0.55, 0.65, 0.75]) await fingers("touchMove", x);
+    await fingers("touchEnd");
+    await settle(page);
+    const moved = await extent(page, "buckets");
+    assert.ok(moved[0] < pinched[0], `moving: ${moved} after ${pinched}`);
+  }));
+
   test("reads values to the keyboard", () => visit(file, DESKTOP, async (page) => {
     await chart(page, "buckets").focus();
     for (let i = 0; i < 4; i += 1) await page.keyboard.press("ArrowRight");
@@ -255,9 +287,13 @@ function common(name, file, expected) {
     assert.match(await page.locator("#live").textContent(), /files/);
     assert.match(await tip(page, "buckets").innerText(), /\d/);
   }));
-
-  test("survives every control", () => visit(file, DESKTOP, useEverything));
 }
+
+test("the vendored library is the one that its README names", () => {
+  const vendor = join(here, "../../web/vendor");
+  const sha256 = createHash("sha256").update(readFileSync(join(vendor, "echarts.granulo.min.js"))).digest("hex");
+  assert.ok(readFileSync(join(vendor, "README.md"), "utf8").includes(sha256));
+});
 
 describe("a page with hostile names", () => {
   const file = variant("hostile");
@@ -296,7 +332,7 @@ describe("a page with hostile names", () => {
 });
 
 describe("a page of a published table", () => {
-  common("published", variant("published", (data) => {
+  looks("published", variant("published", (data) => {
     const [source] = data.sources;
     data.title = "VU 2005";
     source.curve = data.published[1].curve;
@@ -310,7 +346,7 @@ describe("a page of a published table", () => {
     for (const [name, dist] of Object.entries(source.survey.distributions)) {
       if (name !== "file_size") Object.assign(dist, { count: 0, min: 0, max: 0, mean: 0, total: 0, deciles: [], deciles_by_total: [], buckets: [] });
     }
-  }), ["buckets", "cumulative", "block-size"]));
+  }), ["buckets", "cumulative", "block-size"]);
 });
 
 describe("a page of an anonymous survey beside another source", () => {
@@ -330,7 +366,7 @@ describe("a page of an anonymous survey beside another source", () => {
     for (const row of survey.where.extensions.rows) row.extension = null;
     data.sources.push(second);
   });
-  common("anonymous", file, CHARTS);
+  looks("anonymous", file, CHARTS);
 
   test("switches between its sources", () => visit(file, DESKTOP, async (page) => {
     await page.selectOption("#source", "1");

@@ -10,6 +10,12 @@ const here = dirname(fileURLToPath(import.meta.url));
 const target = join(here, "echarts.granulo.min.js");
 const version = JSON.parse(readFileSync(join(here, "node_modules/echarts/package.json"), "utf8")).version;
 
+// The page is a redistribution: the notices travel with it.
+const notices = ["NOTICE", "licenses/LICENSE-zrender", "licenses/LICENSE-d3", "licenses/LICENSE-tslib"]
+  .map((name) => `${name.replace(/.*LICENSE-/, "")}:\n${readFileSync(join(here, name), "utf8").trim()}`).join("\n\n");
+if (notices.includes("*/")) throw new Error("a notice would end the comment that holds it");
+const banner = `/*!\nApache ECharts ${version}, Apache License 2.0 <https://www.apache.org/licenses/LICENSE-2.0>, reduced to some of its parts.\n\n${notices}\n*/`;
+
 const result = await build({
   absWorkingDir: here,
   entryPoints: ["echarts.entry.js"],
@@ -21,7 +27,7 @@ const result = await build({
   charset: "ascii",
   legalComments: "none",
   define: { "process.env.NODE_ENV": '"production"' },
-  banner: { js: `/*! Apache ECharts ${version} (Apache-2.0) with zrender (BSD-3-Clause) and tslib (0BSD): see web/vendor */` },
+  banner: { js: banner },
   write: false,
 });
 const bytes = Buffer.from(result.outputFiles[0].contents);
