@@ -61,14 +61,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error of `kind` while doing `operation` (an infinitive: "read the survey"), because of `cause`.
     pub fn new(kind: ErrorKind, operation: &'static str, cause: impl Into<String>) -> Error {
-        Error {
-            kind,
-            operation,
-            path: None,
-            cause: cause.into(),
-            advice: None,
-            source: None,
-        }
+        Error { kind, operation, path: None, cause: cause.into(), advice: None, source: None }
     }
 
     /// An operating-system error while doing `operation` on `path`.
@@ -152,12 +145,8 @@ mod tests {
 
     #[test]
     fn reads_as_a_sentence_with_path_and_advice() {
-        let error = Error::io(
-            "open the survey",
-            Path::new("/no/such"),
-            io::Error::from_raw_os_error(2),
-        )
-        .advise("see granulo survey --help");
+        let error = Error::io("open the survey", Path::new("/no/such"), io::Error::from_raw_os_error(2))
+            .advise("see granulo survey --help");
         assert_eq!(
             error.to_string(),
             "cannot open the survey /no/such: No such file or directory (see granulo survey --help)"

@@ -25,9 +25,7 @@ const BINARY_UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", 
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size; write for example 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000)");
     let trimmed = text.trim();
-    let split = trimmed
-        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
-        .unwrap_or(trimmed.len());
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(trimmed.len());
     let (digits, suffix) = trimmed.split_at(split);
     let digits = digits.replace('_', "");
     let factor = unit_factor(suffix.trim()).ok_or_else(wrong)?;
@@ -36,9 +34,8 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         return Err(wrong());
     }
     let too_large = || format!("'{text}' is larger than any file can be (2^64 bytes)");
-    let whole: u64 = whole
-        .parse()
-        .map_err(|_| if whole.bytes().all(|b| b.is_ascii_digit()) { too_large() } else { wrong() })?;
+    let whole: u64 =
+        whole.parse().map_err(|_| if whole.bytes().all(|b| b.is_ascii_digit()) { too_large() } else { wrong() })?;
     let mut bytes = whole.checked_mul(factor).ok_or_else(too_large)?;
     if !fraction.is_empty() {
         let fraction: f64 = format!("0.{fraction}").parse().map_err(|_| wrong())?;
@@ -103,7 +100,7 @@ pub fn format_share(fraction: f64) -> String {
         "–".to_owned()
     } else if percent > 0.0 && percent < 0.05 {
         "<0.1 %".to_owned()
-    } else if percent < 100.0 && percent >= 99.95 {
+    } else if (99.95..100.0).contains(&percent) {
         ">99.9 %".to_owned()
     } else if percent >= 1000.0 {
         format!("{} %", format_count(percent.round() as u128))

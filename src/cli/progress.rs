@@ -23,7 +23,8 @@ impl ProgressLine {
         let visible = std::io::stderr().is_terminal() && !quiet;
         let target = if visible { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
-        let style = ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let style =
+            ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
         bar.set_style(style);
         ProgressLine { bar, files_before: 0, elapsed_before: Duration::ZERO, rate: 0.0 }
     }

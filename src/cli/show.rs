@@ -17,7 +17,9 @@ use crate::units::parse_size;
 ///
 /// Any cutoff and any block size can be asked for: the survey keeps enough to answer, exactly up to 64 KiB and better than 1 % above.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  granulo show vu-2005\n  granulo show usr.json --cutoff 12KiB --cutoff 64KiB --block-size 128KiB")]
+#[command(
+    after_help = "Examples:\n  granulo show vu-2005\n  granulo show usr.json --cutoff 12KiB --cutoff 64KiB --block-size 128KiB"
+)]
 pub(super) struct ShowArguments {
     /// A survey file, an fsstats CSV, or a published table
     #[arg(value_name = "SOURCE", required_unless_present = "list")]

@@ -26,8 +26,10 @@ use crate::units::{escape_path, parse_size};
 /// Prints a summary; -o keeps the survey for show, merge, compare and plan, --report makes a page of it. Every regular file is counted,
 /// a file with several names once. Files that cannot be read are counted as errors, and the survey goes on.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  granulo survey /usr --report usr.html\n  granulo survey /home /srv -o homes.json --one-file-system\n  \
-    granulo survey /data --files files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json")]
+#[command(
+    after_help = "Examples:\n  granulo survey /usr --report usr.html\n  granulo survey /home /srv -o homes.json --one-file-system\n  \
+    granulo survey /data --files files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json"
+)]
 pub(super) struct SurveyArguments {
     /// Files and directories to survey; symbolic links among them are followed, those below are not
     #[arg(value_name = "PATH", required_unless_present = "resume")]
@@ -131,7 +133,8 @@ impl SurveyArguments {
         let resumed = self.resume.as_deref().map(Checkpoint::read).transpose()?;
         let interrupted = watch_signals()?;
         let mut line = ProgressLine::new(self.quiet);
-        let outcome = take(self.request(), resumed, &interrupted, &mut |progress, elapsed| line.show(progress, elapsed));
+        let outcome =
+            take(self.request(), resumed, &interrupted, &mut |progress, elapsed| line.show(progress, elapsed));
         line.clear();
         self.finish(outcome?)
     }
@@ -196,7 +199,8 @@ impl SurveyArguments {
                 warnings.extend(write_atomically(path, |out| fsstats::write(&survey, out)).err());
             }
             if let Some(path) = &self.report {
-                warnings.extend(write_atomically(path, |out| page::write(std::slice::from_ref(&survey), now(), out)).err());
+                warnings
+                    .extend(write_atomically(path, |out| page::write(std::slice::from_ref(&survey), now(), out)).err());
             }
         }
         let printed = if self.json {

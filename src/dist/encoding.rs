@@ -114,7 +114,7 @@ impl<W: Weight> TryFrom<&Encoded> for Distribution<W> {
 }
 
 /// What the sum of a bin may be at most, so that those of all bins of thousands of surveys add up in a `u128`.
-const BINS_SUM_LIMIT: u128 = u128::MAX / (BINS as u128) >> 12;
+const BINS_SUM_LIMIT: u128 = (u128::MAX / (BINS as u128)) >> 12;
 
 #[cfg(test)]
 mod tests {

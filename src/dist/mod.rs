@@ -134,13 +134,7 @@ fn zeroed<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
 
 impl<W: Weight> Default for Distribution<W> {
     fn default() -> Self {
-        Distribution {
-            exact: zeroed(),
-            bins: zeroed(),
-            sums: zeroed(),
-            binned_min: u64::MAX,
-            binned_max: 0,
-        }
+        Distribution { exact: zeroed(), bins: zeroed(), sums: zeroed(), binned_min: u64::MAX, binned_max: 0 }
     }
 }
 
@@ -164,11 +158,7 @@ fn bin_index(value: u64) -> usize {
     let exponent = u64::BITS - 1 - value.leading_zeros();
     let octave = (exponent - EXACT_EXPONENT) as usize * OCTAVE_CELLS;
     let above = value - (1 << exponent);
-    if above == 0 {
-        octave
-    } else {
-        octave + 1 + ((above - 1) >> (exponent - BINS_EXPONENT)) as usize
-    }
+    if above == 0 { octave } else { octave + 1 + ((above - 1) >> (exponent - BINS_EXPONENT)) as usize }
 }
 
 /// The lowest and the highest value of a bin.

@@ -1,22 +1,24 @@
 //! The three published distributions of Tanenbaum, Herder and Bos (2006): `vu-1984`, `vu-2005` and `web-2005`.
 //!
-//! The tables are in `data/`, as printed but for one misprint. Each population is laid out ([`spread`]) between *knots*,
-//! sizes up to which the number of files is known: the rows of Fig. 1, the medians that the text states and, for 2005, the
-//! deciles of Fig. 3. At a decile or median there is a file of exactly that size, so that it is reproduced to the byte.
+//! The tables are in `data/`, as printed but for one misprint. Each population is laid out ([`spread`]) between
+//! *knots*, sizes up to which the number of files is known: the rows of Fig. 1, the medians that the text states and,
+//! for 2005, the deciles of Fig. 3. At a decile or median there is a file of exactly that size, so that it is
+//! reproduced to the byte.
 //!
 //! What the paper leaves open:
 //!
 //! - **Empty files** are in the row "1 byte or smaller". For VU 2005 their number is fitted, see below. For the other
-//!   two, there are taken to be as many files of 1 byte as of 2 bytes (the second row), and the rest of the first row is
-//!   empty. By that rule VU 2005 would have 1.23 % empty files; the fit finds 1.3 %.
-//! - **The largest files.** The last size that the table of 1984 reaches, 524,288 bytes, is the largest file there was, as the
-//!   paper says; for the web server, where it does not, the largest is taken to be the 128 MiB of the last row.
-//! - **The number of files** in 1984: 1,000,000 is assumed ([`Published::files_nominal`]); all shares are the same for any.
+//!   two, there are taken to be as many files of 1 byte as of 2 bytes (the second row), and the rest of the first row
+//!   is empty. By that rule VU 2005 would have 1.23 % empty files; the fit finds 1.3 %.
+//! - **The largest files.** The last size that the table of 1984 reaches, 524,288 bytes, is the largest file there was,
+//!   as the paper says; for the web server, where it does not, the largest is taken to be the 128 MiB of the last row.
+//! - **The number of files** in 1984: 1,000,000 is assumed ([`Published::files_nominal`]); all shares are the same for
+//!   any.
 //!
-//! Of **VU 2005**, Fig. 3 says more: the share of the disk that each decile takes for five block sizes, 45 figures. Two unknowns
-//! decide them: how many of the files of the first row are empty and take no block at all, and how many bytes are in the
-//! files above 128 MiB, of which Fig. 1 tells only the number. The first is fitted to the five shares of the first decile,
-//! the second to all 45, by least squares and Gauss and Newton's method: the same on every run.
+//! Of **VU 2005**, Fig. 3 says more: the share of the disk that each decile takes for five block sizes, 45 figures. Two
+//! unknowns decide them: how many of the files of the first row are empty and take no block at all, and how many bytes
+//! are in the files above 128 MiB, of which Fig. 1 tells only the number. The first is fitted to the five shares of the
+//! first decile, the second to all 45, by least squares and Gauss and Newton's method: the same on every run.
 
 use std::sync::OnceLock;
 
@@ -91,7 +93,7 @@ impl Published {
     /// The knots, with all but as many files of the first row empty as there are in the second.
     fn with_empty_files(&self) -> Vec<Knot> {
         let of_one_byte = match self.knots.as_slice() {
-            [first, second, ..] => second.files - first.files,
+            [first, second, ..] => second.files.saturating_sub(first.files),
             _ => 0,
         };
         with_empty_files(&self.knots, self.knots.first().map_or(0, |first| first.files.saturating_sub(of_one_byte)))
@@ -208,8 +210,8 @@ struct Known {
 }
 
 impl Fit {
-    /// The bytes by least squares over the shares of nine deciles for five block sizes, the empty files over those of the first
-    /// decile: in the other deciles they are lost among what is not known about the sizes between two knots.
+    /// The bytes by least squares over the shares of nine deciles for five block sizes, the empty files over those of
+    /// the first decile: in the other deciles they are lost among what is not known about the sizes between two knots.
     fn to_fig_3(knots: &[Knot], deciles: &[Decile]) -> Fit {
         let [below @ .., last_but_one, last] = knots else { return Fit { empty_files: 0.0, bytes_above: 0.0 } };
         let files_above = last.files.saturating_sub(last_but_one.files) as f64;

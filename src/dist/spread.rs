@@ -3,13 +3,15 @@
 //! Histograms and published tables say no more than that about most of their files. Without a sum the values are laid
 //! out log-uniformly. With one they follow a power law (a truncated Pareto distribution, `density ∝ x^(s-1)`), whose
 //! exponent `s` is solved for the mean; `s = 0` is log-uniform again. A power law is chosen rather than the truncated
-//! exponential of maximum entropy because file sizes are nearly straight on log-log paper: given only the mean of the files of
-//! 0-2 KiB, 2-8 KiB or 16 KiB-1 MiB in the three curves of Tanenbaum, Herder and Bos (2006, Fig. 1), a power law is nowhere
-//! off by more than 10 % of those files, an exponential by up to 32 %. An interval from zero is laid out in `x + 1`.
+//! exponential of maximum entropy because file sizes are nearly straight on log-log paper: given only the mean of the
+//! files of 0-2 KiB, 2-8 KiB or 16 KiB-1 MiB in the three curves of Tanenbaum, Herder and Bos (2006, Fig. 1), a power
+//! law is nowhere off by more than 10 % of those files, an exponential by up to 32 %. An interval from zero is laid out
+//! in `x + 1`.
 //!
-//! Invariants: exactly `count` values are added, all of them in the interval, and their sum is exactly `sum`, moved into
-//! `low·count ..= high·count` if it was outside. Counts come from rounding the cumulative curve; what the rounding did to the sum
-//! is taken back by moving values towards the far end of the interval, each by the same share of its way.
+//! Invariants: exactly `count` values are added, all of them in the interval, and their sum is exactly `sum`, moved
+//! into `low·count ..= high·count` if it was outside. Counts come from rounding the cumulative curve; what the rounding
+//! did to the sum is taken back by moving values towards the far end of the interval, each by the same share of its
+//! way.
 
 use super::{BINS, Distribution, EXACT_LIMIT, Weight, bin_index, bin_range};
 
@@ -63,7 +65,8 @@ pub fn spread<W: Weight>(distribution: &mut Distribution<W>, interval: &Interval
     for (group, moved) in groups.iter().zip(moves) {
         let before = u128::from(group.value) * group.count;
         let together = if raise { before + moved } else { before - moved };
-        let (value, larger) = ((together / group.count) as u64, together % group.count);
+        let value = (together / group.count) as u64;
+        let larger = together - u128::from(value) * group.count;
         add(distribution, value, group.count - larger)?;
         if larger > 0 {
             add(distribution, value + 1, larger)?;
@@ -78,8 +81,8 @@ fn add<W: Weight>(distribution: &mut Distribution<W>, value: u64, count: u128) -
     Ok(())
 }
 
-/// By how much the sum of each group has to move towards `end`, `distance` together: in proportion to the way it has to there,
-/// so that each value goes the same share of its own way.
+/// By how much the sum of each group has to move towards `end`, `distance` together: in proportion to the way it has to
+/// there, so that each value goes the same share of its own way.
 fn moves(groups: &[Group], end: u64, distance: u128) -> Vec<u128> {
     let room = |group: &Group| u128::from(group.value.abs_diff(end)) * group.count;
     let whole: u128 = groups.iter().map(room).sum();
@@ -103,13 +106,15 @@ fn moves(groups: &[Group], end: u64, distance: u128) -> Vec<u128> {
     moves
 }
 
-/// The power law `density ∝ x^(s-1)` on `first <= x < first + width`, where a value `v` stands for the density of `[v, v+1)`
-/// (of `[v+1, v+2)` in an interval from zero).
+/// The power law `density ∝ x^(s-1)` on `first <= x < first + width`, where a value `v` stands for the density of
+/// `[v, v+1)`, and of `[v+1, v+2)` in an interval from zero.
 struct Shape {
     low: u64,
     first: f64,
     length: f64,
     exponent: f64,
+    /// `exp(exponent · length) - 1`.
+    whole: f64,
 }
 
 /// Largest `s · ln(last/first)`: there, nearly all values are within a millionth of the interval's end.
@@ -119,10 +124,11 @@ impl Shape {
     fn new(low: u64, high: u64, mean: Option<f64>) -> Shape {
         let first = low.max(1) as f64;
         let length = (((high - low) as f64 + 1.0) / first).ln_1p();
-        let mut shape = Shape { low, first, length, exponent: 0.0 };
+        let mut shape = Shape { low, first, length, exponent: 0.0, whole: 0.0 };
         if let Some(mean) = mean {
             // A value stands for [value, value + 1), half of which is above it.
             shape.exponent = shape.exponent_of((mean - low as f64 + 0.5) / first);
+            shape.whole = (shape.exponent * length).exp_m1();
         }
         shape
     }
@@ -155,11 +161,10 @@ impl Shape {
         let steepness = self.exponent * self.length;
         if steepness.abs() < 1e-9 {
             at / self.length
-        } else if steepness > 0.0 {
-            let from_end = self.exponent * (at - self.length);
-            from_end.exp() * (-self.exponent * at).exp_m1() / (-steepness).exp_m1()
+        } else if steepness < 700.0 {
+            (self.exponent * at).exp_m1() / self.whole
         } else {
-            (self.exponent * at).exp_m1() / steepness.exp_m1()
+            (self.exponent * (at - self.length)).exp()
         }
     }
 

@@ -53,10 +53,7 @@ fn deciles_are_the_smallest_values_that_hold_so_many_tenths() {
 fn buckets_are_half_open_with_zero_on_its_own() {
     let buckets = of(&[0, 0, 1, 2, 3, 4, 65536, 131071, 131072]).buckets();
     let filled: Vec<_> = buckets.iter().filter(|b| b.count > 0).map(|b| (b.low, b.high, b.count)).collect();
-    assert_eq!(
-        filled,
-        [(0, 1, 2), (1, 2, 1), (2, 4, 2), (4, 8, 1), (65536, 131072, 2), (131072, 262144, 1)]
-    );
+    assert_eq!(filled, [(0, 1, 2), (1, 2, 1), (2, 4, 2), (4, 8, 1), (65536, 131072, 2), (131072, 262144, 1)]);
 }
 
 proptest! {

@@ -75,11 +75,7 @@ pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::
             .collect(),
         published: published::all()
             .iter()
-            .map(|table| PublishedRecord {
-                name: table.name,
-                title: table.title,
-                curve: curve(table.distribution()),
-            })
+            .map(|table| PublishedRecord { name: table.name, title: table.title, curve: curve(table.distribution()) })
             .collect(),
         title,
     };

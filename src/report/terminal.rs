@@ -123,7 +123,9 @@ fn write_block_sizes(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     heading("What a block size takes, and the share of it in the smallest … of the files", out)?;
     block_size_header(out)?;
     let sizes = survey.distributions.of(Measure::FileSize);
-    for row in block_sizes(sizes, survey.padding.as_ref()).iter().filter(|row| (KIB..=KIB * KIB).contains(&row.block_bytes)) {
+    for row in
+        block_sizes(sizes, survey.padding.as_ref()).iter().filter(|row| (KIB..=KIB * KIB).contains(&row.block_bytes))
+    {
         block_size_row(row, out)?;
     }
     Ok(())
@@ -270,7 +272,10 @@ fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
         writeln!(out, "{}  {}", tally_columns(tally), shorten(&label, COLUMNS - 46))?;
     }
     if table.max_error() > 0 {
-        let text = format!("There were too many to keep: each row may miss up to {} files.", format_count(table.max_error().into()));
+        let text = format!(
+            "There were too many to keep: each row may miss up to {} files.",
+            format_count(table.max_error().into())
+        );
         writeln!(out, "{FAINT}{text}{FAINT:#}")?;
     }
     Ok(())
@@ -363,8 +368,17 @@ fn write_distribution<W: Weight>(
 /// # Errors
 /// Whatever `out` fails with.
 pub fn write_published(tables: &[Published], out: &mut dyn Write) -> io::Result<()> {
+    let mut sources: Vec<&str> = Vec::new();
     for table in tables {
-        writeln!(out, "{HEADING}{:<10}{HEADING:#} {}", table.name, table.title)?;
+        let assumed = if table.files_nominal { " (assumed)" } else { "" };
+        let files = format_count(table.files.into());
+        writeln!(out, "{HEADING}{:<10}{HEADING:#}{:<10}{files} files{assumed}", table.name, table.title)?;
+        if !sources.contains(&table.source) {
+            sources.push(table.source);
+        }
+    }
+    for line in sources.iter().flat_map(|source| wrap(source, COLUMNS)) {
+        writeln!(out, "{FAINT}{line}{FAINT:#}")?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! A survey in sentences: what a person would answer who had looked at it.
 
+use crate::dist::published;
 use crate::plan::block_size;
 use crate::survey::measure::Measure;
 use crate::survey::{Method, Resolution, Survey};
@@ -47,10 +48,20 @@ pub fn sentences(survey: &Survey) -> Vec<String> {
     sentences.push(block_size_costs(survey));
     let empty = sizes.up_to(0).count;
     if empty > 0 && survey.origin.method != Method::Fsstats {
-        sentences.push(format!("{} of the files are empty ({}).", format_count(empty), format_share(fraction(empty, files))));
+        sentences.push(format!(
+            "{} of the files are empty ({}).",
+            format_count(empty),
+            format_share(fraction(empty, files))
+        ));
+    }
+    if let Some(table) = survey.origin.name.as_deref().and_then(published::find) {
+        sentences.push(format!("Source: {}.", table.source));
+        if table.files_nominal {
+            sentences.push("It does not state the number of files; the one here is assumed.".to_owned());
+        }
     }
     if survey.origin.resolution == Resolution::Buckets {
-        sentences.push("The source gives a table; between its rows the curve is interpolated.".to_owned());
+        sentences.push("The source is a table; between its rows the curve is interpolated.".to_owned());
     }
     sentences
 }
@@ -98,7 +109,11 @@ pub fn remarks(survey: &Survey) -> Vec<String> {
         remark(counts.errors, "could not be read", "could not be read"),
         remark(counts.vanished, "vanished while the survey ran", "vanished while the survey ran"),
         remark(counts.hard_links_skipped, "further name of a counted file", "further names of counted files"),
-        remark(counts.sparse_files, "file has less allocated than its size", "files have less allocated than their size"),
+        remark(
+            counts.sparse_files,
+            "file has less allocated than its size",
+            "files have less allocated than their size",
+        ),
         remark(counts.special, "fifo, socket or device", "fifos, sockets and devices"),
         remark(counts.excluded, "excluded by a glob", "excluded by globs"),
         remark(counts.snapshot_directories_skipped, "snapshot directory left out", "snapshot directories left out"),

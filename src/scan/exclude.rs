@@ -33,7 +33,11 @@ impl Exclude {
         for pattern in patterns {
             let below_root = pattern.strip_prefix('/').unwrap_or(pattern);
             let glob = GlobBuilder::new(below_root).literal_separator(true).build().map_err(wrong)?;
-            if pattern.contains('/') { paths.add(glob) } else { names.add(glob) };
+            if pattern.contains('/') {
+                paths.add(glob)
+            } else {
+                names.add(glob)
+            };
         }
         Ok(Exclude { names: names.build().map_err(wrong)?, paths: paths.build().map_err(wrong)? })
     }

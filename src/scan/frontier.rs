@@ -111,13 +111,7 @@ impl<T: Tally> Node<T> {
 
 impl<T: Default> Default for State<T> {
     fn default() -> State<T> {
-        State {
-            descriptor: None,
-            pending: Names::default(),
-            unfinished: 0,
-            own: T::default(),
-            below: T::default(),
-        }
+        State { descriptor: None, pending: Names::default(), unfinished: 0, own: T::default(), below: T::default() }
     }
 }
 

@@ -28,7 +28,9 @@ use serde::{Deserialize, Serialize};
 
 use super::frontier::{Descriptor, Frontier, Names, Node, Work};
 use super::mounts::is_pseudo_file_system;
-use super::{Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Settings, Skipped, Snapshot, Stat, Tally, Timestamp, Visitor};
+use super::{
+    Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Settings, Skipped, Snapshot, Stat, Tally, Timestamp, Visitor,
+};
 
 /// Bytes of directory entries that one `getdents64` may return.
 const LISTING_BYTES: usize = 64 << 10;
@@ -120,11 +122,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
     ///
     /// # Errors
     /// What contradicts itself in `state`, in words.
-    pub fn resume(
-        settings: Settings,
-        visitor: &'v V,
-        state: &State<V::Tally>,
-    ) -> Result<Walk<'v, V>, &'static str> {
+    pub fn resume(settings: Settings, visitor: &'v V, state: &State<V::Tally>) -> Result<Walk<'v, V>, &'static str> {
         let identity = |path: &std::path::PathBuf| stat_at(CWD, path.as_path(), AtFlags::empty()).ok();
         let stats = settings.roots.iter().filter_map(identity);
         let roots = stats.map(|(stat, _)| (stat.device, stat.inode)).collect();

@@ -156,14 +156,10 @@ impl Checkpoint {
     /// # Errors
     /// What writing fails with; an older checkpoint at `path` then is still there.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let fail = |cause: postcard::Error| Error::new(ErrorKind::Io, "write the checkpoint", cause.to_string()).at(path);
+        let fail =
+            |cause: postcard::Error| Error::new(ErrorKind::Io, "write the checkpoint", cause.to_string()).at(path);
         let body = postcard::to_stdvec(self).map_err(fail)?;
-        write_atomically(path, |out| {
-            out.write_all(MAGIC)?;
-            out.write_all(&(body.len() as u64).to_le_bytes())?;
-            out.write_all(&xxh3_64(&body).to_le_bytes())?;
-            out.write_all(&body)
-        })
+        write_atomically(path, |out| out.write_all(&with_header(&body)))
     }
 
     /// Reads what [`write`](Self::write) wrote.
@@ -202,6 +198,12 @@ impl Checkpoint {
         }
         postcard::from_bytes(body).map_err(|_| damaged("its fields contradict its length"))
     }
+}
+
+/// A body with the header that makes it a checkpoint.
+pub fn with_header(body: &[u8]) -> Vec<u8> {
+    let words = [body.len() as u64, xxh3_64(body)].map(u64::to_le_bytes);
+    [MAGIC, &words[0][..], &words[1][..], body].concat()
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {

@@ -53,7 +53,9 @@ impl ErrorLog {
     /// By operation and kind, in the order of their words.
     pub fn by_kind(&self) -> Vec<KindCount> {
         let entries = self.by_kind.iter();
-        entries.map(|((operation, kind), &count)| KindCount { operation: operation.clone(), kind: kind.clone(), count }).collect()
+        entries
+            .map(|((operation, kind), &count)| KindCount { operation: operation.clone(), kind: kind.clone(), count })
+            .collect()
     }
 
     /// The first few, with their paths.

@@ -78,7 +78,8 @@ fn parse(text: &[u8]) -> Result<Survey> {
     match version {
         Some(VERSION) => {}
         Some(newer) if newer > VERSION => {
-            let cause = format!("it has version {newer} of the survey format, and this granulo knows version {VERSION}");
+            let cause =
+                format!("it has version {newer} of the survey format, and this granulo knows version {VERSION}");
             return Err(fail(ErrorKind::NewerVersion, cause).advise("use a newer granulo"));
         }
         _ => {
@@ -404,7 +405,9 @@ impl PlacesRecord {
                 for row in lists.get(ranking.name()).map_or(&[][..], |list| list) {
                     let path = match &row.key.path {
                         None => None,
-                        Some(path) => Some(unescape(path).ok_or("a path of the places is not escaped as it should be")?),
+                        Some(path) => {
+                            Some(unescape(path).ok_or("a path of the places is not escaped as it should be")?)
+                        }
                     };
                     rows[ranking as usize].push(DirectoryRow { path, depth: row.key.depth, tally: row.tally()? });
                 }
@@ -523,9 +526,8 @@ impl StoredDistribution {
 impl Stored {
     fn into_survey(self) -> std::result::Result<Survey, String> {
         let mut distributions = Distributions::default();
-        let stored = |name: &str| {
-            self.distributions.get(name).ok_or_else(|| format!("the distribution {name} is missing"))
-        };
+        let stored =
+            |name: &str| self.distributions.get(name).ok_or_else(|| format!("the distribution {name} is missing"));
         for measure in Measure::ALL {
             *distributions.of_mut(measure) = stored(measure.name())?.decode(measure.name())?;
         }

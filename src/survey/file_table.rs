@@ -11,8 +11,8 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use parquet::basic::{Compression, Encoding};
@@ -83,12 +83,7 @@ impl FileTable {
         let (queue, messages) = sync_channel(QUEUE);
         let owned_target = target.to_owned();
         let writer = std::thread::spawn(move || write_parts(&owned_target, first, parts, messages));
-        Ok(FileTable {
-            target: target.to_owned(),
-            first_part: parts,
-            queue: Some(queue),
-            writer: Some(writer),
-        })
+        Ok(FileTable { target: target.to_owned(), first_part: parts, queue: Some(queue), writer: Some(writer) })
     }
 
     /// Adds rows. After a failure they go nowhere; [`complete`](Self::complete) tells.
@@ -272,8 +267,7 @@ fn write_columns(
     let short: [fn(&Stat) -> i32; 4] =
         [|s| s.link_count as i32, |s| s.uid as i32, |s| s.gid as i32, |s| i32::from(s.mode)];
     let identity: [fn(&Stat) -> i64; 2] = [|s| s.device as i64, |s| s.inode as i64];
-    let times: [fn(&Stat) -> i64; 3] =
-        [|s| nanoseconds(s.mtime), |s| nanoseconds(s.ctime), |s| nanoseconds(s.atime)];
+    let times: [fn(&Stat) -> i64; 3] = [|s| nanoseconds(s.mtime), |s| nanoseconds(s.ctime), |s| nanoseconds(s.atime)];
     for value in long {
         write_numbers::<Int64Type>(group, rows, value)?;
     }

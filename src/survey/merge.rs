@@ -22,7 +22,9 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
                 return Err(fail("they count hard links differently").advise("take them with the same --hard-links"));
             }
             if mine.small_file_bytes != theirs.small_file_bytes && whole.places.is_some() && other.places.is_some() {
-                return Err(fail("they have different cutoffs for small files").advise("take them with the same --small"));
+                return Err(
+                    fail("they have different cutoffs for small files").advise("take them with the same --small")
+                );
             }
         }
         names.extend(other.origin.name.clone());

@@ -177,7 +177,11 @@ fn contradiction(cause: &'static str) -> Error {
     Error::new(ErrorKind::Corrupt, "go on with the checkpoint", cause).advise("begin the survey again")
 }
 
-fn begin<'c>(settings: Settings, collector: &'c Collector, resumed: Option<&Checkpoint>) -> Result<Walk<'c, Collector>> {
+fn begin<'c>(
+    settings: Settings,
+    collector: &'c Collector,
+    resumed: Option<&Checkpoint>,
+) -> Result<Walk<'c, Collector>> {
     if let Some(checkpoint) = resumed {
         return Walk::resume(settings, collector, &checkpoint.walk).map_err(contradiction);
     }

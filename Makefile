@@ -1,0 +1,40 @@
+# The one entry point for everything that is not `cargo build` and `cargo test`.
+
+FUZZ_TARGETS = survey checkpoint fsstats
+FUZZ_SECONDS ?= 60
+# Coverage for libFuzzer with the stable compiler: no sanitizer, but debug assertions and overflow checks.
+FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+
+.PHONY: check test test-page fuzz bench-survey man
+
+check:            ## formatting and lints, as CI does
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+
+test:             ## every test that needs no browser
+	cargo test
+
+test-page:        ## the page in headless Chromium (needs node and chromium)
+	cargo build --release
+	mkdir -p target/page
+	./target/release/granulo survey src --report target/page/src.html -o target/page/src.json > target/page/src.txt
+	cd tests/page && npm ci --no-audit --no-fund && GRANULO_PAGE=$(CURDIR)/target/page/src.html npm test
+
+fuzz:             ## each fuzz target for FUZZ_SECONDS
+	for target in $(FUZZ_TARGETS); do \
+	  RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --release --manifest-path fuzz/Cargo.toml --target $(HOST) --bin $$target && \
+	  mkdir -p fuzz/corpus/$$target && \
+	  ./fuzz/target/$(HOST)/release/$$target -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=20 -print_final_stats=1 \
+	    -artifact_prefix=fuzz/ fuzz/corpus/$$target fuzz/seeds/$$target || exit 1; \
+	done
+
+bench-survey:     ## granulo, the floor and its peers on a million files; needs root and some patience
+	cargo build --release
+	benchmarks/survey/run.py
+
+man:              ## man pages under target/man
+	cargo build --release
+	mkdir -p target/man && ./target/release/granulo man --directory target/man

@@ -1,0 +1,100 @@
+//! The CSV of fsstats (Dayal 2008; Welch and Noer 2013 surveyed 65 systems with it), read and written.
+//!
+//! Header lines, then 15 histograms, each of them a name, `count`, `average`, `min`, `max`, column names, a row for
+//! every bucket that holds something, and a blank line:
+//!
+//! - **Buckets** are `[0, 2)` and then powers of two of the unit: a file of 64 KiB shares one with everything below
+//!   128 KiB, and empty files are not told apart. Name and symlink lengths have buckets 8 wide up to 127, and one above.
+//!   Histograms of kilobytes and days print the upper bound that is excluded (2, 4, 8), the others the one that is
+//!   included.
+//! - **Values**: beside its count each row has the sum of its values, in the unit, with six decimals. For kilobytes
+//!   that is exact to the byte, so sizes and sums survive writing and reading.
+//! - **Overheads** are in the bucket of the *size* of what has them; count, average, least and most are of the
+//!   overhead.
+//! - **Ages by kilobyte** count the kilobytes of the files, not the files, in whole kilobytes.
+//!
+//! What is read becomes a survey whose distributions are laid out within the buckets ([`crate::dist::spread`]), with
+//! the counts, sums, least and most values of the file. Writing that survey again gives the same text, but for the ages
+//! by kilobyte, which lose what is less than a kilobyte the first time.
+
+mod fill;
+mod read;
+mod write;
+
+pub use read::{MAX_BYTES, looks_like, read};
+pub use write::write;
+
+use super::measure::{ByteMeasure, Measure};
+
+/// A kilobyte of fsstats, in bytes.
+const KB: u64 = 1024;
+
+/// One of the histograms.
+struct Histogram {
+    name: &'static str,
+    unit: &'static str,
+    /// What a value of the distribution is counted in: bytes to the unit.
+    scale: u64,
+    buckets: Buckets,
+    population: Population,
+}
+
+/// How a histogram is divided.
+#[derive(Clone, Copy, PartialEq)]
+enum Buckets {
+    /// Powers of two; the upper bound is excluded.
+    Real,
+    /// Powers of two; the upper bound is included.
+    Integer,
+    /// Equal widths up to [`LINEAR_LAST`]; the upper bound is included.
+    Linear,
+}
+
+const LINEAR_WIDTH: u64 = 8;
+const LINEAR_LAST: u64 = 127;
+
+/// What a histogram counts.
+#[derive(Clone, Copy)]
+enum Population {
+    /// Values, each once.
+    Values(Measure),
+    /// Values, each once, in the bucket of the size of what has them.
+    BySize(Measure),
+    /// Kilobytes of the files.
+    Kilobytes(ByteMeasure),
+}
+
+use Buckets::{Integer, Linear, Real};
+use Population::{BySize, Kilobytes, Values};
+
+/// All of them, in the order of the file.
+const HISTOGRAMS: [Histogram; 15] = [
+    histogram("file size", "KB", KB, Real, Values(Measure::FileSize)),
+    histogram("capacity used", "KB", KB, Real, Values(Measure::Allocated)),
+    histogram("positive overhead", "KB", KB, Real, BySize(Measure::PositiveOverhead)),
+    histogram("negative overhead", "KB", KB, Real, BySize(Measure::NegativeOverhead)),
+    histogram("directory size (entries)", "ents", 1, Integer, Values(Measure::DirectoryEntries)),
+    histogram("directory size", "KB", KB, Real, Values(Measure::DirectorySize)),
+    histogram("filename length", "chars", 1, Linear, Values(Measure::NameLength)),
+    histogram("link count", "links", 1, Integer, Values(Measure::LinkCount)),
+    histogram("symlink target length", "chars", 1, Linear, Values(Measure::SymlinkTargetLength)),
+    histogram("mtime (files)", "days", 1, Real, Values(Measure::MtimeAge)),
+    histogram("mtime (KB)", "days", 1, Real, Kilobytes(ByteMeasure::MtimeAge)),
+    histogram("ctime (files)", "days", 1, Real, Values(Measure::CtimeAge)),
+    histogram("ctime (KB)", "days", 1, Real, Kilobytes(ByteMeasure::CtimeAge)),
+    histogram("atime (files)", "days", 1, Real, Values(Measure::AtimeAge)),
+    histogram("atime (KB)", "days", 1, Real, Kilobytes(ByteMeasure::AtimeAge)),
+];
+
+const fn histogram(
+    name: &'static str,
+    unit: &'static str,
+    scale: u64,
+    buckets: Buckets,
+    population: Population,
+) -> Histogram {
+    Histogram { name, unit, scale, buckets, population }
+}
+
+#[cfg(test)]
+mod tests;
