@@ -6,7 +6,7 @@ use anstyle::Style;
 
 use super::chart::{COLUMNS, right, shorten, wrap};
 use crate::survey::Resolution;
-use crate::survey::compare::{Comparison, Row};
+use crate::survey::compare::Comparison;
 use crate::units::{format_count, format_size};
 
 const HEADING: Style = Style::new().bold();
@@ -41,15 +41,12 @@ pub fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Res
     line(out, "mean", &each(&|source| format_size(source.mean as u128)))?;
     line(out, "median", &each(&|source| format_size(source.deciles[4].into())))?;
 
-    let tables: [(&str, fn(&Row) -> &Vec<f64>); 2] = [
-        ("Per cent of the files of this size or smaller", |row| &row.files_fraction),
-        ("Per cent of the bytes in files of this size or smaller", |row| &row.bytes_fraction),
-    ];
-    for (title, figures) in tables {
-        writeln!(out, "\n{HEADING}{title}{HEADING:#}")?;
+    for (what, by_files) in [("files", true), ("bytes in files", false)] {
+        writeln!(out, "\n{HEADING}Per cent of the {what} of this size or smaller{HEADING:#}")?;
         names(out)?;
         for row in &comparison.up_to {
-            let shares: Vec<String> = figures(row).iter().map(|share| format!("{:.2}", 100.0 * share)).collect();
+            let fractions = if by_files { &row.files_fraction } else { &row.bytes_fraction };
+            let shares: Vec<String> = fractions.iter().map(|share| format!("{:.2}", 100.0 * share)).collect();
             line(out, &format_size(row.size_bytes.into()), &shares)?;
         }
     }

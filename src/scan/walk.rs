@@ -177,21 +177,22 @@ impl<'v, V: Visitor> Walk<'v, V> {
     }
 
     fn list(&self, work: Work<V::Tally>, buffers: &mut Buffers) {
-        let parent = work.parent.clone();
-        let (node, fd) = match self.open(work) {
-            Ok((node, fd)) => (Arc::new(node), Some(fd)),
-            Err((name, errno)) => {
-                let node = Arc::new(Node::child(&parent, name, parent.root_device()));
+        let opened = self.open(&work);
+        let root_device = opened.as_ref().map_or(work.parent.root_device(), |(_, device)| *device);
+        let node = Arc::new(Node::child(&work.parent, work.name, root_device));
+        // The last child was opened: this closes its parent.
+        drop(work.descriptor);
+        let (mut own, mut pending) = (V::Tally::default(), Names::default());
+        let unfinished = match opened {
+            Ok((fd, _)) => {
+                self.list_open(&node, fd.as_fd(), buffers, &mut own, &mut pending);
+                self.frontier.listed(&node, Descriptor::new(fd), pending, own)
+            }
+            Err(errno) => {
                 self.report("open the directory", errno, buffers.worker, || node.path());
-                (node, None)
+                false
             }
         };
-        drop(parent);
-        let (mut own, mut pending) = (V::Tally::default(), Names::default());
-        let unfinished = fd.is_some_and(|fd| {
-            self.list_open(&node, fd.as_fd(), buffers, &mut own, &mut pending);
-            self.frontier.listed(&node, Descriptor::new(fd), pending, own)
-        });
         if !unfinished {
             let finish = |node: &Node<V::Tally>, own: &V::Tally, below: &V::Tally| {
                 self.visitor.finished(buffers.worker, Directory { node }, own, below)
@@ -200,27 +201,19 @@ impl<'v, V: Visitor> Walk<'v, V> {
         }
     }
 
-    /// Opens a child, relative to its parent.
-    fn open(&self, work: Work<V::Tally>) -> Result<(Node<V::Tally>, OwnedFd), (Box<[u8]>, Errno)> {
+    /// Opens a child, relative to its parent; with it the device of its root.
+    fn open(&self, work: &Work<V::Tally>) -> Result<(OwnedFd, u64), Errno> {
         let Work { parent, descriptor, name } = work;
-        let opened = match &descriptor {
-            Some(descriptor) => open_below(descriptor.fd.as_fd(), &name),
-            None if parent.is_top() => open_root(&name),
-            None => reopen(&parent).and_then(|fd| open_below(fd.as_fd(), &name)),
+        if parent.is_top() {
+            let fd = open_root(name)?;
+            let (stat, _) = stat_at(fd.as_fd(), c"", AtFlags::EMPTY_PATH)?;
+            return Ok((fd, stat.device));
+        }
+        let fd = match descriptor {
+            Some(descriptor) => open_below(descriptor.fd.as_fd(), name)?,
+            None => open_below(reopen(parent)?.as_fd(), name)?,
         };
-        let fd = match opened {
-            Ok(fd) => fd,
-            Err(errno) => return Err((name, errno)),
-        };
-        let root_device = if parent.is_top() {
-            match stat_at(fd.as_fd(), c"", AtFlags::EMPTY_PATH) {
-                Ok((stat, _)) => stat.device,
-                Err(errno) => return Err((name, errno)),
-            }
-        } else {
-            parent.root_device()
-        };
-        Ok((Node::child(&parent, name, root_device), fd))
+        Ok((fd, parent.root_device()))
     }
 
     fn list_open(

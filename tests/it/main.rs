@@ -1,0 +1,17 @@
+//! The integration tests: one binary, one module a subject.
+//!
+//! They run the built `granulo` and look at what it prints and writes; only `layers` and `tidy` read the source. Each test has a
+//! directory of its own. What needs root, a mount or another program says so when it is skipped, and fails instead when
+//! `GRANULO_REQUIRE_ALL=1` is set. `GRANULO_UPDATE_GOLDEN=1` writes the texts in `tests/golden` anew.
+
+mod bad_input;
+mod cli;
+mod harness;
+mod layers;
+mod merge;
+mod model;
+mod output;
+mod resume;
+mod sources;
+mod survey;
+mod tidy;
