@@ -24,8 +24,8 @@ test-page:        ## the page in headless Chromium (needs node and chromium)
 	cd tests/page && npm ci --no-audit --no-fund && GRANULO_PAGE=$(CURDIR)/target/page/src.html npm test
 
 fuzz:             ## each fuzz target for FUZZ_SECONDS
+	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --release --manifest-path fuzz/Cargo.toml --target $(HOST)
 	for target in $(FUZZ_TARGETS); do \
-	  RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --release --manifest-path fuzz/Cargo.toml --target $(HOST) --bin $$target && \
 	  mkdir -p fuzz/corpus/$$target && \
 	  ./fuzz/target/$(HOST)/release/$$target -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=20 -print_final_stats=1 \
 	    -artifact_prefix=fuzz/ fuzz/corpus/$$target fuzz/seeds/$$target || exit 1; \

@@ -23,7 +23,7 @@ use crate::units::{escape_path, parse_size};
 
 /// Measure the files below PATHs in one pass: sizes, space, ages, names, and where the small ones are
 ///
-/// Prints a summary; -o keeps the survey for show, merge, compare and plan, --report makes a page of it. Every regular file is counted,
+/// Prints a summary; -o keeps the survey for show, merge, compare and report, --report makes a page of it. Every regular file is counted,
 /// a file with several names once. Files that cannot be read are counted as errors, and the survey goes on.
 #[derive(Debug, Args)]
 #[command(
@@ -35,7 +35,7 @@ pub(super) struct SurveyArguments {
     #[arg(value_name = "PATH", required_unless_present = "resume")]
     paths: Vec<PathBuf>,
 
-    /// Write the survey here, for show, merge, compare and plan
+    /// Write the survey here, for show, merge, compare and report
     #[arg(short, long, value_name = "FILE.json", help_heading = "Results")]
     output: Option<PathBuf>,
     /// Write a page to look at here: one file, no network
