@@ -15,6 +15,11 @@ pub fn sentences(survey: &Survey) -> Vec<String> {
     }
     let mut sentences = vec![format!("{}{}", until_now(survey), how_many(survey, files, bytes))];
 
+    if bytes == 0 {
+        sentences.push("All of them are empty.".to_owned());
+        return sentences;
+    }
+
     let deciles = sizes.deciles();
     sentences.push(format!(
         "Half of the files are {} or smaller, 90 % are {} or smaller; the mean is {}, the largest {}.",
@@ -36,14 +41,12 @@ pub fn sentences(survey: &Survey) -> Vec<String> {
 
     let allocated = survey.allocated_bytes();
     if !survey.distributions.of(Measure::Allocated).is_empty() {
-        let overhead = allocated as f64 / bytes.max(1) as f64 - 1.0;
+        let overhead = allocated as f64 / bytes as f64 - 1.0;
         let more = if overhead >= 0.0 { "more" } else { "less" };
         let difference = format_share(overhead.abs());
         let allocated = format_size(allocated);
-        sentences.push(match bytes {
-            0 => format!("The file system has allocated {allocated} for them."),
-            _ => format!("The file system has allocated {allocated} for them, {difference} {more} than their sizes."),
-        });
+        sentences
+            .push(format!("The file system has allocated {allocated} for them, {difference} {more} than their sizes."));
     }
     sentences.push(block_size_costs(survey));
     let empty = sizes.up_to(0).count;

@@ -58,9 +58,24 @@ impl Names {
         self.0.is_empty()
     }
 
+    /// Whether these could have come from [`push`](Self::push); `single`: as one component each.
+    fn are_names(&self, single: bool) -> bool {
+        match self.0.split_last() {
+            None => true,
+            Some((0, names)) => names.split(|&byte| byte == 0).all(|name| is_name(name, single)),
+            Some(_) => false,
+        }
+    }
+
     fn count(&self) -> u64 {
         self.0.iter().filter(|&&byte| byte == 0).count() as u64
     }
+}
+
+/// Whether `name` can be opened as what it says: a path, or with `single` one component of it that does not lead up.
+fn is_name(name: &[u8], single: bool) -> bool {
+    let leads_away = name == b"." || name == b".." || name.contains(&b'/');
+    !name.is_empty() && !name.contains(&0) && !(single && leads_away)
 }
 
 /// An open directory, counted against the budget while it is kept.
@@ -439,9 +454,9 @@ impl<T: Tally> Snapshot<T> {
                 }
                 None => return Err("a directory comes before its parent"),
             };
-            let whole = saved.pending.0.last().is_none_or(|&byte| byte == 0);
-            let nameless = saved.name.is_empty() || (position > 0 && saved.parent > 0 && saved.name.contains(&b'/'));
-            if !whole || saved.name.contains(&0) || (position > 0 && nameless) {
+            let below_root = position > 0 && saved.parent > 0;
+            let named = position == 0 || is_name(&saved.name, below_root);
+            if !named || !saved.pending.are_names(position > 0) {
                 return Err("a name is not one");
             }
             let state = node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
