@@ -75,7 +75,7 @@ impl Names {
 /// Whether `name` can be opened as what it says: a path, or with `single` one component of it that does not lead up.
 fn is_name(name: &[u8], single: bool) -> bool {
     let leads_away = name == b"." || name == b".." || name.contains(&b'/');
-    !name.is_empty() && !name.contains(&0) && !(single && leads_away)
+    !(name.is_empty() || name.contains(&0) || single && leads_away)
 }
 
 /// An open directory, counted against the budget while it is kept.
