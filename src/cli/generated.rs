@@ -49,7 +49,7 @@ impl ManArguments {
             write_atomically(&path, |out| clap_mangen::Man::new(command.clone()).title(name).render(&mut &mut *out))
         };
         page(&command)?;
-        for subcommand in command.get_subcommands() {
+        for subcommand in command.get_subcommands().filter(|subcommand| subcommand.get_name() != "help") {
             page(subcommand)?;
         }
         Ok(Ended::Well)

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::io::write_atomically;
 use crate::report::terminal;
 use crate::survey::file::{Detail, write};
-use crate::survey::merge::merge;
+use crate::survey::merge::{merge, overlapping_roots};
 
 /// Add surveys of disjoint trees: the result is what one survey of all of them would be
 ///
@@ -29,7 +29,11 @@ pub(super) struct MergeArguments {
 
 impl MergeArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let whole = merge(sources::open_all(&self.sources)?)?;
+        let surveys = sources::open_all(&self.sources)?;
+        for root in overlapping_roots(&surveys) {
+            output::warn(&format!("{root} is in more than one of them: its files count twice"));
+        }
+        let whole = merge(surveys)?;
         if let Some(path) = &self.output {
             write_atomically(path, |out| write(&whole, Detail::Full, out))?;
         }

@@ -10,11 +10,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::progress::ProgressLine;
 use super::{Ended, output, usage_error};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
 use crate::report::{page, terminal};
 use crate::scan::default_threads;
-use crate::survey::checkpoint::Checkpoint;
+use crate::survey::checkpoint::{Checkpoint, may_be_written};
 use crate::survey::file::{Detail, parse_time, write};
 use crate::survey::places::DEFAULT_LIMIT;
 use crate::survey::run::{CheckpointPlan, Outcome, Request, take};
@@ -86,7 +86,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "How it runs")]
     checkpoint_every: f64,
     /// Go on with an interrupted survey; it knows its paths and what is counted
-    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "exclude", "as_of"], help_heading = "How it runs")]
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots"], help_heading = "How it runs")]
     resume: Option<PathBuf>,
     /// Show no progress
     #[arg(short, long, help_heading = "How it runs")]
@@ -172,7 +172,7 @@ impl SurveyArguments {
 
     /// Fails before the walk where a result could not be written after it.
     fn check_targets(&self) -> Result<()> {
-        let targets = [&self.output, &self.report, &self.fsstats, &self.files, &self.checkpoint];
+        let targets = [&self.output, &self.report, &self.fsstats, &self.files, &self.checkpoint_path()];
         for (index, target) in targets.iter().enumerate() {
             let Some(target) = target else { continue };
             if targets[..index].iter().any(|other| other.as_ref() == Some(target)) {
@@ -182,11 +182,21 @@ impl SurveyArguments {
             if let Some(parent) = parent {
                 std::fs::metadata(parent).map_err(|error| Error::io("write into", parent, error))?;
             }
+            let parent = parent.unwrap_or(std::path::Path::new("."));
+            rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
+                .map_err(|errno| Error::io("write into", parent, errno.into()))?;
             if target.is_dir() {
-                return Err(usage_error("the result would replace a directory").at(target));
+                return Err(Error::new(ErrorKind::Usage, "write", "it is a directory").at(target));
             }
         }
-        Ok(())
+        match self.checkpoint_path() {
+            Some(path) if !may_be_written(&path) => {
+                let cause = "there is a file that is no checkpoint";
+                let error = Error::new(ErrorKind::Usage, "write the checkpoint", cause).at(&path);
+                Err(error.advise("remove it, or name another with --checkpoint"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn finish(&self, outcome: Outcome) -> Result<Ended> {
@@ -235,8 +245,10 @@ impl SurveyArguments {
             output::warn(&format!("cannot {} {}: {}", example.operation, example.path, example.cause));
         }
         let unsaid = survey.counts.errors.saturating_sub(survey.errors.examples().len() as u64);
-        if unsaid > 0 {
-            output::warn(&format!("and {unsaid} more that could not be read"));
+        if survey.origin.anonymous && unsaid > 0 {
+            output::warn(&format!("{unsaid} could not be read; their paths are left out"));
+        } else if unsaid > 0 {
+            output::warn(&format!("and {unsaid} more could not be read"));
         }
     }
 }

@@ -109,8 +109,9 @@ pub struct UpTo {
     pub count: u128,
     /// Sum of the values up to there.
     pub sum: u128,
-    /// Whether both are exact; else the value lies inside a cell, which was divided in proportion.
-    pub exact: bool,
+    /// How far off the count can be: the weight of the cell that the value lies inside of, which was divided in proportion;
+    /// 0 where both are exact.
+    pub doubt: u128,
 }
 
 /// The distribution of a population of values, exact up to [`EXACT_LIMIT`] and better than 1 % above.
@@ -266,7 +267,7 @@ impl<W: Weight> Distribution<W> {
 
     /// How much lies at or below `value`.
     pub fn up_to(&self, value: u64) -> UpTo {
-        let mut at = UpTo { count: 0, sum: 0, exact: true };
+        let mut at = UpTo { count: 0, sum: 0, doubt: 0 };
         for cell in self.cells().take_while(|cell| cell.low <= value) {
             if cell.high <= value {
                 at.count += cell.count;
@@ -275,11 +276,11 @@ impl<W: Weight> Distribution<W> {
                 let share = (value - cell.low + 1) as f64 / (cell.high - cell.low + 1) as f64;
                 at.count += (cell.count as f64 * share).round() as u128;
                 at.sum += (cell.sum as f64 * share).round() as u128;
-                at.exact = value >= self.max();
+                at.doubt = cell.count;
             }
         }
         if value >= self.max() {
-            at = UpTo { count: self.count(), sum: self.total(), exact: true };
+            at = UpTo { count: self.count(), sum: self.total(), doubt: 0 };
         }
         at
     }

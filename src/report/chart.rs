@@ -5,6 +5,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Columns that everything fits.
 pub(super) const COLUMNS: usize = 80;
 
+/// What belongs to the number before it.
+const UNITS: [&str; 10] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
+
 /// A bar of `width` columns of which `fraction` is filled, in eighths of a column; something shows for anything above zero.
 pub(super) fn bar(fraction: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
@@ -44,16 +47,27 @@ fn take_columns(chars: impl Iterator<Item = char>, width: usize) -> String {
         .collect()
 }
 
-/// `text` broken into lines of at most `width` columns, at spaces.
+/// `text` broken into lines of at most `width` columns, at spaces, but not between a number and its unit.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
+    let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
+        let unit = word.trim_end_matches(|c: char| c.is_ascii_punctuation() && c != '%');
+        match words.last_mut() {
+            Some(number) if UNITS.contains(&unit) => {
+                number.push(' ');
+                number.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    for word in words {
         match lines.last_mut() {
             Some(line) if line.width() + 1 + word.width() <= width => {
                 line.push(' ');
-                line.push_str(word);
+                line.push_str(&word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(word),
         }
     }
     lines
@@ -78,5 +92,6 @@ mod tests {
         assert_eq!(shorten("/usr/share/doc/packages/granulo", 20), "/usr/s…kages/granulo");
         assert!(shorten("/データ/データ/データ/データ", 15).width() <= 15);
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("at most 64 KiB, 3.5 %", 12), ["at most", "64 KiB,", "3.5 %"]);
     }
 }

@@ -8,8 +8,8 @@ use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
 use super::words::{remarks, sentences};
 use crate::dist::published::Published;
 use crate::dist::{Bucket, Distribution, Weight};
-use crate::plan::{BlockSize, block_size, block_sizes};
-use crate::survey::file::{format_time, owner_name};
+use crate::plan::{BLOCK_SIZES, BlockSize, block_size, block_sizes};
+use crate::survey::file::format_time;
 use crate::survey::measure::{ByteMeasure, Measure};
 use crate::survey::places::{DirectoryRow, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
 use crate::survey::{Method, Survey};
@@ -114,6 +114,15 @@ fn write_deciles(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// A size to the byte: in the largest unit that it is whole in, with at most four digits, else in bytes.
+fn exact_size(bytes: u64) -> String {
+    let short = format_size(bytes.into());
+    match crate::units::parse_size(&short) {
+        Ok(same) if same == bytes => short,
+        _ => format!("{} B", format_count(bytes.into())),
+    }
+}
+
 /// A size in at most six columns: `1.5 KiB` becomes `1.5K` (all of them are 1,024-based here).
 fn short_size(bytes: u64) -> String {
     format_size(bytes.into()).replace(" B", "B").replace("iB", "").replace(' ', "")
@@ -132,7 +141,7 @@ fn write_block_sizes(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn block_size_header(out: &mut dyn Write) -> io::Result<()> {
-    write!(out, "{FAINT}{:>8}{:>10}{:>10}{:>10}", "block", "takes", "growth", "1 block")?;
+    write!(out, "{FAINT}{:>9}{:>10}{:>9}{:>9}", "block", "takes", "growth", "1 block")?;
     for tenth in [1, 3, 5, 7, 8, 9] {
         write!(out, "{:>7}", format!("{} %", 10 * tenth))?;
     }
@@ -143,10 +152,10 @@ fn block_size_row(row: &BlockSize, out: &mut dyn Write) -> io::Result<()> {
     write!(
         out,
         "{}{}{}{}",
-        right(&format_size(row.block_bytes.into()), 8),
+        right(&exact_size(row.block_bytes), 9),
         right(&format_size(row.allocated_bytes), 10),
-        right(&format_share(row.growth_fraction), 10),
-        right(&format_share(row.single_block_fraction), 10),
+        right(&format_share(row.growth_fraction), 9),
+        right(&format_share(row.single_block_fraction), 9),
     )?;
     for tenth in [1, 3, 5, 7, 8, 9] {
         write!(out, "{:>7.2}", 100.0 * row.cumulative_weight[tenth - 1])?;
@@ -208,7 +217,7 @@ fn write_places(places: &Places, survey: &Survey, out: &mut dyn Write) -> io::Re
             }
         }
     }
-    let owner = |uid: &u32| match owner_name(*uid) {
+    let owner = |uid: &u32| match places.owner_names.get(uid) {
         Some(name) => format!("{name} ({uid})"),
         None => uid.to_string(),
     };
@@ -289,15 +298,18 @@ pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut
     let sizes = survey.distributions.of(Measure::FileSize);
     if !cutoffs.is_empty() {
         heading("Files of this size or smaller", out)?;
-        writeln!(out, "{FAINT}{:>12}{:>16}{:>9}{:>12}{:>9}{FAINT:#}", "cutoff", "files", "", "bytes", "")?;
+        writeln!(out, "{FAINT}{:>14}{:>16}{:>9}{:>12}{:>9}{FAINT:#}", "cutoff", "files", "", "bytes", "")?;
     }
     for &cutoff in cutoffs {
         let at = sizes.up_to(cutoff);
-        let nearly = if at.exact { "" } else { "  within 1 %" };
+        let doubt = match at.doubt {
+            0 => String::new(),
+            doubt => format!("  ± {} files", format_count(doubt)),
+        };
         writeln!(
             out,
-            "{}{}{}{}{}{nearly}",
-            right(&format_size(cutoff.into()), 12),
+            "{}{}{}{}{}{doubt}",
+            right(&exact_size(cutoff), 14),
             right(&format_count(at.count), 16),
             right(&format_share(fraction(at.count, sizes.count())), 9),
             right(&format_size(at.sum), 12),
@@ -310,6 +322,9 @@ pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut
     }
     for &block_bytes in blocks {
         block_size_row(&block_size(sizes, survey.padding.as_ref(), block_bytes), out)?;
+    }
+    if blocks.iter().any(|block_bytes| survey.padding.is_none() || !BLOCK_SIZES.contains(block_bytes)) {
+        writeln!(out, "{FAINT}Files above 64 KiB are estimated, to better than 1 % of each.{FAINT:#}")?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What a scan leaves out: globs as `--exclude` takes them.
 //!
 //! A pattern without a slash is matched against every name (`*.tmp`, `.git`); one with a slash against the path below its root
-//! (`build/**`, `/cache`), where `*` does not cross a slash and `**` does.
+//! (`build/**`, `/cache`, `./cache`), where `*` does not cross a slash and `**` does. A slash at the end does not count.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -31,9 +31,10 @@ impl Exclude {
                 .advise("write for example '*.tmp', '.git' or 'build/**'")
         };
         for pattern in patterns {
-            let below_root = pattern.strip_prefix('/').unwrap_or(pattern);
+            let whole = pattern.trim_end_matches('/');
+            let below_root = whole.strip_prefix("./").or(whole.strip_prefix('/')).unwrap_or(whole);
             let glob = GlobBuilder::new(below_root).literal_separator(true).build().map_err(wrong)?;
-            if pattern.contains('/') {
+            if whole.contains('/') {
                 paths.add(glob)
             } else {
                 names.add(glob)
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn names_match_anywhere_and_paths_from_the_root() {
-        let patterns = ["*.tmp", ".git", "build/**", "/cache"].map(String::from);
+        let patterns = ["*.tmp", ".git", "build/**", "/cache", "./out", "obj/"].map(String::from);
         let exclude = Exclude::new(&patterns).unwrap();
         for (directory, name, out) in [
             ("", "a.tmp", true),
@@ -78,6 +79,9 @@ mod tests {
             ("src/build", "x.o", false),
             ("", "cache", true),
             ("x", "cache", false),
+            ("", "out", true),
+            ("x", "out", false),
+            ("x", "obj", true),
         ] {
             assert_eq!(exclude.matches(directory.as_bytes(), name.as_bytes()), out, "{directory}/{name}");
         }

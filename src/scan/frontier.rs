@@ -272,10 +272,15 @@ impl<T: Tally> Frontier<T> {
     pub(super) fn done(&self) {
         let mut shared = lock(&self.shared);
         shared.busy -= 1;
-        if shared.busy == 0 {
-            if shared.stack.is_empty() {
-                self.work.notify_all();
-            }
+        if shared.busy > 0 {
+            return;
+        }
+        let exhausted = shared.stack.is_empty();
+        if exhausted {
+            self.work.notify_all();
+        }
+        // Whoever waits for quiet is woken when it lasts, not after every directory.
+        if exhausted || shared.paused || shared.stopped {
             self.quiet.notify_all();
         }
     }
@@ -429,6 +434,11 @@ impl<T: Tally> Snapshot<T> {
     /// Whether nothing was left to do.
     pub fn is_empty(&self) -> bool {
         self.stack.is_empty()
+    }
+
+    /// Puts what `now` says in the place of each device number.
+    pub(super) fn renumber_devices(&mut self, now: &impl Fn(u64) -> u64) {
+        self.nodes.iter_mut().for_each(|node| node.root_device = now(node.root_device));
     }
 
     /// The sums of all unfinished directories, deepest first, as `finish` is given them: what [`super::Visitor::finished`] would have

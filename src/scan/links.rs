@@ -35,29 +35,38 @@ pub struct SeenLink {
     unseen: u32,
 }
 
+impl SeenLink {
+    /// Puts what `now` says in the place of its device number.
+    pub fn renumber_device(&mut self, now: &impl Fn(u64) -> u64) {
+        self.device = now(self.device);
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl LinkSet {
-    /// Whether this is the first name seen of the file.
-    pub fn is_first(&self, stat: &Stat) -> bool {
+    /// How many names of the file were seen before this one.
+    pub fn ordinal(&self, stat: &Stat) -> u32 {
         if stat.link_count < 2 {
-            return true;
+            return 0;
         }
         let key = Key { inode: stat.inode, device: self.device_number(stat.device) };
         let mut shard = lock(&self.shards[stat.inode as usize % SHARDS]);
         match shard.get_mut(&key) {
             None => {
                 shard.insert(key, stat.link_count - 1);
-                true
+                0
             }
             Some(unseen) => {
+                // A link made while the scan runs must not make this less than 1.
+                let ordinal = stat.link_count.saturating_sub(*unseen).max(1);
                 *unseen -= 1;
                 if *unseen == 0 {
                     shard.remove(&key);
                 }
-                false
+                ordinal
             }
         }
     }

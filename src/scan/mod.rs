@@ -75,7 +75,7 @@ pub struct Stat {
     pub atime: Timestamp,
 }
 
-/// A number of entries of one directory.
+/// Names (or paths) and what their inodes say: some entries of one directory, or rows of a table.
 #[derive(Debug, Default)]
 pub struct Batch {
     stats: Vec<(Stat, u32)>,
@@ -84,9 +84,14 @@ pub struct Batch {
 
 impl Batch {
     /// Adds an entry.
-    fn push(&mut self, name: &[u8], stat: Stat) {
+    pub fn push(&mut self, name: &[u8], stat: Stat) {
         self.names.extend_from_slice(name);
         self.stats.push((stat, self.names.len() as u32));
+    }
+
+    /// Adds all entries of `other`.
+    pub fn append(&mut self, other: &Batch) {
+        other.iter().for_each(|(name, stat)| self.push(name, *stat));
     }
 
     fn clear(&mut self) {
@@ -130,6 +135,8 @@ pub enum Skipped {
     Excluded,
     /// A snapshot directory.
     SnapshotDirectory,
+    /// Another root: it is walked as itself.
+    Root,
     /// Another file system, one that was seen at another mount point, or no file system of files (proc, sysfs, …).
     MountPoint,
 }

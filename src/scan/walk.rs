@@ -7,8 +7,8 @@
 //!
 //! Survives: entries and directories that vanish or change kind between listing and opening (`O_NOFOLLOW`, counted), unreadable
 //! ones (reported, the walk goes on), symlink loops (never followed below a root), paths longer than `PATH_MAX`, directories of
-//! millions of entries, bind mounts of what was seen, roots inside other roots (each is walked once, as itself), and fewer
-//! descriptors than unfinished directories.
+//! millions of entries, file systems that are mounted twice, roots inside other roots (each is walked once, as itself), and
+//! fewer descriptors than unfinished directories. Not noticed: a plain directory that a bind mount shows at a second place.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -79,6 +79,12 @@ impl<T: Tally> State<T> {
         self.frontier.is_empty()
     }
 
+    /// Puts what `now` says in the place of each device number.
+    pub fn renumber_devices(&mut self, now: &impl Fn(u64) -> u64) {
+        self.frontier.renumber_devices(now);
+        self.mounts.iter_mut().for_each(|(device, _)| *device = now(*device));
+    }
+
     /// Tells `visitor` that the unfinished directories are finished, as if there were nothing more below them.
     pub fn finish_early<V: Visitor<Tally = T>>(self, visitor: &V) {
         self.frontier.fold(|node, own, below| visitor.finished(0, Directory { node }, own, below));
@@ -98,21 +104,33 @@ impl<'v, V: Visitor> Walk<'v, V> {
     /// Examines the roots and tells the visitor of them; [`run`](Self::run) does the rest. Roots that are the same directory are
     /// walked once; a symlink that is a root is followed.
     pub fn start(settings: Settings, visitor: &'v V) -> (Walk<'v, V>, Vec<UnusableRoot>) {
-        let (mut unusable, mut pending, mut roots) = (Vec::new(), Names::default(), HashSet::new());
-        let mut seen = HashSet::new();
-        // The stack is last in, first out: the last root pushed is walked first.
-        for path in settings.roots.iter().rev() {
+        let (mut unusable, mut directories, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut roots, mut canonical) = (HashSet::new(), HashSet::new());
+        for path in &settings.roots {
             match stat_at(CWD, path.as_path(), AtFlags::empty()) {
-                Ok((stat, _)) if !seen.insert((stat.device, stat.inode)) => {}
-                Ok((stat, _)) => {
-                    visitor.root(path.as_os_str().as_bytes(), &stat);
-                    if stat.kind == Kind::Directory {
-                        roots.insert((stat.device, stat.inode));
-                        pending.push(path.as_os_str().as_bytes());
+                Ok((stat, _)) if stat.kind == Kind::Directory => {
+                    if roots.insert((stat.device, stat.inode)) {
+                        canonical.extend(path.canonicalize());
+                        directories.push((path, stat));
                     }
                 }
+                Ok((stat, _)) => others.push((path, stat)),
                 Err(errno) => unusable.push(UnusableRoot { path: path.clone(), error: errno.into() }),
             }
+        }
+        // What is no directory counts once: not again where it lies in one that is walked, nor where it was named twice.
+        others.retain(|(path, _)| {
+            let Ok(real) = path.canonicalize() else { return true };
+            let walked = real.ancestors().skip(1).any(|above| canonical.contains(above));
+            !walked && canonical.insert(real)
+        });
+        let mut pending = Names::default();
+        // The stack is last in, first out: the last root pushed is walked first.
+        for (path, _) in directories.iter().rev() {
+            pending.push(path.as_os_str().as_bytes());
+        }
+        for (path, stat) in directories.iter().chain(&others) {
+            visitor.root(path.as_os_str().as_bytes(), stat);
         }
         let frontier = Frontier::new(pending, descriptor_budget(settings.threads));
         (Walk { frontier, visitor, settings, roots, mounts: Mutex::default() }, unusable)
@@ -259,8 +277,8 @@ impl<'v, V: Visitor> Walk<'v, V> {
                     }
                 }
                 Ok(Examined::Skipped(what)) => {
-                    // The name of a mount point is there, whatever is mounted; what was left out is as if it were not.
-                    if what == Skipped::MountPoint {
+                    // The name is there, whatever it leads to; what was excluded is as if it were not.
+                    if matches!(what, Skipped::MountPoint | Skipped::Root) {
                         self.visitor.name_alone(*worker, bytes);
                     } else {
                         entries -= 1;
@@ -316,7 +334,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         }
         let identity = (stat.device, stat.inode);
         if self.roots.contains(&identity) {
-            return Ok(Some(Skipped::MountPoint));
+            return Ok(Some(Skipped::Root));
         }
         let other_device = stat.device != node.root_device();
         if self.settings.one_file_system && other_device {

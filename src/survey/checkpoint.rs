@@ -7,8 +7,10 @@
 //! Layout: 24 bytes of text that name the format and its version, the length of the body (u64, little endian), its XXH3-64 (u64,
 //! little endian), the body (postcard). Every field of the body is checked before it is used.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -23,7 +25,7 @@ use crate::dist::{Distribution, Encoded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{read_bounded, write_atomically};
 use crate::plan::Padding;
-use crate::scan::links::SeenLink;
+use crate::scan::links::{LinkSet, SeenLink};
 use crate::scan::walk;
 
 const MAGIC: &[u8; 24] = b"granulo checkpoint v1  \n";
@@ -34,6 +36,8 @@ const HEADER_BYTES: usize = MAGIC.len() + 16;
 #[derive(Serialize, Deserialize)]
 pub struct Checkpoint {
     roots: Vec<Vec<u8>>,
+    /// Device and inode of each root; `None` for one that was not there.
+    root_identities: Vec<Option<(u64, u64)>>,
     /// What the result depends on.
     pub options: Options,
     /// Rows of the lists of directories.
@@ -87,6 +91,7 @@ impl Checkpoint {
         let weighted = ByteMeasure::ALL.into_iter().map(|measure| Encoded::from(shard.distributions.by_bytes(measure)));
         Checkpoint {
             roots: session.roots.iter().map(|root| root.as_os_str().as_bytes().to_vec()).collect(),
+            root_identities: session.roots.iter().map(|root| identity(root)).collect(),
             options: session.options.clone(),
             limit: session.limit,
             anonymous: session.anonymous,
@@ -119,6 +124,30 @@ impl Checkpoint {
         self.file_table.as_ref().map(|(target, parts)| (path_of(target), *parts))
     }
 
+    /// Follows device numbers that have changed since, as they do when a file system is mounted again: those of the roots. (Of others
+    /// nothing is known; a file with several names on one of them may then count once more.)
+    ///
+    /// # Errors
+    /// When a root is not what it was.
+    pub fn follow_devices(&mut self) -> Result<()> {
+        let mut moved = HashMap::new();
+        for (root, then) in self.roots().iter().zip(&self.root_identities) {
+            let Some((device_then, inode_then)) = *then else { continue };
+            match identity(root) {
+                Some((device, inode)) if inode == inode_then => moved.insert(device_then, device),
+                _ => {
+                    let cause = "it is not what it was when the survey was interrupted";
+                    let error = Error::new(ErrorKind::NotFound, "go on with", cause).at(root);
+                    return Err(error.advise("mount it again, or begin the survey again"));
+                }
+            };
+        }
+        let now = |device: u64| moved.get(&device).copied().unwrap_or(device);
+        self.walk.renumber_devices(&now);
+        self.links.iter_mut().for_each(|link| link.renumber_device(&now));
+        Ok(())
+    }
+
     /// Puts what was counted back into a new collector.
     ///
     /// # Errors
@@ -147,7 +176,7 @@ impl Checkpoint {
             places: self.places.clone(),
         };
         let errors = ErrorLog::from_parts(self.errors_by_kind.clone(), self.error_examples.clone());
-        collector.restore(shard, errors, &self.links);
+        collector.restore(shard, errors, LinkSet::restore(&self.links));
         Ok(())
     }
 
@@ -204,6 +233,24 @@ impl Checkpoint {
 pub fn with_header(body: &[u8]) -> Vec<u8> {
     let words = [body.len() as u64, xxh3_64(body)].map(u64::to_le_bytes);
     [MAGIC, &words[0][..], &words[1][..], body].concat()
+}
+
+/// Whether `path` may be written as a checkpoint: it is one, or there is nothing.
+pub fn may_be_written(path: &Path) -> bool {
+    use std::io::Read;
+    let mut start = Vec::new();
+    match std::fs::File::open(path) {
+        Ok(file) => {
+            let read = file.take(MAGIC_OF_ANY_VERSION.len() as u64).read_to_end(&mut start);
+            read.is_ok() && start == MAGIC_OF_ANY_VERSION
+        }
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+fn identity(root: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(root).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {

@@ -86,17 +86,16 @@ impl Shard {
         self.overhead_by_size.record(size_bytes, positive, 1, overhead.into());
     }
 
-    /// Counts a regular file, and returns its sums.
+    /// Counts a regular file at the name of number `ordinal`, and returns its sums.
     #[inline]
-    fn file(&mut self, stat: &Stat, collector: &Collector) -> Tally {
-        let share = match collector.hard_links {
-            HardLinks::Shared => u64::from(stat.link_count.max(1)),
-            _ => 1,
+    fn file(&mut self, stat: &Stat, ordinal: u32, collector: &Collector) -> Tally {
+        let (size, allocated) = match collector.hard_links {
+            HardLinks::Shared => (share(stat.size_bytes, stat, ordinal), share(stat.allocated_bytes, stat, ordinal)),
+            HardLinks::Once | HardLinks::Each => (stat.size_bytes, stat.allocated_bytes),
         };
-        let (size, allocated) = (stat.size_bytes / share, stat.allocated_bytes / share);
         self.counts.files += 1;
         self.counts.empty_files += u64::from(size == 0);
-        self.counts.sparse_files += u64::from(allocated < size);
+        self.counts.sparse_files += u64::from(stat.allocated_bytes < stat.size_bytes);
         self.padding.record(size);
         self.overhead(size, allocated);
         let distributions = &mut self.distributions;
@@ -145,6 +144,13 @@ impl Shard {
         let counts = &mut self.counts;
         counts.special = counts.fifos + counts.sockets + counts.block_devices + counts.character_devices;
     }
+}
+
+/// What the name of number `ordinal` gets of `bytes` that all names of a file share: the shares of all differ by a byte at most and
+/// add up.
+fn share(bytes: u64, stat: &Stat, ordinal: u32) -> u64 {
+    let names = u64::from(stat.link_count.max(1));
+    bytes / names + u64::from(u64::from(ordinal) < bytes % names)
 }
 
 /// Whole days from `time` to `reference`; 0 and true if `time` is later.
@@ -210,7 +216,7 @@ impl Collector {
     }
 
     /// Continues with what a checkpoint holds.
-    pub(super) fn restore(&mut self, shard: Shard, errors: ErrorLog, links: &[SeenLink]) {
+    pub(super) fn restore(&mut self, shard: Shard, errors: ErrorLog, links: LinkSet) {
         let counts = &shard.counts;
         self.progress.files = counts.files.into();
         self.progress.directories = counts.directories.into();
@@ -219,7 +225,7 @@ impl Collector {
         self.progress.size_kib = u64::try_from(size_kib).unwrap_or(u64::MAX).into();
         self.shards[0] = Mutex::new(shard);
         self.errors = Mutex::new(errors);
-        self.links = LinkSet::restore(links);
+        self.links = links;
     }
 
     /// The survey of what was collected, without its origin.
@@ -242,11 +248,12 @@ impl Collector {
     /// Counts a file into the shard and the tables of kinds, if this name of it counts.
     #[inline]
     fn count_file(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> Option<Tally> {
-        if self.hard_links == HardLinks::Once && !self.links.is_first(stat) {
+        let ordinal = if self.hard_links == HardLinks::Each { 0 } else { self.links.ordinal(stat) };
+        if self.hard_links == HardLinks::Once && ordinal > 0 {
             shard.counts.hard_links_skipped += 1;
             return None;
         }
-        let tally = shard.file(stat, self);
+        let tally = shard.file(stat, ordinal, self);
         shard.places.owners.add(Kind::Named(stat.uid), &tally);
         shard.places.extensions.add(Kind::Named(Extension::of(name)), &tally);
         Some(tally)
@@ -265,7 +272,7 @@ impl Visitor for Collector {
     fn entries(&self, worker: usize, directory: Directory<'_, Tally>, batch: &Batch, own: &mut Tally) {
         let mut of_batch = Tally::default();
         let mut directories = 0;
-        let mut rows = self.file_table.as_ref().map(|_| (directory.path(), Vec::new()));
+        let mut rows = self.file_table.as_ref().map(|_| (directory.path(), Batch::default()));
         let mut shard = self.shard(worker);
         for (name, stat) in batch.iter() {
             shard.distributions.of_mut(Measure::NameLength).record(name.len() as u64);
@@ -273,7 +280,7 @@ impl Visitor for Collector {
                 if let Some(tally) = self.count_file(&mut shard, name, stat) {
                     scan::Tally::add(&mut of_batch, &tally);
                     if let Some((path, rows)) = &mut rows {
-                        rows.push((scan::join(path.clone(), name), *stat));
+                        rows.push(&scan::join(path.clone(), name), *stat);
                     }
                 }
             } else {
@@ -304,7 +311,9 @@ impl Visitor for Collector {
         if let Some(tally) = self.count_file(&mut shard, name, stat) {
             self.advance(0, &tally);
             if let Some(table) = &self.file_table {
-                table.add(vec![(path.to_vec(), *stat)]);
+                let mut row = Batch::default();
+                row.push(path, *stat);
+                table.add(row);
             }
         }
     }
@@ -330,6 +339,7 @@ impl Visitor for Collector {
             Skipped::Excluded => counts.excluded += count,
             Skipped::SnapshotDirectory => counts.snapshot_directories_skipped += count,
             Skipped::MountPoint => counts.mount_points_skipped += count,
+            Skipped::Root => {}
         }
     }
 

@@ -116,6 +116,7 @@ pub struct Document<'a> {
     method: Method,
     resolution: Resolution,
     taken_at: Option<String>,
+    ages_relative_to: Option<String>,
     elapsed_seconds: f64,
     complete: bool,
     anonymous: bool,
@@ -144,6 +145,7 @@ impl<'a> Document<'a> {
             method: origin.method,
             resolution: origin.resolution,
             taken_at: origin.taken_at.map(format_time),
+            ages_relative_to: origin.reference_time.map(format_time),
             elapsed_seconds: origin.elapsed_seconds,
             complete: origin.complete,
             anonymous: origin.anonymous,
@@ -387,7 +389,7 @@ impl PlacesRecord {
             limit: places.limit(),
             directories: DirectoriesRecord { own: lists(&places.own), subtree: lists(&places.subtree) },
             owners: TableRecord::of(&places.owners, |kind| match kind {
-                Kind::Named(uid) => OwnerKey { uid: Some(*uid), name: owner_name(*uid) },
+                Kind::Named(uid) => OwnerKey { uid: Some(*uid), name: places.owner_names.get(uid).cloned() },
                 Kind::Anonymous(_) => OwnerKey { uid: None, name: None },
             }),
             extensions: TableRecord::of(&places.extensions, |kind| match kind {
@@ -423,6 +425,12 @@ impl PlacesRecord {
             own: top(&self.directories.own)?,
             subtree: top(&self.directories.subtree)?,
             owners: self.owners.table(owner)?,
+            owner_names: self
+                .owners
+                .rows
+                .iter()
+                .filter_map(|row| Some((row.key.uid?, row.key.name.clone()?)))
+                .collect(),
             extensions: self.extensions.table(extension)?,
         })
     }
@@ -453,12 +461,6 @@ impl<K> TableRecord<K> {
     }
 }
 
-/// The name of an owner on this machine.
-pub fn owner_name(uid: u32) -> Option<String> {
-    use std::os::unix::ffi::OsStrExt;
-    uzers::get_user_by_uid(uid).map(|user| escape(user.name().as_bytes()))
-}
-
 /// The document as it is read: what cannot be derived.
 #[derive(Deserialize)]
 struct Stored {
@@ -470,6 +472,8 @@ struct Stored {
     resolution: Resolution,
     #[serde(default)]
     taken_at: Option<String>,
+    #[serde(default)]
+    ages_relative_to: Option<String>,
     #[serde(default)]
     elapsed_seconds: f64,
     complete: bool,
@@ -558,10 +562,11 @@ impl Stored {
         if !self.counts.is_plausible() || others.iter().any(|&bytes| bytes > MOST_BYTES) {
             return Err("a count is larger than is possible".to_owned());
         }
-        let taken_at = match &self.taken_at {
-            None => None,
-            Some(text) => Some(parse_time(text).ok_or("taken_at is not a time of RFC 3339")?),
+        let time = |text: &Option<String>| match text {
+            None => Ok(None),
+            Some(text) => parse_time(text).map(Some).ok_or("a time is not one of RFC 3339"),
         };
+        let (taken_at, reference_time) = (time(&self.taken_at)?, time(&self.ages_relative_to)?);
         Ok(Survey {
             origin: Origin {
                 name: self.name,
@@ -569,6 +574,7 @@ impl Stored {
                 method: self.method,
                 resolution: self.resolution,
                 taken_at,
+                reference_time,
                 elapsed_seconds: self.elapsed_seconds,
                 complete: self.complete,
                 anonymous: self.anonymous,

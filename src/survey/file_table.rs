@@ -27,11 +27,13 @@ use parquet::schema::types::{ColumnPath, TypePtr};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::AtomicFile;
-use crate::scan::{Stat, Timestamp};
+use crate::scan::{Batch, Stat, Timestamp};
 use crate::units::escape;
 
 /// Rows of a row group: about 10 MiB in memory with paths of 100 bytes.
 const GROUP_ROWS: usize = 64 << 10;
+/// Rows of a column that are converted at a time.
+const CHUNK_ROWS: usize = 4096;
 /// Batches that may wait for the writer before the scan does.
 const QUEUE: usize = 16;
 
@@ -46,16 +48,13 @@ const SCHEMA: &str = "message file {
     required int32 mode (INTEGER(16,false));
     required int64 device (INTEGER(64,false));
     required int64 inode (INTEGER(64,false));
-    required int64 mtime (TIMESTAMP(NANOS,true));
-    required int64 ctime (TIMESTAMP(NANOS,true));
-    required int64 atime (TIMESTAMP(NANOS,true));
+    required int64 mtime (TIMESTAMP(MICROS,true));
+    required int64 ctime (TIMESTAMP(MICROS,true));
+    required int64 atime (TIMESTAMP(MICROS,true));
 }";
 
-/// A path and what its inode says.
-pub type FileRow = (Vec<u8>, Stat);
-
 enum Message {
-    Rows(Vec<FileRow>),
+    Rows(Batch),
     /// Close the part and begin another; answers with the number of closed parts.
     Cut(SyncSender<u32>),
 }
@@ -87,7 +86,7 @@ impl FileTable {
     }
 
     /// Adds rows. After a failure they go nowhere; [`complete`](Self::complete) tells.
-    pub fn add(&self, rows: Vec<FileRow>) {
+    pub fn add(&self, rows: Batch) {
         if let Some(queue) = self.queue.as_ref().filter(|_| !rows.is_empty()) {
             // A writer that failed has hung up, and says why when it is joined.
             let _ = queue.send(Message::Rows(rows));
@@ -154,7 +153,7 @@ fn write_parts(target: &Path, first: Part, parts: u32, messages: Receiver<Messag
     let mut part = first;
     for message in messages {
         let done = match message {
-            Message::Rows(rows) => part.add(rows),
+            Message::Rows(rows) => part.add(&rows),
             Message::Cut(answer) => {
                 let next = part.close().and_then(|()| {
                     closed += 1;
@@ -201,7 +200,7 @@ struct Part {
     path: PathBuf,
     file: File,
     writer: SerializedFileWriter<BufWriter<File>>,
-    rows: Vec<FileRow>,
+    rows: Batch,
 }
 
 impl Part {
@@ -211,11 +210,11 @@ impl Part {
         let file = File::create(&path).map_err(fail)?;
         let out = BufWriter::new(file.try_clone().map_err(fail)?);
         let writer = SerializedFileWriter::new(out, schema()?, properties()).map_err(|e| parquet_error(target, e))?;
-        Ok(Part { path, file, writer, rows: Vec::new() })
+        Ok(Part { path, file, writer, rows: Batch::default() })
     }
 
-    fn add(&mut self, mut rows: Vec<FileRow>) -> Result<()> {
-        self.rows.append(&mut rows);
+    fn add(&mut self, rows: &Batch) -> Result<()> {
+        self.rows.append(rows);
         if self.rows.len() >= GROUP_ROWS { self.write_group() } else { Ok(()) }
     }
 
@@ -251,58 +250,55 @@ fn parquet_error(path: &Path, error: ParquetError) -> Error {
 /// The columns of [`SCHEMA`], in its order.
 fn write_columns(
     group: &mut SerializedRowGroupWriter<'_, BufWriter<File>>,
-    rows: &[FileRow],
+    rows: &Batch,
 ) -> std::result::Result<(), ParquetError> {
-    let text = |path: &[u8]| match std::str::from_utf8(path) {
-        Ok(path) => ByteArray::from(path),
-        Err(_) => ByteArray::from(escape(path).into_bytes()),
-    };
-    let paths: Vec<ByteArray> = rows.iter().map(|(path, _)| text(path)).collect();
-    write_column::<ByteArrayType>(group, &paths, None)?;
-    let raw = rows.iter().filter(|(path, _)| std::str::from_utf8(path).is_err());
-    let raw: Vec<ByteArray> = raw.map(|(path, _)| ByteArray::from(path.clone())).collect();
-    let defined: Vec<i16> = rows.iter().map(|(path, _)| i16::from(std::str::from_utf8(path).is_err())).collect();
-    write_column::<ByteArrayType>(group, &raw, Some(&defined))?;
+    let is_text = |path: &[u8]| std::str::from_utf8(path).is_ok();
+    let text = |path: &[u8]| ByteArray::from(if is_text(path) { path.to_vec() } else { escape(path).into_bytes() });
+    write_chunks::<ByteArrayType>(group, rows, |(path, _)| Some(text(path)), false)?;
+    let raw = |path: &[u8]| (!is_text(path)).then(|| ByteArray::from(path.to_vec()));
+    write_chunks::<ByteArrayType>(group, rows, |(path, _)| raw(path), true)?;
     let long: [fn(&Stat) -> i64; 2] = [|s| s.size_bytes as i64, |s| s.allocated_bytes as i64];
     let short: [fn(&Stat) -> i32; 4] =
         [|s| s.link_count as i32, |s| s.uid as i32, |s| s.gid as i32, |s| i32::from(s.mode)];
     let identity: [fn(&Stat) -> i64; 2] = [|s| s.device as i64, |s| s.inode as i64];
-    let times: [fn(&Stat) -> i64; 3] = [|s| nanoseconds(s.mtime), |s| nanoseconds(s.ctime), |s| nanoseconds(s.atime)];
+    let times: [fn(&Stat) -> i64; 3] =
+        [|s| microseconds(s.mtime), |s| microseconds(s.ctime), |s| microseconds(s.atime)];
     for value in long {
-        write_numbers::<Int64Type>(group, rows, value)?;
+        write_chunks::<Int64Type>(group, rows, |(_, stat)| Some(value(stat)), false)?;
     }
     for value in short {
-        write_numbers::<Int32Type>(group, rows, value)?;
+        write_chunks::<Int32Type>(group, rows, |(_, stat)| Some(value(stat)), false)?;
     }
     for value in identity.into_iter().chain(times) {
-        write_numbers::<Int64Type>(group, rows, value)?;
+        write_chunks::<Int64Type>(group, rows, |(_, stat)| Some(value(stat)), false)?;
     }
     Ok(())
 }
 
-/// Nanoseconds since 1970; the ends of the type stand for times before 1677 and after 2262.
-fn nanoseconds(time: Timestamp) -> i64 {
-    time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
+/// Microseconds since 1970, rounded down: what every reader of Parquet knows. The ends of the type stand for what is beyond.
+fn microseconds(time: Timestamp) -> i64 {
+    time.seconds.saturating_mul(1_000_000).saturating_add(i64::from(time.nanoseconds / 1000))
 }
 
-fn write_numbers<T: parquet::data_type::DataType>(
+/// One column, a few thousand values at a time; `None` is missing, where the column is `optional`.
+fn write_chunks<T: parquet::data_type::DataType>(
     group: &mut SerializedRowGroupWriter<'_, BufWriter<File>>,
-    rows: &[FileRow],
-    value: fn(&Stat) -> T::T,
+    rows: &Batch,
+    value: impl Fn((&[u8], &Stat)) -> Option<T::T>,
+    optional: bool,
 ) -> std::result::Result<(), ParquetError> {
-    let values: Vec<T::T> = rows.iter().map(|(_, stat)| value(stat)).collect();
-    write_column::<T>(group, &values, None)
-}
-
-fn write_column<T: parquet::data_type::DataType>(
-    group: &mut SerializedRowGroupWriter<'_, BufWriter<File>>,
-    values: &[T::T],
-    defined: Option<&[i16]>,
-) -> std::result::Result<(), ParquetError> {
-    let missing = || ParquetError::General("the table has fewer columns than its rows".to_owned());
-    let mut column = group.next_column()?.ok_or_else(missing)?;
-    column.typed::<T>().write_batch(values, defined, None)?;
-    column.close()
+    let absent = || ParquetError::General("the table has fewer columns than its rows".to_owned());
+    let mut column = group.next_column()?.ok_or_else(absent)?;
+    let mut rows = rows.iter();
+    loop {
+        let chunk: Vec<Option<T::T>> = rows.by_ref().take(CHUNK_ROWS).map(&value).collect();
+        if chunk.is_empty() {
+            return column.close();
+        }
+        let defined: Vec<i16> = chunk.iter().map(|value| i16::from(value.is_some())).collect();
+        let values: Vec<T::T> = chunk.into_iter().flatten().collect();
+        column.typed::<T>().write_batch(&values, optional.then_some(&defined[..]), None)?;
+    }
 }
 
 /// Copies the column chunks of all parts into one file.
@@ -341,9 +337,15 @@ mod tests {
     use crate::scan::Kind;
     use parquet::record::RowAccessor;
 
-    fn row(path: &[u8], size_bytes: u64) -> FileRow {
+    fn rows(list: &[(&[u8], u64)]) -> Batch {
+        let mut batch = Batch::default();
+        list.iter().for_each(|(path, size_bytes)| batch.push(path, stat(*size_bytes)));
+        batch
+    }
+
+    fn stat(size_bytes: u64) -> Stat {
         let time = |seconds| Timestamp { seconds, nanoseconds: 5 };
-        let stat = Stat {
+        Stat {
             kind: Kind::File,
             size_bytes,
             allocated_bytes: 4096,
@@ -356,8 +358,7 @@ mod tests {
             mtime: time(1_000_000_000),
             ctime: time(i64::MAX),
             atime: time(-1),
-        };
-        (path.to_vec(), stat)
+        }
     }
 
     #[test]
@@ -365,22 +366,22 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("files.parquet");
         let table = FileTable::create(&target, 0).unwrap();
-        table.add(vec![row(b"a/b", 1), row(b"a/\xff", 2)]);
+        table.add(rows(&[(b"a/b", 1), (b"a/\xff", 2)]));
         assert_eq!(table.cut(), 1);
-        table.add(vec![row(b"lost", 3)]);
+        table.add(rows(&[(b"lost", 3)]));
         table.abandon(1);
         assert!(!target.exists());
 
         let resumed = FileTable::create(&target, 1).unwrap();
-        resumed.add(vec![row(b"c", 1 << 40)]);
+        resumed.add(rows(&[(b"c", 1 << 40)]));
         resumed.complete().unwrap();
         let reader = SerializedFileReader::new(File::open(&target).unwrap()).unwrap();
-        let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
-        let paths: Vec<_> = rows.iter().map(|row| row.get_string(0).unwrap().clone()).collect();
+        let table: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
+        let paths: Vec<_> = table.iter().map(|row| row.get_string(0).unwrap().clone()).collect();
         assert_eq!(paths, ["a/b", "a/\\xff", "c"]);
-        assert_eq!(rows[1].get_bytes(1).unwrap().data(), b"a/\xff");
-        assert_eq!(rows[2].get_ulong(2).unwrap(), 1 << 40);
-        assert_eq!(rows[0].get_ulong(9).unwrap(), u64::MAX);
+        assert_eq!(table[1].get_bytes(1).unwrap().data(), b"a/\xff");
+        assert_eq!(table[2].get_ulong(2).unwrap(), 1 << 40);
+        assert_eq!(table[0].get_ulong(9).unwrap(), u64::MAX);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
@@ -394,7 +395,7 @@ mod tests {
         let target = directory.path().join("files.parquet");
         std::os::unix::fs::symlink(full, part_path(&target, 0)).unwrap();
         let table = FileTable::create(&target, 0).unwrap();
-        table.add(vec![row(b"a", 1)]);
+        table.add(rows(&[(b"a", 1)]));
         assert_eq!(table.complete().unwrap_err().kind(), ErrorKind::NoSpace);
     }
 }

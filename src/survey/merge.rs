@@ -3,7 +3,9 @@
 //! Exact in every count, distribution and list, but for what no survey can know of another: files linked from two of the trees
 //! count in both, and ages stay relative to when each survey was taken.
 
-use super::{Method, Resolution, Survey};
+use std::path::Path;
+
+use super::{Method, Resolution, Snapshots, Survey};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Adds `surveys`, of which there is at least one.
@@ -15,7 +17,13 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
     let fail = |cause: &str| Error::new(ErrorKind::Usage, "merge the surveys", cause);
     let mut whole = surveys.next().ok_or_else(|| fail("there is none"))?;
     let mut names: Vec<String> = whole.origin.name.take().into_iter().collect();
+    if whole.origin.method == Method::Published {
+        return Err(published());
+    }
     for other in surveys {
+        if other.origin.method == Method::Published {
+            return Err(published());
+        }
         let (mine, theirs) = (&whole.origin.options, &other.origin.options);
         if whole.origin.method != Method::Fsstats && other.origin.method != Method::Fsstats {
             if mine.hard_links != theirs.hard_links {
@@ -35,6 +43,27 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
     Ok(whole)
 }
 
+fn published() -> Error {
+    let cause = "a published table has sizes and nothing else";
+    Error::new(ErrorKind::Usage, "merge the surveys", cause).advise("set it beside them: granulo compare")
+}
+
+/// Roots that are in more than one of `surveys`, or lie in a root of another: what is in both would count twice.
+pub fn overlapping_roots(surveys: &[Survey]) -> Vec<&str> {
+    let mut overlapping = Vec::new();
+    for (index, survey) in surveys.iter().enumerate() {
+        for root in &survey.origin.roots {
+            let others = surveys.iter().enumerate().filter(|(other, _)| *other != index);
+            let inside = |above: &String| Path::new(root).starts_with(above);
+            if others.flat_map(|(_, other)| &other.origin.roots).any(inside) {
+                overlapping.push(root.as_str());
+            }
+        }
+    }
+    overlapping.dedup();
+    overlapping
+}
+
 fn add(whole: &mut Survey, other: Survey) {
     let (origin, theirs) = (&mut whole.origin, other.origin);
     if origin.anonymous != theirs.anonymous {
@@ -51,6 +80,13 @@ fn add(whole: &mut Survey, other: Survey) {
                 origin.options.excluded.push(glob);
             }
         }
+    }
+    origin.options.one_file_system &= theirs.options.one_file_system;
+    if theirs.options.snapshots == Snapshots::Include {
+        origin.options.snapshots = Snapshots::Include;
+    }
+    if origin.reference_time != theirs.reference_time {
+        origin.reference_time = None;
     }
     origin.taken_at = origin.taken_at.min(theirs.taken_at).or(origin.taken_at).or(theirs.taken_at);
     origin.elapsed_seconds += theirs.elapsed_seconds;

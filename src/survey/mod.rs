@@ -59,8 +59,10 @@ pub struct Origin {
     pub method: Method,
     /// How fine the data are.
     pub resolution: Resolution,
-    /// Start, seconds since 1970; ages are relative to it. `None` if unknown.
+    /// Start, seconds since 1970. `None` if unknown.
     pub taken_at: Option<i64>,
+    /// What ages are relative to, seconds since 1970. `None` if unknown, or not the same for all.
+    pub reference_time: Option<i64>,
     /// Wall time of all sessions together.
     pub elapsed_seconds: f64,
     /// Whether everything below the roots was seen.
@@ -79,6 +81,7 @@ impl Default for Origin {
             method: Method::Walk,
             resolution: Resolution::Exact,
             taken_at: None,
+            reference_time: None,
             elapsed_seconds: 0.0,
             complete: true,
             anonymous: false,

@@ -6,6 +6,7 @@
 //! (the bound of Misra and Gries 1982), and the table says so.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::hash::Hash;
 
 use hashbrown::HashMap;
@@ -340,6 +341,8 @@ pub struct Places {
     pub subtree: TopDirectories,
     /// By owner.
     pub owners: KindTable<Kind<u32>>,
+    /// What owners are called, escaped, where the survey was taken; those without a name there are not in it.
+    pub owner_names: BTreeMap<u32, String>,
     /// By extension.
     pub extensions: KindTable<Kind<Extension>>,
 }
@@ -351,6 +354,7 @@ impl Places {
             own: TopDirectories::new(limit),
             subtree: TopDirectories::new(limit),
             owners: KindTable::default(),
+            owner_names: BTreeMap::new(),
             extensions: KindTable::default(),
         }
     }
@@ -369,13 +373,26 @@ impl Places {
             mine.lists.iter_mut().for_each(|list| list.truncate(limit));
         }
         merge_kinds(&mut self.owners, &other.owners);
+        for (uid, name) in &other.owner_names {
+            self.owner_names.entry(*uid).or_insert_with(|| name.clone());
+        }
         merge_kinds(&mut self.extensions, &other.extensions);
+    }
+
+    /// Notes what the owners are called; `name_of` gives a name, escaped.
+    pub fn name_owners(&mut self, name_of: impl Fn(u32) -> Option<String>) {
+        let uids = self.owners.rows.keys().filter_map(|kind| match kind {
+            Kind::Named(uid) => Some(*uid),
+            Kind::Anonymous(_) => None,
+        });
+        self.owner_names = uids.filter_map(|uid| Some((uid, name_of(uid)?))).collect();
     }
 
     /// Forgets every name.
     pub fn anonymise(&mut self) {
         self.own.anonymise();
         self.subtree.anonymise();
+        self.owner_names.clear();
         self.owners = anonymous(&self.owners);
         self.extensions = anonymous(&self.extensions);
     }

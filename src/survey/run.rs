@@ -1,5 +1,6 @@
 //! Taking a survey: scan and collector together, with progress, checkpoints and interruption.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -66,11 +67,12 @@ pub struct Outcome {
 /// created.
 pub fn take(
     mut request: Request,
-    resumed: Option<Checkpoint>,
+    mut resumed: Option<Checkpoint>,
     interrupted: &AtomicBool,
     on_progress: &mut dyn FnMut(&Progress, Duration),
 ) -> Result<Outcome> {
-    if let Some(checkpoint) = &resumed {
+    if let Some(checkpoint) = &mut resumed {
+        checkpoint.follow_devices()?;
         request.roots = checkpoint.roots();
         request.options = checkpoint.options.clone();
         request.limit = checkpoint.limit;
@@ -155,7 +157,10 @@ pub fn take(
         let _ = std::fs::remove_file(&plan.path);
     }
     let mut survey = collector.survey();
-    survey.origin = origin(&request, taken_at, session(started.elapsed()).elapsed_seconds, complete);
+    let elapsed_seconds = session(started.elapsed()).elapsed_seconds;
+    survey.origin =
+        Origin { reference_time: Some(reference_time), ..origin(&request, taken_at, elapsed_seconds, complete) };
+    survey.places.iter_mut().for_each(|places| places.name_owners(owner_name));
     if request.anonymous {
         survey.places.iter_mut().for_each(|places| places.anonymise());
         survey.errors.anonymise();
@@ -171,6 +176,11 @@ fn settings(request: &Request) -> Result<Settings> {
         include_snapshots: request.options.snapshots == Snapshots::Include,
         exclude: Exclude::new(&request.options.excluded)?,
     })
+}
+
+/// The name of an owner on this machine, escaped.
+fn owner_name(uid: u32) -> Option<String> {
+    uzers::get_user_by_uid(uid).map(|user| escape(user.name().as_bytes()))
 }
 
 fn contradiction(cause: &'static str) -> Error {
@@ -208,6 +218,7 @@ fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, complete: bool
         method: Method::Walk,
         resolution: Resolution::Exact,
         taken_at: Some(taken_at),
+        reference_time: None,
         elapsed_seconds,
         complete,
         anonymous,
