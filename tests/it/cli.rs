@@ -1,0 +1,89 @@
+//! What is generated from the definitions of the arguments: help, version, completions, man pages.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::args;
+use crate::harness::{finish, granulo, has_program, run, sandbox, skip};
+
+/// The commands that the help names.
+pub fn commands() -> Vec<String> {
+    let help = run(["--help"]).ended(0).text();
+    let listed = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| line.starts_with("  "));
+    let named = listed.filter(|line| !line.starts_with("   ")).map(|line| line.split_whitespace().next().unwrap());
+    let commands: Vec<String> = named.filter(|name| *name != "help").map(str::to_owned).collect();
+    assert!(commands.len() >= 7, "{commands:?}");
+    commands
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let expected = format!("granulo {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(run(["--version"]).ended(0).text(), expected);
+    assert_eq!(run(["survey", "--version"]).ended(0).text(), format!("granulo-survey {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn every_command_has_help_that_says_what_it_does() {
+    for command in commands() {
+        let short = run([command.as_str(), "-h"]).ended(0).text();
+        let long = run([command.as_str(), "--help"]).ended(0).text();
+        let first = long.lines().next().unwrap().to_owned();
+        assert!(first.len() > 20 && first.len() <= 100, "{command}: {first}");
+        assert!(short.starts_with(&first), "{command}");
+        assert!(long.contains(&format!("Usage: granulo {command}")), "{command}: {long}");
+    }
+}
+
+#[test]
+fn completions_are_scripts_that_name_every_command() {
+    let sandbox = sandbox();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(["completions", shell]).ended(0).stdout;
+        let text = String::from_utf8(script.clone()).unwrap();
+        for command in commands() {
+            assert!(text.contains(&command), "the completions of {shell} do not know {command}");
+        }
+        assert!(text.contains("one-file-system"), "{shell}");
+        let file = sandbox.path().join(shell);
+        fs::write(&file, script).unwrap();
+        if shell != "bash" && !has_program(shell) {
+            // The text was looked at; its syntax is not, where the shell is not installed.
+            continue;
+        }
+        if !has_program(shell) {
+            return skip("there is no bash to check the completions with");
+        }
+        let checked = Command::new(shell).arg("-n").arg(&file).stdin(Stdio::null()).output().unwrap();
+        assert!(checked.status.success(), "{shell} -n: {}", String::from_utf8_lossy(&checked.stderr));
+    }
+    run(["completions", "cobol"]).ended(2);
+}
+
+#[test]
+fn there_is_a_man_page_for_every_command() {
+    let sandbox = sandbox();
+    run(args!["man", "--directory", sandbox.path()]).ended(0);
+    let mut pages: Vec<String> =
+        fs::read_dir(sandbox.path()).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+    pages.sort();
+    for command in commands() {
+        let page = format!("granulo-{command}.1");
+        assert!(pages.contains(&page), "{page} is not among {pages:?}");
+        let text = fs::read_to_string(sandbox.path().join(&page)).unwrap();
+        assert!(text.contains(".TH") && text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    assert!(pages.contains(&"granulo.1".to_owned()));
+    let printed = run(["man"]).ended(0).text();
+    assert_eq!(printed, fs::read_to_string(sandbox.path().join("granulo.1")).unwrap());
+    let missing = sandbox.path().join("missing");
+    assert!(run(args!["man", "--directory", &missing]).ended(2).said().contains("missing"));
+}
+
+#[test]
+fn nothing_is_a_command_and_a_wrong_one_is_named() {
+    assert!(finish(&mut granulo()).ended(2).said().contains("Usage: granulo"));
+    let said = run(["surwey", "/usr"]).ended(2).said();
+    assert!(said.contains("surwey") && said.contains("survey"), "{said}");
+    run(["--color", "purple", "show", "vu-2005"]).ended(2);
+}

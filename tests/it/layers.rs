@@ -1,0 +1,260 @@
+//! A module uses only layers below its own. This reads the source, not the documentation of it.
+//!
+//! Every path that begins at the crate (`crate::…`, `use crate::{…}`, or `super::…` that climbs out of a module) is an edge from
+//! the module that the file belongs to. Comments and strings are left out; test modules are not.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::harness::{files_below, source_tree};
+
+/// The layers, lowest first; quoted in docs/ARCHITECTURE.md. What is not here may not exist.
+const LAYERS: [&[&str]; 6] = [
+    &["units", "error"],
+    &["dist", "layout", "mrc", "io"],
+    &["scan", "store", "plan", "population", "trace"],
+    &["survey", "bench", "fuse"],
+    &["report"],
+    &["cli"],
+];
+
+/// The one edge inside a layer: errors print paths.
+const EXCEPTIONS: [(&str, &str); 1] = [("error", "units")];
+
+/// Source without comments, and without what is in strings and character literals.
+pub fn code_only(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut code, mut at) = (String::with_capacity(text.len()), 0);
+    let starts = |at: usize, what: &str| bytes[at..].starts_with(what.as_bytes());
+    while at < bytes.len() {
+        if starts(at, "//") {
+            at += text[at..].find('\n').unwrap_or(text.len() - at);
+        } else if starts(at, "/*") {
+            let mut depth = 0;
+            loop {
+                match () {
+                    _ if at >= bytes.len() => break,
+                    _ if starts(at, "/*") => (depth, at) = (depth + 1, at + 2),
+                    _ if starts(at, "*/") => (depth, at) = (depth - 1, at + 2),
+                    _ => at += 1,
+                }
+                if depth == 0 {
+                    break;
+                }
+            }
+        } else if let Some(end) = raw_string_end(text, at) {
+            code.push_str("\"\"");
+            at = end;
+        } else if bytes[at] == b'"' {
+            code.push_str("\"\"");
+            at += 1;
+            while at < bytes.len() && bytes[at] != b'"' {
+                at += if bytes[at] == b'\\' { 2 } else { 1 };
+            }
+            at += 1;
+        } else if bytes[at] == b'\'' && is_character(text, at) {
+            code.push_str("' '");
+            at += if bytes[at + 1] == b'\\' { 3 } else { 1 };
+            at += text[at..].find('\'').map_or(0, |end| end + 1);
+        } else {
+            let c = text[at..].chars().next().unwrap();
+            code.push(c);
+            at += c.len_utf8();
+        }
+    }
+    code
+}
+
+/// Whether the quote begins a character, not a lifetime.
+fn is_character(text: &str, at: usize) -> bool {
+    let mut chars = text[at + 1..].chars();
+    match (chars.next(), chars.next()) {
+        (Some('\\'), _) => true,
+        (Some(_), Some('\'')) => true,
+        _ => false,
+    }
+}
+
+/// The end of the raw string that begins here, if one does.
+fn raw_string_end(text: &str, at: usize) -> Option<usize> {
+    let before = text[..at].chars().next_back();
+    if before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
+        return None;
+    }
+    let rest = &text[at..];
+    let rest = rest.strip_prefix('b').unwrap_or(rest).strip_prefix('r')?;
+    let hashes = rest.len() - rest.trim_start_matches('#').len();
+    let body = rest[hashes..].strip_prefix('"')?;
+    let end = format!("\"{}", "#".repeat(hashes));
+    let start = text.len() - body.len();
+    Some(body.find(&end).map_or(text.len(), |found| start + found + end.len()))
+}
+
+/// Identifiers and single characters, `::` as one.
+fn tokens(code: &str) -> Vec<&str> {
+    let (mut tokens, mut rest) = (Vec::new(), code);
+    while let Some(c) = rest.chars().next() {
+        let length = match c {
+            _ if rest.starts_with("::") => 2,
+            _ if c.is_alphabetic() || c == '_' => {
+                rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())
+            }
+            _ => c.len_utf8(),
+        };
+        let (token, behind) = rest.split_at(length);
+        if !token.trim().is_empty() {
+            tokens.push(token);
+        }
+        rest = behind;
+    }
+    tokens
+}
+
+/// The modules of the crate that a file uses. `path` is that of its module: `["survey", "file"]`.
+fn used(code: &str, path: &[&str]) -> BTreeSet<String> {
+    let tokens = tokens(code);
+    let mut used = BTreeSet::new();
+    // Depth of braces at which inline modules began.
+    let (mut depth, mut inline) = (0usize, Vec::new());
+    let mut at = 0;
+    while at < tokens.len() {
+        let token = tokens[at];
+        let begins_path = at == 0 || tokens[at - 1] != "::";
+        match token {
+            "mod" if tokens.get(at + 2) == Some(&"{") => inline.push(depth),
+            "{" => depth += 1,
+            "}" => {
+                depth -= 1;
+                if inline.last() == Some(&depth) {
+                    inline.pop();
+                }
+            }
+            "crate" | "super" if begins_path => {
+                let mut climbed = usize::from(token == "super");
+                let mut next = at + 1;
+                while token == "super" && tokens.get(next) == Some(&"::") && tokens.get(next + 1) == Some(&"super") {
+                    (climbed, next) = (climbed + 1, next + 2);
+                }
+                let at_crate = token == "crate" || climbed >= path.len() + inline.len();
+                if at_crate && tokens.get(next) == Some(&"::") {
+                    first_names(&tokens, next + 1, &mut used);
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    used
+}
+
+/// The name at `at`, or every first name of the group that opens there.
+fn first_names(tokens: &[&str], at: usize, names: &mut BTreeSet<String>) {
+    if tokens.get(at) != Some(&"{") {
+        names.extend(tokens.get(at).map(|name| (*name).to_owned()));
+        return;
+    }
+    let mut depth = 0;
+    for (index, token) in tokens.iter().enumerate().skip(at) {
+        match *token {
+            "{" => depth += 1,
+            "}" => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return;
+        }
+        if depth == 1 && ["{", ","].contains(token) && ![",", "}"].contains(&tokens[index + 1]) {
+            names.insert(tokens[index + 1].to_owned());
+        }
+    }
+}
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|modules| modules.contains(&module))
+}
+
+/// What is wrong with using `to` in `from`.
+fn forbidden(from: &str, to: &str) -> Option<String> {
+    if from == to || EXCEPTIONS.contains(&(from, to)) {
+        return None;
+    }
+    match (layer(from), layer(to)) {
+        (_, None) => Some(format!("{from} uses {to}, which is in no layer")),
+        (None, _) => Some(format!("{from} is in no layer")),
+        (Some(upper), Some(lower)) if upper <= lower => {
+            Some(format!("{from} (layer {upper}) uses {to} (layer {lower})"))
+        }
+        _ => None,
+    }
+}
+
+/// The module that a file below `src` is: `["survey", "file"]` for `survey/file.rs`, `["survey"]` for `survey/mod.rs`.
+fn module_path(file: &Path) -> Vec<&str> {
+    let mut path: Vec<&str> = file.iter().map(|part| part.to_str().unwrap()).collect();
+    let name = path.pop().unwrap().trim_end_matches(".rs");
+    if name != "mod" {
+        path.push(name);
+    }
+    path
+}
+
+#[test]
+fn modules_use_only_layers_below_their_own() {
+    let source = source_tree().join("src");
+    let mut wrong = Vec::new();
+    let mut edges = 0;
+    for file in files_below(&source, "rs") {
+        let below = file.strip_prefix(&source).unwrap();
+        if [Path::new("lib.rs"), Path::new("main.rs")].contains(&below) {
+            continue;
+        }
+        let path = module_path(below);
+        for to in used(&code_only(&fs::read_to_string(&file).unwrap()), &path) {
+            edges += 1;
+            wrong.extend(forbidden(path[0], &to).map(|what| format!("{}: {what}", below.display())));
+        }
+    }
+    assert!(edges > 50, "only {edges} edges were found: the reader of imports is broken");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_module_of_the_crate_is_in_a_layer() {
+    let code = code_only(&fs::read_to_string(source_tree().join("src/lib.rs")).unwrap());
+    let tokens = tokens(&code);
+    let modules: Vec<&str> = tokens.windows(3).filter(|t| t[0] == "mod" && t[2] == ";").map(|t| t[1]).collect();
+    assert!(modules.len() >= 10, "{modules:?}");
+    for module in modules {
+        assert!(layer(module).is_some(), "{module} is in no layer");
+    }
+}
+
+#[test]
+fn the_reader_of_imports_sees_every_kind_of_path() {
+    let code = r##"
+        //! crate::cli in a comment
+        /* crate::cli /* nested */ crate::cli */
+        use crate::{dist::{self, Cell}, units, error::{Error, Result}};
+        use super::measure::Measure;
+        fn f<'a>(x: &'a str) -> crate::scan::Stat { let c = '"'; let d = '\''; "crate::cli"; r#"crate::"cli"# ; b"crate::cli" }
+        macro_rules! m { () => { $crate::plan::up() } }
+        mod tests { use super::*; use super::super::super::report; fn g() { crate::io::x(); } }
+    "##;
+    let used: Vec<String> = used(&code_only(code), &["survey", "file"]).into_iter().collect();
+    assert_eq!(used, ["dist", "error", "io", "plan", "report", "scan", "units"]);
+    // In `survey/mod.rs` one step up is the crate.
+    assert!(super::layers::used("use super::cli::x;", &["survey"]).contains("cli"));
+    assert!(super::layers::used("use super::cli::x;", &["survey", "file"]).is_empty());
+}
+
+#[test]
+fn the_rule_tells_the_right_edges_from_the_wrong_ones() {
+    for (from, to) in [("cli", "units"), ("survey", "scan"), ("error", "units"), ("dist", "dist"), ("report", "survey")]
+    {
+        assert_eq!(forbidden(from, to), None);
+    }
+    for (from, to) in [("units", "error"), ("scan", "plan"), ("dist", "scan"), ("survey", "report"), ("plan", "util")] {
+        assert!(forbidden(from, to).is_some(), "{from} may not use {to}");
+    }
+}

@@ -1,0 +1,315 @@
+//! Interrupting a survey and going on with it; checkpoints that are damaged.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use granulo::survey::checkpoint::Checkpoint;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::RowAccessor;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::args;
+use crate::harness::{Ran, assert_same, finish, granulo, run, sandbox, survey, wide_tree, write_file};
+use crate::model::AS_OF;
+
+/// Bytes before the body of a checkpoint: a name, a length, a checksum.
+const HEADER: usize = 24 + 8 + 8;
+
+/// The rows of a table of files: path and size. Every row is another file.
+pub fn rows(table: &Path) -> BTreeSet<(String, u64)> {
+    let reader = SerializedFileReader::new(File::open(table).unwrap()).unwrap();
+    let mut rows = BTreeSet::new();
+    for row in reader.get_row_iter(None).unwrap() {
+        let row = row.unwrap();
+        let row = (row.get_string(0).unwrap().clone(), row.get_ulong(2).unwrap());
+        assert!(!rows.contains(&row), "{row:?} is in the table twice");
+        rows.insert(row);
+    }
+    rows
+}
+
+/// A survey of a tree that is large enough to be interrupted.
+struct Long {
+    sandbox: TempDir,
+    files: usize,
+}
+
+impl Long {
+    fn new(directories: usize, files: usize) -> Long {
+        let long = Long { sandbox: sandbox(), files: directories * files };
+        wide_tree(&long.path("t"), directories, files);
+        // Different sizes, a file with two names, something below.
+        for directory in 0..directories {
+            write_file(long.path("t").join(format!("d{directory}/sub/big")), 100 * directory);
+            let original = long.path("t").join(format!("d{directory}/f0"));
+            fs::hard_link(original, long.path("t").join(format!("d{directory}/again"))).unwrap();
+        }
+        long
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.sandbox.path().join(name)
+    }
+
+    fn beginning(&self) -> Vec<OsString> {
+        args![self.path("t"), "--as-of", AS_OF]
+    }
+
+    fn checkpoint(&self) -> PathBuf {
+        self.path("s.json.checkpoint")
+    }
+
+    /// The files beside the tree: checkpoint, result, parts of a table.
+    fn kept(&self) -> Vec<(String, Vec<u8>)> {
+        let entries = fs::read_dir(self.sandbox.path()).unwrap().map(|entry| entry.unwrap());
+        let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+        files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
+    }
+
+    /// Runs `granulo survey --json --threads 1 ARGUMENTS` and interrupts it in the middle of the walk.
+    fn interrupt_once(&self, arguments: &[OsString]) -> Ran {
+        let mut command = granulo();
+        command.args(["survey", "--json", "--threads", "1"]).args(arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        self.wait_for_the_walk(child.id());
+        // Held for longer than it takes to look for an interruption, it looks as soon as it goes on.
+        kill_process(pid, Signal::STOP).unwrap();
+        std::thread::sleep(Duration::from_millis(150));
+        kill_process(pid, Signal::INT).unwrap();
+        kill_process(pid, Signal::CONT).unwrap();
+        child.wait_with_output().unwrap().into()
+    }
+
+    /// Looks which directories the process has open, until it was seen in some of the tree (or is no more).
+    fn wait_for_the_walk(&self, process: u32) {
+        let descriptors = format!("/proc/{process}/fd");
+        let (tree, mut seen) = (self.path("t"), BTreeSet::new());
+        while seen.len() < 5 {
+            // What has ended but was not waited for has no descriptors.
+            let Ok(entries) = fs::read_dir(&descriptors) else { return };
+            let mut any = false;
+            for entry in entries.flatten() {
+                any = true;
+                let target = fs::read_link(entry.path()).unwrap_or_default();
+                if target != tree && target.starts_with(&tree) {
+                    seen.insert(target);
+                }
+            }
+            if !any {
+                return;
+            }
+        }
+    }
+
+    /// Interrupts the survey in the middle, writing to `s.json`; tries again where it was too fast.
+    fn interrupt(&self, arguments: &[OsString]) -> Ran {
+        let before = self.kept();
+        for _ in 0..30 {
+            let ran = self.interrupt_once(&[args!["-o", self.path("s.json")], arguments.to_vec()].concat());
+            match ran.code {
+                Some(1) => {
+                    let counted = ran.json()["counts"]["files"].as_u64().unwrap() as usize;
+                    assert!(
+                        0 < counted && counted < self.files,
+                        "{counted} of {} files are not the middle",
+                        self.files
+                    );
+                    return ran;
+                }
+                Some(0) => {}
+                code => panic!("exit status {code:?}: {}", ran.said()),
+            }
+            // As it was before the attempt.
+            for (name, _) in self.kept() {
+                fs::remove_file(self.path(&name)).unwrap();
+            }
+            for (name, bytes) in &before {
+                fs::write(self.path(name), bytes).unwrap();
+            }
+        }
+        panic!("the survey could not be interrupted in the middle");
+    }
+}
+
+#[test]
+fn a_survey_that_was_interrupted_twice_ends_like_one_that_was_not() {
+    let long = Long::new(150, 100);
+    let whole = survey(long.beginning());
+
+    let ran = long.interrupt(&long.beginning()).ended(1);
+    assert!(!long.path("s.json").exists(), "there is no result of half a survey");
+    assert!(long.checkpoint().exists());
+    let said = ran.said();
+    let again = format!("granulo survey --resume {}", long.checkpoint().display());
+    assert!(said.contains("interrupted") && said.contains(&again), "{said}");
+    let part = ran.json();
+    assert_eq!(part["complete"], false);
+    let first = part["counts"]["files"].as_u64().unwrap();
+
+    let ran = long.interrupt(&args!["--resume", long.checkpoint()]).ended(1);
+    let second = ran.json()["counts"]["files"].as_u64().unwrap();
+    assert!(second >= first, "it goes on where it was: {second} files after {first}");
+    assert!(long.checkpoint().exists() && !long.path("s.json").exists());
+
+    let resumed = survey(args!["--resume", long.checkpoint(), "-o", long.path("s.json")]);
+    assert_same(&whole, &resumed, &[]);
+    assert!(!long.checkpoint().exists(), "nothing is left to go on with");
+    let written = serde_json::from_slice(&fs::read(long.path("s.json")).unwrap()).unwrap();
+    assert_same(&whole, &written, &[]);
+}
+
+#[test]
+fn a_table_of_files_is_the_same_after_an_interruption() {
+    let long = Long::new(150, 100);
+    let table = long.path("files.parquet");
+    let whole = survey([long.beginning(), args!["--files", &table]].concat());
+    let expected = rows(&table);
+    assert_eq!(expected.len() as u64, whole["counts"]["files"].as_u64().unwrap());
+    fs::remove_file(&table).unwrap();
+
+    long.interrupt(&[long.beginning(), args!["--files", &table]].concat()).ended(1);
+    assert!(!table.exists(), "the table appears when it is whole");
+    long.interrupt(&args!["--resume", long.checkpoint()]).ended(1);
+    let resumed = survey(args!["--resume", long.checkpoint(), "-o", long.path("s.json")]);
+    assert_same(&whole, &resumed, &[]);
+    assert!(rows(&table) == expected, "the resumed table has other rows");
+    let mut left: Vec<_> = fs::read_dir(long.sandbox.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["files.parquet", "s.json", "t"]);
+}
+
+#[test]
+fn checkpoints_on_the_way_change_nothing_and_are_gone_at_the_end() {
+    let long = Long::new(60, 60);
+    let plain = survey([long.beginning(), args!["--files", long.path("plain.parquet")]].concat());
+    // As often as is looked for an interruption.
+    let often = args!["--checkpoint-every", "0.00001", "--checkpoint", long.path("c"), "--threads", "1"];
+    let document = survey([long.beginning(), often, args!["--files", long.path("f.parquet")]].concat());
+    assert_same(&plain, &document, &[]);
+    assert!(rows(&long.path("plain.parquet")) == rows(&long.path("f.parquet")));
+    let mut left: Vec<_> = fs::read_dir(long.sandbox.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["f.parquet", "plain.parquet", "t"]);
+}
+
+#[test]
+fn without_a_place_for_a_checkpoint_an_interrupted_survey_says_so() {
+    let long = Long::new(100, 100);
+    for _ in 0..30 {
+        let ran = long.interrupt_once(&args![long.path("t")]);
+        if ran.code == Some(1) {
+            assert!(ran.said().contains("covers only a part"), "{}", ran.said());
+            assert_eq!(ran.json()["complete"], false);
+            return;
+        }
+    }
+    panic!("the survey could not be interrupted in the middle");
+}
+
+/// A checkpoint of a small survey that is not finished.
+fn small_checkpoint() -> (Long, Vec<u8>) {
+    let long = Long::new(80, 100);
+    long.interrupt(&long.beginning()).ended(1);
+    let bytes = fs::read(long.checkpoint()).unwrap();
+    (long, bytes)
+}
+
+/// What `--resume` does with these bytes: exit 2 and a sentence about the file.
+fn refused(bytes: &[u8]) -> String {
+    let sandbox = sandbox();
+    let path = sandbox.path().join("checkpoint");
+    fs::write(&path, bytes).unwrap();
+    let ran = finish(granulo().current_dir(sandbox.path()).args(["survey", "--resume", "checkpoint"])).ended(2);
+    assert_eq!(ran.text(), "");
+    let said = ran.said();
+    assert!(said.starts_with("granulo: error: cannot read the checkpoint checkpoint: "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+#[test]
+fn a_damaged_checkpoint_is_refused_in_a_sentence() {
+    let (_long, good) = small_checkpoint();
+    assert!(Checkpoint::parse(&good).is_ok());
+    for length in (0..good.len()).step_by(97) {
+        assert!(Checkpoint::parse(&good[..length]).is_err(), "cut to {length} bytes");
+    }
+    for at in (0..good.len()).step_by(97).chain(0..HEADER) {
+        let mut flipped = good.clone();
+        flipped[at] ^= 0x10;
+        assert!(Checkpoint::parse(&flipped).is_err(), "byte {at} flipped");
+    }
+    for length in [0, 1, 23, 24, 39, 40, 41, good.len() / 2, good.len() - 1] {
+        refused(&good[..length]);
+    }
+    assert!(refused(&good[..good.len() - 1]).contains("ends in the middle"));
+    let mut longer = good.clone();
+    longer.push(0);
+    refused(&longer);
+    let mut flipped = good.clone();
+    flipped[HEADER + 10] ^= 1;
+    assert!(refused(&flipped).contains("checksum"));
+    let mut newer = good.clone();
+    newer[20..22].copy_from_slice(b"2 ");
+    assert!(refused(&newer).contains("another version of granulo"));
+    assert!(refused(b"{\"schema\":\"granulo/survey/1\"}").contains("not a checkpoint"));
+    assert!(refused(&[0; 5000]).contains("not a checkpoint"));
+}
+
+#[test]
+fn a_checkpoint_that_lies_with_a_right_checksum_does_no_harm() {
+    let (_long, good) = small_checkpoint();
+    let place = sandbox();
+    let step = (good.len() - HEADER) / 60;
+    for (turn, at) in (HEADER..good.len()).step_by(step.max(1)).enumerate() {
+        let mut lie = good.clone();
+        lie[at] ^= 1 << (turn % 8);
+        seal(&mut lie);
+        let path = place.path().join("lie");
+        fs::write(&path, &lie).unwrap();
+        let mut command = granulo();
+        let ran = finish(command.current_dir(place.path()).args(["survey", "--json", "--resume", "lie"]));
+        assert!(!ran.said().contains("panicked"), "bit {} of byte {at}: {}", turn % 8, ran.said());
+        assert!(matches!(ran.code, Some(0..=2)), "bit {} of byte {at}: {ran:?}", turn % 8);
+    }
+    // Cut, with the length and the checksum of what is left.
+    for length in (HEADER..good.len()).step_by((step * 3).max(1)) {
+        let mut lie = good[..length].to_vec();
+        seal(&mut lie);
+        assert!(refused(&lie).contains("fields contradict its length"), "cut to {length} bytes");
+    }
+}
+
+fn seal(checkpoint: &mut [u8]) {
+    let (header, body) = checkpoint.split_at_mut(HEADER);
+    header[24..32].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    header[32..40].copy_from_slice(&xxh3_64(body).to_le_bytes());
+}
+
+#[test]
+fn a_survey_is_not_resumed_where_its_tree_is_not() {
+    let (long, good) = small_checkpoint();
+    // As when a file system is not mounted yet: nothing of it has vanished, and the checkpoint is still needed.
+    fs::rename(long.path("t"), long.path("moved")).unwrap();
+    let ran = run(args!["survey", "--json", "--resume", long.checkpoint(), "-o", long.path("s.json")]).ended(2);
+    assert!(ran.said().contains(long.path("t").to_str().unwrap()), "{}", ran.said());
+    assert!(!long.path("s.json").exists(), "half a tree is no result");
+    assert_eq!(fs::read(long.checkpoint()).unwrap(), good);
+}
+
+#[test]
+fn options_that_a_checkpoint_decides_are_refused_beside_it() {
+    for option in [&["--exclude", "x"][..], &["--anonymous"], &["--files", "f"], &["--as-of", "2020-01-01"], &["/tmp"]]
+    {
+        let mut arguments = vec!["survey", "--resume", "checkpoint"];
+        arguments.extend(option);
+        assert!(run(arguments).ended(2).said().contains("cannot be used with"));
+    }
+}

@@ -1,0 +1,174 @@
+//! The habits that a machine can hold: sizes of files, words, purity.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::harness::{files_below, source_tree};
+use crate::layers::code_only;
+
+/// A source file is not longer than this.
+const MOST_LINES: usize = 700;
+
+/// Files that are longer, with the length that they may not exceed. May only become shorter.
+const LONGER: [(&str, usize); 0] = [];
+
+/// Words that stand for something else here, or for unfinished work; and what is meant.
+const BANNED: [(&[&str], &str); 7] = [
+    (&["waste"], "overhead"),
+    (&["wasted"], "overhead"),
+    (&["slack"], "overhead"),
+    (&["disk", "usage"], "allocated"),
+    (&["threshold"], "cutoff"),
+    (&["todo"], "an issue"),
+    (&["fixme"], "an issue"),
+];
+
+fn sources() -> Vec<(String, String)> {
+    let root = source_tree().join("src");
+    let read = |path: PathBuf| {
+        let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+        (name, fs::read_to_string(path).unwrap())
+    };
+    files_below(&root, "rs").into_iter().map(read).collect()
+}
+
+/// Prose for people: the pages in docs and data, and those beside Cargo.toml.
+fn pages() -> Vec<(String, String)> {
+    let root = source_tree();
+    let mut pages = files_below(&root.join("docs"), "md");
+    pages.extend(files_below(&root.join("data"), "md"));
+    let beside = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|name| root.join(name));
+    pages.extend(beside.into_iter().filter(|page| page.exists()));
+    pages.into_iter().map(|page| (page.display().to_string(), fs::read_to_string(&page).unwrap())).collect()
+}
+
+/// Words in lower case, with whether only one space stands before each; identifiers are taken apart at `_` and at capitals.
+fn words(text: &str) -> Vec<(String, bool)> {
+    let mut words: Vec<(String, bool)> = Vec::new();
+    let (mut gap, mut last) = (String::new(), ' ');
+    let mut inside = false;
+    for c in text.chars() {
+        if c.is_alphabetic() {
+            if !inside || (c.is_uppercase() && last.is_lowercase()) {
+                words.push((String::new(), ["", " ", "_"].contains(&gap.as_str())));
+                gap.clear();
+            }
+            words.last_mut().unwrap().0.extend(c.to_lowercase());
+            inside = true;
+        } else {
+            gap.push(c);
+            inside = false;
+        }
+        last = c;
+    }
+    words
+}
+
+fn banned(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let words = words(line);
+        for (phrase, instead) in BANNED {
+            let hit = words.windows(phrase.len()).any(|window| {
+                let alike = window.iter().zip(phrase).all(|((word, _), banned)| word == banned);
+                alike && window[1..].iter().all(|(_, close)| *close)
+            });
+            if hit {
+                found.push(format!("'{}' (say {instead}): {}", phrase.join(" "), line.trim()));
+            }
+        }
+        // Only in capitals: these three are also letters of other things.
+        if line.split(|c: char| !c.is_alphanumeric()).any(|word| word == "XXX") {
+            found.push(format!("'XXX': {}", line.trim()));
+        }
+    }
+    found
+}
+
+#[test]
+fn no_source_file_is_too_long() {
+    for (name, text) in sources() {
+        let most = LONGER.iter().find(|(file, _)| *file == name).map_or(MOST_LINES, |(_, lines)| *lines);
+        let lines = text.lines().count();
+        assert!(lines <= most, "{name} has {lines} lines, and may have {most}: take it apart");
+    }
+}
+
+#[test]
+fn every_source_file_begins_by_saying_what_it_is() {
+    let missing: Vec<String> =
+        sources().into_iter().filter(|(_, text)| !text.starts_with("//! ")).map(|(name, _)| name).collect();
+    assert!(missing.is_empty(), "these do not begin with a comment that says what they are: {missing:?}");
+}
+
+#[test]
+fn every_concept_has_one_word() {
+    let mut found = Vec::new();
+    for (name, text) in sources().into_iter().chain(pages()) {
+        found.extend(banned(&text).into_iter().map(|what| format!("{name}: {what}")));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn the_reader_of_words_takes_names_apart() {
+    for line in
+        ["wasted", "let waste_bytes = 1;", "SlackBytes", "the disk usage of", "fn disk_usage()", "// TODO: x", "XXX"]
+    {
+        assert_eq!(banned(line).len(), 1, "{line}");
+    }
+    for line in ["wasteland", "parallel-disk-usage", "disks, usage: granulo", "slacks", "xxx", "methodology"] {
+        assert_eq!(banned(line), Vec::<String>::new(), "{line}");
+    }
+}
+
+#[test]
+fn results_are_printed_by_the_command_line_alone() {
+    for (name, text) in sources() {
+        let code = code_only(&text);
+        for call in ["println!", "eprintln!", "print!", "eprint!", "dbg!"] {
+            let found = code
+                .match_indices(call)
+                .any(|(at, _)| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'));
+            assert!(!found, "{name} calls {call}; output goes through cli::output");
+        }
+    }
+}
+
+#[test]
+fn no_module_is_a_place_for_anything() {
+    for (name, _) in sources() {
+        for part in name.trim_end_matches(".rs").split('/') {
+            assert!(
+                !["util", "utils", "common", "helpers", "misc"].contains(&part),
+                "{name} says nothing of what is in it"
+            );
+        }
+    }
+}
+
+#[test]
+fn arithmetic_touches_no_clock_no_disk_and_no_chance() {
+    let pure =
+        sources().into_iter().filter(|(name, _)| ["dist/", "layout/", "plan/"].iter().any(|m| name.starts_with(m)));
+    let mut seen = 0;
+    for (name, text) in pure {
+        seen += 1;
+        let code: String = code_only(&text).split_whitespace().collect::<Vec<_>>().join(" ");
+        for impure in [
+            "std::fs",
+            "std::io",
+            "std::net",
+            "std::env",
+            "Instant",
+            "SystemTime",
+            "rand::",
+            "rand ::",
+            "thread_rng",
+            "File::",
+        ] {
+            assert!(!code.contains(impure), "{name} mentions {impure}");
+        }
+    }
+    assert!(seen > 5, "only {seen} files were looked at");
+}
