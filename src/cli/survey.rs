@@ -180,7 +180,10 @@ impl SurveyArguments {
             }
             let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
             if let Some(parent) = parent {
-                std::fs::metadata(parent).map_err(|error| Error::io("write into", parent, error))?;
+                let found = std::fs::metadata(parent).map_err(|error| Error::io("write into", parent, error))?;
+                if !found.is_dir() {
+                    return Err(Error::new(ErrorKind::Usage, "write into", "it is not a directory").at(parent));
+                }
             }
             let parent = parent.unwrap_or(std::path::Path::new("."));
             rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
@@ -190,7 +193,7 @@ impl SurveyArguments {
             }
         }
         match self.checkpoint_path() {
-            Some(path) if !may_be_written(&path) => {
+            Some(path) if self.resume.as_ref() != Some(&path) && !may_be_written(&path) => {
                 let cause = "there is a file that is no checkpoint";
                 let error = Error::new(ErrorKind::Usage, "write the checkpoint", cause).at(&path);
                 Err(error.advise("remove it, or name another with --checkpoint"))

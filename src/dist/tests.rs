@@ -1,3 +1,5 @@
+//! Unit and property tests of distributions.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -6,11 +6,13 @@ use anstyle::Style;
 
 use super::chart::{COLUMNS, right, shorten, wrap};
 use crate::survey::Resolution;
-use crate::survey::compare::Comparison;
+use crate::survey::compare::{Compared, Comparison};
 use crate::units::{format_count, format_size};
 
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
+/// Sources that fit beside each other.
+const SOURCES_ACROSS: usize = 7;
 /// Columns of the label before the sources.
 const LABEL: usize = 10;
 
@@ -19,42 +21,12 @@ const LABEL: usize = 10;
 /// # Errors
 /// Whatever `out` fails with.
 pub fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
-    let width = ((COLUMNS - LABEL) / comparison.sources.len().max(1)).clamp(9, 16);
-    let names = |out: &mut dyn Write| {
-        write!(out, "{FAINT}{:LABEL$}", "")?;
-        for source in &comparison.sources {
-            write!(out, "{}", right(&shorten(&source.name, width - 1), width))?;
+    let sources: Vec<usize> = (0..comparison.sources.len()).collect();
+    for (index, group) in sources.chunks(SOURCES_ACROSS).enumerate() {
+        if index > 0 {
+            writeln!(out)?;
         }
-        writeln!(out, "{FAINT:#}")
-    };
-    let line = |out: &mut dyn Write, label: &str, figures: &[String]| {
-        write!(out, "{}", right(label, LABEL))?;
-        figures.iter().try_for_each(|figure| write!(out, "{}", right(figure, width)))?;
-        writeln!(out)
-    };
-    let each = |figure: &dyn Fn(&crate::survey::compare::Compared) -> String| -> Vec<String> {
-        comparison.sources.iter().map(figure).collect()
-    };
-    names(out)?;
-    line(out, "files", &each(&|source| format_count(source.files)))?;
-    line(out, "bytes", &each(&|source| format_size(source.size_bytes)))?;
-    line(out, "mean", &each(&|source| format_size(source.mean as u128)))?;
-    line(out, "median", &each(&|source| format_size(source.deciles[4].into())))?;
-
-    for (what, by_files) in [("files", true), ("bytes in files", false)] {
-        writeln!(out, "\n{HEADING}Per cent of the {what} of this size or smaller{HEADING:#}")?;
-        names(out)?;
-        for row in &comparison.up_to {
-            let fractions = if by_files { &row.files_fraction } else { &row.bytes_fraction };
-            let shares: Vec<String> = fractions.iter().map(|share| format!("{:.2}", 100.0 * share)).collect();
-            line(out, &format_size(row.size_bytes.into()), &shares)?;
-        }
-    }
-    writeln!(out, "\n{HEADING}Deciles by files{HEADING:#}")?;
-    names(out)?;
-    for tenth in 0..10 {
-        let figures = each(&|source| format_size(source.deciles[tenth].into()));
-        line(out, &format!("{} %", 10 * (tenth + 1)), &figures)?;
+        write_columns(comparison, group, out)?;
     }
     writeln!(out, "\n{HEADING}Distance (Kolmogorov-Smirnov: largest difference of two cumulative curves){HEADING:#}")?;
     for pair in &comparison.distances {
@@ -73,6 +45,47 @@ pub fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Res
     }
     if comparison.sources.iter().any(|source| source.resolution == Resolution::Buckets) {
         writeln!(out, "{FAINT}Published tables and fsstats CSVs are interpolated between their rows.{FAINT:#}")?;
+    }
+    Ok(())
+}
+
+/// Everything but the distances, for the sources of a group.
+fn write_columns(comparison: &Comparison, group: &[usize], out: &mut dyn Write) -> io::Result<()> {
+    let width = ((COLUMNS - LABEL) / group.len().max(1)).min(16);
+    let names = |out: &mut dyn Write| {
+        write!(out, "{FAINT}{:LABEL$}", "")?;
+        for &source in group {
+            write!(out, "{}", right(&shorten(&comparison.sources[source].name, width - 1), width))?;
+        }
+        writeln!(out, "{FAINT:#}")
+    };
+    let line = |out: &mut dyn Write, label: &str, figures: &[String]| {
+        write!(out, "{}", right(label, LABEL))?;
+        figures.iter().try_for_each(|figure| write!(out, "{}", right(figure, width)))?;
+        writeln!(out)
+    };
+    let each = |figure: &dyn Fn(&Compared) -> String| -> Vec<String> {
+        group.iter().map(|&source| figure(&comparison.sources[source])).collect()
+    };
+    names(out)?;
+    line(out, "files", &each(&|source| format_count(source.files)))?;
+    line(out, "bytes", &each(&|source| format_size(source.size_bytes)))?;
+    line(out, "mean", &each(&|source| format_size(source.mean as u128)))?;
+    line(out, "median", &each(&|source| format_size(source.deciles[4].into())))?;
+    for (what, by_files) in [("files", true), ("bytes in files", false)] {
+        writeln!(out, "\n{HEADING}Per cent of the {what} of this size or smaller{HEADING:#}")?;
+        names(out)?;
+        for row in &comparison.up_to {
+            let fractions = if by_files { &row.files_fraction } else { &row.bytes_fraction };
+            let shares: Vec<String> = group.iter().map(|&source| format!("{:.2}", 100.0 * fractions[source])).collect();
+            line(out, &format_size(row.size_bytes.into()), &shares)?;
+        }
+    }
+    writeln!(out, "\n{HEADING}Deciles by files{HEADING:#}")?;
+    names(out)?;
+    for tenth in 0..10 {
+        let figures = each(&|source| format_size(source.deciles[tenth].into()));
+        line(out, &format!("{} %", 10 * (tenth + 1)), &figures)?;
     }
     Ok(())
 }

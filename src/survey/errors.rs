@@ -36,6 +36,28 @@ pub struct KindCount {
     pub count: u64,
 }
 
+impl Example {
+    /// The same with `change` made to every text.
+    pub fn map_text(change: impl Fn(String) -> String) -> impl Fn(Example) -> Example {
+        move |Example { path, operation, cause }| Example {
+            path: change(path),
+            operation: change(operation),
+            cause: change(cause),
+        }
+    }
+}
+
+impl KindCount {
+    /// The same with `change` made to every text.
+    pub fn map_text(change: impl Fn(String) -> String) -> impl Fn(KindCount) -> KindCount {
+        move |KindCount { operation, kind, count }| KindCount {
+            operation: change(operation),
+            kind: change(kind),
+            count,
+        }
+    }
+}
+
 impl ErrorLog {
     /// Counts a failure of `operation` because of `cause`; `path` (escaped) is asked for only while there is room for it.
     pub fn record(&mut self, operation: &str, cause: &str, path: impl FnOnce() -> String) {

@@ -4,13 +4,15 @@
 //! is checked: arrays against each other, counts and totals against the cells, all of it against bounds that keep later
 //! arithmetic from overflowing. So a survey that was read is as sound as one that was taken.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::de::{IgnoredAny, MapAccess};
 use serde::ser::SerializeMap;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::errors::{ErrorLog, Example, KindCount};
 use super::measure::{ByteMeasure, Distributions, Measure};
@@ -62,10 +64,11 @@ fn parse(text: &[u8]) -> Result<Survey> {
     let corrupt = |cause: &str| {
         fail(ErrorKind::Corrupt, cause.to_owned()).advise("the file was edited or damaged: take the survey again")
     };
+    let cut =
+        || fail(ErrorKind::Corrupt, "the file ends in the middle".to_owned()).advise("copy it again or take it again");
     let json = |error: serde_json::Error| match error.classify() {
-        serde_json::error::Category::Eof => {
-            fail(ErrorKind::Corrupt, "the file ends in the middle".to_owned()).advise("copy it again or take it again")
-        }
+        serde_json::error::Category::Eof => cut(),
+        _ if is_at_the_end(text, &error) => cut(),
         serde_json::error::Category::Data => corrupt(&error.to_string()),
         _ => fail(ErrorKind::NotRecognised, format!("it is not JSON: {error}")),
     };
@@ -92,6 +95,13 @@ fn parse(text: &[u8]) -> Result<Survey> {
     }
     let stored: Stored = serde_json::from_slice(text).map_err(json)?;
     stored.into_survey().map_err(|cause| corrupt(&cause))
+}
+
+/// Whether the parser stumbled over the very end of the text: a number cut behind its point is no number.
+fn is_at_the_end(text: &[u8], error: &serde_json::Error) -> bool {
+    let last_line = text.iter().filter(|&&byte| byte == b'\n').count() + 1;
+    let last_column = text.iter().rev().take_while(|&&byte| byte != b'\n').count();
+    text.trim_ascii().last() != Some(&b'}') && (error.line(), error.column()) == (last_line, last_column)
 }
 
 /// A point in time as RFC 3339, UTC.
@@ -429,7 +439,7 @@ impl PlacesRecord {
                 .owners
                 .rows
                 .iter()
-                .filter_map(|row| Some((row.key.uid?, row.key.name.clone()?)))
+                .filter_map(|row| Some((row.key.uid?, safe(row.key.name.clone()?))))
                 .collect(),
             extensions: self.extensions.table(extension)?,
         })
@@ -481,12 +491,53 @@ struct Stored {
     options: Options,
     counts: Counts,
     totals: StoredTotals,
-    distributions: BTreeMap<String, StoredDistribution>,
+    #[serde(deserialize_with = "known_distributions")]
+    distributions: BTreeMap<&'static str, StoredDistribution>,
     overhead_by_size: StoredOverhead,
     #[serde(rename = "where")]
     places: Option<PlacesRecord>,
     #[serde(default)]
     errors: ErrorsRecord,
+}
+
+/// The distributions that this version knows, by name; others are left alone.
+fn known_distributions<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<BTreeMap<&'static str, StoredDistribution>, D::Error> {
+    struct Known;
+    impl<'de> serde::de::Visitor<'de> for Known {
+        type Value = BTreeMap<&'static str, StoredDistribution>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("distributions by name")
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<Self::Value, M::Error> {
+            let counted = Measure::ALL.into_iter().map(Measure::name);
+            let names: Vec<&'static str> = counted.chain(ByteMeasure::ALL.into_iter().map(ByteMeasure::name)).collect();
+            let mut known = BTreeMap::new();
+            while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+                match names.iter().find(|name| **name == key) {
+                    Some(name) => {
+                        known.insert(*name, map.next_value()?);
+                    }
+                    None => {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+            }
+            Ok(known)
+        }
+    }
+    deserializer.deserialize_map(Known)
+}
+
+/// Text of a file as it may be shown: what is not escaped although it should be is escaped now.
+fn safe(text: String) -> String {
+    match unescape(&text) {
+        Some(bytes) if escape(&bytes) == text => text,
+        _ => escape(text.as_bytes()),
+    }
 }
 
 #[derive(Deserialize)]
@@ -569,8 +620,8 @@ impl Stored {
         let (taken_at, reference_time) = (time(&self.taken_at)?, time(&self.ages_relative_to)?);
         Ok(Survey {
             origin: Origin {
-                name: self.name,
-                roots: self.roots,
+                name: self.name.map(safe),
+                roots: self.roots.into_iter().map(safe).collect(),
                 method: self.method,
                 resolution: self.resolution,
                 taken_at,
@@ -586,7 +637,10 @@ impl Stored {
             overhead_by_size,
             padding,
             places: self.places.map(|places| places.places()).transpose()?,
-            errors: ErrorLog::from_parts(self.errors.by_kind, self.errors.examples),
+            errors: ErrorLog::from_parts(
+                self.errors.by_kind.into_iter().map(KindCount::map_text(safe)).collect(),
+                self.errors.examples.into_iter().map(Example::map_text(safe)).collect(),
+            ),
         })
     }
 }

@@ -114,22 +114,21 @@ impl FileTable {
         }
     }
 
-    /// Makes the parts the target.
+    /// Makes the parts the target. They are gone afterwards, also after a failure.
     ///
     /// # Errors
-    /// The first failure of any write since the beginning; the parts stay for a look.
+    /// The first failure of any write since the beginning; the target then is what it was.
     pub fn complete(mut self) -> Result<()> {
         let (parts, written) = self.join();
-        written?;
         let paths: Vec<PathBuf> = (0..parts).map(|part| part_path(&self.target, part)).collect();
-        if let [only] = &paths[..] {
-            return fs::rename(only, &self.target).map_err(|error| Error::io("write", &self.target, error));
+        let done = written.and_then(|()| match &paths[..] {
+            [only] => fs::rename(only, &self.target).map_err(|error| Error::io("write", &self.target, error)),
+            several => concatenate(several, &self.target),
+        });
+        for part in 0..=parts {
+            let _ = fs::remove_file(part_path(&self.target, part));
         }
-        concatenate(&paths, &self.target)?;
-        for path in paths {
-            fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
-        }
-        Ok(())
+        done
     }
 
     /// Gives up the rows that no checkpoint has: with `keep_parts` closed parts are left for a resumed survey.

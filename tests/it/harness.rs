@@ -12,7 +12,18 @@ use tempfile::TempDir;
 
 /// A directory that is gone after the test. Everybody may enter it, for the tests that run as somebody else.
 pub fn sandbox() -> TempDir {
-    let directory = tempfile::Builder::new().prefix("granulo-it-").tempdir().unwrap();
+    sandbox_in(&std::env::temp_dir())
+}
+
+/// The same in memory, where there is such a place: for trees of many files.
+pub fn sandbox_for_many() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let usable = rustix::fs::access(memory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
+    if usable { sandbox_in(memory) } else { sandbox() }
+}
+
+fn sandbox_in(parent: &Path) -> TempDir {
+    let directory = tempfile::Builder::new().prefix("granulo-it-").tempdir_in(parent).unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     directory
 }

@@ -69,11 +69,7 @@ pub fn code_only(text: &str) -> String {
 /// Whether the quote begins a character, not a lifetime.
 fn is_character(text: &str, at: usize) -> bool {
     let mut chars = text[at + 1..].chars();
-    match (chars.next(), chars.next()) {
-        (Some('\\'), _) => true,
-        (Some(_), Some('\'')) => true,
-        _ => false,
-    }
+    matches!((chars.next(), chars.next()), (Some('\\'), _) | (Some(_), Some('\'')))
 }
 
 /// The end of the raw string that begins here, if one does.

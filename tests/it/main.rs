@@ -3,6 +3,7 @@
 //! They run the built `granulo` and look at what it prints and writes; only `layers` and `tidy` read the source. Each test has a
 //! directory of its own. What needs root, a mount or another program says so when it is skipped, and fails instead when
 //! `GRANULO_REQUIRE_ALL=1` is set. `GRANULO_UPDATE_GOLDEN=1` writes the texts in `tests/golden` anew.
+#![allow(clippy::useless_vec, reason = "`args!` makes one list for calls that keep it and for calls that do not")]
 
 mod bad_input;
 mod cli;

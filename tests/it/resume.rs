@@ -15,7 +15,9 @@ use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::args;
-use crate::harness::{Ran, assert_same, finish, granulo, run, sandbox, survey, wide_tree, write_file};
+use crate::harness::{
+    Ran, assert_same, finish, granulo, run, sandbox, sandbox_for_many, survey, wide_tree, write_file,
+};
 use crate::model::AS_OF;
 
 /// Bytes before the body of a checkpoint: a name, a length, a checksum.
@@ -42,7 +44,7 @@ struct Long {
 
 impl Long {
     fn new(directories: usize, files: usize) -> Long {
-        let long = Long { sandbox: sandbox(), files: directories * files };
+        let long = Long { sandbox: sandbox_for_many(), files: directories * files };
         wide_tree(&long.path("t"), directories, files);
         // Different sizes, a file with two names, something below.
         for directory in 0..directories {

@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use crate::args;
 use crate::harness::{
-    Ran, assert_same, binary, finish, granulo, has_program, in_mount_namespace, is_root, run, sandbox, skip, survey,
-    wide_tree, without_wishes, write_file,
+    Ran, assert_same, binary, finish, granulo, has_program, in_mount_namespace, is_root, run, sandbox,
+    sandbox_for_many, skip, survey, wide_tree, without_wishes, write_file,
 };
 use crate::model::{AS_OF, Model, Rules, number, unescape};
 
@@ -229,7 +229,7 @@ fn hard_links_count_once_or_at_each_name_or_share_by_share() {
 
 #[test]
 fn forty_thousand_names_of_one_file_are_one_file() {
-    let sandbox = sandbox();
+    let sandbox = sandbox_for_many();
     let first = write_file(sandbox.path().join("0/first"), 10);
     for index in 1..40_000 {
         let directory = sandbox.path().join((index % 4).to_string());
@@ -248,7 +248,7 @@ fn forty_thousand_names_of_one_file_are_one_file() {
 
 #[test]
 fn a_directory_of_twenty_thousand_entries_is_read_to_its_end() {
-    let sandbox = sandbox();
+    let sandbox = sandbox_for_many();
     wide_tree(sandbox.path(), 1, 20_000);
     let document = survey(args![sandbox.path(), "--as-of", AS_OF]);
     assert_eq!(document["counts"]["files"], 20_000);
@@ -356,7 +356,7 @@ fn a_directory_that_may_not_be_read_is_counted_and_the_rest_stands() {
 
 #[test]
 fn what_vanishes_during_the_walk_is_no_error() {
-    let sandbox = sandbox();
+    let sandbox = sandbox_for_many();
     wide_tree(sandbox.path(), 20, 200);
     let stop = AtomicBool::new(false);
     let documents: Vec<Value> = std::thread::scope(|scope| {

@@ -1,3 +1,5 @@
+//! Tests of the fsstats reader and writer: round trips, odd files, damage.
+
 use proptest::prelude::*;
 
 use super::*;
