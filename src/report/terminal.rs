@@ -9,7 +9,7 @@ use super::words::{remarks, sentences};
 use crate::dist::published::Published;
 use crate::dist::{Bucket, Distribution, Weight};
 use crate::plan::{BLOCK_SIZES, BlockSize, block_size, block_sizes};
-use crate::survey::file::format_time;
+use crate::survey::file::{format_time, up_to};
 use crate::survey::measure::{ByteMeasure, Measure};
 use crate::survey::places::{DirectoryRow, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
 use crate::survey::{Method, Survey};
@@ -334,6 +334,12 @@ pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut
 /// # Errors
 /// Whatever `out` fails with.
 pub fn write_distributions(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
+    heading("Share of the files, and of their bytes, in files of this size or smaller", out)?;
+    writeln!(out, "{FAINT}{:>10}{:>12}{:>12}{FAINT:#}", "size", "files", "bytes")?;
+    for row in up_to(survey.distributions.of(Measure::FileSize)) {
+        let shares = [row.files_fraction, row.bytes_fraction].map(|share| format!("{:.2} %", 100.0 * share));
+        writeln!(out, "{}{:>12}{:>12}", right(&format_size(row.size_bytes.into()), 10), shares[0], shares[1])?;
+    }
     for measure in Measure::ALL {
         write_distribution(measure.name(), measure.unit(), survey.distributions.of(measure), out)?;
     }

@@ -101,14 +101,20 @@ fn block_size_costs(survey: &Survey) -> String {
     )
 }
 
-/// What was left out or looked wrong, as short phrases; empty if nothing was.
+/// What else there is, what was left out and what looked wrong, as short phrases; empty if nothing was.
 pub fn remarks(survey: &Survey) -> Vec<String> {
     let counts = &survey.counts;
     let remark = |count: u64, one: &str, many: &str| {
         let words = if count == 1 { one } else { many };
         (count > 0).then(|| format!("{} {words}", format_count(count.into())))
     };
+    let symlinks = (counts.symlinks > 0).then(|| {
+        let absolute = fraction(counts.symlinks_absolute.into(), counts.symlinks.into());
+        let words = if counts.symlinks == 1 { "symlink" } else { "symlinks" };
+        format!("{} {words} ({} absolute)", format_count(counts.symlinks.into()), format_share(absolute))
+    });
     [
+        symlinks,
         remark(counts.errors, "could not be read", "could not be read"),
         remark(counts.vanished, "vanished while the survey ran", "vanished while the survey ran"),
         remark(counts.hard_links_skipped, "further name of a counted file", "further names of counted files"),

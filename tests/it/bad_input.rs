@@ -1,11 +1,16 @@
 //! What cannot be done is said before it is begun; what fails on the way is said and harms nothing else.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 use crate::args;
-use crate::harness::{Ran, finish, granulo, in_mount_namespace, run, sandbox, wide_tree, without_wishes, write_file};
+use crate::harness::{
+    Ran, finish, granulo, granulo_as_nobody, in_mount_namespace, run, sandbox, wide_tree, without_wishes, write_file,
+};
 
 /// A message for a person: one line that says who, what and where.
 #[track_caller]
@@ -81,7 +86,6 @@ fn wrong_arguments_are_named() {
         (&["--as-of", "2026-13-45"], "2026-13-45"),
         (&["--hard-links", "twice"], "twice"),
         (&["--no-such-option"], "--no-such-option"),
-        (&["--anonymous", "--files", "/dev/null"], "anonymous"),
     ] {
         let mut arguments = vec!["survey", path];
         arguments.extend(wrong);
@@ -89,6 +93,8 @@ fn wrong_arguments_are_named() {
         complains(&ran, &[named]);
         assert_eq!(ran.text(), "");
     }
+    let table = sandbox.path().join("x.parquet");
+    complains(&run(args!["survey", path, "--anonymous", "--files", table]).ended(2), &["anonymous"]);
     complains(&run(["survey"]).ended(2), &["<PATH>"]);
     complains(&run(["merge"]).ended(2), &["<SURVEY>"]);
     complains(&run(["report", "vu-2005"]).ended(2), &["--output"]);
@@ -162,7 +168,25 @@ fn a_result_may_go_to_a_pipe() {
     // Everything is on standard error here; it ends well and leaves nothing beside the device.
     finish(&mut command).ended(0);
     assert!(!Path::new("/dev/stdout.checkpoint").exists());
-    let ran = run(args!["survey", sandbox.path().join("t"), "-o", "/dev/null"]).ended(0);
-    assert_eq!(ran.said(), "");
+    // Whoever may write to a device need not be able to make files beside it.
+    let Some(mut command) = granulo_as_nobody(&sandbox) else { return };
+    for option in ["-o", "--report", "--fsstats"] {
+        let ran = finish(command.arg("survey").arg(sandbox.path().join("t")).args([option, "/dev/null"])).ended(0);
+        assert_eq!(ran.said(), "", "{option}");
+        let Some(again) = granulo_as_nobody(&sandbox) else { return };
+        command = again;
+    }
     assert!(fs::metadata("/dev/null").is_ok_and(|metadata| !metadata.is_file()), "/dev/null is still a device");
+}
+
+#[test]
+fn a_table_of_files_takes_the_place_of_no_device() {
+    let sandbox = sandbox();
+    wide_tree(&sandbox.path().join("t"), 2, 2);
+    let pipe = sandbox.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let ran = run(args!["survey", sandbox.path().join("t"), "--files", &pipe]).ended(2);
+    complains(&ran, &["pipe"]);
+    assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo(), "the pipe is a pipe no more");
+    assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 2);
 }

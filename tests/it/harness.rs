@@ -64,6 +64,23 @@ pub fn without_wishes(mut command: Command) -> Command {
     command
 }
 
+/// The built command as somebody who is not root; a copy of it is put into `sandbox`. `None` (and the reason said) where that is not
+/// possible.
+pub fn granulo_as_nobody(sandbox: &TempDir) -> Option<Command> {
+    if !is_root() {
+        return Some(granulo());
+    }
+    if !has_program("setpriv") {
+        skip("root may do everything, and there is no setpriv to become somebody else");
+        return None;
+    }
+    let copy = sandbox.path().join("granulo");
+    fs::copy(binary(), &copy).unwrap();
+    let mut command = without_wishes(Command::new("setpriv"));
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy);
+    Some(command)
+}
+
 /// How a command ended and what it said.
 #[derive(Debug)]
 pub struct Ran {

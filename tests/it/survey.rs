@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use crate::args;
 use crate::harness::{
-    Ran, assert_same, binary, finish, granulo, has_program, in_mount_namespace, is_root, run, sandbox,
-    sandbox_for_many, skip, survey, wide_tree, without_wishes, write_file,
+    Ran, assert_same, binary, finish, granulo_as_nobody, in_mount_namespace, is_root, run, sandbox, sandbox_for_many,
+    skip, survey, wide_tree, without_wishes, write_file,
 };
 use crate::model::{AS_OF, Model, Rules, number, unescape};
 
@@ -325,16 +325,7 @@ fn a_directory_that_may_not_be_read_is_counted_and_the_rest_stands() {
     for (name, mode) in [("closed", 0o000), ("listed", 0o644)] {
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
-    let output = sandbox.path().join("granulo");
-    let mut command = granulo();
-    if is_root() {
-        if !has_program("setpriv") {
-            return skip("root may read everything, and there is no setpriv to become somebody else");
-        }
-        fs::copy(binary(), &output).unwrap();
-        command = without_wishes(Command::new("setpriv"));
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&output);
-    }
+    let Some(mut command) = granulo_as_nobody(&sandbox) else { return };
     let ran = finish(command.args(["survey", "--json"]).arg(&root));
     for name in ["closed", "listed"] {
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o755)).unwrap();
