@@ -1,6 +1,6 @@
 //! `granulo survey`: measure a tree.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -167,7 +167,8 @@ impl SurveyArguments {
             name.push(".checkpoint");
             PathBuf::from(name)
         };
-        self.checkpoint.clone().or_else(|| self.resume.clone()).or_else(|| self.output.as_ref().map(beside_output))
+        let beside = || self.output.as_ref().filter(|path| !is_device(path)).map(beside_output);
+        self.checkpoint.clone().or_else(|| self.resume.clone()).or_else(beside)
     }
 
     /// Fails before the walk where a result could not be written after it.
@@ -178,6 +179,14 @@ impl SurveyArguments {
             if targets[..index].iter().any(|other| other.as_ref() == Some(target)) {
                 return Err(usage_error(format!("two results would go to {}", escape_path(target))));
             }
+            if is_device(target) {
+                if self.files.as_ref() == Some(target) {
+                    let cause = "a table of files cannot go to a device or a pipe";
+                    return Err(Error::new(ErrorKind::Usage, "write", cause).at(target));
+                }
+                // Written directly: nothing is made beside it.
+                continue;
+            }
             let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
             if let Some(parent) = parent {
                 let found = std::fs::metadata(parent).map_err(|error| Error::io("write into", parent, error))?;
@@ -185,7 +194,7 @@ impl SurveyArguments {
                     return Err(Error::new(ErrorKind::Usage, "write into", "it is not a directory").at(parent));
                 }
             }
-            let parent = parent.unwrap_or(std::path::Path::new("."));
+            let parent = parent.unwrap_or(Path::new("."));
             rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
                 .map_err(|errno| Error::io("write into", parent, errno.into()))?;
             if target.is_dir() {
@@ -222,6 +231,9 @@ impl SurveyArguments {
             output::print(|out| terminal::write_summary(&survey, out))
         };
         self.say_what_was_wrong(&survey, &warnings);
+        if survey.origin.complete {
+            self.drop_checkpoint(warnings.is_empty());
+        }
         if let Some(path) = &checkpoint {
             let path = escape_path(path);
             output::note(&format!("interrupted; go on with: granulo survey --resume {path}{}", self.results_again()));
@@ -231,6 +243,20 @@ impl SurveyArguments {
         printed?;
         let amiss = survey.counts.errors > 0 || !survey.origin.complete || !warnings.is_empty();
         Ok(if amiss { Ended::Amiss } else { Ended::Well })
+    }
+
+    /// Removes the checkpoint of a complete survey, once there is nothing that it would be needed for.
+    fn drop_checkpoint(&self, all_written: bool) {
+        let Some(path) = self.checkpoint_path().filter(|path| path.exists()) else { return };
+        if all_written && (self.output.is_some() || self.resume.is_none()) {
+            // Left behind, it would only be gone on with to the same result.
+            let _ = std::fs::remove_file(&path);
+        } else {
+            let path = escape_path(&path);
+            output::note(&format!(
+                "the checkpoint stays; write the survey with: granulo survey --resume {path} -o FILE"
+            ));
+        }
     }
 
     /// The options that a resumed survey needs again to write the same results.
@@ -256,6 +282,11 @@ impl SurveyArguments {
     }
 }
 
+/// Whether there is something at `path` that is neither a file nor a directory.
+fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
 /// Seconds since 1970.
 pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
@@ -265,7 +296,7 @@ pub(super) fn now() -> i64 {
 fn watch_signals() -> Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        let fail = |error| Error::io("watch for", std::path::Path::new("signals"), error);
+        let fail = |error| Error::io("watch for", Path::new("signals"), error);
         signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone()).map_err(fail)?;
         signal_hook::flag::register(signal, interrupted.clone()).map_err(fail)?;
     }

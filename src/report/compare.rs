@@ -70,7 +70,7 @@ fn write_columns(comparison: &Comparison, group: &[usize], out: &mut dyn Write) 
     names(out)?;
     line(out, "files", &each(&|source| format_count(source.files)))?;
     line(out, "bytes", &each(&|source| format_size(source.size_bytes)))?;
-    line(out, "mean", &each(&|source| format_size(source.mean as u128)))?;
+    line(out, "mean", &each(&|source| format_size(source.mean.round() as u128)))?;
     line(out, "median", &each(&|source| format_size(source.deciles[4].into())))?;
     for (what, by_files) in [("files", true), ("bytes in files", false)] {
         writeln!(out, "\n{HEADING}Per cent of the {what} of this size or smaller{HEADING:#}")?;

@@ -25,7 +25,7 @@ pub fn sentences(survey: &Survey) -> Vec<String> {
         "Half of the files are {} or smaller, 90 % are {} or smaller; the mean is {}, the largest {}.",
         format_size(deciles[4].into()),
         format_size(deciles[8].into()),
-        format_size(sizes.mean() as u128),
+        format_size(sizes.mean().round() as u128),
         format_size(sizes.max().into()),
     ));
 
@@ -52,8 +52,9 @@ pub fn sentences(survey: &Survey) -> Vec<String> {
     let empty = sizes.up_to(0).count;
     if empty > 0 && survey.origin.method != Method::Fsstats {
         sentences.push(format!(
-            "{} of the files are empty ({}).",
+            "{} of the files {} empty ({}).",
             format_count(empty),
+            if empty == 1 { "is" } else { "are" },
             format_share(fraction(empty, files))
         ));
     }
@@ -74,12 +75,18 @@ fn until_now(survey: &Survey) -> &'static str {
 }
 
 fn how_many(survey: &Survey, files: u128, bytes: u128) -> String {
-    let holding = format!("hold {} ({} bytes).", format_size(bytes), format_count(bytes));
-    match survey.counts.directories {
-        0 => format!("{} files {holding}", format_count(files)),
-        1 => format!("{} files in 1 directory {holding}", format_count(files)),
-        many => format!("{} files in {} directories {holding}", format_count(files), format_count(many.into())),
-    }
+    let (noun, verb) = if files == 1 { ("file", "holds") } else { ("files", "hold") };
+    let directories = match survey.counts.directories {
+        0 => String::new(),
+        1 => " in 1 directory".to_owned(),
+        many => format!(" in {} directories", format_count(many.into())),
+    };
+    format!(
+        "{} {noun}{directories} {verb} {} ({} bytes).",
+        format_count(files),
+        format_size(bytes),
+        format_count(bytes)
+    )
 }
 
 /// Share of the bytes in the largest tenth of the files.

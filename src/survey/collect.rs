@@ -1,6 +1,6 @@
 //! From a scan to a survey: counts each entry into every distribution and place.
 //!
-//! Threads share a few [`Shard`]s, each with all distributions, behind a lock that is held for one batch of one directory; shards add
+//! Threads share a few shards, each with all distributions, behind a lock that is held for one batch of one directory; shards add
 //! up to the survey, exactly, in any order. Few shards keep memory independent of the number of threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -51,7 +51,7 @@ pub fn looks_like(text: &[u8]) -> bool {
     text.trim_ascii_start().first() == Some(&b'{')
 }
 
-/// Reads what [`write`] wrote with full detail; `path` is for the error.
+/// Reads what [`write()`] wrote with full detail; `path` is for the error.
 ///
 /// # Errors
 /// [`ErrorKind::NotRecognised`], [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`].

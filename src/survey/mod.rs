@@ -2,8 +2,8 @@
 //!
 //! A [`Survey`] is plain data of bounded size, whatever the number of files: distributions ([`measure`]), counts, and the
 //! places that hold most ([`places`]). It is taken by [`take`](run::take) from a scan, read from a survey file
-//! ([`file`]), an fsstats CSV ([`fsstats`]) or a published table ([`source`]), added with [`merge`], and set beside others
-//! by [`compare`].
+//! ([`mod@file`]), an fsstats CSV ([`fsstats`]) or a published table ([`source`]), added with [`mod@merge`], and set beside others
+//! by [`mod@compare`].
 
 pub mod checkpoint;
 pub mod collect;

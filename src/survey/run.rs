@@ -42,7 +42,7 @@ pub struct Request {
 /// Where and how often to write checkpoints.
 #[derive(Debug, Clone)]
 pub struct CheckpointPlan {
-    /// The checkpoint; removed when the survey is complete.
+    /// The checkpoint. Whoever has the results written removes it.
     pub path: PathBuf,
     /// How often; `None`: only when interrupted.
     pub every: Option<Duration>,
@@ -151,10 +151,6 @@ pub fn take(
         } else {
             table.abandon(written.as_ref().map_or(0, |(_, parts)| *parts));
         }
-    }
-    if let (true, Some(plan)) = (complete, &request.checkpoints) {
-        // Nothing to go on with any more; one of an earlier run may not be there.
-        let _ = std::fs::remove_file(&plan.path);
     }
     let mut survey = collector.survey();
     let elapsed_seconds = session(started.elapsed()).elapsed_seconds;
