@@ -21,3 +21,8 @@ pub mod report;
 pub mod scan;
 pub mod survey;
 pub mod units;
+
+/// The README's examples, compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -20,6 +20,8 @@ const FILES: Style = AnsiColor::Cyan.on_default();
 const BYTES: Style = AnsiColor::Magenta.on_default();
 const FAINT: Style = Style::new().dimmed();
 
+/// Block sizes whose shares by decile are shown: those of Fig. 3, and 64 KiB.
+const DECILE_BLOCKS: [u64; 6] = [KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 64 * KIB];
 /// Rows of each list under "where".
 const PLACES_SHOWN: usize = 5;
 /// Extensions shown.
@@ -59,7 +61,6 @@ pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     write_histogram(sizes, out)?;
-    write_deciles(sizes, out)?;
     write_block_sizes(survey, out)?;
     write_ages(survey, out)?;
     if let Some(places) = &survey.places {
@@ -97,23 +98,6 @@ fn write_histogram(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-fn write_deciles(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> {
-    heading("Deciles: so many tenths are in files of this size or smaller", out)?;
-    write!(out, "{FAINT}{:>6}", "")?;
-    for tenth in 1..=10 {
-        write!(out, "{:>7}", format!("{} %", 10 * tenth))?;
-    }
-    writeln!(out, "{FAINT:#}")?;
-    for (label, deciles) in [("files", sizes.deciles()), ("bytes", sizes.deciles_by_sum())] {
-        write!(out, "{label:>6}")?;
-        for decile in deciles {
-            write!(out, "{}", right(&short_size(decile), 7))?;
-        }
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
 /// A size to the byte: in the largest unit that it is whole in, with at most four digits, else in bytes.
 fn exact_size(bytes: u64) -> String {
     let short = format_size(bytes.into());
@@ -123,44 +107,52 @@ fn exact_size(bytes: u64) -> String {
     }
 }
 
-/// A size in at most six columns: `1.5 KiB` becomes `1.5K` (all of them are 1,024-based here).
-fn short_size(bytes: u64) -> String {
-    format_size(bytes.into()).replace(" B", "B").replace("iB", "").replace(' ', "")
+fn write_block_sizes(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
+    let sizes = survey.distributions.of(Measure::FileSize);
+    let rows = block_sizes(sizes, survey.padding.as_ref());
+    write_growth(&rows, out)?;
+    let printed: Vec<&BlockSize> = rows.iter().filter(|row| DECILE_BLOCKS.contains(&row.block_bytes)).collect();
+    write_deciles(sizes, &printed, out)
 }
 
-fn write_block_sizes(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
-    heading("What a block size takes, and the share of it in the smallest … of the files", out)?;
-    block_size_header(out)?;
-    let sizes = survey.distributions.of(Measure::FileSize);
-    for row in
-        block_sizes(sizes, survey.padding.as_ref()).iter().filter(|row| (KIB..=KIB * KIB).contains(&row.block_bytes))
-    {
-        block_size_row(row, out)?;
+/// What each block size takes.
+fn write_growth(rows: &[BlockSize], out: &mut dyn Write) -> io::Result<()> {
+    heading("What a block size takes, how much more than 1 KiB, and who fits one block", out)?;
+    writeln!(out, "{FAINT}{:>12}{:>12}{:>12}{:>12}{FAINT:#}", "block", "takes", "growth", "one block")?;
+    for row in rows {
+        writeln!(
+            out,
+            "{}{}{}{}",
+            right(&exact_size(row.block_bytes), 12),
+            right(&format_size(row.allocated_bytes), 12),
+            right(&format_share(row.growth_fraction), 12),
+            right(&format_share(row.single_block_fraction), 12),
+        )?;
     }
     Ok(())
 }
 
-fn block_size_header(out: &mut dyn Write) -> io::Result<()> {
-    write!(out, "{FAINT}{:>9}{:>10}{:>9}{:>9}", "block", "takes", "growth", "1 block")?;
-    for tenth in [1, 3, 5, 7, 8, 9] {
-        write!(out, "{:>7}", format!("{} %", 10 * tenth))?;
+/// Fig. 3 of Tanenbaum, Herder and Bos: deciles, and the share of the disk in the smallest files.
+fn write_deciles(sizes: &Distribution, blocks: &[&BlockSize], out: &mut dyn Write) -> io::Result<()> {
+    const ACROSS: usize = 6;
+    let (by_files, by_bytes) = (sizes.deciles(), sizes.deciles_by_sum());
+    for group in blocks.chunks(ACROSS) {
+        heading("Deciles of files and of bytes; per cent of the disk in the smallest files", out)?;
+        write!(out, "{FAINT}{:>7}{:>11}{:>11}", "tenths", "files", "bytes")?;
+        for block in group {
+            write!(out, "{}", right(&format_size(block.block_bytes.into()), 8))?;
+        }
+        writeln!(out, "{FAINT:#}")?;
+        for tenth in 0..10 {
+            let (files, bytes) = (format_size(by_files[tenth].into()), format_size(by_bytes[tenth].into()));
+            write!(out, "{:>5} %{}{}", 10 * (tenth + 1), right(&files, 11), right(&bytes, 11))?;
+            for block in group {
+                write!(out, "{:>8.2}", 100.0 * block.cumulative_weight[tenth])?;
+            }
+            writeln!(out)?;
+        }
     }
-    writeln!(out, "{FAINT:#}")
-}
-
-fn block_size_row(row: &BlockSize, out: &mut dyn Write) -> io::Result<()> {
-    write!(
-        out,
-        "{}{}{}{}",
-        right(&exact_size(row.block_bytes), 9),
-        right(&format_size(row.allocated_bytes), 10),
-        right(&format_share(row.growth_fraction), 9),
-        right(&format_share(row.single_block_fraction), 9),
-    )?;
-    for tenth in [1, 3, 5, 7, 8, 9] {
-        write!(out, "{:>7.2}", 100.0 * row.cumulative_weight[tenth - 1])?;
-    }
-    writeln!(out)
+    Ok(())
 }
 
 fn write_ages(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
@@ -317,11 +309,10 @@ pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut
         )?;
     }
     if !blocks.is_empty() {
-        heading("What this block size takes, and the share of it in the smallest … of the files", out)?;
-        block_size_header(out)?;
-    }
-    for &block_bytes in blocks {
-        block_size_row(&block_size(sizes, survey.padding.as_ref(), block_bytes), out)?;
+        let rows: Vec<BlockSize> =
+            blocks.iter().map(|&block_bytes| block_size(sizes, survey.padding.as_ref(), block_bytes)).collect();
+        write_growth(&rows, out)?;
+        write_deciles(sizes, &rows.iter().collect::<Vec<_>>(), out)?;
     }
     if blocks.iter().any(|block_bytes| survey.padding.is_none() || !BLOCK_SIZES.contains(block_bytes)) {
         writeln!(out, "{FAINT}Files above 64 KiB are estimated, to better than 1 % of each.{FAINT:#}")?;

@@ -44,7 +44,7 @@ struct Long {
 
 impl Long {
     fn new(directories: usize, files: usize) -> Long {
-        let long = Long { sandbox: sandbox_for_many(), files: directories * files };
+        let long = Long { sandbox: sandbox_for_many(), files: directories * (files + 1) };
         wide_tree(&long.path("t"), directories, files);
         // Different sizes, a file with two names, something below.
         for directory in 0..directories {
@@ -118,12 +118,9 @@ impl Long {
             match ran.code {
                 Some(1) => {
                     let counted = ran.json()["counts"]["files"].as_u64().unwrap() as usize;
-                    assert!(
-                        0 < counted && counted < self.files,
-                        "{counted} of {} files are not the middle",
-                        self.files
-                    );
-                    return ran;
+                    if 0 < counted && counted < self.files {
+                        return ran;
+                    }
                 }
                 Some(0) => {}
                 code => panic!("exit status {code:?}: {}", ran.said()),
