@@ -78,7 +78,7 @@ impl<W: Weight> TryFrom<&Encoded> for Distribution<W> {
             if value > EXACT_LIMIT {
                 return Err("a value of a distribution is above the exact range");
             }
-            distribution.exact[value as usize] = weight;
+            distribution.add(value, weight);
         }
         for bin in 0..bins {
             let (low, high, sum) = (encoded.bin_low[bin], encoded.bin_high[bin], encoded.bin_sum[bin]);

@@ -28,6 +28,9 @@ pub const EXACT_LIMIT: u64 = 1 << EXACT_EXPONENT;
 
 const EXACT_EXPONENT: u32 = 16;
 const EXACT_CELLS: usize = EXACT_LIMIT as usize + 1;
+/// Exact cells that are looked at together.
+const PAGE: usize = 512;
+const PAGES: usize = EXACT_CELLS.div_ceil(PAGE);
 const BINS_EXPONENT: u32 = 7;
 const OCTAVE_CELLS: usize = 1 + (1 << BINS_EXPONENT);
 const BINS: usize = (64 - EXACT_EXPONENT as usize) * OCTAVE_CELLS;
@@ -119,6 +122,8 @@ pub struct UpTo {
 /// Takes 0.6 MB (1.2 MB with `u128` weights) of address space, of which only the pages that were written are resident.
 #[derive(Clone)]
 pub struct Distribution<W: Weight = u64> {
+    /// Which pages of `exact` hold something: the others are never read, so they take no memory and no time.
+    touched: [bool; PAGES],
     exact: Box<[W; EXACT_CELLS]>,
     bins: Box<[W; BINS]>,
     sums: Box<[u128; BINS]>,
@@ -135,7 +140,14 @@ fn zeroed<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
 
 impl<W: Weight> Default for Distribution<W> {
     fn default() -> Self {
-        Distribution { exact: zeroed(), bins: zeroed(), sums: zeroed(), binned_min: u64::MAX, binned_max: 0 }
+        Distribution {
+            touched: [false; PAGES],
+            exact: zeroed(),
+            bins: zeroed(),
+            sums: zeroed(),
+            binned_min: u64::MAX,
+            binned_max: 0,
+        }
     }
 }
 
@@ -181,7 +193,9 @@ impl<W: Weight> Distribution<W> {
     #[inline]
     pub fn add(&mut self, value: u64, weight: W) {
         if value <= EXACT_LIMIT {
-            self.exact[value as usize] += weight;
+            let index = value as usize;
+            self.exact[index] += weight;
+            self.touched[index / PAGE] = true;
         } else {
             let index = bin_index(value);
             self.bins[index] += weight;
@@ -193,12 +207,11 @@ impl<W: Weight> Distribution<W> {
 
     /// Adds every value of `other`.
     pub fn merge(&mut self, other: &Distribution<W>) {
-        let nothing = W::default();
-        for (mine, theirs) in self.exact.iter_mut().zip(other.exact.iter()) {
-            // Untouched pages of either side stay untouched.
-            if *theirs != nothing {
+        for page in other.touched_pages() {
+            for (mine, theirs) in self.exact[page.clone()].iter_mut().zip(&other.exact[page.clone()]) {
                 *mine += *theirs;
             }
+            self.touched[page.start / PAGE] = true;
         }
         if other.binned_max == 0 {
             return;
@@ -213,10 +226,16 @@ impl<W: Weight> Distribution<W> {
         self.binned_max = self.binned_max.max(other.binned_max);
     }
 
+    /// The parts of `exact` that hold something.
+    fn touched_pages(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+        let touched = self.touched.iter().enumerate().filter(|(_, touched)| **touched);
+        touched.map(|(page, _)| page * PAGE..((page + 1) * PAGE).min(EXACT_CELLS))
+    }
+
     /// Every cell that holds something, by rising value.
     pub fn cells(&self) -> impl Iterator<Item = Cell> + '_ {
-        let exact = self.exact.iter().enumerate().filter_map(|(value, &weight)| {
-            let (value, count) = (value as u64, weight.into());
+        let exact = self.touched_pages().flatten().filter_map(|value| {
+            let (value, count) = (value as u64, self.exact[value].into());
             (count > 0).then(|| Cell { low: value, high: value, count, sum: u128::from(value) * count })
         });
         let binned = if self.binned_max == 0 { 0 } else { BINS };

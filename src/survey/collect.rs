@@ -197,8 +197,11 @@ impl Collector {
         self.file_table.take()
     }
 
+    /// A shard to count into: any that is free, for a thread may have been suspended while it holds one.
     fn shard(&self, worker: usize) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[worker % self.shards.len()])
+        let first = worker % self.shards.len();
+        let others = self.shards[first..].iter().chain(&self.shards[..first]);
+        others.filter_map(|shard| shard.try_lock().ok()).next().unwrap_or_else(|| lock(&self.shards[first]))
     }
 
     /// All shards added up.
