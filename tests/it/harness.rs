@@ -75,7 +75,8 @@ pub fn granulo_as_nobody(sandbox: &TempDir) -> Option<Command> {
         return None;
     }
     let copy = sandbox.path().join("granulo");
-    fs::copy(binary(), &copy).unwrap();
+    // By another process: a test that forks while this one holds the copy open for writing would keep it from being run.
+    assert!(Command::new("cp").arg(binary()).arg(&copy).status().unwrap().success(), "cp");
     let mut command = without_wishes(Command::new("setpriv"));
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy);
     Some(command)
