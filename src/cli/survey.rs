@@ -76,7 +76,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, help_heading = "What is counted")]
     include_snapshots: bool,
 
-    /// Number of threads [default: eight for each core, 16 to 32]
+    /// Number of threads [default: four for each core, 8 to 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "How it runs")]
     threads: Option<u16>,
     /// Where to write checkpoints [default: the survey's file with .checkpoint behind it]

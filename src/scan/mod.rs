@@ -224,8 +224,8 @@ pub struct Settings {
 /// Names of directories that hold snapshots of their parent (NetApp, Panasas; snapper; ZFS; Isilon, Dell).
 const SNAPSHOT_DIRECTORIES: [&[u8]; 4] = [b".snapshot", b".snapshots", b".zfs", b"~snapshot"];
 
-/// Threads that cost little while the cache is warm and hide latency while it is cold: eight for each core, 16 to 32.
+/// Threads that cost little while the cache is warm and hide latency while it is cold: four for each core, 8 to 32.
 pub fn default_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    (8 * cores).clamp(16, 32)
+    (4 * cores).clamp(8, 32)
 }
