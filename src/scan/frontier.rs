@@ -12,11 +12,11 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 
 use serde::{Deserialize, Serialize};
 
-use super::Tally;
+use super::{Tally, lock};
 
 /// A directory that is not finished. The one without a parent is no directory: its children are the roots.
 pub(super) struct Node<T> {
@@ -105,11 +105,6 @@ pub fn join(mut path: Vec<u8>, name: &[u8]) -> Vec<u8> {
     }
     path.extend_from_slice(name);
     path
-}
-
-/// Locks, and goes on with the data of a thread that panicked: the panic itself ends the walk.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl<T: Tally> Node<T> {

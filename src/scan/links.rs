@@ -3,12 +3,12 @@
 //! An inode leaves the set when all its names were seen, so the set holds only files with names still to come, or outside the
 //! roots: 16 bytes an entry, 18 to 37 with the table's room.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::Stat;
+use super::{Stat, lock};
 
 const SHARDS: usize = 16;
 
@@ -40,10 +40,6 @@ impl SeenLink {
     pub fn renumber_device(&mut self, now: &impl Fn(u64) -> u64) {
         self.device = now(self.device);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl LinkSet {

@@ -11,6 +11,7 @@ pub mod mounts;
 pub mod walk;
 
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
 
 use frontier::Node;
 pub use frontier::{Snapshot, join};
@@ -219,6 +220,11 @@ pub struct Settings {
     pub include_snapshots: bool,
     /// What to leave out.
     pub exclude: exclude::Exclude,
+}
+
+/// Locks, and goes on with the data of a thread that panicked: the panic itself ends the scan.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Names of directories that hold snapshots of their parent (NetApp, Panasas; snapper; ZFS; Isilon, Dell).

@@ -27,6 +27,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::frontier::{Descriptor, Frontier, Names, Node, Work};
+use super::lock;
 use super::mounts::is_pseudo_file_system;
 use super::{
     Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Settings, Skipped, Snapshot, Stat, Tally, Timestamp, Visitor,
@@ -182,7 +183,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
     }
 
     fn seen_mounts(&self) -> std::sync::MutexGuard<'_, HashSet<Identity>> {
-        self.mounts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.mounts)
     }
 
     fn work(&self, worker: usize) {

@@ -13,7 +13,7 @@ use super::places::{Extension, Kind, Places, Tally};
 use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
 use crate::plan::Padding;
 use crate::scan::links::{LinkSet, SeenLink};
-use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor};
+use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor, lock};
 use crate::units::escape;
 
 /// Shards at most: enough for the rate at which 32 threads list warm directories, few enough for 16 MiB.
@@ -157,10 +157,6 @@ fn share(bytes: u64, stat: &Stat, ordinal: u32) -> u64 {
 fn age_days(time: Timestamp, reference: i64) -> (u64, bool) {
     let seconds = reference.saturating_sub(time.seconds);
     ((seconds / SECONDS_A_DAY).max(0) as u64, seconds < 0)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Collector {
