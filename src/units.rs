@@ -12,6 +12,10 @@ use std::path::Path;
 pub const KIB: u64 = 1 << 10;
 /// 1 MiB in bytes.
 pub const MIB: u64 = 1 << 20;
+/// 1 GiB in bytes.
+pub const GIB: u64 = 1 << 30;
+/// 1 TiB in bytes.
+pub const TIB: u64 = 1 << 40;
 
 /// Largest size that a bare "small file" has by default, in bytes: the cutoff of Welch and Noer (64 KiB).
 pub const SMALL_FILE_BYTES: u64 = 64 * KIB;

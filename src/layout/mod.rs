@@ -1,54 +1,119 @@
-//! Layouts: pure arithmetic of space. No clock, no disk, no randomness.
+//! Layouts: what a storage system makes of one file. Pure arithmetic: no clock, no disk, no randomness.
+//!
+//! A [`Layout`] answers for one size at a time: what is allocated for a file, for a symlink, for a directory, and what of it a
+//! fast tier would hold. Populations are the subject of `plan`, which sums these answers; granulo's own store allocates with the
+//! same functions. Layouts are named on the command line as `NAME:option=value,…`; [`Model`] reads that, and each layout's file
+//! ends with its [`Kind`]: name, options, how it is built. Formula, source and checks of each are in docs/MODELS.md.
+//!
+//! Invariants, property-tested for every layout in `tests`: allocated never falls as the size rises; it is at least the size
+//! times the layout's redundancy where nothing is compressed, packed or inlined; no size overflows. Sizes are bytes in a `u64`,
+//! results bytes in a `u128`.
 
-/// `size` rounded up to whole units of `unit_bytes` (at least 1); saturates at `u64::MAX`. An empty file takes no unit.
-pub fn round_up(size_bytes: u64, unit_bytes: u64) -> u64 {
-    size_bytes.checked_next_multiple_of(unit_bytes.max(1)).unwrap_or(u64::MAX)
-}
-
-/// What a population of `count` files with sizes spread evenly over `low..=high`, of `sum` bytes together, takes in units of
-/// `unit_bytes`, to the nearest byte. Exact where all of them round up to the same size.
-pub fn round_up_spread(low: u64, high: u64, count: u128, sum: u128, unit_bytes: u64) -> u128 {
-    let (first, last) = (round_up(low, unit_bytes), round_up(high, unit_bytes));
-    if first == last {
-        return count * u128::from(first);
-    }
-    let values = (high - low) as f64 + 1.0;
-    let mean_rounded = (sum_of_rounded(high, unit_bytes) - sum_of_rounded(low.saturating_sub(1), unit_bytes)) / values;
-    let mean_of_spread = low as f64 + (values - 1.0) / 2.0;
-    let padding = (mean_rounded - mean_of_spread).max(0.0);
-    sum + (padding * count as f64).round() as u128
-}
-
-/// The sum of 1..=value, each rounded up to a multiple of `unit`.
-fn sum_of_rounded(value: u64, unit: u64) -> f64 {
-    let (whole, rest) = ((value / unit) as f64, (value % unit) as f64);
-    let unit = unit as f64;
-    unit * unit * whole * (whole + 1.0) / 2.0 + rest * unit * (whole + 1.0)
-}
-
+mod block;
+mod btrfs;
+mod ceph;
+mod ext;
+mod fat;
+mod granulo;
+mod hdfs;
+mod lustre;
+mod minio;
+mod model;
+mod ntfs;
+mod panfs;
+mod rounding;
+mod s3;
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
+mod tests;
+mod xfs;
+mod zfs;
 
-    #[test]
-    fn a_file_of_2300_bytes_takes_three_blocks_of_1_kib() {
-        // The example of Tanenbaum, Herder and Bos, section 3.
-        assert_eq!(round_up(2300, 1024), 3072);
-        assert_eq!(round_up(2300, 2048), 4096);
-        assert_eq!(round_up(2300, 8192), 8192);
-        assert_eq!(round_up(0, 4096), 0);
-        assert_eq!(round_up(u64::MAX, 4096), u64::MAX);
+pub use model::{Kind, Model, Opt, Options, Range, kinds};
+pub use rounding::{round_up, round_up_spread, round_up_wide};
+
+/// What one file (symlink, directory) takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Space {
+    /// What `stat` reports as `st_blocks * 512` for file systems that have it; else the raw bytes on all devices, copies and
+    /// parity included; for object stores that bill, the billed bytes.
+    pub allocated_bytes: u128,
+    /// What describes it: inode, descriptors, maps, its share of a name server's memory; without its entry in a directory.
+    /// Beside `allocated_bytes`, or a part of it: see [`Layout::metadata_is_within`].
+    pub metadata_bytes: u128,
+}
+
+/// Where the bytes of one file lie in a layout with a fast tier, redundancy included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// On the fast tier at least. Below `fast_bytes` only where records or compression leave it open.
+    pub fast_least_bytes: u128,
+    /// On the fast tier: the figure to buy for.
+    pub fast_bytes: u128,
+    /// On the slow tier.
+    pub slow_bytes: u128,
+}
+
+impl Placement {
+    /// A placement of which everything is known.
+    pub fn certain(fast_bytes: u128, slow_bytes: u128) -> Placement {
+        Placement { fast_least_bytes: fast_bytes, fast_bytes, slow_bytes }
+    }
+}
+
+/// Above [`crate::dist::EXACT_LIMIT`]-sized files: allocated is `up(size, unit) / unit * bytes_per_unit`, exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WholeUnits {
+    /// The unit that sizes are rounded up to.
+    pub unit_bytes: u64,
+    /// What each unit takes.
+    pub bytes_per_unit: u128,
+}
+
+/// The arithmetic of one layout.
+pub trait Layout: Send + Sync + std::fmt::Debug {
+    /// What a regular file of `size_bytes` takes, written in one go, without holes. Never falls as the size rises.
+    fn file(&self, size_bytes: u64) -> Space;
+
+    /// Whether [`Space::metadata_bytes`] is a part of `allocated_bytes`; else it comes on top.
+    fn metadata_is_within(&self) -> bool {
+        false
     }
 
-    proptest! {
-        #[test]
-        fn a_spread_is_the_sum_over_its_files(low in 1u64..20_000, width in 0u64..3_000, unit in 1u64..5_000) {
-            let high = low + width;
-            let count = u128::from(width + 1);
-            let sum: u128 = (low..=high).map(u128::from).sum();
-            let want: u128 = (low..=high).map(|size| u128::from(round_up(size, unit))).sum();
-            prop_assert_eq!(round_up_spread(low, high, count, sum, unit), want);
-        }
+    /// Bytes stored for each byte of a large file at least, as `(numerator, denominator)`: `(2, 1)` for two copies, `(10, 8)` for
+    /// 8+2. `None` where less may be stored than the size (compression, billing).
+    fn redundancy(&self) -> Option<(u64, u64)> {
+        Some((1, 1))
+    }
+
+    /// How files above 64 KiB are allocated, if that is rounding up to whole units and nothing else.
+    fn whole_units(&self) -> Option<WholeUnits> {
+        None
+    }
+
+    /// What an entry with a name of `name_length` bytes takes in its directory.
+    fn entry_bytes(&self, _name_length: u64) -> u64 {
+        0
+    }
+
+    /// What a directory with `entries` entries takes, of `entries_bytes` together ([`Layout::entry_bytes`]). `None` where
+    /// directories are not modelled.
+    fn directory(&self, _entries: u64, _entries_bytes: u64) -> Option<Space> {
+        None
+    }
+
+    /// What a symlink to a target of `target_length` bytes takes. `None` where symlinks are not modelled.
+    fn symlink(&self, _target_length: u64) -> Option<Space> {
+        None
+    }
+
+    /// Where a file lies when files (or blocks, or first bytes) up to `cutoff_bytes` and all metadata go to a fast tier. `None`
+    /// for layouts without tiers. The bytes on the fast tier never fall as the cutoff rises.
+    fn place(&self, _size_bytes: u64, _cutoff_bytes: u64) -> Option<Placement> {
+        None
+    }
+
+    /// How full the fast tier may become before it stops taking small files: `(3, 4)` for 75 %.
+    fn fast_fill(&self) -> (u64, u64) {
+        (1, 1)
     }
 }

@@ -7,12 +7,16 @@
 
 mod bad_input;
 mod cli;
+mod filesystems;
 mod harness;
+mod images;
 mod layers;
 mod merge;
 mod model;
 mod output;
+mod population;
 mod resume;
 mod sources;
 mod survey;
 mod tidy;
+mod trees;
