@@ -6,6 +6,7 @@
 #![allow(clippy::useless_vec, reason = "`args!` makes one list for calls that keep it and for calls that do not")]
 
 mod bad_input;
+mod btrfs;
 mod cli;
 mod filesystems;
 mod harness;
@@ -19,4 +20,4 @@ mod resume;
 mod sources;
 mod survey;
 mod tidy;
-mod trees;
+mod xfs;

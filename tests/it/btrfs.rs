@@ -1,0 +1,1 @@
+//! Predictions for btrfs against file systems made for it, to the byte.

@@ -1,1 +1,0 @@
-//! Predictions for xfs and btrfs against file systems made for it, to the byte.

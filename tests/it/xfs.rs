@@ -1,0 +1,1 @@
+//! Predictions for xfs against file systems made for it, to the byte.
