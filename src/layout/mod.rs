@@ -85,6 +85,11 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
         Some((1, 1))
     }
 
+    /// What of `allocated_bytes` lies in data blocks; the rest is data kept among the metadata (inline files).
+    fn data_bytes(&self, size_bytes: u64) -> u128 {
+        self.file(size_bytes).allocated_bytes
+    }
+
     /// How files above 64 KiB are allocated, if that is rounding up to whole units and nothing else.
     fn whole_units(&self) -> Option<WholeUnits> {
         None
@@ -115,5 +120,16 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
     /// How full the fast tier may become before it stops taking small files: `(3, 4)` for 75 %.
     fn fast_fill(&self) -> (u64, u64) {
         (1, 1)
+    }
+
+    /// What to type to have files (blocks) up to `cutoff_bytes` on a fast tier of `fast_bytes`, before the system exists; empty
+    /// where there is nothing to type.
+    fn settings(&self, _cutoff_bytes: u64, _fast_bytes: u128) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What the system itself reports as used by the file, where that differs from the raw bytes.
+    fn reported(&self, _size_bytes: u64) -> Option<u128> {
+        None
     }
 }
