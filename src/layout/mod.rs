@@ -112,7 +112,8 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
     }
 
     /// Where a file lies when files (or blocks, or first bytes) up to `cutoff_bytes` and all metadata go to a fast tier. `None`
-    /// for layouts without tiers. The bytes on the fast tier never fall as the cutoff rises.
+    /// for layouts without tiers. The bytes on the fast tier never fall as the cutoff rises, and are the same for every cutoff from
+    /// the file's size on.
     fn place(&self, _size_bytes: u64, _cutoff_bytes: u64) -> Option<Placement> {
         None
     }

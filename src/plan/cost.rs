@@ -1,0 +1,281 @@
+//! What it costs: prices of devices come from the user, never from here.
+//!
+//! A price file is TOML:
+//!
+//! ```toml
+//! currency = "EUR"
+//! [[fast]]                      # devices of the fast tier; the cheapest way to reach a capacity with one kind is taken
+//! name = "3.84 TB NVMe"
+//! size = "3.84TB"
+//! price = 420
+//! [[slow]]
+//! name = "20 TB disk"
+//! size = "20TB"
+//! price = 380
+//! [[object]]                    # storage classes of an object store, by the class of the model s3
+//! class = "standard-ia"
+//! per_gib_month = 0.0125
+//! per_1000_requests = 0.01      # to put or to move 1,000 objects there
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use super::tier::{Tier, Tiers};
+use crate::units::parse_size;
+
+/// Prices, as the user gave them.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prices {
+    /// What the prices are in.
+    #[serde(default)]
+    pub currency: String,
+    /// Devices of the fast tier.
+    #[serde(default)]
+    pub fast: Vec<Device>,
+    /// Devices of the slow tier.
+    #[serde(default)]
+    pub slow: Vec<Device>,
+    /// Storage classes.
+    #[serde(default)]
+    pub object: Vec<ObjectPrice>,
+}
+
+/// A kind of device.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// What it is called.
+    pub name: String,
+    /// Its capacity, written as sizes are.
+    #[serde(deserialize_with = "capacity")]
+    pub size: u64,
+    /// What one costs.
+    pub price: f64,
+}
+
+/// The price of a storage class.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectPrice {
+    /// The class, as the model has it.
+    pub class: String,
+    /// A GiB for a month.
+    pub per_gib_month: f64,
+    /// To put or to move 1,000 objects there.
+    #[serde(default)]
+    pub per_1000_requests: f64,
+}
+
+fn capacity<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match parse_size(&text).map_err(serde::de::Error::custom)? {
+        0 => Err(serde::de::Error::custom("a device has at least one byte")),
+        bytes => Ok(bytes),
+    }
+}
+
+/// So many devices of one kind.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Purchase {
+    /// What the device is called.
+    pub device: String,
+    /// How many.
+    pub count: u128,
+    /// What they cost together.
+    pub cost: f64,
+}
+
+/// What one way to store the population costs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cost {
+    /// `"all fast"`, `"all slow"` or `"hybrid"`.
+    pub way: Way,
+    /// The cutoff of a hybrid.
+    pub cutoff_bytes: Option<u64>,
+    /// Devices of the fast tier.
+    pub fast: Option<Purchase>,
+    /// Devices of the slow tier.
+    pub slow: Option<Purchase>,
+    /// Both together.
+    pub cost: f64,
+    /// Whether metadata and files up to the usual cutoff are fast.
+    pub holds: bool,
+}
+
+/// Where everything is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// Fast devices alone.
+    Fast,
+    /// Slow devices alone.
+    Slow,
+    /// Metadata and small files on fast devices, the rest on slow ones.
+    Hybrid,
+}
+
+/// A month in an object store.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bill {
+    /// The model, as it was written.
+    pub model: String,
+    /// Storage for a month.
+    pub month: f64,
+    /// Putting or moving all objects there, once.
+    pub requests: f64,
+}
+
+impl Prices {
+    /// Reads a price file.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and where.
+    pub fn parse(text: &str) -> Result<Prices, String> {
+        let prices: Prices = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+            format!("line {line}: {}", error.message())
+        })?;
+        let figures = prices.fast.iter().chain(&prices.slow).map(|device| device.price);
+        let figures =
+            figures.chain(prices.object.iter().flat_map(|class| [class.per_gib_month, class.per_1000_requests]));
+        if figures.into_iter().any(|price| !price.is_finite() || price < 0.0) {
+            return Err("a price is negative or no number".to_owned());
+        }
+        Ok(prices)
+    }
+
+    /// Whether there are devices of both tiers.
+    pub fn has_devices(&self) -> bool {
+        !self.fast.is_empty() && !self.slow.is_empty()
+    }
+
+    /// What a month in a storage class costs: `billed_bytes` at its rate, of which `standard_bytes` at that of `standard`; `None`
+    /// where a price is missing.
+    pub fn bill(
+        &self,
+        model: &str,
+        class: &str,
+        billed_bytes: u128,
+        standard_bytes: u128,
+        objects: u128,
+    ) -> Option<Bill> {
+        let of = |name: &str| self.object.iter().find(|price| price.class == name);
+        let gib = |bytes: u128| bytes as f64 / crate::units::GIB as f64;
+        let price = of(class)?;
+        let standard = if standard_bytes == 0 { 0.0 } else { gib(standard_bytes) * of("standard")?.per_gib_month };
+        Some(Bill {
+            model: model.to_owned(),
+            month: gib(billed_bytes.saturating_sub(standard_bytes)) * price.per_gib_month + standard,
+            requests: objects as f64 / 1000.0 * price.per_1000_requests,
+        })
+    }
+}
+
+/// The cheapest way to reach a capacity with devices of one kind.
+fn purchase(devices: &[Device], capacity_bytes: u128) -> Option<Purchase> {
+    let of = |device: &Device| {
+        let count = capacity_bytes.div_ceil(device.size.into());
+        Purchase { device: device.name.clone(), count, cost: count as f64 * device.price }
+    };
+    devices.iter().map(of).min_by(|a, b| a.cost.total_cmp(&b.cost))
+}
+
+/// What all-fast, all-slow and a hybrid for each cutoff cost; `usual_bytes` is the cutoff up to which files are to be fast. Slow
+/// devices are grown like the fast ones. Empty without prices for both tiers.
+pub fn costs(tiers: &Tiers, cutoffs: &[u64], usual_bytes: u64, prices: &Prices, growth_fraction: f64) -> Vec<Cost> {
+    if !prices.has_devices() {
+        return Vec::new();
+    }
+    let grown = |bytes: u128| super::tier::scale(bytes, 1.0 + growth_fraction);
+    let whole = tiers.whole();
+    let everything = whole.fast_bytes.saturating_add(whole.slow_bytes);
+    let slow_alone = tiers.at(0);
+    let slow_alone = slow_alone.fast_bytes.saturating_add(slow_alone.slow_bytes);
+    let cost = |way: Way, cutoff_bytes: Option<u64>, fast: Option<Purchase>, slow: Option<Purchase>| Cost {
+        cost: [&fast, &slow].into_iter().flatten().map(|purchase| purchase.cost).sum(),
+        holds: way == Way::Fast || cutoff_bytes.is_some_and(|cutoff| cutoff >= usual_bytes),
+        way,
+        cutoff_bytes,
+        fast,
+        slow,
+    };
+    let hybrid = |tier: Tier| {
+        let fast = purchase(&prices.fast, tier.fast_device_bytes);
+        cost(Way::Hybrid, Some(tier.cutoff_bytes), fast, purchase(&prices.slow, grown(tier.slow_bytes)))
+    };
+    let mut costs = vec![
+        cost(Way::Fast, None, purchase(&prices.fast, grown(everything)), None),
+        cost(Way::Slow, None, None, purchase(&prices.slow, grown(slow_alone))),
+    ];
+    costs.extend(cutoffs.iter().map(|&cutoff| hybrid(tiers.at(cutoff))));
+    costs
+}
+
+/// The cheapest of those that hold, if there is one.
+pub fn cheapest(costs: &[Cost]) -> Option<&Cost> {
+    costs.iter().filter(|cost| cost.holds).min_by(|a, b| a.cost.total_cmp(&b.cost))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRICES: &str = r#"
+        currency = "EUR"
+        [[fast]]
+        name = "small"
+        size = "1TB"
+        price = 100
+        [[fast]]
+        name = "large"
+        size = "4TB"
+        price = 300
+        [[slow]]
+        name = "disk"
+        size = "20TB"
+        price = 400
+        [[object]]
+        class = "standard"
+        per_gib_month = 0.02
+        [[object]]
+        class = "glacier"
+        per_gib_month = 0.004
+        per_1000_requests = 0.05
+    "#;
+
+    #[test]
+    fn the_cheaper_kind_is_bought_by_whole_devices() {
+        let prices = Prices::parse(PRICES).unwrap();
+        let two = purchase(&prices.fast, 2_000_000_000_000).unwrap();
+        assert_eq!((two.device.as_str(), two.count, two.cost), ("small", 2, 200.0));
+        let six = purchase(&prices.fast, 6_000_000_000_001).unwrap();
+        assert_eq!((six.device.as_str(), six.count, six.cost), ("large", 2, 600.0));
+        assert_eq!(purchase(&prices.fast, 0).unwrap().count, 0);
+        assert_eq!(purchase(&[], 1), None);
+    }
+
+    #[test]
+    fn a_bill_has_two_rates() {
+        let prices = Prices::parse(PRICES).unwrap();
+        let bill = prices.bill("s3:class=glacier", "glacier", 10 << 30, 2 << 30, 4000).unwrap();
+        assert!((bill.month - (8.0 * 0.004 + 2.0 * 0.02)).abs() < 1e-12);
+        assert!((bill.requests - 0.2).abs() < 1e-12);
+        assert_eq!(prices.bill("s3", "deep-archive", 1, 0, 1), None);
+    }
+
+    #[test]
+    fn wrong_prices_are_refused_with_their_line() {
+        for (text, cause) in [
+            ("[[fast]]\nname = 'x'\nsize = '1XB'\nprice = 1", "line 3: '1XB' is not a size"),
+            ("[[fast]]\nname = 'x'\nprice = 1", "missing field `size`"),
+            ("[[fats]]\n", "line 1: unknown field `fats`"),
+            ("[[fast]]\nname='x'\nsize='1TB'\nprice = -1", "negative"),
+            ("[[fast]]\nname='x'\nsize='0'\nprice = 1", "at least one byte"),
+            ("x", "line 1"),
+        ] {
+            let error = Prices::parse(text).unwrap_err();
+            assert!(error.contains(cause), "{error}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Operations: the sizes of reads and writes, which a layout chosen from the files at rest alone may be wrong for.
+//!
+//! A file is read and written as a whole by most programs, so an operation is served by one block when its size is at most that
+//! of a block (Tanenbaum, Herder and Bos 2006, section 4 and Fig. 4). Known are deciles: between them, sizes are laid out
+//! log-uniformly.
+
+use serde::Serialize;
+
+use super::block_size::BLOCK_SIZES;
+use crate::dist::{Distribution, Interval, spread};
+use crate::units::fraction;
+
+const FIG_4: &str = include_str!("../../data/tanenbaum_fig4_dynamic_deciles.csv");
+
+/// Name of the operations of Fig. 4.
+pub const PUBLISHED: &str = "vu-2005";
+
+/// Sizes of reads and of writes.
+#[derive(Debug, Clone)]
+pub struct Operations {
+    /// What they are called.
+    pub name: String,
+    /// Sizes of reads.
+    pub reads: Distribution,
+    /// Sizes of writes.
+    pub writes: Distribution,
+}
+
+/// What a block size makes of operations.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Served {
+    /// The block size.
+    pub block_bytes: u64,
+    /// Share of the reads that one block serves.
+    pub reads_fraction: f64,
+    /// Share of the writes that one block serves.
+    pub writes_fraction: f64,
+}
+
+impl Operations {
+    /// The operations of Fig. 4: four days of a file server at the VU in 2005.
+    pub fn published() -> Operations {
+        Operations::parse(FIG_4, PUBLISHED).unwrap_or_else(|cause| unreachable!("the built-in table is sound: {cause}"))
+    }
+
+    /// Reads deciles: lines of `decile_pct,read_bytes,write_bytes`, rising to 100 per cent; `#` begins a comment.
+    ///
+    /// # Errors
+    /// A sentence that says which line is wrong.
+    pub fn parse(text: &str, name: &str) -> Result<Operations, String> {
+        const HEADER: &str = "decile_pct,read_bytes,write_bytes";
+        let mut lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
+        if lines.next().is_none_or(|(_, line)| line.trim() != HEADER) {
+            return Err(format!("the first line has to be '{HEADER}'"));
+        }
+        let mut operations =
+            Operations { name: name.to_owned(), reads: Distribution::default(), writes: Distribution::default() };
+        let mut before = [0u64; 3];
+        for (number, line) in lines {
+            let wrong = |what: &str| format!("line {}: {what}", number + 1);
+            let fields: Vec<u64> = line.split(',').map_while(|field| field.trim().parse().ok()).collect();
+            let row: [u64; 3] = fields.try_into().map_err(|_| wrong("three whole numbers were expected"))?;
+            if row[0] <= before[0] || row[0] > 100 {
+                return Err(wrong("the per cent have to rise, up to 100"));
+            }
+            for (at, distribution) in [(1, &mut operations.reads), (2, &mut operations.writes)] {
+                if row[at] < before[at] {
+                    return Err(wrong("the sizes may not fall"));
+                }
+                let low = if row[at] > before[at] { before[at] + 1 } else { row[at] };
+                let count = u128::from(row[0] - before[0]) * u128::from(OPERATIONS_PER_PERCENT);
+                // One of them is exactly as large as the table says.
+                distribution.record(row[at]);
+                spread(distribution, &Interval { low, high: row[at], count: count - 1, sum: None }).map_err(wrong)?;
+            }
+            before = row;
+        }
+        if before[0] != 100 {
+            return Err("the last line has to be that of 100 per cent".to_owned());
+        }
+        Ok(operations)
+    }
+
+    /// What the usual block sizes make of them.
+    pub fn served(&self) -> Vec<Served> {
+        BLOCK_SIZES.iter().map(|&block_bytes| self.served_by(block_bytes)).collect()
+    }
+
+    /// What one block size makes of them.
+    pub fn served_by(&self, block_bytes: u64) -> Served {
+        let share = |sizes: &Distribution| fraction(sizes.up_to(block_bytes).count, sizes.count());
+        Served { block_bytes, reads_fraction: share(&self.reads), writes_fraction: share(&self.writes) }
+    }
+}
+
+/// Operations that stand for one per cent of them: enough for shares to a hundredth of a per cent.
+const OPERATIONS_PER_PERCENT: u64 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_kib_serve_half_of_the_reads_and_four_fifths_of_the_writes() {
+        // Section 4 of the paper.
+        let served = Operations::published().served_by(8192);
+        assert!((0.5..0.6).contains(&served.reads_fraction), "{}", served.reads_fraction);
+        assert!((0.8..0.9).contains(&served.writes_fraction), "{}", served.writes_fraction);
+        let all = Operations::published().served();
+        assert!(all.is_sorted_by(|a, b| a.reads_fraction <= b.reads_fraction));
+    }
+
+    #[test]
+    fn a_decile_is_where_the_table_says() {
+        let operations = Operations::published();
+        assert_eq!(operations.reads.up_to(6629).count, 500_000);
+        assert_eq!(operations.writes.up_to(4096).count, 400_000);
+        assert_eq!(operations.writes.max(), 1_131_274_484);
+    }
+
+    #[test]
+    fn wrong_tables_are_refused() {
+        let header = "decile_pct,read_bytes,write_bytes\n";
+        for (rows, cause) in [
+            ("", "100 per cent"),
+            ("10,1\n", "line 2: three whole numbers"),
+            ("10,5,5\n10,6,6\n", "line 3: the per cent"),
+            ("50,5,5\n100,4,6\n", "line 3: the sizes"),
+            ("101,5,5\n", "up to 100"),
+            ("100,x,1\n", "three whole numbers"),
+        ] {
+            let error = Operations::parse(&format!("{header}{rows}"), "x").unwrap_err();
+            assert!(error.contains(cause), "{error}");
+        }
+        assert!(Operations::parse("", "x").unwrap_err().contains("first line"));
+        assert!(Operations::parse(&format!("{header}100,18446744073709551615,0\n"), "x").is_ok());
+    }
+}

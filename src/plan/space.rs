@@ -1,0 +1,46 @@
+//! What layouts make of a population, side by side.
+
+use serde::Serialize;
+
+use super::population::Population;
+use crate::layout::Model;
+
+/// What one layout makes of a population.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ModelSpace {
+    /// The model, as it was written.
+    pub model: String,
+    /// Allocated for the files: see [`crate::layout::Space`].
+    pub allocated_bytes: u128,
+    /// `(allocated - size) / allocated`: the share that is not data of the files. Negative where data are packed or inlined.
+    pub overhead_fraction: f64,
+    /// Metadata of the files (inodes, descriptors, maps).
+    pub metadata_bytes: u128,
+    /// Whether `metadata_bytes` is a part of `allocated_bytes`; else it comes on top.
+    pub metadata_is_within: bool,
+    /// What directories and symlinks take, as far as the source knows them and the model has them.
+    pub tree_bytes: Option<u128>,
+    /// Everything together.
+    pub total_bytes: u128,
+    /// What the system itself would report as used by the files, where that differs from the raw bytes.
+    pub reported_bytes: Option<u128>,
+}
+
+/// What `model` makes of `population`.
+pub fn model_space(population: &Population, model: &Model) -> ModelSpace {
+    let total = population.total(&*model.layout);
+    let within = model.layout.metadata_is_within();
+    let beside = if within { 0 } else { total.metadata_bytes };
+    let allocated = total.allocated_bytes;
+    let overhead = allocated as f64 - population.size_bytes() as f64;
+    ModelSpace {
+        model: model.name.clone(),
+        allocated_bytes: allocated,
+        overhead_fraction: if allocated == 0 { 0.0 } else { overhead / allocated as f64 },
+        metadata_bytes: total.metadata_bytes,
+        metadata_is_within: within,
+        tree_bytes: total.tree_bytes,
+        total_bytes: allocated.saturating_add(beside).saturating_add(total.tree_bytes.unwrap_or(0)),
+        reported_bytes: total.reported_bytes,
+    }
+}

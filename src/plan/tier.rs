@@ -1,0 +1,281 @@
+//! The fast tier: how much of it metadata and small files take, for every cutoff. Welch and Noer (2013).
+//!
+//! [`Tiers`] answers any cutoff from a distribution. Files up to the cutoff lie where the layout puts them once they are small,
+//! which no higher cutoff changes (a law of [`Layout::place`]), so their sums are made once; only the files above it are asked
+//! again. Directories and symlinks count as metadata, where they are known and modelled.
+//!
+//! [`crate::layout::Layout::place`] is monotonic in the cutoff, so the largest cutoff that a device holds is found by halving.
+
+use serde::Serialize;
+
+use super::population::{Population, add, samples};
+use crate::dist::Cell;
+use crate::layout::{Model, Placement};
+use crate::units::fraction;
+
+/// SSD to HDD ratios of Welch and Noer's three blades, as they name them: 120 GB to 8 TB, 300 GB to 8 TB, 480 GB to 4 TB.
+pub const RATIOS: [f64; 3] = [0.015, 0.03, 0.10];
+
+/// What a cutoff makes of a population.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Tier {
+    /// Files (blocks, first bytes) up to this size go to the fast tier.
+    pub cutoff_bytes: u64,
+    /// Share of the files that are of this size or smaller.
+    pub small_file_fraction: f64,
+    /// Share of the bytes that these hold.
+    pub small_data_fraction: f64,
+    /// On the fast tier at least: lower than `fast_bytes` where records or compression leave it open.
+    pub fast_least_bytes: u128,
+    /// On the fast tier: metadata and small files, redundancy included.
+    pub fast_bytes: u128,
+    /// On the slow tier.
+    pub slow_bytes: u128,
+    /// `fast_bytes` of both together.
+    pub fast_fraction: f64,
+    /// Raw capacity of the fast tier that this needs, with growth and the part that has to stay free.
+    pub fast_device_bytes: u128,
+}
+
+/// What is to be allowed for when capacity is bought.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Allowance {
+    /// By how much the population is to grow: 0.5 for half as much again.
+    pub growth_fraction: f64,
+    /// How full the fast tier may become; `None` for what the layout says.
+    pub fill_fraction: Option<f64>,
+}
+
+impl Default for Allowance {
+    fn default() -> Allowance {
+        Allowance { growth_fraction: 0.0, fill_fraction: None }
+    }
+}
+
+/// The largest cutoff that a fast tier of a given capacity holds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Fit {
+    /// Capacity of the fast tier.
+    pub fast_device_bytes: u128,
+    /// What of it may be filled before the growth that was asked for.
+    pub usable_bytes: u128,
+    /// The largest cutoff that fits; `None` when metadata alone do not.
+    pub largest: Option<Tier>,
+    /// At the usual cutoff: what does not fit and spills to the slow tier.
+    pub spill: Spill,
+}
+
+/// What happens when the fast tier is full.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spill {
+    /// The cutoff that is asked about.
+    pub cutoff_bytes: u64,
+    /// What the fast tier would need.
+    pub needed_bytes: u128,
+    /// Bytes that go to the slow tier instead.
+    pub spilled_bytes: u128,
+    /// The same as a share of what should be fast.
+    pub spilled_fraction: f64,
+}
+
+/// One of the three ratios of fast to slow capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Profile {
+    /// Fast to slow capacity.
+    pub ratio: f64,
+    /// What the fast tier would be, were the slow one just large enough for what the usual cutoff leaves it.
+    pub fast_device_bytes: u128,
+    /// Whether metadata and files up to the usual cutoff fit.
+    pub fits: bool,
+    /// The largest cutoff that fits in the ratio; `None` when metadata alone do not.
+    pub largest_cutoff_bytes: Option<u64>,
+    /// What spills at the usual cutoff.
+    pub spill: Spill,
+}
+
+/// A population under a layout with a fast tier.
+pub struct Tiers<'a> {
+    model: &'a Model,
+    cells: Vec<Cell>,
+    /// Sums over the cells before each: as if all were small.
+    small: Vec<[u128; 5]>,
+    tree_bytes: u128,
+    allowance: Allowance,
+    files: u128,
+    size_bytes: u128,
+}
+
+fn figures(placement: Placement) -> [u128; 3] {
+    [placement.fast_least_bytes, placement.fast_bytes, placement.slow_bytes]
+}
+
+impl<'a> Tiers<'a> {
+    /// `None` for a layout without tiers.
+    pub fn new(population: &Population, model: &'a Model, allowance: Allowance) -> Option<Tiers<'a>> {
+        model.layout.place(0, 0)?;
+        let cells = population.cells();
+        let mut small = Vec::with_capacity(cells.len() + 1);
+        let mut sums = [0; 5];
+        small.push(sums);
+        for &cell in &cells {
+            add_small(&mut sums, cell, model);
+            small.push(sums);
+        }
+        Some(Tiers {
+            model,
+            small,
+            tree_bytes: population.total_tree(&*model.layout).unwrap_or(0),
+            allowance,
+            files: population.files(),
+            size_bytes: population.size_bytes(),
+            cells,
+        })
+    }
+
+    /// What `cutoff_bytes` makes of it. A cell above 64 KiB that the cutoff lies inside of is divided in proportion.
+    pub fn at(&self, cutoff_bytes: u64) -> Tier {
+        let first = self.cells.partition_point(|cell| cell.high <= cutoff_bytes);
+        let mut sums = self.small[first];
+        let mut above = [0; 3];
+        let mut rest = &self.cells[first..];
+        let mut divided = None;
+        if let Some(cell) = rest.first().filter(|cell| cell.low <= cutoff_bytes) {
+            let (below, beyond) = divide(*cell, cutoff_bytes);
+            add_small(&mut sums, below, self.model);
+            divided = Some(beyond);
+            rest = &rest[1..];
+        }
+        for sample in divided.into_iter().chain(rest.iter().copied()).flat_map(samples) {
+            let placement = self.model.layout.place(sample.size_bytes, cutoff_bytes).unwrap_or_default();
+            add(&mut above, figures(placement), sample.count);
+        }
+        let fast_least_bytes = sums[0].saturating_add(above[0]).saturating_add(self.tree_bytes);
+        let fast_bytes = sums[1].saturating_add(above[1]).saturating_add(self.tree_bytes);
+        let slow_bytes = sums[2].saturating_add(above[2]);
+        Tier {
+            cutoff_bytes,
+            small_file_fraction: fraction(sums[3], self.files),
+            small_data_fraction: fraction(sums[4], self.size_bytes),
+            fast_least_bytes,
+            fast_bytes,
+            slow_bytes,
+            fast_fraction: fraction(fast_bytes, fast_bytes.saturating_add(slow_bytes)),
+            fast_device_bytes: self.device_bytes(fast_bytes),
+        }
+    }
+
+    /// What everything takes when all of it is on the fast tier.
+    pub fn whole(&self) -> Tier {
+        self.at(u64::MAX)
+    }
+
+    /// How full the fast tier may become.
+    pub fn fill_fraction(&self) -> f64 {
+        let (numerator, denominator) = self.model.layout.fast_fill();
+        self.allowance.fill_fraction.unwrap_or(numerator as f64 / denominator as f64)
+    }
+
+    /// The capacity of a device that is to hold `bytes`, grown, and stay within its fill.
+    fn device_bytes(&self, bytes: u128) -> u128 {
+        scale(bytes, (1.0 + self.allowance.growth_fraction) / self.fill_fraction())
+    }
+
+    /// The largest cutoff that a fast tier of `device_bytes` holds, and what spills at `usual_bytes`.
+    pub fn fit(&self, device_bytes: u128, usual_bytes: u64) -> Fit {
+        let usable = scale(device_bytes, self.fill_fraction() / (1.0 + self.allowance.growth_fraction));
+        let fits = |tier: &Tier| tier.fast_bytes <= usable;
+        Fit {
+            fast_device_bytes: device_bytes,
+            usable_bytes: usable,
+            largest: self.largest(fits),
+            spill: spill(&self.at(usual_bytes), usable),
+        }
+    }
+
+    /// How the three ratios bear it; `usual_bytes` is the cutoff that they are to hold.
+    pub fn profiles(&self, usual_bytes: u64) -> Vec<Profile> {
+        let usual = self.at(usual_bytes);
+        let profile = |ratio: f64| {
+            let room = |tier: &Tier| scale(tier.slow_bytes, ratio * self.fill_fraction());
+            Profile {
+                ratio,
+                fast_device_bytes: scale(usual.slow_bytes, ratio),
+                fits: usual.fast_bytes <= room(&usual),
+                largest_cutoff_bytes: self.largest(|tier| tier.fast_bytes <= room(tier)).map(|tier| tier.cutoff_bytes),
+                spill: spill(&usual, room(&usual)),
+            }
+        };
+        RATIOS.map(profile).to_vec()
+    }
+
+    /// The largest cutoff for which `fits`, which holds up to some cutoff and not above; at most the largest file.
+    fn largest(&self, fits: impl Fn(&Tier) -> bool) -> Option<Tier> {
+        let lowest = self.at(0);
+        if !fits(&lowest) {
+            return None;
+        }
+        let largest_file = self.cells.last().map_or(0, |cell| cell.high);
+        let whole = self.at(largest_file);
+        if fits(&whole) {
+            return Some(whole);
+        }
+        let (mut below, mut beyond) = (0, largest_file);
+        while beyond - below > 1 {
+            let middle = below + (beyond - below) / 2;
+            if fits(&self.at(middle)) {
+                below = middle;
+            } else {
+                beyond = middle;
+            }
+        }
+        Some(self.at(below))
+    }
+}
+
+fn add_small(sums: &mut [u128; 5], cell: Cell, model: &Model) {
+    let mut placed = [sums[0], sums[1], sums[2]];
+    for sample in samples(cell) {
+        let placement = model.layout.place(sample.size_bytes, u64::MAX).unwrap_or_default();
+        add(&mut placed, figures(placement), sample.count);
+    }
+    *sums = [placed[0], placed[1], placed[2], sums[3] + cell.count, sums[4] + cell.sum];
+}
+
+/// A cell's files up to `cutoff` and the others, each part within its interval, together those of the cell.
+fn divide(cell: Cell, cutoff: u64) -> (Cell, Cell) {
+    let part = (cutoff - cell.low + 1) as f64 / ((cell.high - cell.low) as f64 + 1.0);
+    let count = ((cell.count as f64 * part).round() as u128).min(cell.count);
+    let others = cell.count - count;
+    let even = (count as f64 * (cell.low as f64 / 2.0 + cutoff as f64 / 2.0)) as u128;
+    let least = (u128::from(cell.low) * count).max(cell.sum.saturating_sub(u128::from(cell.high) * others));
+    let most = (u128::from(cutoff) * count).min(cell.sum.saturating_sub(u128::from(cutoff + 1) * others));
+    let sum = even.clamp(least, most.max(least));
+    let below = Cell { low: cell.low, high: cutoff, count, sum };
+    (below, Cell { low: cutoff + 1, high: cell.high, count: others, sum: cell.sum.saturating_sub(sum) })
+}
+
+fn spill(tier: &Tier, usable_bytes: u128) -> Spill {
+    let spilled_bytes = tier.fast_bytes.saturating_sub(usable_bytes);
+    Spill {
+        cutoff_bytes: tier.cutoff_bytes,
+        needed_bytes: tier.fast_bytes,
+        spilled_bytes,
+        spilled_fraction: fraction(spilled_bytes, tier.fast_bytes),
+    }
+}
+
+/// `bytes` times a factor, saturating, rounded up.
+pub fn scale(bytes: u128, factor: f64) -> u128 {
+    if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u128 }
+}
+
+/// Cutoffs that a table or a curve has: 0 and every `per_octave`-th part of an octave up to the largest file.
+pub fn cutoffs(largest_bytes: u64, per_octave: u32) -> Vec<u64> {
+    let top = u64::BITS - largest_bytes.leading_zeros();
+    let steps = (9 * per_octave)..=(top.max(17).min(63) * per_octave);
+    let mut cutoffs: Vec<u64> =
+        steps.map(|step| (f64::from(step) / f64::from(per_octave)).exp2().round() as u64).collect();
+    cutoffs.insert(0, 0);
+    cutoffs.dedup();
+    cutoffs
+}
