@@ -48,6 +48,18 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// Reads a share in per cent, `50%` or `50`, as a fraction.
+///
+/// # Errors
+/// A sentence that says what is wrong, for the argument parser to print.
+pub fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    match number.parse::<f64>() {
+        Ok(percent) if (0.0..=1e6).contains(&percent) => Ok(percent / 100.0),
+        _ => Err(format!("'{text}' is not a share in per cent; write for example 50%")),
+    }
+}
+
 fn unit_factor(suffix: &str) -> Option<u64> {
     let lower = suffix.to_ascii_lowercase();
     if lower.is_empty() || lower == "b" {
@@ -218,6 +230,16 @@ mod tests {
         }
         for text in ["", "K", "12Q", "1.", ".5", "-1", "1e3", "0x10", "64KiBs", "é"] {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_are_read_in_per_cent() {
+        for (text, share) in [("50%", 0.5), ("50", 0.5), ("0", 0.0), ("7.5 %", 0.075), ("300%", 3.0)] {
+            assert_eq!(parse_percent(text), Ok(share));
+        }
+        for text in ["", "%", "-1", "x", "NaN", "inf", "1e9"] {
+            assert!(parse_percent(text).is_err(), "{text}");
         }
     }
 

@@ -3,10 +3,12 @@
 //! Exit status: 0 done, 1 done but something was wrong, 2 could not start or usage. Help, man pages and shell completions come from
 //! the same definitions ([`Arguments`]).
 
+mod allocate;
 mod compare;
 mod generated;
 mod merge;
 mod output;
+mod plan;
 mod progress;
 mod report;
 mod show;
@@ -41,6 +43,8 @@ enum Command {
     Show(show::ShowArguments),
     Merge(merge::MergeArguments),
     Compare(compare::CompareArguments),
+    Plan(plan::PlanArguments),
+    Allocate(allocate::AllocateArguments),
     Report(report::ReportArguments),
     Completions(generated::CompletionsArguments),
     Man(generated::ManArguments),
@@ -101,6 +105,8 @@ impl Command {
             Command::Show(arguments) => arguments.run(),
             Command::Merge(arguments) => arguments.run(),
             Command::Compare(arguments) => arguments.run(),
+            Command::Plan(arguments) => arguments.run(),
+            Command::Allocate(arguments) => arguments.run(),
             Command::Report(arguments) => arguments.run(),
             Command::Completions(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::{Ended, output, sources};
 use crate::dist::published;
 use crate::error::Result;
 use crate::io::write_atomically;
-use crate::report::terminal;
+use crate::plan::systems::{self, Suited, System, SystemShares};
+use crate::plan::tier::RATIOS;
+use crate::report::{self, terminal};
 use crate::survey::file::{Detail, write};
 use crate::survey::fsstats;
 use crate::units::parse_size;
@@ -56,6 +59,9 @@ impl ShowArguments {
         let Some(path) = &self.source else {
             return output::print(|out| terminal::write_published(published::all(), out));
         };
+        if path.as_os_str() == systems::COLLECTION {
+            return self.systems();
+        }
         let survey = sources::open(path)?;
         if let Some(path) = &self.fsstats {
             write_atomically(path, |out| fsstats::write(&survey, out))?;
@@ -71,4 +77,33 @@ impl ShowArguments {
             if self.all { terminal::write_distributions(&survey, out) } else { Ok(()) }
         })
     }
+
+    /// The measured systems, side by side.
+    fn systems(&self) -> Result<Ended> {
+        let systems = super::plan::systems_with_shares()?;
+        let shares: Vec<_> = systems.iter().map(|(_, shares)| shares.clone()).collect();
+        let suited = systems::suited(&shares);
+        if !self.json {
+            return output::print(|out| report::plan::write_systems(&systems, &suited, out));
+        }
+        let rows: Vec<SystemRow> = systems.iter().map(|(system, shares)| SystemRow { system, shares }).collect();
+        output::print_json(&Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: rows })
+    }
+}
+
+#[derive(Serialize)]
+struct Systems<'a> {
+    schema: &'static str,
+    /// Fast to slow capacity.
+    ratios: [f64; 3],
+    /// How many systems each of them suits.
+    suited: [Suited; 3],
+    systems: Vec<SystemRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct SystemRow<'a> {
+    #[serde(flatten)]
+    system: &'a System,
+    shares: &'a SystemShares,
 }

@@ -3,12 +3,15 @@
 
 mod block_size;
 pub mod cost;
+mod document;
 pub mod operations;
 pub mod population;
 pub mod recommend;
 mod space;
+pub mod systems;
 pub mod tier;
 
 pub use block_size::{BLOCK_SIZES, BlockSize, Padding, block_size, block_sizes};
+pub use document::{FastTier, Plan, Request, ServedOperations, plan};
 pub use population::{Population, Tree};
 pub use space::{ModelSpace, model_space};

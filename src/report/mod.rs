@@ -1,7 +1,11 @@
 //! Reports: results for people. Knows the results; the results do not know it.
 
+pub mod allocate;
 mod chart;
 pub mod compare;
 pub mod page;
+pub mod plan;
+pub mod plan_page;
+mod plan_words;
 pub mod terminal;
 pub mod words;

@@ -15,7 +15,8 @@ use crate::survey::measure::Measure;
 use crate::units::fraction;
 
 const TEMPLATE: &str = include_str!("../../web/report.html");
-const PARTS: [(&str, &str); 7] = [
+/// Style and scripts that pages share.
+pub(super) const PARTS: [(&str, &str); 7] = [
     ("css", include_str!("../../web/report.css")),
     ("charts", include_str!("../../web/vendor/echarts.granulo.min.js")),
     ("format", include_str!("../../web/format.js")),
@@ -114,7 +115,7 @@ fn curve(sizes: &Distribution) -> Vec<UpToRow> {
 }
 
 /// The pieces of a template with `{{name}}` replaced; what `part` does not know stays as it is.
-fn fill<'a>(template: &'a str, part: impl Fn(&str) -> Option<&'a str>) -> impl Iterator<Item = &'a str> {
+pub(super) fn fill<'a>(template: &'a str, part: impl Fn(&str) -> Option<&'a str>) -> impl Iterator<Item = &'a str> {
     let mut rest = template;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -136,7 +137,7 @@ fn fill<'a>(template: &'a str, part: impl Fn(&str) -> Option<&'a str>) -> impl I
 }
 
 /// JSON that may stand in a script element: nothing in it looks like markup, and it still means the same.
-fn for_script(json: &str) -> String {
+pub(super) fn for_script(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + json.len() / 16);
     for c in json.chars() {
         match c {
@@ -148,7 +149,7 @@ fn for_script(json: &str) -> String {
 }
 
 /// Text that may stand between tags.
-fn for_text(text: &str) -> String {
+pub(super) fn for_text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

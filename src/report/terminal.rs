@@ -99,7 +99,7 @@ fn write_histogram(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> 
 }
 
 /// A size to the byte: in the largest unit that it is whole in, with at most four digits, else in bytes.
-fn exact_size(bytes: u64) -> String {
+pub(super) fn exact_size(bytes: u64) -> String {
     let short = format_size(bytes.into());
     match crate::units::parse_size(&short) {
         Ok(same) if same == bytes => short,

@@ -21,7 +21,7 @@ pub mod source;
 use serde::{Deserialize, Serialize};
 
 use crate::dist::{Bucket, bucket_number};
-use crate::plan::Padding;
+use crate::plan::{Padding, Population, Tree};
 use crate::units::{SMALL_FILE_BYTES, fraction};
 use errors::ErrorLog;
 use measure::{Distributions, Measure};
@@ -360,6 +360,18 @@ fn filled(buckets: &[(u64, u128)]) -> Vec<Bucket> {
 }
 
 impl Survey {
+    /// The survey as a plan sees it.
+    pub fn population(&self) -> Population<'_> {
+        let of = |measure| self.distributions.of(measure);
+        let entries = of(Measure::DirectoryEntries);
+        let tree = Tree { entries, names: of(Measure::NameLength), symlinks: of(Measure::SymlinkTargetLength) };
+        Population {
+            sizes: of(Measure::FileSize),
+            padding: self.padding.as_ref(),
+            tree: (!entries.is_empty()).then_some(tree),
+        }
+    }
+
     /// Sum of the sizes of all regular files.
     pub fn size_bytes(&self) -> u128 {
         self.distributions.of(Measure::FileSize).total()

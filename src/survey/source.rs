@@ -7,6 +7,7 @@ use super::{Method, Origin, Resolution, Survey, file, fsstats};
 use crate::dist::published::{self, Published};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
+use crate::plan::systems::{self, System};
 use crate::units::escape;
 
 /// A population, and what is to be said about how it was read.
@@ -26,6 +27,9 @@ pub struct Source {
 pub fn open(source: &Path) -> Result<Source> {
     if let Some(published) = source.to_str().and_then(published::find) {
         return Ok(Source { survey: of_published(published), warnings: Vec::new() });
+    }
+    if let Some(system) = source.to_str().and_then(systems::find) {
+        return Ok(of_system(&system));
     }
     let bytes = read_bounded("read the source", source).map_err(|error| match error.kind() {
         ErrorKind::NotFound => error.advise(format!("give a survey, an fsstats CSV, or one of {}", names())),
@@ -52,6 +56,25 @@ pub fn open(source: &Path) -> Result<Source> {
 fn names() -> String {
     let names: Vec<&str> = published::all().iter().map(|published| published.name).collect();
     names.join(", ")
+}
+
+/// A system of which only the number of files, their bytes and the largest are published.
+fn of_system(system: &System) -> Source {
+    let mut survey = Survey {
+        origin: Origin {
+            name: Some(system.name.to_owned()),
+            method: Method::Published,
+            resolution: Resolution::Buckets,
+            ..Origin::default()
+        },
+        ..Survey::default()
+    };
+    survey.distributions.of_mut(Measure::FileSize).merge(&system.distribution());
+    survey.counts.files = system.files;
+    survey.counts.empty_files = survey.distributions.of(Measure::FileSize).up_to(0).count as u64;
+    let warning = "only the number of files, their bytes and the largest are published: sizes are assumed to follow a power law \
+                   with these (Welch and Noer 2013, Tables I and II)";
+    Source { survey, warnings: vec![warning.to_owned()] }
 }
 
 /// A published table as a survey: sizes, and nothing else.

@@ -1,0 +1,89 @@
+//! `granulo allocate`: what one file takes under a layout.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{Ended, output, usage_error};
+use crate::error::Result;
+use crate::layout::Model;
+use crate::report::allocate::write_allocations;
+use crate::units::parse_size;
+
+/// Print what one file of each size takes under a layout
+///
+/// MODEL is NAME or NAME:option=value,…; granulo plan --list names them all. Allocated is what stat reports (st_blocks * 512) on file
+/// systems that have it, and the raw bytes on all devices for the others.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo allocate ext4:block=1024 0 1 1025 64KiB\n  \
+    granulo allocate panfs --up-to 256KiB --step 4KiB\n  granulo allocate zfs:vdev=raidz2,disks=9,recordsize=8K 8K 128K 1M")]
+pub(super) struct AllocateArguments {
+    /// The layout
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// Sizes of files
+    #[arg(value_name = "SIZE", value_parser = parse_size, required_unless_present = "up_to")]
+    sizes: Vec<u64>,
+    /// Also every size from 0 to this one, in steps: the curve of the model
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    up_to: Option<u64>,
+    /// Width of the steps
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "4KiB", requires = "up_to")]
+    step: u64,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What one file takes.
+#[derive(Serialize)]
+struct FileRecord {
+    size_bytes: u64,
+    allocated_bytes: u128,
+    metadata_bytes: u128,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reported_bytes: Option<u128>,
+}
+
+#[derive(Serialize)]
+struct Allocations<'a> {
+    schema: &'static str,
+    model: &'a str,
+    metadata_is_within: bool,
+    files: Vec<FileRecord>,
+}
+
+/// Steps that a curve may have.
+const MOST_STEPS: u64 = 1_000_000;
+
+impl AllocateArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let model = Model::parse(&self.model)?;
+        let mut sizes = self.sizes;
+        if let Some(up_to) = self.up_to {
+            if self.step == 0 || up_to / self.step > MOST_STEPS {
+                return Err(
+                    usage_error(format!("there would be more than {MOST_STEPS} steps")).advise("give a larger --step")
+                );
+            }
+            sizes.extend((0..=up_to / self.step).map(|step| step * self.step));
+        }
+        if !self.json {
+            return output::print(|out| write_allocations(&model, &sizes, out));
+        }
+        let record = |&size_bytes: &u64| {
+            let space = model.layout.file(size_bytes);
+            FileRecord {
+                size_bytes,
+                allocated_bytes: space.allocated_bytes,
+                metadata_bytes: space.metadata_bytes,
+                reported_bytes: model.layout.reported(size_bytes),
+            }
+        };
+        output::print_json(&Allocations {
+            schema: "granulo/allocate/1",
+            model: &model.name,
+            metadata_is_within: model.layout.metadata_is_within(),
+            files: sizes.iter().map(record).collect(),
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! `granulo plan`: what layouts make of a population, and how large a fast tier has to be.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Ended, output, sources, usage_error};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::read_bounded;
+use crate::layout::{Model, kinds};
+use crate::plan::cost::Prices;
+use crate::plan::operations::{self, Operations};
+use crate::plan::tier::Allowance;
+use crate::plan::{Request, plan, recommend, systems};
+use crate::report;
+use crate::units::{SMALL_FILE_BYTES, parse_percent, parse_size};
+
+/// What is planned for when no model is named: one of each, and the pools and classes that are chosen between.
+const MODELS: [&str; 15] = [
+    "ext4",
+    "xfs",
+    "btrfs",
+    "ntfs",
+    "exfat",
+    "panfs",
+    "zfs",
+    "ceph",
+    "ceph:pool=replicated",
+    "lustre",
+    "hdfs",
+    "minio",
+    "s3",
+    "s3:class=standard-ia",
+    "granulo",
+];
+
+/// Predict what layouts make of a population, and size the fast tier
+///
+/// Nothing is read but the source: a survey, an fsstats CSV, a published table, or one of the 65 systems that --list names.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo plan usr.json\n  granulo plan vu-2005 --model zfs:vdev=raidz2,disks=10 --fast 2TB --growth 50%\n  \
+    granulo plan usr.json --model ext4 --model xfs --trace vu-2005 --json\n  granulo plan usr.json --prices prices.toml --report plan.html"
+)]
+pub(super) struct PlanArguments {
+    /// A survey file, an fsstats CSV, a published table, or a measured system
+    #[arg(value_name = "SOURCE", required_unless_present = "list")]
+    source: Option<PathBuf>,
+    /// Name the models with their options, and the measured systems
+    #[arg(long, conflicts_with = "source")]
+    list: bool,
+    /// A layout, as NAME or NAME:option=value,…; can be given several times; 'all' for every one with its defaults
+    #[arg(long, value_name = "MODEL")]
+    model: Vec<String>,
+    /// A cutoff to answer; can be given several times, the first is the one that sizing is for [default: 64KiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    cutoff: Vec<u64>,
+    /// Capacity of the fast tier: say which cutoff it holds, and what spills
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    fast: Option<u64>,
+    /// By how much the population is to grow
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, default_value = "0%")]
+    growth: f64,
+    /// How full the fast tier may become [default: what the model says: 75% for zfs, else 100%]
+    #[arg(long, value_name = "PERCENT", value_parser = fill)]
+    fill: Option<f64>,
+    /// Sizes of reads and writes: vu-2005, or a CSV of deciles (decile_pct,read_bytes,write_bytes)
+    #[arg(long, value_name = "TRACE")]
+    trace: Option<PathBuf>,
+    /// Growth over 1 KiB blocks that a recommended block size may cost [default: 5%]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    tolerance: Option<f64>,
+    /// Prices of devices and storage classes, a TOML file
+    #[arg(long, value_name = "FILE.toml")]
+    prices: Option<PathBuf>,
+    /// Write a page here, to look at and to try cutoffs on
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Print the plan as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn fill(text: &str) -> std::result::Result<f64, String> {
+    match parse_percent(text)? {
+        fill if fill > 0.0 && fill <= 1.0 => Ok(fill),
+        _ => Err("a fast tier is filled to more than 0 % and at most 100 %".to_owned()),
+    }
+}
+
+impl PlanArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let Some(path) = &self.source else {
+            return self.list();
+        };
+        let request = Request {
+            models: models(&self.model)?,
+            cutoffs: self.cutoff,
+            usual_bytes: SMALL_FILE_BYTES,
+            fast_device_bytes: self.fast,
+            allowance: Allowance { growth_fraction: self.growth, fill_fraction: self.fill },
+            operations: self.trace.as_ref().map(read_operations).transpose()?,
+            tolerance_fraction: self.tolerance.unwrap_or(recommend::TOLERANCE),
+            prices: self.prices.as_ref().map(read_prices).transpose()?,
+        };
+        let survey = sources::open(path)?;
+        let plan = plan(&survey.population(), survey.origin.name.as_deref(), &request)
+            .map_err(|error| if error.path().is_none() { error.at(path) } else { error })?;
+        if let Some(page) = &self.report {
+            crate::io::write_atomically(page, |out| {
+                report::plan_page::write(&plan, &request.models, super::survey::now(), out)
+            })?;
+            output::note(&format!("wrote {}", crate::units::escape_path(page)));
+        }
+        if self.json {
+            return output::print_json(&plan);
+        }
+        output::print(|out| report::plan::write_plan(&plan, out))
+    }
+
+    fn list(&self) -> Result<Ended> {
+        if self.json {
+            return Err(usage_error("--list prints no JSON").advise("granulo show panasas --json has the systems"));
+        }
+        let systems = systems_with_shares()?;
+        let shares: Vec<_> = systems.iter().map(|(_, shares)| shares.clone()).collect();
+        output::print(|out| {
+            report::plan::write_models_list(kinds(), out)?;
+            writeln!(out)?;
+            report::plan::write_systems(&systems, &systems::suited(&shares), out)
+        })
+    }
+}
+
+/// The measured systems, each with what its descriptors and small files take.
+pub(super) fn systems_with_shares() -> Result<Vec<(systems::System, systems::SystemShares)>> {
+    systems::all().into_iter().map(|system| system.shares().map(|shares| (system, shares))).collect()
+}
+
+fn models(given: &[String]) -> Result<Vec<Model>> {
+    let named = |names: &[&str]| names.iter().map(|name| Model::parse(name)).collect::<Result<Vec<Model>>>();
+    if given.is_empty() {
+        return named(&MODELS);
+    }
+    let mut models = Vec::new();
+    for name in given {
+        if name == "all" {
+            let every: Vec<&str> = kinds().iter().map(|kind| kind.name).collect();
+            models.extend(named(&every)?);
+        } else {
+            models.push(Model::parse(name)?);
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    models.retain(|model| seen.insert(model.name.clone()));
+    Ok(models)
+}
+
+fn read_text(operation: &'static str, path: &PathBuf) -> Result<String> {
+    String::from_utf8(read_bounded(operation, path)?)
+        .map_err(|_| Error::new(ErrorKind::NotRecognised, operation, "it is no text").at(path))
+}
+
+fn read_operations(path: &PathBuf) -> Result<Operations> {
+    const OPERATION: &str = "read the operations";
+    if path.as_os_str() == operations::PUBLISHED {
+        return Ok(Operations::published());
+    }
+    let text = read_text(OPERATION, path)?;
+    Operations::parse(&text, &crate::units::escape_path(path))
+        .map_err(|cause| Error::new(ErrorKind::NotRecognised, OPERATION, cause).at(path))
+}
+
+fn read_prices(path: &PathBuf) -> Result<Prices> {
+    const OPERATION: &str = "read the prices";
+    let text = read_text(OPERATION, path)?;
+    Prices::parse(&text).map_err(|cause| {
+        Error::new(ErrorKind::NotRecognised, OPERATION, cause).at(path).advise("docs/METHOD.md shows a price file")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_planned_for_by_default_can_be_built() {
+        assert_eq!(models(&[]).unwrap().len(), MODELS.len());
+        let all = ["all".to_owned(), "ext4".to_owned()];
+        assert_eq!(models(&all).unwrap().len(), kinds().len());
+    }
+}

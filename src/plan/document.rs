@@ -1,0 +1,249 @@
+//! A whole plan: what was asked, and every answer, as docs/SCHEMA.md has it under `granulo/plan/1`.
+
+use serde::Serialize;
+
+use super::block_size::{BlockSize, block_sizes};
+use super::cost::{Bill, Cost, Prices, cheapest, costs};
+use super::operations::{Operations, Served};
+use super::population::Population;
+use super::recommend::{Recommendation, recommend};
+use super::space::{ModelSpace, model_space};
+use super::tier::{Allowance, Fit, Profile, Tier, Tiers, cutoffs};
+use crate::error::{Error, ErrorKind, Result};
+use crate::layout::{Model, kinds};
+use crate::units::format_size;
+
+/// What a plan is asked for.
+#[derive(Debug)]
+pub struct Request {
+    /// The layouts, as they are to be listed.
+    pub models: Vec<Model>,
+    /// Cutoffs to answer beside the powers of two; the first is the usual one, of which fits, profiles and costs speak.
+    pub cutoffs: Vec<u64>,
+    /// The usual cutoff where no cutoff is given.
+    pub usual_bytes: u64,
+    /// Capacity of a fast tier: which cutoff does it hold?
+    pub fast_device_bytes: Option<u64>,
+    /// What to allow for.
+    pub allowance: Allowance,
+    /// Sizes of reads and writes.
+    pub operations: Option<Operations>,
+    /// Growth over 1 KiB blocks that is borne.
+    pub tolerance_fraction: f64,
+    /// What devices cost.
+    pub prices: Option<Prices>,
+}
+
+/// Every answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// `granulo/plan/1`.
+    pub schema: &'static str,
+    /// Version that made it.
+    pub granulo_version: &'static str,
+    /// What it is about.
+    pub source: Source,
+    /// What block sizes make of it.
+    pub block_sizes: Vec<BlockSize>,
+    /// What block sizes make of the operations, if they are known.
+    pub operations: Option<ServedOperations>,
+    /// Which block size to take.
+    pub recommendation: Option<Recommendation>,
+    /// What layouts make of it.
+    pub models: Vec<ModelSpace>,
+    /// The layout that `tiers` speaks of: the first with a fast tier.
+    pub tier_model: Option<String>,
+    /// The usual cutoff.
+    pub usual_cutoff_bytes: u64,
+    /// By how much the population is to grow.
+    pub growth_fraction: f64,
+    /// What metadata and small files take, for each power of two and each cutoff asked for.
+    pub tiers: Vec<Tier>,
+    /// Every layout with a fast tier.
+    pub fast_tiers: Vec<FastTier>,
+    /// What prices are in.
+    pub currency: Option<String>,
+    /// A month in object stores, where prices were given.
+    pub bills: Vec<Bill>,
+}
+
+/// The population that a plan is about.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Source {
+    /// What it is called; `None` when anonymous.
+    pub name: Option<String>,
+    /// Number of files.
+    pub files: u128,
+    /// Their sizes together.
+    pub size_bytes: u128,
+    /// The largest file.
+    pub largest_bytes: u64,
+    /// Whether directories and symlinks are known, and counted where a model has them.
+    pub tree_is_known: bool,
+}
+
+/// What block sizes make of operations.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ServedOperations {
+    /// Where they come from.
+    pub name: String,
+    /// One row a block size.
+    pub served: Vec<Served>,
+}
+
+/// The fast tier of one layout.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FastTier {
+    /// The model, as it was written.
+    pub model: String,
+    /// How full the fast tier may become.
+    pub fill_fraction: f64,
+    /// A dense curve: cutoffs at parts of octaves, and those asked for.
+    pub curve: Vec<Tier>,
+    /// Which cutoff the given fast tier holds.
+    pub fit: Option<Fit>,
+    /// How the three ratios bear it.
+    pub profiles: Vec<Profile>,
+    /// What to type for the usual cutoff, or for the one that the given fast tier holds.
+    pub settings: Vec<String>,
+    /// What it costs, where prices were given.
+    pub costs: Vec<Cost>,
+    /// The cheapest that holds metadata and files up to the usual cutoff on fast devices.
+    pub cheapest: Option<Cost>,
+}
+
+/// Points of a curve in each doubling of the cutoff.
+const POINTS_PER_OCTAVE: u32 = 4;
+/// The least cutoff above 0 in a table.
+const LEAST_BYTES: u64 = 512;
+
+fn refuse(cause: impl Into<String>, advice: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Usage, "plan", cause).advise(advice)
+}
+
+/// Answers `request` for a population; `name` is what it is called.
+///
+/// # Errors
+/// [`ErrorKind::Usage`]: no files; a fast tier where no layout has one; a fast tier that holds everything under every layout.
+pub fn plan(population: &Population, name: Option<&str>, request: &Request) -> Result<Plan> {
+    if population.sizes.is_empty() {
+        return Err(refuse("there are no files in the source", "survey a tree that has some"));
+    }
+    let largest_bytes = population.sizes.max();
+    let usual = request.cutoffs.first().copied().unwrap_or(request.usual_bytes);
+    let rows = block_sizes(population.sizes, population.padding);
+    let operations = request
+        .operations
+        .as_ref()
+        .map(|operations| ServedOperations { name: operations.name.clone(), served: operations.served() });
+    let served = operations.as_ref().map(|operations| operations.served.as_slice());
+    let models: Vec<ModelSpace> = request.models.iter().map(|model| model_space(population, model)).collect();
+    let fast_tiers = fast_tiers(population, request, usual)?;
+    let asked = |tier: &&Tier| {
+        let size = tier.cutoff_bytes;
+        size == 0 || (size.is_power_of_two() && size >= LEAST_BYTES) || request.cutoffs.contains(&size) || size == usual
+    };
+    let bills = bills(population, request, &models);
+    Ok(Plan {
+        schema: "granulo/plan/1",
+        granulo_version: env!("CARGO_PKG_VERSION"),
+        source: Source {
+            name: name.map(str::to_owned),
+            files: population.files(),
+            size_bytes: population.size_bytes(),
+            largest_bytes,
+            tree_is_known: population.tree.is_some(),
+        },
+        recommendation: recommend(&rows, served, request.tolerance_fraction),
+        block_sizes: rows,
+        operations,
+        models,
+        tier_model: fast_tiers.first().map(|tier| tier.model.clone()),
+        usual_cutoff_bytes: usual,
+        growth_fraction: request.allowance.growth_fraction,
+        tiers: fast_tiers.first().map_or(Vec::new(), |tier| tier.curve.iter().filter(asked).copied().collect()),
+        fast_tiers,
+        currency: request.prices.as_ref().map(|prices| prices.currency.clone()),
+        bills,
+    })
+}
+
+fn fast_tiers(population: &Population, request: &Request, usual: u64) -> Result<Vec<FastTier>> {
+    let tiered: Vec<(&Model, Tiers)> = request
+        .models
+        .iter()
+        .filter_map(|model| Some((model, Tiers::new(population, model, request.allowance)?)))
+        .collect();
+    if let Some(device_bytes) = request.fast_device_bytes {
+        check_fast(&tiered, device_bytes)?;
+    }
+    let mut points = cutoffs(population.sizes.max(), POINTS_PER_OCTAVE);
+    points.extend(request.cutoffs.iter().copied().chain([usual]));
+    points.sort_unstable();
+    points.dedup();
+    let growth = request.allowance.growth_fraction;
+    let of = |(model, tiers): (&Model, Tiers)| {
+        let fit = request.fast_device_bytes.map(|bytes| tiers.fit(bytes.into(), usual));
+        // What to type is for what fits.
+        let chosen = match fit {
+            Some(fit) => fit.largest.filter(|tier| tier.cutoff_bytes < usual).unwrap_or_else(|| tiers.at(usual)),
+            None => tiers.at(usual),
+        };
+        let device_bytes = fit.map_or(chosen.fast_device_bytes, |fit| fit.fast_device_bytes);
+        let powers: Vec<u64> = points
+            .iter()
+            .copied()
+            .filter(|size| *size == 0 || (size.is_power_of_two() && *size >= 4096) || request.cutoffs.contains(size))
+            .collect();
+        let costs = match &request.prices {
+            Some(prices) => costs(&tiers, &powers, usual, prices, growth),
+            None => Vec::new(),
+        };
+        FastTier {
+            model: model.name.clone(),
+            fill_fraction: tiers.fill_fraction(),
+            fit,
+            profiles: tiers.profiles(usual),
+            settings: model.layout.settings(chosen.cutoff_bytes, device_bytes),
+            cheapest: cheapest(&costs).cloned(),
+            costs,
+            curve: points.iter().map(|&cutoff| tiers.at(cutoff)).collect(),
+        }
+    };
+    Ok(tiered.into_iter().map(of).collect())
+}
+
+fn check_fast(tiered: &[(&Model, Tiers)], device_bytes: u64) -> Result<()> {
+    if tiered.is_empty() {
+        let with: Vec<&str> = kinds()
+            .iter()
+            .filter(|kind| Model::parse(kind.name).is_ok_and(|model| model.layout.place(0, 0).is_some()))
+            .map(|kind| kind.name)
+            .collect();
+        return Err(refuse(
+            "a fast tier was given, but no chosen model has one",
+            format!("models with a fast tier are {}", with.join(", ")),
+        ));
+    }
+    let needed = tiered.iter().map(|(_, tiers)| tiers.whole().fast_device_bytes).max().unwrap_or(0);
+    if u128::from(device_bytes) >= needed {
+        return Err(refuse(
+            format!(
+                "a fast tier of {} is larger than everything there is, which needs {}",
+                format_size(device_bytes.into()),
+                format_size(needed)
+            ),
+            "no tiers are needed: put everything on fast devices, or give a smaller --fast",
+        ));
+    }
+    Ok(())
+}
+
+fn bills(population: &Population, request: &Request, spaces: &[ModelSpace]) -> Vec<Bill> {
+    let Some(prices) = &request.prices else { return Vec::new() };
+    let of = |(model, space): (&Model, &ModelSpace)| {
+        let class = (model.kind.name == "s3").then(|| model.options.choice("class"))?;
+        prices.bill(&model.name, class, space.allocated_bytes, space.metadata_bytes, population.files())
+    };
+    request.models.iter().zip(spaces).filter_map(of).collect()
+}

@@ -1,0 +1,191 @@
+//! The 65 file systems of Welch and Noer (2013), Tables I and II, and how the three ratios of fast to slow capacity suit them.
+//!
+//! The tables give the number of files, their bytes, the mean and the largest size, but no distribution. Two things are said of each
+//! system, and kept apart:
+//!
+//! - **What is certain.** A file has at least two component objects, each with a descriptor of one block ([`panfs`]). A file of
+//!   `S` bytes has at most `S / 64 KiB + 2`, and at most 9 for each 2,000 stripes, so the descriptors of a system lie between two
+//!   bounds whatever its distribution.
+//! - **What is assumed**: sizes that follow a power law from 0 to the largest with the number and the bytes of the table
+//!   ([`crate::dist::spread`]). The figures for small files need this, and are marked.
+//!
+//! [`panfs`]: crate::layout
+
+use serde::Serialize;
+
+use super::population::Population;
+use super::tier::{Allowance, RATIOS, Tiers};
+use crate::dist::{Distribution, Interval, spread};
+use crate::error::Result;
+use crate::layout::Model;
+use crate::units::{GIB, KIB, SMALL_FILE_BYTES, TIB, fraction};
+
+const TABLE: &str = include_str!("../../data/panasas_systems.csv");
+
+/// What `show` calls all of them.
+pub const COLLECTION: &str = "panasas";
+
+/// The layout that the systems used, with the packing that the paper introduces.
+const LAYOUT: &str = "panfs";
+const DESCRIPTOR_BYTES: u128 = 16 * KIB as u128;
+/// Data in one stripe of 8 units, and in the 2,000 stripes after which a file gets new component objects.
+const STRIPE_UNIT_BYTES: u128 = 64 * KIB as u128;
+const OBJECT_SET_BYTES: u128 = 2000 * 8 * STRIPE_UNIT_BYTES;
+/// Component objects of a large file: 8 with data and one with parity.
+const COMPONENTS: u128 = 9;
+
+/// A measured system.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct System {
+    /// Kind of customer and number.
+    pub name: &'static str,
+    /// Size of all files together, to the digits of the table.
+    pub size_bytes: u128,
+    /// Number of files.
+    pub files: u64,
+    /// Size of the largest, to a KiB.
+    pub max_bytes: u64,
+    /// Number of directories.
+    pub directories: u64,
+}
+
+/// How a system would do with a fast tier.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SystemShares {
+    /// Descriptors, at least, as a share of the file data.
+    pub descriptors_least_fraction: f64,
+    /// Descriptors, at most.
+    pub descriptors_most_fraction: f64,
+    /// Descriptors, by the assumed distribution.
+    pub descriptors_assumed_fraction: f64,
+    /// Share of the files that are of 64 KiB or less, assumed.
+    pub small_files_assumed_fraction: f64,
+    /// Fast to slow bytes with descriptors and files up to 64 KiB on the fast tier, assumed.
+    pub fast_to_slow_assumed: f64,
+}
+
+/// How many of the systems a ratio suits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Suited {
+    /// Descriptors fit, whatever the distribution.
+    pub descriptors_certain: usize,
+    /// Descriptors fit for some distribution.
+    pub descriptors_possible: usize,
+    /// Descriptors and files up to 64 KiB fit, assumed.
+    pub small_files_assumed: usize,
+}
+
+/// All of them, in the order of the table.
+pub fn all() -> Vec<System> {
+    let rows = TABLE.lines().filter(|line| !line.starts_with('#')).skip(1);
+    rows.map(|row| system(row).unwrap_or_else(|| unreachable!("the built-in table is sound: {row}"))).collect()
+}
+
+/// The system of that name.
+pub fn find(name: &str) -> Option<System> {
+    all().into_iter().find(|system| system.name.eq_ignore_ascii_case(name))
+}
+
+fn system(row: &'static str) -> Option<System> {
+    let fields: Vec<&str> = row.split(',').collect();
+    let &[name, data, unit, files, _mean, max_kib, directories, ..] = fields.as_slice() else { return None };
+    let unit_bytes = if unit == "TB" { TIB } else { GIB };
+    Some(System {
+        name,
+        size_bytes: (data.parse::<f64>().ok()? * unit_bytes as f64) as u128,
+        files: files.parse().ok()?,
+        max_bytes: max_kib.parse::<u64>().ok()? * KIB,
+        directories: directories.parse().ok()?,
+    })
+}
+
+impl System {
+    /// The assumed distribution: a power law with the number, the bytes and the largest size of the table.
+    pub fn distribution(&self) -> Distribution {
+        let mut sizes = Distribution::default();
+        sizes.record(self.max_bytes);
+        let rest = Interval {
+            low: 0,
+            high: self.max_bytes,
+            count: u128::from(self.files - 1),
+            sum: Some(self.size_bytes.saturating_sub(self.max_bytes.into())),
+        };
+        spread(&mut sizes, &rest).unwrap_or_else(|cause| unreachable!("the built-in table is sound: {cause}"));
+        sizes
+    }
+
+    /// What its descriptors and small files take.
+    ///
+    /// # Errors
+    /// None in fact: the layout is one of granulo's.
+    pub fn shares(&self) -> Result<SystemShares> {
+        let model = Model::parse(LAYOUT)?;
+        let files = u128::from(self.files);
+        let sets = self.size_bytes / OBJECT_SET_BYTES;
+        let most = (files * COMPONENTS).min(2 * files + self.size_bytes / STRIPE_UNIT_BYTES) + sets * COMPONENTS;
+        let sizes = self.distribution();
+        let population = Population { sizes: &sizes, padding: None, tree: None };
+        let share = |descriptors: u128| fraction(descriptors * DESCRIPTOR_BYTES, self.size_bytes);
+        let small = Tiers::new(&population, &model, Allowance::default()).map(|tiers| tiers.at(SMALL_FILE_BYTES));
+        Ok(SystemShares {
+            descriptors_least_fraction: share(2 * files),
+            descriptors_most_fraction: share(most),
+            descriptors_assumed_fraction: fraction(population.total(&*model.layout).metadata_bytes, self.size_bytes),
+            small_files_assumed_fraction: fraction(sizes.up_to(SMALL_FILE_BYTES).count, sizes.count()),
+            fast_to_slow_assumed: small.map_or(0.0, |tier| fraction(tier.fast_bytes, tier.slow_bytes)),
+        })
+    }
+}
+
+/// How many of `shares` each of the [`RATIOS`] suits.
+pub fn suited(shares: &[SystemShares]) -> [Suited; 3] {
+    let many = |fits: &dyn Fn(&SystemShares) -> bool| shares.iter().filter(|shares| fits(shares)).count();
+    RATIOS.map(|ratio| Suited {
+        descriptors_certain: many(&|shares| shares.descriptors_most_fraction <= ratio),
+        descriptors_possible: many(&|shares| shares.descriptors_least_fraction <= ratio),
+        small_files_assumed: many(&|shares| shares.fast_to_slow_assumed <= ratio),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_65_with_the_figures_of_the_tables() {
+        let systems = all();
+        assert_eq!(systems.len(), 65);
+        // "A total of nearly 600 million files."
+        let files: u64 = systems.iter().map(|system| system.files).sum();
+        assert!((595_000_000..605_000_000).contains(&files), "{files}");
+        // The mean size of the table, from the bytes and the number.
+        for (name, mean_kib) in [("Uni-5", 3339), ("Bio-4", 75), ("Sei-3", 1_203_178), ("User-1", 370)] {
+            let system = find(name).unwrap();
+            let mean = system.size_bytes / u128::from(system.files) / u128::from(KIB);
+            assert!(mean.abs_diff(mean_kib) <= 1 + mean_kib / 500, "{name}: {mean}");
+        }
+        assert!(find("bio-2").is_some() && find("Uni-6").is_none());
+        assert!(systems.iter().all(|system| u128::from(system.max_bytes) <= system.size_bytes + u128::from(MIB)));
+    }
+
+    #[test]
+    fn the_assumed_distribution_has_the_figures_of_the_table() {
+        for name in ["Bio-4", "LANL-7", "Bio-2"] {
+            let system = find(name).unwrap();
+            let sizes = system.distribution();
+            assert_eq!(sizes.count(), u128::from(system.files));
+            assert_eq!(sizes.total(), system.size_bytes);
+            assert_eq!(sizes.max(), system.max_bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_assumed_lies_between_what_is_certain() {
+        for system in all() {
+            let shares = system.shares().unwrap();
+            let assumed = shares.descriptors_assumed_fraction;
+            let (least, most) = (shares.descriptors_least_fraction, shares.descriptors_most_fraction);
+            assert!(least * 0.999 <= assumed && assumed <= most * 1.001, "{}: {least} {assumed} {most}", system.name);
+        }
+    }
+}

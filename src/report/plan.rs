@@ -1,0 +1,353 @@
+//! A plan on a terminal: 80 columns.
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
+use super::plan_words::{costs_sentence, fit_sentence, profile_sentence, recommendation_sentences, source_sentence};
+use super::terminal::exact_size;
+use crate::layout::Kind;
+use crate::plan::systems::{Suited, System, SystemShares};
+use crate::plan::tier::{RATIOS, Tier};
+use crate::plan::{FastTier, Plan};
+use crate::units::{KIB, MIB, format_count, format_share, format_size};
+
+const HEADING: Style = Style::new().bold();
+const FAINT: Style = Style::new().dimmed();
+const FAST: Style = AnsiColor::Cyan.on_default();
+
+/// Block sizes that are printed.
+const BLOCKS: std::ops::RangeInclusive<u64> = 512..=MIB;
+/// Layouts whose fast tiers fit beside each other.
+const TIERS_ACROSS: usize = 5;
+
+/// The whole plan.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{HEADING}{}{HEADING:#}",
+        shorten(plan.source.name.as_deref().unwrap_or("anonymous survey"), COLUMNS)
+    )?;
+    prose(&source_sentence(plan), out)?;
+    write_block_sizes(plan, out)?;
+    write_models(plan, out)?;
+    if let Some(first) = plan.fast_tiers.first() {
+        write_tiers(plan, first, out)?;
+        write_tiers_by_model(plan, out)?;
+        for tier in &plan.fast_tiers {
+            write_answers(plan, tier, out)?;
+        }
+    }
+    write_bills(plan, out)
+}
+
+fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))
+}
+
+fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+fn faint(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{FAINT}{line}{FAINT:#}"))
+}
+
+fn write_block_sizes(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    heading("Which block size", out)?;
+    for sentence in recommendation_sentences(plan) {
+        prose(&sentence, out)?;
+    }
+    write!(out, "{FAINT}{:>10}{:>12}{:>12}{:>16}", "block", "takes", "growth", "files in one")?;
+    if plan.operations.is_some() {
+        write!(out, "{:>14}{:>14}", "reads in one", "writes in one")?;
+    }
+    writeln!(out, "{FAINT:#}")?;
+    let chosen = plan.recommendation.as_ref().map(|recommendation| recommendation.block_bytes);
+    for (index, row) in plan.block_sizes.iter().enumerate().filter(|(_, row)| BLOCKS.contains(&row.block_bytes)) {
+        let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
+        write!(
+            out,
+            "{style}{}{}{}{}",
+            right(&exact_size(row.block_bytes), 10),
+            right(&format_size(row.allocated_bytes), 12),
+            right(&format_share(row.growth_fraction), 12),
+            right(&format_share(row.single_block_fraction), 16),
+        )?;
+        if let Some(served) = plan.operations.as_ref().and_then(|operations| operations.served.get(index)) {
+            write!(out, "{}", right(&format_share(served.reads_fraction), 14))?;
+            write!(out, "{}", right(&format_share(served.writes_fraction), 14))?;
+        }
+        writeln!(out, "{style:#}")?;
+    }
+    Ok(())
+}
+
+fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    const NAME: usize = 30;
+    heading("What layouts make of it", out)?;
+    writeln!(
+        out,
+        "{FAINT}{:NAME$}{:>11}{:>10}{:>11}{:>11}{FAINT:#}",
+        "model", "allocated", "overhead", "metadata", "together"
+    )?;
+    for row in &plan.models {
+        let mark = if row.metadata_is_within { "*" } else { " " };
+        writeln!(
+            out,
+            "{}{}{}{}{mark}{}",
+            left(&shorten(&row.model, NAME - 1), NAME),
+            right(&format_size(row.allocated_bytes), 11),
+            right(&format_share(row.overhead_fraction), 10),
+            right(&format_size(row.metadata_bytes), 11),
+            right(&format_size(row.total_bytes), 10),
+        )?;
+        if let Some(reported) = row.reported_bytes {
+            writeln!(
+                out,
+                "{FAINT}{:NAME$}{} as the system itself reports it{FAINT:#}",
+                "",
+                right(&format_size(reported), 11)
+            )?;
+        }
+    }
+    faint(
+        "Overhead: share of the allocated bytes that is not data of the files. Together: with metadata, and with directories and \
+         symlinks where both the source and the model know them. * Metadata are a part of what is allocated.",
+        out,
+    )
+}
+
+fn tier_row(tier: &Tier, most: u128, out: &mut dyn Write) -> io::Result<()> {
+    const BAR: usize = 14;
+    let label = if tier.cutoff_bytes == 0 { "metadata".to_owned() } else { exact_size(tier.cutoff_bytes) };
+    let fill = if most == 0 { 0.0 } else { tier.fast_bytes as f64 / most as f64 };
+    writeln!(
+        out,
+        "{}{}{}{}{}{} {FAST}{}{FAST:#}",
+        right(&label, 12),
+        right(&format_share(tier.small_file_fraction), 9),
+        right(&format_share(tier.small_data_fraction), 9),
+        right(&format_size(tier.fast_bytes), 11),
+        right(&format_share(tier.fast_fraction), 9),
+        right(&format_size(tier.fast_device_bytes), 12),
+        bar(fill, BAR)
+    )
+}
+
+/// Rows of the table: powers of two from 4 KiB, and what was asked for.
+fn printed(tier: &Tier, plan: &Plan) -> bool {
+    let size = tier.cutoff_bytes;
+    size == 0 || !size.is_power_of_two() || size >= 4 * KIB || size == plan.usual_cutoff_bytes
+}
+
+fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result<()> {
+    heading(&format!("Fast tier of {}: metadata, and files up to a cutoff", first.model), out)?;
+    writeln!(
+        out,
+        "{FAINT}{:>12}{:>9}{:>9}{:>11}{:>9}{:>12}{FAINT:#}",
+        "cutoff", "files", "bytes", "fast", "of all", "to buy"
+    )?;
+    let rows: Vec<&Tier> = plan.tiers.iter().filter(|tier| printed(tier, plan)).collect();
+    let most = rows.last().map_or(0, |tier| tier.fast_bytes);
+    rows.iter().try_for_each(|tier| tier_row(tier, most, out))?;
+    let growth = if plan.growth_fraction == 0.0 {
+        String::new()
+    } else {
+        format!(" with room to grow by {}", format_share(plan.growth_fraction))
+    };
+    faint(
+        &format!(
+            "Fast: redundancy included. To buy: filled to {} at most{growth}. Between 64 KiB and the largest file a cutoff is better \
+             than 1 %, below it exact.",
+            format_share(first.fill_fraction)
+        ),
+        out,
+    )
+}
+
+/// What each layout needs, side by side.
+fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    if plan.fast_tiers.len() < 2 {
+        return Ok(());
+    }
+    for group in plan.fast_tiers.chunks(TIERS_ACROSS) {
+        heading("Fast bytes by layout, as a share of everything it stores", out)?;
+        write!(out, "{FAINT}{:>12}", "cutoff")?;
+        for tier in group {
+            write!(out, " {}", right(&shorten(&tier.model, 12), 12))?;
+        }
+        writeln!(out, "{FAINT:#}")?;
+        for cutoff in plan.tiers.iter().filter(|tier| printed(tier, plan)).map(|tier| tier.cutoff_bytes) {
+            let label = if cutoff == 0 { "metadata".to_owned() } else { exact_size(cutoff) };
+            write!(out, "{}", right(&label, 12))?;
+            for tier in group {
+                let at = tier.curve.iter().find(|at| at.cutoff_bytes == cutoff);
+                write!(out, " {}", right(&at.map_or(String::new(), |at| format_share(at.fast_fraction)), 12))?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+/// What was asked of one layout: capacity, ratios, settings, costs.
+fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Result<()> {
+    heading(&format!("Sizing for {}", tier.model), out)?;
+    if let Some(fit) = &tier.fit {
+        prose(&fit_sentence(plan, fit), out)?;
+    }
+    if let Some(at) = tier.curve.iter().find(|at| at.cutoff_bytes == plan.usual_cutoff_bytes)
+        && at.fast_least_bytes < at.fast_bytes
+    {
+        prose(
+            &format!(
+                "At {} between {} and {} are fast: records and compression decide.",
+                exact_size(at.cutoff_bytes),
+                format_size(at.fast_least_bytes),
+                format_size(at.fast_bytes)
+            ),
+            out,
+        )?;
+    }
+    for profile in &tier.profiles {
+        prose(&profile_sentence(profile), out)?;
+    }
+    if let Some(sentence) = costs_sentence(plan, tier) {
+        prose(&sentence, out)?;
+        write_costs(plan, tier, out)?;
+    }
+    if !tier.settings.is_empty() {
+        faint("To set it up:", out)?;
+        for line in &tier.settings {
+            writeln!(out, "  {line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn write_costs(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Result<()> {
+    let currency = plan.currency.as_deref().unwrap_or("");
+    writeln!(out, "{FAINT}{:>14}{:>24}{:>24}{:>14}{FAINT:#}", "way", "fast devices", "slow devices", currency)?;
+    for cost in &tier.costs {
+        let way = match cost.cutoff_bytes {
+            Some(0) => "metadata".to_owned(),
+            Some(cutoff) => exact_size(cutoff),
+            None => format!("all {}", if cost.fast.is_some() { "fast" } else { "slow" }),
+        };
+        let devices = |purchase: &Option<crate::plan::cost::Purchase>| match purchase {
+            Some(purchase) => {
+                format!(
+                    "{} x {}",
+                    format_count(purchase.count),
+                    shorten(&crate::units::escape(purchase.device.as_bytes()), 16)
+                )
+            }
+            None => String::new(),
+        };
+        let mark = if tier.cheapest.as_ref() == Some(cost) { FAST } else { Style::new() };
+        writeln!(
+            out,
+            "{mark}{}{}{}{}{mark:#}",
+            right(&way, 14),
+            right(&devices(&cost.fast), 24),
+            right(&devices(&cost.slow), 24),
+            right(&format_count(cost.cost.round() as u128), 14)
+        )?;
+    }
+    Ok(())
+}
+
+fn write_bills(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    if plan.bills.is_empty() {
+        return Ok(());
+    }
+    let currency = plan.currency.as_deref().unwrap_or("");
+    heading("What object stores would bill", out)?;
+    writeln!(out, "{FAINT}{:30}{:>18}{:>24}{FAINT:#}", "model", format!("{currency} a month"), "requests, once")?;
+    for bill in &plan.bills {
+        let model = left(&shorten(&bill.model, 29), 30);
+        writeln!(out, "{model}{}{}", right(&money(bill.month), 18), right(&money(bill.requests), 24))?;
+    }
+    Ok(())
+}
+
+fn money(amount: f64) -> String {
+    if amount >= 1000.0 { format_count(amount.round() as u128) } else { format!("{amount:.2}") }
+}
+
+/// The models with their options.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_models_list(kinds: &[&Kind], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{HEADING}Layout models, with their options and defaults{HEADING:#}")?;
+    for kind in kinds {
+        writeln!(out, "{FAST}{:9}{FAST:#}{}", kind.name, kind.summary)?;
+        for option in kind.options {
+            let what = format!("{} ({})", option.meaning, option.range.describe());
+            let label = format!("{}={}", option.name, option.default);
+            for (index, line) in wrap(&what, COLUMNS - 34).iter().enumerate() {
+                writeln!(out, "         {}{line}", left(if index == 0 { &label } else { "" }, 25))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The systems of Welch and Noer, and how the three ratios suit them.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_systems(systems: &[(System, SystemShares)], suited: &[Suited], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{HEADING}The 65 file systems of Welch and Noer (2013){HEADING:#}")?;
+    writeln!(
+        out,
+        "{FAINT}{:8}{:>10}{:>14}{:>10}{:>9}{:>9}{:>9}{:>10}{FAINT:#}",
+        "system", "data", "files", "mean", "least", "most", "assumed", "fast"
+    )?;
+    for (system, shares) in systems {
+        writeln!(
+            out,
+            "{:8}{}{}{}{}{}{}{}",
+            system.name,
+            right(&format_size(system.size_bytes), 10),
+            right(&format_count(system.files.into()), 14),
+            right(&format_size(system.size_bytes / u128::from(system.files.max(1))), 10),
+            right(&format_share(shares.descriptors_least_fraction), 9),
+            right(&format_share(shares.descriptors_most_fraction), 9),
+            right(&format_share(shares.descriptors_assumed_fraction), 9),
+            right(&format_share(shares.fast_to_slow_assumed), 10),
+        )?;
+    }
+    faint(
+        "Least, most: share of object descriptors (16 KiB for each component object) in the file data, for any distribution with the \
+         files and bytes of the table. Assumed: the same for sizes that follow a power law. Fast: descriptors and files up to 64 KiB, \
+         mirrored, as a ratio to what is left for the slow tier, assumed.",
+        out,
+    )?;
+    if !suited.is_empty() {
+        heading("How many of them a ratio of fast to slow capacity suits", out)?;
+        writeln!(
+            out,
+            "{FAINT}{:>8}{:>22}{:>22}{:>26}{FAINT:#}",
+            "ratio", "descriptors, certain", "descriptors, possible", "with files <= 64 KiB"
+        )?;
+        for (ratio, suited) in RATIOS.iter().zip(suited) {
+            let counts = [suited.descriptors_certain, suited.descriptors_possible, suited.small_files_assumed];
+            let [certain, possible, assumed] = counts.map(|count| format!("{count} of 65"));
+            writeln!(
+                out,
+                "{:>8}{certain:>22}{possible:>22}{:>26}",
+                format_share(*ratio),
+                format!("{assumed}, assumed")
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! A page of a plan: one HTML file that needs nothing else, with sliders that answer from the data in it.
+//!
+//! Its template and script stand in `web/plan.html` and `web/plan*.js`; style, figures and formats are those of the survey page.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::page::{PARTS, fill, for_script, for_text};
+use super::plan_words::{fit_sentence, recommendation_sentences, source_sentence};
+use crate::layout::Model;
+use crate::plan::Plan;
+use crate::survey::file::format_time;
+use crate::units::{GIB, KIB, MIB};
+
+const TEMPLATE: &str = include_str!("../../web/plan.html");
+const PLAN_PARTS: [(&str, &str); 2] =
+    [("plan_sections", include_str!("../../web/plan-sections.js")), ("plan_script", include_str!("../../web/plan.js"))];
+
+#[derive(Serialize)]
+struct Page<'a> {
+    schema: &'static str,
+    title: String,
+    generated_at: String,
+    granulo_version: &'static str,
+    words: Vec<String>,
+    plan: &'a Plan,
+    curves: Curves<'a>,
+}
+
+/// What single files take, for the curves of each model.
+#[derive(Serialize)]
+struct Curves<'a> {
+    sizes_bytes: Vec<u64>,
+    models: Vec<Curve<'a>>,
+}
+
+#[derive(Serialize)]
+struct Curve<'a> {
+    model: &'a str,
+    summary: &'static str,
+    allocated_bytes: Vec<u128>,
+}
+
+/// Writes the page; `models` are those of the plan, `generated_at` is in seconds since 1970.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    let name = plan.source.name.as_deref().unwrap_or("anonymous survey");
+    let sizes_bytes = sizes();
+    let curve = |model| Curve::of(model, &sizes_bytes);
+    let mut words = vec![source_sentence(plan)];
+    words.extend(recommendation_sentences(plan));
+    words.extend(plan.fast_tiers.first().and_then(|tier| Some(fit_sentence(plan, tier.fit.as_ref()?))));
+    let page = Page {
+        schema: "granulo/report/1",
+        title: format!("Plan for {name}"),
+        generated_at: format_time(generated_at),
+        granulo_version: env!("CARGO_PKG_VERSION"),
+        words,
+        plan,
+        curves: Curves { models: models.iter().map(curve).collect(), sizes_bytes: sizes_bytes.clone() },
+    };
+    let data = for_script(&serde_json::to_string(&page)?);
+    let title = for_text(&format!("{} – granulo", page.title));
+    let part = |name: &str| PARTS.iter().chain(&PLAN_PARTS).find(|(part, _)| *part == name).map(|(_, text)| *text);
+    fill(TEMPLATE, |name| match name {
+        "title" => Some(&title),
+        "data" => Some(&data),
+        _ => part(name),
+    })
+    .try_for_each(|piece| out.write_all(piece.as_bytes()))
+}
+
+impl<'a> Curve<'a> {
+    fn of(model: &'a Model, sizes_bytes: &[u64]) -> Curve<'a> {
+        Curve {
+            model: &model.name,
+            summary: model.kind.summary,
+            allocated_bytes: sizes_bytes.iter().map(|&size| model.layout.file(size).allocated_bytes).collect(),
+        }
+    }
+}
+
+/// Sizes of a curve: every KiB up to 256 KiB and one byte beside each 4 KiB, so that steps stand upright; every 4 KiB up to 2 MiB;
+/// sixteenths of an octave up to 1 GiB.
+fn sizes() -> Vec<u64> {
+    let fine = (0..=256).map(|step| step * KIB);
+    let beside = (0..=64).map(|step| step * 4 * KIB + 1);
+    let coarse = (64..=512).map(|step| step * 4 * KIB);
+    let octaves = (0..=9 * 16).map(|step| ((2 * MIB) as f64 * (f64::from(step) / 16.0).exp2()).round() as u64);
+    let mut sizes: Vec<u64> = fine.chain(beside).chain(coarse).chain(octaves).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    debug_assert_eq!(sizes.last(), Some(&GIB));
+    sizes
+}

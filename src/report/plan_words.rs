@@ -1,0 +1,131 @@
+//! A plan in sentences.
+
+use super::terminal::exact_size;
+use crate::plan::tier::{Fit, Profile, Spill};
+use crate::plan::{FastTier, Plan};
+use crate::units::{format_count, format_share, format_size};
+
+/// What the plan is about.
+pub fn source_sentence(plan: &Plan) -> String {
+    let source = &plan.source;
+    let tree =
+        if source.tree_is_known { "" } else { " Its directories are not known, so they are not in the figures." };
+    format!(
+        "{} files of {} together, the largest {}.{tree}",
+        format_count(source.files),
+        format_size(source.size_bytes),
+        format_size(source.largest_bytes.into())
+    )
+}
+
+/// Which block size to take, and why.
+pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
+    let Some(chosen) = &plan.recommendation else { return Vec::new() };
+    let mut sentences = vec![format!(
+        "Take {} blocks: {} in them is {} more than in blocks of 1 KiB (up to {} was to be borne), and {} of the files fit one block.",
+        exact_size(chosen.block_bytes),
+        format_size(chosen.chosen.allocated_bytes),
+        format_share(chosen.chosen.growth_fraction),
+        format_share(chosen.tolerance_fraction),
+        format_share(chosen.chosen.single_block_fraction),
+    )];
+    if let Some(served) = &chosen.served {
+        sentences.push(format!(
+            "One block serves {} of the reads and {} of the writes.",
+            format_share(served.reads_fraction),
+            format_share(served.writes_fraction)
+        ));
+    }
+    if let Some(next) = &chosen.next {
+        let size = exact_size(next.block_bytes);
+        sentences.push(match (&chosen.next_served, chosen.next_costs_too_much) {
+            (_, true) => format!("{size} would take {} more.", format_share(next.growth_fraction)),
+            (Some(served), false) => format!(
+                "{size} would serve hardly more: {} of the reads and {} of the writes.",
+                format_share(served.reads_fraction),
+                format_share(served.writes_fraction)
+            ),
+            (None, false) => String::new(),
+        });
+    }
+    if chosen.served.is_none() {
+        sentences.push("What is read and written may say otherwise: give --trace.".to_owned());
+    }
+    vec![sentences.join(" ")]
+}
+
+/// Which cutoff a fast tier holds.
+pub fn fit_sentence(plan: &Plan, fit: &Fit) -> String {
+    let device = format_size(fit.fast_device_bytes);
+    let usable = match fit.usable_bytes == fit.fast_device_bytes {
+        true => String::new(),
+        false => format!(" (of which {} may be filled today)", format_size(fit.usable_bytes)),
+    };
+    let holds = match &fit.largest {
+        None => format!(
+            "A fast tier of {device}{usable} does not even hold the metadata, which need {}.",
+            format_size(plan_metadata(plan, fit))
+        ),
+        Some(tier) if tier.cutoff_bytes >= plan.source.largest_bytes => {
+            format!("A fast tier of {device}{usable} holds everything.")
+        }
+        Some(tier) => format!(
+            "A fast tier of {device}{usable} holds all metadata and every file up to {}: {} of the files with {} of the bytes.",
+            exact_size(tier.cutoff_bytes),
+            format_share(tier.small_file_fraction),
+            format_share(tier.small_data_fraction)
+        ),
+    };
+    format!("{holds} {}", spill_sentence(&fit.spill))
+}
+
+fn plan_metadata(plan: &Plan, fit: &Fit) -> u128 {
+    let tier = plan.fast_tiers.iter().find(|tier| tier.fit.as_ref() == Some(fit));
+    tier.and_then(|tier| tier.curve.first()).map_or(0, |lowest| lowest.fast_bytes)
+}
+
+fn spill_sentence(spill: &Spill) -> String {
+    let cutoff = exact_size(spill.cutoff_bytes);
+    match spill.spilled_bytes {
+        0 => format!("Nothing spills at a cutoff of {cutoff}."),
+        spilled => format!(
+            "At a cutoff of {cutoff}, {} of {} spill to the slow tier ({}).",
+            format_size(spilled),
+            format_size(spill.needed_bytes),
+            format_share(spill.spilled_fraction)
+        ),
+    }
+}
+
+/// How one of the three ratios bears the usual cutoff.
+pub fn profile_sentence(profile: &Profile) -> String {
+    let ratio = format_share(profile.ratio);
+    let cutoff = exact_size(profile.spill.cutoff_bytes);
+    let largest = match profile.largest_cutoff_bytes {
+        None => "metadata alone do not fit".to_owned(),
+        Some(bytes) => format!("it holds files up to {}", exact_size(bytes)),
+    };
+    match profile.fits {
+        true => format!("{ratio} of fast to slow capacity is enough for {cutoff}: {largest}."),
+        false => format!(
+            "{ratio} of fast to slow capacity is not enough for {cutoff}: {largest}, and {} spill.",
+            format_share(profile.spill.spilled_fraction)
+        ),
+    }
+}
+
+/// What is cheapest.
+pub fn costs_sentence(plan: &Plan, tier: &FastTier) -> Option<String> {
+    let cheapest = tier.cheapest.as_ref()?;
+    let currency = plan.currency.as_deref().unwrap_or("");
+    let cost = format!("{} {currency}", format_count(cheapest.cost.round() as u128));
+    let what = match cheapest.cutoff_bytes {
+        Some(cutoff) => format!("a hybrid with a cutoff of {}", exact_size(cutoff)),
+        None => "fast devices alone".to_owned(),
+    };
+    Some(format!(
+        "The cheapest that keeps metadata and files up to {} fast: {what}, {}.",
+        exact_size(plan.usual_cutoff_bytes),
+        cost.trim()
+    ))
+}
