@@ -31,7 +31,7 @@ const MODELS: [&str; 15] = [
     "minio",
     "s3",
     "s3:class=standard-ia",
-    "granulo",
+    "granulo:small=mirror,large=raid5",
 ];
 
 /// Predict what layouts make of a population, and size the fast tier

@@ -209,7 +209,11 @@ fn compare(model: &str, predicted: Bytes, real: Bytes) {
 }
 
 /// Writes the population to a new image and hands it to `measure`, which gets what was used before.
-fn on(mkfs: &[&str], options: &str, measure: impl Fn(&Population, &Path, (f64, f64)) -> Bytes) -> Option<(Population, Bytes)> {
+fn on(
+    mkfs: &[&str],
+    options: &str,
+    measure: impl Fn(&Population, &Path, (f64, f64)) -> Bytes,
+) -> Option<(Population, Bytes)> {
     let image = Image::make(IMAGE_BYTES, mkfs, Mount::Kernel(options))?;
     let population = Population::make();
     let before = used(&image.root());
