@@ -110,23 +110,18 @@ impl Lustre {
         (round_up_wide(on_mdt.into(), BLOCK_BYTES), round_up_wide((size_bytes - on_mdt).into(), BLOCK_BYTES))
     }
 
-    /// The inodes of the OST objects.
-    fn ost_inodes(&self, size_bytes: u64, dom_bytes: u64) -> u128 {
-        if dom_bytes > 0 && size_bytes <= dom_bytes {
-            0
-        } else {
-            u128::from(self.stripes) * u128::from(self.ost_inode_bytes)
-        }
+    /// The inodes of the OST objects of one file.
+    fn ost_inodes(&self) -> u128 {
+        u128::from(self.stripes) * u128::from(self.ost_inode_bytes)
     }
 }
 
 impl Layout for Lustre {
     fn file(&self, size_bytes: u64) -> Space {
         let (on_mdt, on_osts) = Self::blocks(size_bytes, self.dom_bytes);
-        Space {
-            allocated_bytes: on_mdt + on_osts,
-            metadata_bytes: u128::from(self.mdt_inode_bytes) + self.ost_inodes(size_bytes, self.dom_bytes),
-        }
+        let has_objects = self.dom_bytes == 0 || size_bytes > self.dom_bytes;
+        let ost_inodes = if has_objects { self.ost_inodes() } else { 0 };
+        Space { allocated_bytes: on_mdt + on_osts, metadata_bytes: u128::from(self.mdt_inode_bytes) + ost_inodes }
     }
 
     fn whole_units(&self) -> Option<WholeUnits> {
@@ -134,12 +129,14 @@ impl Layout for Lustre {
     }
 
     /// The cutoff is the component on the MDT, in the place of the option `dom`: it takes the first bytes of every file, however
-    /// large, so this tier does not hold whole small files only.
+    /// large, so this tier does not hold whole small files only. The OST objects of an empty file are left out, so that a cutoff of
+    /// 0 bytes is one like any other.
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
         let dom_bytes = component(cutoff_bytes);
         let (on_mdt, on_osts) = Self::blocks(size_bytes, dom_bytes);
         let fast = u128::from(self.mdt_mirror) * (u128::from(self.mdt_inode_bytes) + on_mdt);
-        Some(Placement::certain(fast, on_osts + self.ost_inodes(size_bytes, dom_bytes)))
+        let ost_inodes = if size_bytes > dom_bytes { self.ost_inodes() } else { 0 };
+        Some(Placement::certain(fast, on_osts + ost_inodes))
     }
 
     /// ldiskfs keeps 5 % of its blocks back.
