@@ -1,6 +1,6 @@
 //! `granulo plan`: what layouts make of a population, and how large a fast tier has to be.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -99,9 +99,9 @@ impl PlanArguments {
             usual_bytes: SMALL_FILE_BYTES,
             fast_device_bytes: self.fast,
             allowance: Allowance { growth_fraction: self.growth, fill_fraction: self.fill },
-            operations: self.trace.as_ref().map(read_operations).transpose()?,
+            operations: self.trace.as_deref().map(read_operations).transpose()?,
             tolerance_fraction: self.tolerance.unwrap_or(recommend::TOLERANCE),
-            prices: self.prices.as_ref().map(read_prices).transpose()?,
+            prices: self.prices.as_deref().map(read_prices).transpose()?,
         };
         let survey = sources::open(path)?;
         let plan = plan(&survey.population(), survey.origin.name.as_deref(), &request)
@@ -156,12 +156,12 @@ fn models(given: &[String]) -> Result<Vec<Model>> {
     Ok(models)
 }
 
-fn read_text(operation: &'static str, path: &PathBuf) -> Result<String> {
+fn read_text(operation: &'static str, path: &Path) -> Result<String> {
     String::from_utf8(read_bounded(operation, path)?)
         .map_err(|_| Error::new(ErrorKind::NotRecognised, operation, "it is no text").at(path))
 }
 
-fn read_operations(path: &PathBuf) -> Result<Operations> {
+fn read_operations(path: &Path) -> Result<Operations> {
     const OPERATION: &str = "read the operations";
     if path.as_os_str() == operations::PUBLISHED {
         return Ok(Operations::published());
@@ -171,7 +171,7 @@ fn read_operations(path: &PathBuf) -> Result<Operations> {
         .map_err(|cause| Error::new(ErrorKind::NotRecognised, OPERATION, cause).at(path))
 }
 
-fn read_prices(path: &PathBuf) -> Result<Prices> {
+fn read_prices(path: &Path) -> Result<Prices> {
     const OPERATION: &str = "read the prices";
     let text = read_text(OPERATION, path)?;
     Prices::parse(&text).map_err(|cause| {

@@ -255,3 +255,18 @@ pub fn files_below(directory: &Path, extension: &str) -> Vec<PathBuf> {
     files.sort();
     files
 }
+
+/// Compares with `tests/golden/NAME`, or writes it anew when `GRANULO_UPDATE_GOLDEN=1`.
+#[track_caller]
+pub fn assert_golden(name: &str, text: &str) {
+    let path = source_tree().join("tests/golden").join(name);
+    if std::env::var_os("GRANULO_UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+        return fs::write(path, text).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    if let Some((number, (new, old))) = (1..).zip(text.lines().zip(expected.lines())).find(|(_, (new, old))| new != old)
+    {
+        panic!("{name}, line {number}:\n  golden: {old}\n  now:    {new}\n(GRANULO_UPDATE_GOLDEN=1 accepts it)");
+    }
+    assert_eq!(text, expected, "{name} (GRANULO_UPDATE_GOLDEN=1 accepts it)");
+}

@@ -15,6 +15,7 @@ mod layers;
 mod merge;
 mod model;
 mod output;
+mod plan;
 mod population;
 mod resume;
 mod sources;

@@ -14,23 +14,8 @@ use unicode_width::UnicodeWidthStr;
 use crate::args;
 use crate::cli::commands;
 use crate::harness::{
-    Ran, files_below, finish, granulo, is_root, run, sandbox, source_tree, survey, wide_tree, write_file,
+    Ran, assert_golden, files_below, finish, granulo, is_root, run, sandbox, source_tree, survey, wide_tree, write_file,
 };
-
-/// Compares with `tests/golden/NAME`, or writes it anew when `GRANULO_UPDATE_GOLDEN=1`.
-#[track_caller]
-fn golden(name: &str, text: &str) {
-    let path = source_tree().join("tests/golden").join(name);
-    if std::env::var_os("GRANULO_UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-        return fs::write(path, text).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    if let Some((number, (new, old))) = (1..).zip(text.lines().zip(expected.lines())).find(|(_, (new, old))| new != old)
-    {
-        panic!("{name}, line {number}:\n  golden: {old}\n  now:    {new}\n(GRANULO_UPDATE_GOLDEN=1 accepts it)");
-    }
-    assert_eq!(text, expected, "{name} (GRANULO_UPDATE_GOLDEN=1 accepts it)");
-}
 
 /// Every line fits, and nothing but text is in it.
 #[track_caller]
@@ -53,7 +38,7 @@ fn published_tables_print_as_they_always_did() {
         let ran = run(arguments).ended(0);
         assert_eq!(ran.said(), "", "{name}");
         fits(&ran.text(), 80);
-        golden(name, &ran.text());
+        assert_golden(name, &ran.text());
     }
 }
 
@@ -61,11 +46,11 @@ fn published_tables_print_as_they_always_did() {
 fn help_is_what_it_was_and_fits_a_hundred_columns() {
     let help = run(["--help"]).ended(0).text();
     fits(&help, 100);
-    golden("help.txt", &help);
+    assert_golden("help.txt", &help);
     for command in commands() {
         let help = run([command.as_str(), "--help"]).ended(0).text();
         fits(&help, 100);
-        golden(&format!("help-{command}.txt"), &help);
+        assert_golden(&format!("help-{command}.txt"), &help);
     }
 }
 
@@ -124,7 +109,7 @@ fn the_survey_of_a_small_tree_reads_as_it_always_did() {
     let ran = finish(command.current_dir(sandbox.path()).args(["survey", "tree", "--as-of", "2001-01-01"])).ended(0);
     assert_eq!(ran.said(), "", "there is no progress where there is no terminal");
     fits(&ran.text(), 80);
-    golden("survey-tree.txt", &portable(&ran.text()));
+    assert_golden("survey-tree.txt", &portable(&ran.text()));
     for part in ["tree/pictures", "Directories with most", "Owners", ".jpg", "surveyed 20"] {
         assert!(ran.text().contains(part), "{part} is not in\n{}", ran.text());
     }
@@ -135,13 +120,13 @@ fn a_survey_file_prints_as_it_always_did() {
     let file = source_tree().join("tests/golden/small.survey.json");
     let ran = run(args!["show", &file]).ended(0);
     fits(&ran.text(), 80);
-    golden("show-small.txt", &ran.text());
+    assert_golden("show-small.txt", &ran.text());
     let ran = run(args!["show", &file, "--all"]).ended(0);
     fits(&ran.text(), 80);
-    golden("show-small-all.txt", &ran.text());
+    assert_golden("show-small-all.txt", &ran.text());
     let ran = run(args!["compare", &file, "vu-1984", "vu-2005", "web-2005"]).ended(0);
     fits(&ran.text(), 80);
-    golden("compare-four.txt", &ran.text());
+    assert_golden("compare-four.txt", &ran.text());
 }
 
 #[test]

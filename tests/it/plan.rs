@@ -1,0 +1,283 @@
+//! `plan`, `allocate`, and the measured systems: what people and programs get from them.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::args;
+use crate::harness::{assert_golden, run, sandbox, survey, write_file};
+
+fn plan(arguments: &[&str]) -> Value {
+    let ran = run(["plan", "--json"].iter().chain(arguments)).ended(0);
+    assert_eq!(ran.said(), "");
+    ran.json()
+}
+
+fn allocate(arguments: &[&str]) -> Vec<u64> {
+    let json = run(["allocate", "--json"].iter().chain(arguments)).ended(0).json();
+    assert_eq!(json["model"], arguments[0]);
+    json["files"].as_array().unwrap().iter().map(|file| file["allocated_bytes"].as_u64().unwrap()).collect()
+}
+
+fn tier(plan: &Value, cutoff: u64) -> &Value {
+    let rows = plan["tiers"].as_array().unwrap();
+    rows.iter().find(|row| row["cutoff_bytes"] == cutoff).unwrap_or_else(|| panic!("no row for {cutoff}"))
+}
+
+#[test]
+fn figures_that_the_sources_print() {
+    // Welch and Noer: 0 to 12 KiB take 32 KiB, one byte without packing 64 KiB, 64 KiB takes 160 KiB.
+    assert_eq!(allocate(&["panfs", "0", "1", "12KiB", "64KiB"]), [32, 32, 32, 160].map(|kib| kib << 10));
+    assert_eq!(allocate(&["panfs:packing=off", "0", "1"]), [32, 64].map(|kib| kib << 10));
+    // 1 KB in three copies, and on 4+2.
+    assert_eq!(allocate(&["ceph:pool=replicated", "1000"]), [3 * 4096]);
+    assert_eq!(allocate(&["ceph", "1KiB"]), [24 << 10]);
+    // Tanenbaum, Herder and Bos, section 3: 2,300 bytes.
+    for (block, allocated) in [(1024, 3072), (2048, 4096), (8192, 8192)] {
+        assert_eq!(allocate(&[&format!("block:size={block}"), "2300"]), [allocated]);
+    }
+    // Billed at least 128 KiB.
+    assert_eq!(allocate(&["s3:class=standard-ia", "1", "200KiB"]), [128 << 10, 200 << 10]);
+}
+
+#[test]
+fn every_model_answers_every_size() {
+    let list = run(["plan", "--list"]).ended(0).text();
+    let models = "block ext2 ext3 ext4 xfs btrfs ntfs fat exfat panfs zfs ceph lustre hdfs minio s3 granulo";
+    for model in models.split(' ') {
+        assert!(list.contains(&format!("\n{model} ")), "{model} is not listed");
+        let sizes = allocate_wide(
+            model,
+            &["0", "1", "65536", "9223372036854775807", "9223372036854775808", "18446744073709551615"],
+        );
+        assert!(sizes.is_sorted(), "{model}: {sizes:?}");
+        assert!(sizes[5] >= 1e18, "{model}: {sizes:?}");
+    }
+    assert!(list.contains("Uni-5") && list.contains("of 65"));
+}
+
+fn allocate_wide(model: &str, sizes: &[&str]) -> Vec<f64> {
+    let json = run(["allocate", "--json", model].iter().chain(sizes)).ended(0).json();
+    json["files"].as_array().unwrap().iter().map(|file| file["allocated_bytes"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_curve_has_every_step() {
+    let json = run(["allocate", "panfs", "--up-to", "1MiB", "--step", "1KiB", "--json"]).ended(0).json();
+    let at: Vec<u64> =
+        json["files"].as_array().unwrap().iter().map(|file| file["allocated_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(at.len(), 1025);
+    // Fig. 1: below 64 KiB, steps of two blocks of 16 KiB; above, of one; Fig. 2: each new stripe brings a parity unit.
+    let steps = |range: std::ops::Range<usize>| -> Vec<u64> {
+        at[range].windows(2).map(|pair| pair[1] - pair[0]).filter(|step| *step > 0).collect()
+    };
+    assert_eq!(steps(0..65), [32 << 10; 4]);
+    assert!(steps(66..512).iter().all(|step| step % (16 << 10) == 0), "{:?}", steps(66..512));
+    let new_stripe = at[513] - at[512];
+    assert!(new_stripe >= 64 << 10, "{new_stripe}");
+    let text = run(["allocate", "panfs", "--up-to", "64KiB"]).ended(0).text();
+    assert_golden("allocate-panfs.txt", &text);
+}
+
+#[test]
+fn a_plan_is_the_sum_over_the_files() {
+    let sandbox = sandbox();
+    let tree = sandbox.path().join("tree");
+    let sizes = [0usize, 1, 100, 2000, 4096, 4097, 12_288, 12_289, 65_536, 65_537, 300_000, 1_500_000];
+    for (number, size) in sizes.iter().enumerate() {
+        write_file(tree.join(format!("f{number}")), *size);
+    }
+    let file = sandbox.path().join("survey.json");
+    run(args!["survey", &tree, "-o", &file]).ended(0);
+    let text: Vec<String> = sizes.iter().map(|size| size.to_string()).collect();
+    let models =
+        ["ext4", "xfs", "btrfs", "ntfs", "exfat", "panfs", "zfs", "ceph", "lustre", "hdfs", "minio", "s3", "granulo"];
+    let options: Vec<&str> = models.iter().flat_map(|model| ["--model", model]).collect();
+    let json = run(["plan", "--json", file.to_str().unwrap()].iter().chain(&options)).ended(0).json();
+    let total: u64 = sizes.iter().map(|size| *size as u64).sum();
+    assert_eq!(json["source"]["size_bytes"], total);
+    for (row, model) in json["models"].as_array().unwrap().iter().zip(models) {
+        assert_eq!(row["model"], model);
+        let arguments: Vec<&str> = [model].into_iter().chain(text.iter().map(String::as_str)).collect();
+        let want: u64 = allocate(&arguments).iter().sum();
+        assert_eq!(row["allocated_bytes"], want, "{model}");
+        let overhead = (want as f64 - total as f64) / want as f64;
+        assert!((row["overhead_fraction"].as_f64().unwrap() - overhead).abs() < 1e-9, "{model}");
+        assert!(row["total_bytes"].as_u64() >= row["allocated_bytes"].as_u64(), "{model}");
+    }
+    let survey = survey(args![&tree]);
+    assert_eq!(json["block_sizes"], survey["block_sizes"]);
+}
+
+#[test]
+fn cutoffs_are_answered_to_the_byte() {
+    let sandbox = sandbox();
+    let tree = sandbox.path().join("tree");
+    for size in [100usize, 5000, 5001, 60_000, 1_000_000] {
+        write_file(tree.join(format!("f{size}")), size);
+    }
+    let file = sandbox.path().join("survey.json");
+    run(args!["survey", &tree, "-o", &file]).ended(0);
+    let file = file.to_str().unwrap();
+    let json = plan(&[file, "--model", "panfs", "--cutoff", "5000", "--cutoff", "5001"]);
+    assert_eq!(json["tier_model"], "panfs");
+    assert_eq!(json["usual_cutoff_bytes"], 5000);
+    for (cutoff, files, bytes) in [(0, 0, 0), (5000, 2, 5100), (5001, 3, 10_101), (65_536, 4, 70_101)] {
+        let row = tier(&json, cutoff);
+        assert!((row["small_file_fraction"].as_f64().unwrap() - files as f64 / 5.0).abs() < 1e-12);
+        assert!((row["small_data_fraction"].as_f64().unwrap() - bytes as f64 / 1_070_101.0).abs() < 1e-12);
+    }
+    // Metadata alone: two descriptors for each small file, nine for the large one.
+    assert_eq!(tier(&json, 0)["fast_bytes"], (4 * 2 + 9) * (16 << 10));
+    // The largest cutoff that a given tier holds is the last byte before the next file.
+    let needed = tier(&json, 5001)["fast_bytes"].as_u64().unwrap();
+    let fit = plan(&[file, "--model", "panfs", "--fast", &needed.to_string()]);
+    assert_eq!(fit["fast_tiers"][0]["fit"]["largest"]["cutoff_bytes"], 59_999);
+    let spill = &fit["fast_tiers"][0]["fit"]["spill"];
+    assert_eq!(spill["cutoff_bytes"], 65_536);
+    assert_eq!(spill["spilled_bytes"].as_u64().unwrap(), tier(&json, 65_536)["fast_bytes"].as_u64().unwrap() - needed);
+    // Growth and fill ask for more.
+    let grown = plan(&[file, "--model", "panfs", "--growth", "50%", "--fill", "75%"]);
+    assert_eq!(tier(&grown, 65_536)["fast_device_bytes"], 2 * tier(&grown, 65_536)["fast_bytes"].as_u64().unwrap());
+}
+
+#[test]
+fn published_sources_are_planned_for() {
+    let json = plan(&["vu-2005", "--trace", "vu-2005"]);
+    // Fig. 3: growth of 1, 2, 4 and 10 % (of which the text says that 8 KiB cost 4 %).
+    let rows = json["block_sizes"].as_array().unwrap();
+    for (block, growth) in [(4096, 0.017), (8192, 0.044), (16384, 0.101)] {
+        let row = rows.iter().find(|row| row["block_bytes"] == block).unwrap();
+        assert!((row["growth_fraction"].as_f64().unwrap() - growth).abs() < 0.002);
+    }
+    assert_eq!(json["recommendation"]["block_bytes"], 8192);
+    let served = &json["recommendation"]["served"];
+    assert!((0.5..0.6).contains(&served["reads_fraction"].as_f64().unwrap()));
+    assert!((0.8..0.85).contains(&served["writes_fraction"].as_f64().unwrap()));
+    let rows = json["tiers"].as_array().unwrap();
+    for pair in rows.windows(2) {
+        assert!(pair[0]["cutoff_bytes"].as_u64() < pair[1]["cutoff_bytes"].as_u64());
+        assert!(pair[0]["fast_bytes"].as_u64() <= pair[1]["fast_bytes"].as_u64());
+    }
+    assert!((tier(&json, 65_536)["small_file_fraction"].as_f64().unwrap() - 0.908).abs() < 0.01);
+    // Every model with a fast tier, and every model.
+    let tiered: Vec<&str> =
+        json["fast_tiers"].as_array().unwrap().iter().map(|t| t["model"].as_str().unwrap()).collect();
+    assert_eq!(tiered, ["panfs", "zfs", "ceph", "ceph:pool=replicated", "lustre", "granulo:small=mirror,large=raid5"]);
+    assert_eq!(plan(&["vu-2005", "--model", "all"])["models"].as_array().unwrap().len(), 17);
+}
+
+#[test]
+fn the_measured_systems_are_built_in() {
+    let json = run(["show", "panasas", "--json"]).ended(0).json();
+    let systems = json["systems"].as_array().unwrap();
+    assert_eq!(systems.len(), 65);
+    assert_eq!(systems[0]["name"], "Uni-5");
+    assert_eq!(systems[0]["files"], 139_440_887);
+    let suited = json["suited"].as_array().unwrap();
+    for key in ["descriptors_certain", "descriptors_possible", "small_files_assumed"] {
+        let counts: Vec<u64> = suited.iter().map(|ratio| ratio[key].as_u64().unwrap()).collect();
+        assert!(counts.is_sorted() && counts[2] <= 65, "{key}: {counts:?}");
+    }
+    // "Most systems can easily afford … with 1.5 % to 3 %."
+    assert!(suited[1]["descriptors_possible"].as_u64().unwrap() > 55);
+    let ran = run(["plan", "Uni-5", "--model", "panfs", "--json"]).ended(0);
+    assert!(ran.said().contains("assumed to follow a power law"));
+    assert_eq!(ran.json()["source"]["files"], 139_440_887);
+}
+
+#[test]
+fn prices_decide_what_is_cheapest() {
+    let sandbox = sandbox();
+    let prices = sandbox.path().join("prices.toml");
+    let text = "currency = \"EUR\"\n[[fast]]\nname = \"flash\"\nsize = \"1GiB\"\nprice = 10\n[[slow]]\nname = \"disk\"\nsize = \"10GiB\"\nprice = 5\n\
+                [[object]]\nclass = \"standard\"\nper_gib_month = 0.02\n[[object]]\nclass = \"standard-ia\"\nper_gib_month = 0.01\nper_1000_requests = 0.01\n";
+    fs::write(&prices, text).unwrap();
+    let prices = prices.to_str().unwrap();
+    let json =
+        plan(&["vu-2005", "--model", "panfs", "--model", "s3", "--model", "s3:class=standard-ia", "--prices", prices]);
+    let tier = &json["fast_tiers"][0];
+    let costs = tier["costs"].as_array().unwrap();
+    let cheapest = &tier["cheapest"];
+    assert_eq!(cheapest["way"], "hybrid");
+    assert_eq!(cheapest["cutoff_bytes"], 65_536);
+    for cost in costs.iter().filter(|cost| cost["holds"] == true) {
+        assert!(cost["cost"].as_f64() >= cheapest["cost"].as_f64());
+    }
+    let slow = costs.iter().find(|cost| cost["way"] == "slow").unwrap();
+    assert!(slow["cost"].as_f64() < cheapest["cost"].as_f64() && slow["holds"] == false);
+    // 1.7 million objects: billed at least 128 KiB each, which costs more than the cheaper rate saves.
+    let bills = json["bills"].as_array().unwrap();
+    assert_eq!(bills.len(), 2);
+    let gib = |model: usize| json["models"][model]["allocated_bytes"].as_f64().unwrap() / (1u64 << 30) as f64;
+    assert!((bills[0]["month"].as_f64().unwrap() - 0.02 * gib(1)).abs() < 1e-6);
+    assert!((bills[1]["month"].as_f64().unwrap() - 0.01 * gib(2)).abs() < 1e-6);
+    assert!((bills[1]["requests"].as_f64().unwrap() - 17.0).abs() < 0.1);
+}
+
+#[test]
+fn what_people_see_fits_80_columns() {
+    let text = run(["plan", "vu-2005", "--trace", "vu-2005", "--fast", "20GiB", "--growth", "20%"]).ended(0).text();
+    for line in text.lines().chain(run(["plan", "--list"]).ended(0).text().lines()) {
+        // Commands to type are not broken.
+        assert!(line.chars().count() <= 80 || line.starts_with("  "), "{line}");
+    }
+    assert_golden("plan-vu-2005.txt", &text);
+}
+
+#[test]
+fn wrong_requests_are_refused_with_what_would_be_right() {
+    let sandbox = sandbox();
+    let at = |name: &str, text: &str| {
+        let path = sandbox.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let empty = sandbox.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let no_files = sandbox.path().join("no-files.json");
+    run(args!["survey", &empty, "-o", &no_files]).ended(0);
+    let no_files = no_files.to_str().unwrap();
+    let (prices, trace) = (at("prices.toml", "[[fast]]\nprice = 1\n"), at("trace.csv", "a,b\n1,2\n"));
+    let binary = at("binary", "x");
+    fs::write(&binary, [0xff, 0xfe]).unwrap();
+    for (arguments, said) in [
+        (vec!["plan", "vu-2005", "--model", "ext5"], "the models are block, ext2, ext3, ext4, xfs"),
+        (vec!["plan", "vu-2005", "--model", "xfs:blok=1"], "options of xfs, with their defaults: block=4096"),
+        (vec!["plan", "vu-2005", "--model", "xfs:block=3000"], "block is a power of two from"),
+        (vec!["plan", "vu-2005", "--model", "zfs:vdev=raidz2,disks=2"], "raidz2"),
+        (vec!["allocate", "zfs:vdev=mirror,disks=1", "1"], "mirror"),
+        (vec!["allocate", "ceph:k=0", "1"], "k is a whole number from"),
+        (vec!["allocate", "ext4:block=1024,,inode", "1"], "'inode' is not option=value"),
+        (vec!["allocate", "xfs"], "<SIZE>"),
+        (vec!["allocate", "xfs", "16EiB"], "larger than any file can be"),
+        (vec!["allocate", "xfs", "--up-to", "1TiB", "--step", "1"], "steps"),
+        (vec!["allocate", "xfs", "--up-to", "1TiB", "--step", "0"], "steps"),
+        (vec!["plan", no_files], "there are no files in the source"),
+        (vec!["plan", "vu-2005", "--fast", "1PiB"], "is larger than everything there is"),
+        (vec!["plan", "vu-2005", "--fast", "1GiB", "--model", "xfs"], "models with a fast tier are panfs, zfs"),
+        (vec!["plan", "vu-2005", "--fill", "0%"], "more than 0 %"),
+        (vec!["plan", "vu-2005", "--growth", "-5%"], "per cent"),
+        (vec!["plan", "vu-2005", "--prices", &prices], "line 1: missing field"),
+        (vec!["plan", "vu-2005", "--trace", &trace], "the first line has to be 'decile_pct,read_bytes,write_bytes'"),
+        (vec!["plan", "vu-2005", "--trace", &binary], "it is no text"),
+        (vec!["plan", "vu-2005", "--prices", "/no/such/file"], "No such file"),
+        (vec!["plan", "/no/such/survey"], "one of vu-1984, vu-2005, web-2005"),
+        (vec!["plan"], "<SOURCE>"),
+    ] {
+        let ran = run(&arguments).ended(2);
+        let words: Vec<String> = ran.said().split_whitespace().map(str::to_owned).collect();
+        assert!(words.join(" ").contains(said), "{arguments:?} said: {}", ran.said());
+        assert_eq!(ran.text(), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_tier_too_small_for_metadata_is_said_to_be() {
+    let json = plan(&["vu-2005", "--model", "panfs", "--fast", "1MiB"]);
+    assert_eq!(json["fast_tiers"][0]["fit"]["largest"], Value::Null);
+    let text = run(["plan", "vu-2005", "--model", "panfs", "--fast", "1MiB"]).ended(0).text();
+    assert!(
+        text.split_whitespace().collect::<Vec<_>>().join(" ").contains("does not even hold the metadata, which need")
+    );
+}
