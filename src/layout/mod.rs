@@ -118,6 +118,12 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Whether [`Layout::place`] puts a file above the cutoff where it does for any other cutoff below its size; then a population
+    /// need not be gone through for every cutoff.
+    fn large_is_fixed(&self) -> bool {
+        false
+    }
+
     /// How full the fast tier may become before it stops taking small files: `(3, 4)` for 75 %.
     fn fast_fill(&self) -> (u64, u64) {
         (1, 1)
