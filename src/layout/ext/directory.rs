@@ -106,6 +106,16 @@ mod tests {
     }
 
     #[test]
+    fn no_directory_is_too_strange() {
+        for block_bytes in [1024, 65_536] {
+            let directories = Directories { block_bytes, checksums: true, inline: Some(128) };
+            for (entries, bytes) in [(1, u64::MAX), (u64::MAX, u64::MAX), (u64::MAX, 0), (3, 1 << 40), (1 << 40, 0)] {
+                directories.blocks(entries, bytes);
+            }
+        }
+    }
+
+    #[test]
     fn a_small_directory_lies_in_the_inode() {
         // Measured: five entries with names of 12 characters in an inode of 256 bytes, and not six.
         let inline = Directories { block_bytes: 4096, checksums: true, inline: Some(128) };
