@@ -15,6 +15,7 @@ mod ceph;
 mod ext;
 mod fat;
 mod granulo;
+mod halving;
 mod hdfs;
 mod lustre;
 mod minio;
