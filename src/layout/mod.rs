@@ -21,6 +21,7 @@ mod minio;
 mod model;
 mod ntfs;
 mod panfs;
+mod raidz;
 mod rounding;
 mod s3;
 #[cfg(test)]

@@ -21,3 +21,4 @@ mod sources;
 mod survey;
 mod tidy;
 mod xfs;
+mod zfs;
