@@ -22,11 +22,11 @@
 //! raidz than a smaller one on the mirror.
 
 use super::raidz::{VDEVS, Vdev};
-use super::{Kind, Layout, Opt, Placement, Range, Space, WholeUnits};
-use crate::units::{KIB, MIB, format_size};
+use super::{Kind, Layout, Opt, Placement, Range, Space, WholeUnits, zap, zpool};
+use crate::units::{KIB, MIB};
 
 /// Block sizes are multiples of this.
-const GRAIN_BYTES: u64 = 512;
+pub(super) const GRAIN_BYTES: u64 = 512;
 const POINTER_BYTES: u64 = 128;
 /// Compressed data up to here lies in the block pointer.
 const EMBEDDED_MOST_BYTES: u64 = 112;
@@ -39,7 +39,7 @@ const POINTER_STORED_LEAST_BYTES: u64 = 44;
 /// `redundant_metadata=all`.
 const METADATA_COPIES: u64 = 2;
 /// The largest record.
-const RECORD_MOST_BYTES: u64 = 16 * MIB;
+pub(super) const RECORD_MOST_BYTES: u64 = 16 * MIB;
 /// A dnode as `stat` counts it.
 const DNODE_BYTES: u128 = 512;
 
@@ -212,14 +212,14 @@ impl Zfs {
         if self.special_cutoff_bytes > 0 { &self.special } else { &self.vdev }
     }
 
-    /// The sum of `taken` over the copies of all indirect blocks.
-    fn indirect(&self, size_bytes: u64, pointer_bytes: u64, taken: impl Fn(u64) -> u64) -> u128 {
+    /// The sum of `taken` over the copies of all indirect blocks above `blocks` blocks.
+    fn indirect(&self, blocks: u64, pointer_bytes: u64, taken: impl Fn(u64) -> u64) -> u128 {
         let fan_out = self.indirect_bytes / POINTER_BYTES;
         let stored = |pointers: u64| {
             let compressed = lz4_bytes(pointers * pointer_bytes, self.indirect_bytes);
             taken(compressed.next_multiple_of(GRAIN_BYTES).min(self.indirect_bytes))
         };
-        let (mut sum, mut pointers) = (0u128, size_bytes.div_ceil(self.record_bytes));
+        let (mut sum, mut pointers) = (0u128, blocks);
         while pointers > 1 {
             sum += u128::from(pointers / fan_out) * u128::from(stored(fan_out));
             sum += match pointers % fan_out {
@@ -231,11 +231,19 @@ impl Zfs {
         sum * u128::from(METADATA_COPIES)
     }
 
+    fn records(&self, size_bytes: u64) -> u64 {
+        size_bytes.div_ceil(self.record_bytes)
+    }
+
+    /// A dnode's share of its block, on the disks of a vdev.
+    fn dnode_bytes(vdev: &Vdev) -> u128 {
+        (vdev.raw_bytes(DNODE_BLOCK_STORED_BYTES) * METADATA_COPIES).div_ceil(DNODES_PER_BLOCK).into()
+    }
+
     /// Dnode and indirect blocks on the disks of a vdev.
     fn metadata_bytes(&self, size_bytes: u64, vdev: &Vdev, pointer_bytes: u64) -> u128 {
-        let dnodes = vdev.raw_bytes(DNODE_BLOCK_STORED_BYTES) * METADATA_COPIES;
-        u128::from(dnodes.div_ceil(DNODES_PER_BLOCK))
-            + self.indirect(size_bytes, pointer_bytes, |block| vdev.raw_bytes(block))
+        let indirect = self.indirect(self.records(size_bytes), pointer_bytes, |block| vdev.raw_bytes(block));
+        Zfs::dnode_bytes(vdev) + indirect
     }
 }
 
@@ -271,6 +279,19 @@ impl Layout for Zfs {
         })
     }
 
+    fn entry_bytes(&self, name_length: u64) -> u64 {
+        zap::entry_bytes(name_length)
+    }
+
+    /// Its blocks are metadata: written twice, and on the special vdev where there is one.
+    fn directory(&self, entries: u64, entries_bytes: u64) -> Option<Space> {
+        let vdev = self.metadata_vdev();
+        let (blocks, stored_bytes) = zap::blocks(entries, entries_bytes);
+        let of_blocks = u128::from(blocks) * u128::from(vdev.raw_bytes(stored_bytes) * METADATA_COPIES);
+        let indirect = self.indirect(blocks, POINTER_STORED_BYTES, |block| vdev.raw_bytes(block));
+        Some(Space { allocated_bytes: of_blocks + indirect, metadata_bytes: Zfs::dnode_bytes(vdev) })
+    }
+
     /// With `special_small_blocks` at the cutoff. The least counts only blocks that are below it without compression too, and
     /// block pointers as small as they were seen.
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
@@ -294,48 +315,7 @@ impl Layout for Zfs {
     }
 
     fn settings(&self, cutoff_bytes: u64, fast_bytes: u128) -> Vec<String> {
-        let mut lines = Vec::new();
-        let copies = self.special_copies;
-        let ssds = (1..=copies).map(|at| format!("SSD{at}")).collect::<Vec<_>>().join(" ");
-        let special = if copies > 1 { format!("special mirror {ssds}") } else { format!("special {ssds}") };
-        let each = format_size(fast_bytes.div_ceil(copies.into()));
-        lines.push(format!("# {copies} SSDs of {each} each, or several such mirrors; a pool that loses them is lost."));
-        let ashift = self.vdev.ashift();
-        lines.push(format!("zpool create -o ashift={ashift} POOL {} {special}", self.vdev.create_words(self.disks)));
-        let mut record = self.record_bytes;
-        if cutoff_bytes >= record {
-            let above = cutoff_bytes.saturating_add(1).checked_next_power_of_two().unwrap_or(u64::MAX);
-            if above > RECORD_MOST_BYTES {
-                lines.push(format!(
-                    "# With a cutoff of {} all data goes to the special vdev: no record is larger.",
-                    format_size(cutoff_bytes.into())
-                ));
-            } else {
-                lines.push(format!(
-                    "# recordsize={} is not above the cutoff: all data would go to the special vdev. Larger records keep it off.",
-                    property(record)
-                ));
-                record = above;
-            }
-        }
-        if record > MIB {
-            lines.push("# The module parameter zfs_max_recordsize has to allow records above 1 MiB.".to_owned());
-        }
-        lines.push(format!("zfs set recordsize={} POOL", property(record)));
-        // Blocks are multiples of 512 bytes, so a file up to the cutoff is a block up to here.
-        let small = cutoff_bytes.min(RECORD_MOST_BYTES).next_multiple_of(GRAIN_BYTES);
-        if small > 0 {
-            lines.push(format!("zfs set special_small_blocks={} POOL", property(small)));
-        }
-        let old_most = record.min(MIB);
-        if small > 0 && (!small.is_power_of_two() || small > old_most) {
-            let nearest = (1u64 << small.ilog2()).min(old_most);
-            lines.push(format!(
-                "# Before openzfs/zfs pull request 17497 (2025) it has to be a power of two, at most 1 MiB and the record size: {}.",
-                property(nearest)
-            ));
-        }
-        lines
+        zpool::commands(&self.vdev, self.disks, self.special_copies, self.record_bytes, cutoff_bytes, fast_bytes)
     }
 
     /// `st_blocks * 512`: what ZFS counts as used, with indirect blocks and the dnode.
@@ -343,18 +323,10 @@ impl Layout for Zfs {
         let data =
             sum(&self.blocks(size_bytes), |block| self.vdev_of(block.stored_bytes).deflated_bytes(block.stored_bytes));
         let vdev = self.metadata_vdev();
-        let used = data + self.indirect(size_bytes, POINTER_STORED_BYTES, |block| vdev.deflated_bytes(block));
+        let used =
+            data + self.indirect(self.records(size_bytes), POINTER_STORED_BYTES, |block| vdev.deflated_bytes(block));
         let grain = u128::from(GRAIN_BYTES);
         Some((used + grain / 2) / grain * grain + DNODE_BYTES)
-    }
-}
-
-/// A size as `zfs set` takes it.
-fn property(bytes: u64) -> String {
-    match bytes {
-        _ if bytes > 0 && bytes.is_multiple_of(MIB) => format!("{}M", bytes / MIB),
-        _ if bytes > 0 && bytes.is_multiple_of(KIB) => format!("{}K", bytes / KIB),
-        _ => bytes.to_string(),
     }
 }
 
@@ -544,30 +516,6 @@ mod tests {
         ] {
             assert_eq!(copies(model), want, "{model}");
         }
-    }
-
-    #[test]
-    fn settings_are_commands_and_say_their_conditions() {
-        let lines = layout("zfs").settings(64 * KIB, 3 * u128::from(TIB));
-        assert_eq!(
-            lines,
-            [
-                "# 3 SSDs of 1 TiB each, or several such mirrors; a pool that loses them is lost.",
-                "zpool create -o ashift=12 POOL raidz2 DISK1 DISK2 DISK3 DISK4 DISK5 DISK6 DISK7 DISK8 special mirror SSD1 SSD2 SSD3",
-                "zfs set recordsize=128K POOL",
-                "zfs set special_small_blocks=64K POOL",
-            ]
-        );
-        let said = layout("zfs:vdev=draid2,disks=11").settings(100_000, 1).join("\n");
-        assert!(said.contains("draid2:8d:11c DISK1") && said.contains("special_small_blocks=98K"), "{said}");
-        assert!(said.contains("power of two") && said.ends_with("64K."), "{said}");
-        let said = layout("zfs").settings(128 * KIB, 1).join("\n");
-        assert!(said.contains("Larger records keep it off.\nzfs set recordsize=256K"), "{said}");
-        assert!(layout("zfs").settings(MIB, 1).join("\n").contains("zfs_max_recordsize"));
-        let said = layout("zfs").settings(16 * MIB, 1).join("\n");
-        assert!(said.contains("all data goes") && said.contains("recordsize=128K"), "{said}");
-        assert!(!layout("zfs").settings(0, 1).join("\n").contains("special_small_blocks"));
-        layout("zfs:vdev=single").settings(u64::MAX, u128::MAX);
     }
 
     #[test]
