@@ -22,12 +22,15 @@ mod minio;
 mod model;
 mod ntfs;
 mod panfs;
+mod raidz;
 mod rounding;
 mod s3;
 #[cfg(test)]
 mod tests;
 mod xfs;
+mod zap;
 mod zfs;
+mod zpool;
 
 pub use model::{Kind, Model, Opt, Options, Range, kinds};
 pub use rounding::{round_up, round_up_spread, round_up_wide};
