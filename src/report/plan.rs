@@ -394,7 +394,7 @@ pub fn write_systems(systems: &[(System, SystemShares)], suited: &[Suited], out:
     }
     faint(
         "Least, most: share of object descriptors (16 KiB for each component object) in the file data, for any distribution with the \
-         files and bytes of the table. Assumed: the same for sizes that follow a power law. Fast: descriptors and files up to 64 KiB, \
+         files and bytes of the table. Assumed: the same for sizes with the shape of vu-2005. Fast: descriptors and files up to 64 KiB, \
          mirrored, as a ratio to what is left for the slow tier, assumed.",
         out,
     )?;
