@@ -1,10 +1,259 @@
-//! A placeholder.
+//! XFS, version 5: whole blocks for the data, one inode a file, directories that grow through four forms.
+//!
+//! - **File**: `up(size, block)`; the extents lie in the inode. One extent holds at most 2^21 - 1 blocks (8 GiB in blocks of
+//!   4 KiB), and an inode at least 12 of them, so that a contiguous file below 96 GiB needs no block for its map; one larger needs
+//!   one block for some 250 extents, which is left out.
+//! - **Symlink**: in the inode up to `inode - 176` bytes, else in blocks with a header of 56 bytes.
+//! - **Directory**, in blocks of `max(block, 4 KiB)`: in the inode; then one block with entries and hashes; then data blocks and
+//!   one leaf of hashes; then data blocks, a tree of leaves, and an index of free space.
+//!
+//! Invariants: what is allocated for a file is a whole number of blocks; a directory in its inode allocates nothing.
+//!
+//! Source: Linux `fs/xfs/libxfs/xfs_da_format.h` (directory blocks), `xfs_dir2_sf.c` (in the inode), `xfs_bmap.c`
+//! (`xfs_default_attroffset`), `xfs_inode_util.c` (`xfs_icreate_want_attrfork`), `xfs_symlink_remote.c`; `mkfs.xfs(8)`.
 
-use super::Kind;
+use super::{Kind, Layout, Opt, Range, Space, WholeUnits, round_up_wide};
+use crate::units::{KIB, format_size};
 
-/// `xfs`.
-pub(super) const XFS: Kind = Kind { name: "xfs", summary: "", options: &[], ..super::block::BLOCK };
+/// `xfs:block=4096`.
+pub(super) const XFS: Kind = Kind {
+    name: "xfs",
+    summary: "XFS: whole blocks, extents in the inode",
+    options: &[
+        Opt {
+            name: "block",
+            default: "4096",
+            range: Range::Size { least: KIB, most: 64 * KIB, power_of_two: true },
+            meaning: "block size (mkfs.xfs -b size=)",
+        },
+        Opt {
+            name: "inode",
+            default: "512",
+            range: Range::Size { least: 512, most: 2048, power_of_two: true },
+            meaning: "inode size (mkfs.xfs -i size=)",
+        },
+        Opt {
+            name: "security",
+            default: "on",
+            range: Range::Switch,
+            meaning: "a security module or default ACLs keep a part of each inode for attributes",
+        },
+    ],
+    build: |options| {
+        let (block_bytes, inode_bytes) = (options.size("block"), options.size("inode"));
+        let most = block_bytes / INODES_PER_BLOCK_LEAST;
+        if inode_bytes > most {
+            return Err(format!(
+                "an inode of {} does not fit: a block of {} holds at least {INODES_PER_BLOCK_LEAST}, so that inode is at most {}",
+                format_size(inode_bytes.into()),
+                format_size(block_bytes.into()),
+                format_size(most.into()),
+            ));
+        }
+        Ok(Box::new(Xfs { block_bytes, inode_bytes, attributes_reserved: options.switch("security") }))
+    },
+};
+
+/// `XFS_MIN_INODE_PERBLOCK`.
+const INODES_PER_BLOCK_LEAST: u64 = 2;
+
+/// The core of an inode of version 3: what is left of it is for data or attributes.
+const INODE_CORE_BYTES: u64 = 176;
+
+/// What is left for data where the inode is made with room for attributes, whatever its size: `xfs_default_attroffset`, in
+/// units of 8 bytes.
+const FORK_BESIDE_ATTRIBUTES_BYTES: u64 = 192;
+
+/// One extent in the inode or in a block of the map.
+const EXTENT_BYTES: u64 = 16;
+
+/// Head of a block of a map of extents: `XFS_BMBT_BLOCK_LEN`.
+const MAP_HEADER_BYTES: u64 = 72;
+
+/// Head of a remote symlink block: `struct xfs_dsymlink_hdr`.
+const SYMLINK_HEADER_BYTES: u64 = 56;
+
+/// Head of each kind of directory block: of data, hash leaves, nodes and free space, all alike in version 5.
+const DIRECTORY_HEADER_BYTES: u64 = 64;
+
+/// `.` and `..` where a directory has blocks of its own.
+const DOTS: u64 = 2;
+
+/// What they take together there.
+const DOTS_BYTES: u64 = 32;
+
+/// A hash and where its entry is; also a pointer to a child in the tree above.
+const HASH_BYTES: u64 = 8;
+
+/// A directory in the inode: number of entries and the parent.
+const SHORT_HEADER_BYTES: u64 = 6;
+
+/// Mean fill of a tree whose leaves split in halves under keys in random order: ln 2, in thousandths.
+const LEAF_FILL_THOUSANDTHS: u128 = 693;
+
+#[derive(Debug)]
+struct Xfs {
+    block_bytes: u64,
+    inode_bytes: u64,
+    attributes_reserved: bool,
+}
+
+impl Xfs {
+    /// What an inode has for data, when nobody took a part of it for attributes.
+    fn literal_bytes(&self) -> u64 {
+        self.inode_bytes - INODE_CORE_BYTES
+    }
+
+    /// What the inode of a directory has for its entries, or for its extents.
+    fn fork_bytes(&self) -> u64 {
+        if self.attributes_reserved { FORK_BESIDE_ATTRIBUTES_BYTES } else { self.literal_bytes() }
+    }
+
+    /// The default of mkfs.xfs.
+    fn directory_block_bytes(&self) -> u64 {
+        self.block_bytes.max(4 * KIB)
+    }
+
+    /// Whether the entries fit into the inode. There an entry takes its name and 8 bytes; in a block its name and 12, rounded up
+    /// to a multiple of 8, by 3.5 on average. Of the names only the latter sum is known.
+    fn is_short(&self, entries: u128, entries_bytes: u128) -> bool {
+        2 * entries_bytes <= 15 * entries + 2 * u128::from(self.fork_bytes() - SHORT_HEADER_BYTES)
+    }
+
+    /// Directory blocks of a directory that does not fit into its inode.
+    fn directory_blocks(&self, entries: u128, entries_bytes: u128) -> u128 {
+        let block = u128::from(self.directory_block_bytes());
+        let room = block - u128::from(DIRECTORY_HEADER_BYTES);
+        let data_bytes = entries_bytes + u128::from(DOTS_BYTES);
+        let hashes = entries + u128::from(DOTS);
+        let hashes_bytes = hashes * u128::from(HASH_BYTES);
+        if data_bytes + hashes_bytes + 8 <= room {
+            return 1;
+        }
+        let data = data_bytes.div_ceil(room);
+        if hashes_bytes + 2 * data + 4 <= room {
+            return data + 1;
+        }
+        let per_leaf = room / u128::from(HASH_BYTES);
+        let leaves = if hashes <= per_leaf {
+            1
+        } else {
+            (hashes * 1000).div_ceil(per_leaf * LEAF_FILL_THOUSANDTHS).max(2)
+        };
+        let mut nodes = 0;
+        let mut level = leaves;
+        while level > 1 {
+            level = level.div_ceil(per_leaf);
+            nodes += level;
+        }
+        data + leaves + nodes + (2 * data).div_ceil(room)
+    }
+
+    /// Blocks that map so many extents.
+    fn map_blocks(&self, extents: u128) -> u128 {
+        if extents * u128::from(EXTENT_BYTES) <= self.fork_bytes().into() {
+            return 0;
+        }
+        extents.div_ceil(u128::from((self.block_bytes - MAP_HEADER_BYTES) / EXTENT_BYTES))
+    }
+}
+
+impl Layout for Xfs {
+    fn file(&self, size_bytes: u64) -> Space {
+        Space {
+            allocated_bytes: round_up_wide(size_bytes.into(), self.block_bytes),
+            metadata_bytes: self.inode_bytes.into(),
+        }
+    }
+
+    fn whole_units(&self) -> Option<WholeUnits> {
+        Some(WholeUnits { unit_bytes: self.block_bytes, bytes_per_unit: self.block_bytes.into() })
+    }
+
+    /// Inode number, length, name, type and offset, rounded up to 8 bytes.
+    fn entry_bytes(&self, name_length: u64) -> u64 {
+        name_length.saturating_add(8 + 1 + 1 + 2).checked_next_multiple_of(8).unwrap_or(u64::MAX)
+    }
+
+    fn directory(&self, entries: u64, entries_bytes: u64) -> Option<Space> {
+        let (entries, entries_bytes) = (u128::from(entries), u128::from(entries_bytes));
+        let allocated_bytes = if self.is_short(entries, entries_bytes) {
+            0
+        } else {
+            // Its blocks come one by one, between those of its files: each is taken to be an extent.
+            let blocks = self.directory_blocks(entries, entries_bytes);
+            blocks * u128::from(self.directory_block_bytes()) + self.map_blocks(blocks) * u128::from(self.block_bytes)
+        };
+        Some(Space { allocated_bytes, metadata_bytes: self.inode_bytes.into() })
+    }
+
+    fn symlink(&self, target_length: u64) -> Option<Space> {
+        let blocks = if target_length <= self.literal_bytes() {
+            0
+        } else {
+            target_length.div_ceil(self.block_bytes - SYMLINK_HEADER_BYTES)
+        };
+        let allocated_bytes = u128::from(blocks) * u128::from(self.block_bytes);
+        Some(Space { allocated_bytes, metadata_bytes: self.inode_bytes.into() })
+    }
+}
 
 /// Models for the laws of `tests`, beside the defaults.
 #[cfg(test)]
-pub(super) const TESTED: &[&str] = &[];
+pub(super) const TESTED: &[&str] = &[
+    "xfs:block=1024",
+    "xfs:block=2048,inode=1024",
+    "xfs:inode=2048,security=off",
+    "xfs:block=8192,security=off",
+    "xfs:block=16KiB",
+    "xfs:block=32KiB,inode=1024",
+    "xfs:block=64KiB,inode=2048",
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::layout::Model;
+
+    fn directory(model: &str, entries: u64, name_length: u64) -> u128 {
+        let layout = Model::parse(model).unwrap().layout;
+        layout.directory(entries, entries * layout.entry_bytes(name_length)).unwrap().allocated_bytes
+    }
+
+    #[test]
+    fn an_entry_is_rounded_up_to_eight_bytes() {
+        let layout = Model::parse("xfs").unwrap().layout;
+        // `.` and `..` take 16 each; the longest name of 255 bytes 272.
+        assert_eq!([1, 2, 4, 5, 16, 255].map(|length| layout.entry_bytes(length)), [16, 16, 16, 24, 32, 272]);
+        assert_eq!(layout.entry_bytes(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_small_directory_lies_in_its_inode() {
+        // Names of 16 bytes take 24 each after the first 6: 174 of 192 bytes for 7, 318 of 336 for 13.
+        assert_eq!([7, 8].map(|entries| directory("xfs", entries, 16)), [0, 4096]);
+        assert_eq!([13, 14].map(|entries| directory("xfs:security=off", entries, 16)), [0, 4096]);
+    }
+
+    #[test]
+    fn a_directory_grows_through_its_forms() {
+        // One block holds 64 + 32 + 32 n + 8 (n + 2) + 8 bytes up to n = 99.
+        assert_eq!([99, 100].map(|entries| directory("xfs", entries, 16)), [4096, 8192]);
+        // One leaf of hashes: 64 + 8 (n + 2) + 2 a data block + 4 up to n = 500.
+        assert_eq!([500, 501].map(|entries| directory("xfs", entries, 16)), [5 * 4096, 6 * 4096]);
+        assert_eq!(directory("xfs:block=16384", 500, 16), 2 * 16384);
+    }
+
+    #[test]
+    fn a_symlink_is_in_the_inode_up_to_its_literal_area() {
+        let symlink = |model: &str, length| Model::parse(model).unwrap().layout.symlink(length).unwrap().allocated_bytes;
+        assert_eq!([1, 336, 337, 1023].map(|length| symlink("xfs", length)), [0, 0, 4096, 4096]);
+        assert_eq!([336, 337, 968, 969].map(|length| symlink("xfs:block=1024", length)), [0, 1024, 1024, 2048]);
+        assert_eq!([848, 849].map(|length| symlink("xfs:inode=1024", length)), [0, 4096]);
+    }
+
+    #[test]
+    fn an_inode_that_does_not_fit_says_what_would() {
+        let said = Model::parse("xfs:block=1024,inode=1024").unwrap_err().to_string();
+        assert!(said.contains("so that inode is at most 512 B"), "{said}");
+    }
+}

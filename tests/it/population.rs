@@ -1,1 +1,231 @@
 //! A population of 50,000 files on real file systems, and what was predicted for it.
+//!
+//! The sizes are those of VU 2005, stratified: the file at every 50,000th part of the population, in mixed order. The tree has
+//! 10 to 50 files a directory and names of 5 to 30 bytes. It is written once to each file system, synced, and what the system
+//! says is used is compared with the sums over files and directories of what the model says.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use granulo::dist::published;
+use granulo::layout::{Layout, Model};
+
+use crate::images::{Image, Mount, run};
+
+const FILES: usize = 50_000;
+const IMAGE_BYTES: u64 = 16 << 30;
+const WRITERS: usize = 4;
+
+/// A directory with its own files; `parent` is the number of the one that it is in.
+struct Directory {
+    parent: Option<usize>,
+    name: String,
+    files: Vec<(String, u64)>,
+}
+
+/// The tree; parents come before their children. The first is the root, which is there already.
+struct Population {
+    directories: Vec<Directory>,
+}
+
+/// Bytes of data and of everything else.
+#[derive(Clone, Copy, Debug)]
+struct Bytes {
+    data: f64,
+    metadata: f64,
+}
+
+/// Numbers that look random and are the same in every run: SplitMix64.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn within(&mut self, low: usize, high: usize) -> usize {
+        low + (self.next() % (high - low + 1) as u64) as usize
+    }
+
+    /// A name of 5 to 30 bytes; `number` keeps it from being met twice in a directory.
+    fn name(&mut self, number: usize) -> String {
+        let mut name = format!("{number:x}");
+        for _ in name.len()..self.within(5, 30) {
+            name.push(char::from(b"abcdefghijklmnopqrstuvwxyz0123456789_-."[self.within(0, 38)]));
+        }
+        name
+    }
+}
+
+/// The size of the file in the middle of each of [`FILES`] equal parts of VU 2005.
+fn sizes() -> Vec<u64> {
+    let distribution = published::find("vu-2005").unwrap().distribution();
+    let count = distribution.count();
+    let mut sizes = Vec::with_capacity(FILES);
+    let mut seen = 0;
+    for cell in distribution.cells() {
+        seen += cell.count;
+        while sizes.len() < FILES && (2 * sizes.len() as u128 + 1) * count <= seen * 2 * FILES as u128 {
+            sizes.push(cell.mean());
+        }
+    }
+    assert_eq!(sizes.len(), FILES);
+    sizes
+}
+
+impl Population {
+    fn make() -> Population {
+        let mut numbers = Numbers(2005);
+        let mut sizes = sizes();
+        for at in (1..FILES).rev() {
+            sizes.swap(at, numbers.within(0, at));
+        }
+        let mut sizes = VecDeque::from(sizes);
+        let mut directories = Vec::new();
+        while !sizes.is_empty() {
+            let number = directories.len();
+            let files = sizes.drain(..numbers.within(10, 50).min(sizes.len())).collect::<Vec<u64>>();
+            let files = files.into_iter().enumerate().map(|(at, size)| (numbers.name(at), size)).collect();
+            let parent = number.checked_sub(1).map(|last| numbers.within(0, last));
+            directories.push(Directory { parent, name: numbers.name(1000 + number), files });
+        }
+        Population { directories }
+    }
+
+    fn paths(&self, root: &Path) -> Vec<PathBuf> {
+        let mut paths: Vec<PathBuf> = Vec::with_capacity(self.directories.len());
+        for directory in &self.directories {
+            let path = directory.parent.map_or(root.to_owned(), |parent| paths[parent].join(&directory.name));
+            paths.push(path);
+        }
+        paths
+    }
+
+    /// Writes it, a directory after the other, several at a time.
+    fn write(&self, root: &Path) {
+        let content: Vec<u8> = {
+            let mut numbers = Numbers(1);
+            (0..1 << 17).flat_map(|_| numbers.next().to_le_bytes()).collect()
+        };
+        let work = Mutex::new(self.paths(root).into_iter().zip(&self.directories));
+        let write_next = || {
+            let Some((path, directory)) = work.lock().unwrap().next() else { return false };
+            fs::create_dir_all(&path).unwrap();
+            for (name, size) in &directory.files {
+                let mut file = File::create(path.join(name)).unwrap();
+                let mut left = *size as usize;
+                while left > 0 {
+                    let part = left.min(content.len());
+                    file.write_all(&content[..part]).unwrap();
+                    left -= part;
+                }
+            }
+            true
+        };
+        thread::scope(|scope| {
+            for _ in 0..WRITERS {
+                scope.spawn(|| while write_next() {});
+            }
+        });
+        run(Command::new("sync").arg("--file-system").arg(root));
+    }
+
+    /// The sums of the model. The root is there before.
+    fn predict(&self, layout: &dyn Layout) -> Bytes {
+        let (mut data, mut metadata) = (0, 0);
+        let mut entries: Vec<(u64, u64)> = vec![(0, 0); self.directories.len()];
+        for (at, directory) in self.directories.iter().enumerate() {
+            for (name, size) in &directory.files {
+                data += layout.data_bytes(*size);
+                metadata += layout.file(*size).metadata_bytes;
+                entries[at].0 += 1;
+                entries[at].1 += layout.entry_bytes(name.len() as u64);
+            }
+            if let Some(parent) = directory.parent {
+                entries[parent].0 += 1;
+                entries[parent].1 += layout.entry_bytes(directory.name.len() as u64);
+            }
+        }
+        for (count, bytes) in entries {
+            let space = layout.directory(count, bytes).unwrap();
+            metadata += space.allocated_bytes + space.metadata_bytes;
+        }
+        Bytes { data: data as f64, metadata: metadata as f64 }
+    }
+
+    /// What `stat` says of all files.
+    fn allocated(&self, root: &Path) -> u64 {
+        let allocated = |(path, directory): (PathBuf, &Directory)| -> u64 {
+            let of_file = |(name, _): &(String, u64)| fs::metadata(path.join(name)).unwrap().blocks() * 512;
+            directory.files.iter().map(of_file).sum()
+        };
+        self.paths(root).into_iter().zip(&self.directories).map(allocated).sum()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.directories.iter().flat_map(|directory| &directory.files).map(|(_, size)| size).sum()
+    }
+}
+
+/// Bytes of blocks that are not free, and inodes that are not.
+fn used(root: &Path) -> (f64, f64) {
+    let said = rustix::fs::statvfs(root).unwrap();
+    (((said.f_blocks - said.f_bfree) * said.f_frsize) as f64, (said.f_files - said.f_ffree) as f64)
+}
+
+fn per_cent(predicted: f64, real: f64) -> f64 {
+    (predicted - real) / real * 100.0
+}
+
+/// Fails where the data are off by more than 1 %, or all of it by more than 10 %.
+#[track_caller]
+fn compare(model: &str, predicted: Bytes, real: Bytes) {
+    let total = |bytes: Bytes| bytes.data + bytes.metadata;
+    let mut off = Vec::new();
+    println!("{model:24} {:>14} {:>14} {:>9}", "predicted", "real", "deviation");
+    for (what, predicted, real, most) in [
+        ("data", predicted.data, real.data, 1.0),
+        ("metadata", predicted.metadata, real.metadata, 10.0),
+        ("data and metadata", total(predicted), total(real), 10.0),
+    ] {
+        let deviation = per_cent(predicted, real);
+        println!("  {what:22} {predicted:>14.0} {real:>14.0} {deviation:>+7.2} %");
+        if deviation.abs() > most {
+            off.push(format!("{what} by {deviation:+.2} %, and may by {most} %"));
+        }
+    }
+    assert!(off.is_empty(), "{model} is off: {}", off.join("; "));
+}
+
+/// Writes the population to a new image and hands it to `measure`, which gets what was used before.
+fn on(mkfs: &[&str], options: &str, measure: impl Fn(&Population, &Path, (f64, f64)) -> Bytes) -> Option<(Population, Bytes)> {
+    let image = Image::make(IMAGE_BYTES, mkfs, Mount::Kernel(options))?;
+    let population = Population::make();
+    let before = used(&image.root());
+    let start = Instant::now();
+    population.write(&image.root());
+    println!("{} files of {} bytes written in {:.1} s", FILES, population.bytes(), start.elapsed().as_secs_f64());
+    let real = measure(&population, &image.root(), before);
+    Some((population, real))
+}
+
+#[test]
+fn xfs_takes_for_a_population_what_was_predicted() {
+    let measured = on(&["mkfs.xfs", "-q"], "", |population, root, before| {
+        let data = population.allocated(root) as f64;
+        Bytes { data, metadata: used(root).0 - before.0 - data }
+    });
+    let Some((population, real)) = measured else { return };
+    compare("xfs", population.predict(&*Model::parse("xfs").unwrap().layout), real);
+}
