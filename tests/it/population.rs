@@ -229,3 +229,17 @@ fn xfs_takes_for_a_population_what_was_predicted() {
     let Some((population, real)) = measured else { return };
     compare("xfs", population.predict(&*Model::parse("xfs").unwrap().layout), real);
 }
+
+#[test]
+fn btrfs_takes_for_a_population_what_was_predicted() {
+    let measured = on(&["mkfs.btrfs", "-q"], "", |_, root, _| {
+        let said = run(Command::new("btrfs").args(["filesystem", "df", "-b"]).arg(root));
+        let used = |kind: &str| {
+            let line = said.lines().find(|line| line.starts_with(kind)).unwrap();
+            line.split_once("used=").unwrap().1.parse::<f64>().unwrap()
+        };
+        Bytes { data: used("Data, single"), metadata: 2.0 * used("Metadata, DUP") }
+    });
+    let Some((population, real)) = measured else { return };
+    compare("btrfs", population.predict(&*Model::parse("btrfs").unwrap().layout), real);
+}
