@@ -138,7 +138,8 @@ impl Xfs {
         let leaves = if hashes <= per_leaf {
             1
         } else {
-            (hashes * 1000).div_ceil(per_leaf * LEAF_FILL_THOUSANDTHS).max(2)
+            let full = per_leaf * LEAF_FILL_THOUSANDTHS;
+            ((hashes * 1000 + full / 2) / full).max(2)
         };
         let mut nodes = 0;
         let mut level = leaves;
@@ -245,7 +246,8 @@ mod tests {
 
     #[test]
     fn a_symlink_is_in_the_inode_up_to_its_literal_area() {
-        let symlink = |model: &str, length| Model::parse(model).unwrap().layout.symlink(length).unwrap().allocated_bytes;
+        let symlink =
+            |model: &str, length| Model::parse(model).unwrap().layout.symlink(length).unwrap().allocated_bytes;
         assert_eq!([1, 336, 337, 1023].map(|length| symlink("xfs", length)), [0, 0, 4096, 4096]);
         assert_eq!([336, 337, 968, 969].map(|length| symlink("xfs:block=1024", length)), [0, 1024, 1024, 2048]);
         assert_eq!([848, 849].map(|length| symlink("xfs:inode=1024", length)), [0, 4096]);
