@@ -154,6 +154,20 @@ fn xfs_keeps_symlinks_in_larger_inodes() {
 }
 
 #[test]
+fn xfs_directories_without_room_for_attributes_hold_more() {
+    let Some(image) = image(4 * KIB, 512) else { return };
+    // The root is made by mkfs, which leaves no such room.
+    let root = image.root();
+    let layout = Model::parse("xfs:security=off").unwrap().layout;
+    for entries in 1..20 {
+        File::create(root.join(format!("{entries:016}"))).unwrap();
+        sync(&root);
+        let predicted = layout.directory(entries, entries * layout.entry_bytes(16)).unwrap().allocated_bytes;
+        assert_eq!(predicted, allocated(&root), "{entries} entries");
+    }
+}
+
+#[test]
 fn xfs_directories_are_as_predicted() {
     for block in [1, 4, 8, 16, 64].map(|kib| kib * KIB) {
         let Some(image) = image(block, 512) else { return };
