@@ -272,7 +272,7 @@ impl Layout for Zfs {
 
     fn whole_units(&self) -> Option<WholeUnits> {
         // A file of more than 64 KiB has whole records only if it has several of them.
-        let is_exact = self.compress.is_none() && self.record_bytes <= crate::dist::EXACT_LIMIT;
+        let is_exact = self.compress.is_none() && self.record_bytes <= 64 * KIB;
         is_exact.then(|| WholeUnits {
             unit_bytes: self.record_bytes,
             bytes_per_unit: self.vdev_of(self.record_bytes).raw_bytes(self.record_bytes).into(),
