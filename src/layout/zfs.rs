@@ -22,7 +22,7 @@
 //! raidz than a smaller one on the mirror.
 
 use super::raidz::{VDEVS, Vdev};
-use super::{Kind, Layout, Opt, Placement, Range, Space, WholeUnits, zap, zpool};
+use super::{Kind, Layout, Opt, Placement, Range, Space, WholeUnits, round_up, zap, zpool};
 use crate::units::{KIB, MIB};
 
 /// Block sizes are multiples of this.
@@ -295,6 +295,8 @@ impl Layout for Zfs {
     /// With `special_small_blocks` at the cutoff. The least counts only blocks that are below it without compression too, and
     /// block pointers as small as they were seen.
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
+        // A block is never shorter than a grain, so a cutoff that holds a file has to hold its grains.
+        let cutoff_bytes = round_up(cutoff_bytes, GRAIN_BYTES);
         let blocks = self.blocks(size_bytes);
         let fast_if = |is_fast: &dyn Fn(&Blocks) -> bool| {
             sum(&blocks, |block| if is_fast(block) { self.special.raw_bytes(block.stored_bytes) } else { 0 })
@@ -500,9 +502,9 @@ mod tests {
         assert_eq!((large.fast_bytes, large.slow_bytes), (metadata(GIB), 8192 * 45 * 4096));
         let at_record_size = zfs.place(GIB, 128 * KIB).unwrap();
         assert_eq!((at_record_size.fast_bytes, at_record_size.slow_bytes), (metadata(GIB) + 3 * u128::from(GIB), 0));
-        // Blocks are multiples of 512 bytes.
-        assert!(zfs.place(1000, 1000).unwrap().slow_bytes > 0);
-        assert_eq!(zfs.place(1000, 1024).unwrap().slow_bytes, 0);
+        // Blocks are multiples of 512 bytes, so the property that holds a file of 1,000 bytes is 1,024.
+        assert_eq!(zfs.place(1000, 1000), zfs.place(1000, 1024));
+        assert!(zfs.place(1000, 512).unwrap().slow_bytes > 0);
         assert_eq!(zfs.fast_fill(), (3, 4));
     }
 
@@ -552,8 +554,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn a_model_with_a_cutoff_allocates_what_it_places(shift in 0u32..64, bits: u64, cutoff in 1u64..300_000) {
-            let size = bits >> shift;
+        fn a_model_with_a_cutoff_allocates_what_it_places(shift in 0u32..64, bits: u64, grains in 1u64..600) {
+            let (size, cutoff) = (bits >> shift, grains * GRAIN_BYTES);
             for more in ["", ",vdev=raidz1,ashift=9,recordsize=16K", ",vdev=mirror,disks=2,compress=1.7", ",compression=off"] {
                 let zfs = layout(&format!("zfs:special_cutoff={cutoff}{more}"));
                 let (space, placed) = (zfs.file(size), zfs.place(size, cutoff).unwrap());
