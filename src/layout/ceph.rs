@@ -264,12 +264,19 @@ impl Layout for Ceph {
     /// layout chooses the pool, before the size is known.
     fn settings(&self, cutoff_bytes: u64, fast_bytes: u128) -> Vec<String> {
         let Spread::Replicated { copies } = self.fast.spread else { return Vec::new() };
-        let mut lines = vec![
+        let mut lines = vec!["# Before the OSDs are made: units of allocation, and where RocksDB lies.".to_owned()];
+        for (class, min_alloc_bytes) in [("ssd", self.fast.min_alloc_bytes), ("hdd", self.pool.min_alloc_bytes)] {
+            lines.push(format!("ceph config set osd bluestore_min_alloc_size_{class} {min_alloc_bytes}"));
+        }
+        if self.db_is_fast {
+            lines.push("ceph-volume lvm batch HDD... --db-devices SSD...".to_owned());
+        }
+        lines.extend([
             "# Pools: small on fast devices, large on slow ones.".to_owned(),
             "ceph osd crush rule create-replicated small default host ssd".to_owned(),
             "ceph osd pool create small replicated small".to_owned(),
             format!("ceph osd pool set small size {copies}"),
-        ];
+        ]);
         if fast_bytes > 0 {
             let quota_bytes = fast_bytes / u128::from(copies);
             lines.push(format!("ceph osd pool set-quota small max_bytes {quota_bytes}"));
@@ -469,9 +476,23 @@ mod tests {
             "max_bytes 1000000",
             "ContentLength > 65536",
             "pool set small size 3",
+            "bluestore_min_alloc_size_hdd 4096",
+            "--db-devices",
         ] {
             assert!(lines.contains(part), "{part}: {lines}");
         }
+    }
+
+    #[test]
+    fn the_largest_size_is_one_like_any_other() {
+        // 2^64 - 1 bytes, rounded up to 2^64.
+        let largest = |name| allocated(name, u64::MAX);
+        assert_eq!(largest("ceph:pool=replicated"), 3 << 64);
+        assert_eq!(largest("ceph"), (6 << 64) / 4);
+        assert_eq!(largest("ceph:object=0"), largest("ceph"));
+        assert_eq!(largest("ceph:fast_ec=on,object=0"), largest("ceph"));
+        let placed = layout("ceph").place(u64::MAX, u64::MAX).unwrap();
+        assert!(placed.fast_bytes > 3 << 64 && placed.slow_bytes == 0);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! Invariants: only the last block is partial, so there is no loop over blocks; the heap grows with blocks, not with bytes.
 //!
 //! Sources: Cloudera Runtime 7.2.18, "Disk space versus namespace" (not padded; 150 bytes an object; its examples are tests);
-//! Hadoop, hdfs-default.xml (`dfs.blocksize`, `dfs.bytes-per-checksum`) and BlockMetadataHeader.java (header of the checksums).
+//! Hadoop, DFSConfigKeys.java (`dfs.bytes-per-checksum`) and BlockMetadataHeader.java (header of the checksums).
 
 use super::{Kind, Layout, Opt, Options, Range, Space, WholeUnits, round_up_wide};
 use crate::units::{GIB, KIB, MIB};
@@ -116,7 +116,7 @@ impl Layout for Hdfs {
         (self.local_block_bytes == 0).then_some(unpadded)
     }
 
-    /// `hdfs dfs -du`, second column: without checksums, and without what the DataNodes' file systems round up.
+    /// What HDFS counts, for space quotas too: without checksums, and without what the DataNodes' file systems round up.
     fn reported(&self, size_bytes: u64) -> Option<u128> {
         (self.local_block_bytes > 0).then(|| u128::from(self.replication) * u128::from(size_bytes))
     }

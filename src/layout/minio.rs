@@ -70,6 +70,8 @@ struct Minio {
     drives: u64,
     data: u64,
     inline_bytes: u64,
+    /// Inline shards are named by the version then: 33 bytes more than `null`.
+    versioned: bool,
     block_bytes: u64,
 }
 
@@ -77,8 +79,8 @@ struct Minio {
 struct OnDrive {
     /// Length of `xl.meta` without the shard.
     meta_bytes: u64,
-    /// The shard with its checksums.
-    shard_bytes: u64,
+    /// The shard with its checksums: on one drive, longer than the object.
+    shard_bytes: u128,
     /// Whether the shard is in `xl.meta`.
     inline: bool,
 }
@@ -98,8 +100,9 @@ fn build(options: &Options) -> Result<Box<dyn Layout>, String> {
             drives / 2
         ));
     }
-    let inline_bytes = options.size("inline") / if options.switch("versioned") { 8 } else { 1 };
-    Ok(Box::new(Minio { drives, data: drives - parity, inline_bytes, block_bytes: options.size("block") }))
+    let versioned = options.switch("versioned");
+    let inline_bytes = options.size("inline") / if versioned { 8 } else { 1 };
+    Ok(Box::new(Minio { drives, data: drives - parity, inline_bytes, versioned, block_bytes: options.size("block") }))
 }
 
 /// Length of a positive number in MessagePack as MinIO writes it: signed.
@@ -113,7 +116,7 @@ fn packed_integer(value: u64) -> u64 {
 }
 
 /// Length of what stands before `length` bytes in MessagePack, beyond the shortest form.
-fn packed_length(length: u64) -> u64 {
+fn packed_length(length: u128) -> u64 {
     match length {
         0..=0xFF => 0,
         0x100..=0xFFFF => 1,
@@ -124,31 +127,35 @@ fn packed_length(length: u64) -> u64 {
 impl Minio {
     /// Length of `xl.meta` without an inline shard, fitted to measured files: the order of the drives with a byte each, the size
     /// three times as an integer.
-    fn meta_bytes(&self, size_bytes: u64, inline_shard_bytes: Option<u64>) -> u64 {
+    fn meta_bytes(&self, size_bytes: u64, inline_shard_bytes: Option<u128>) -> u64 {
         let order = self.drives + if self.drives > 15 { 2 } else { 0 };
-        let inline = inline_shard_bytes.map_or(0, |shard_bytes| 44 + packed_length(shard_bytes));
+        let inline = inline_shard_bytes.map_or(0, |shard_bytes| {
+            let name = if self.versioned { 33 } else { 0 };
+            44 + name + packed_length(shard_bytes)
+        });
         340 + order + 3 * packed_integer(size_bytes) + inline
     }
 
     fn on_drive(&self, size_bytes: u64) -> OnDrive {
         let (whole, rest) = (size_bytes / CODED_BYTES, size_bytes % CODED_BYTES);
         let plain_bytes = whole * CODED_BYTES.div_ceil(self.data) + rest.div_ceil(self.data);
-        let shard_bytes = plain_bytes + (whole + u64::from(rest > 0)) * CHECKSUM_BYTES;
+        let shard_bytes = u128::from(plain_bytes) + u128::from((whole + u64::from(rest > 0)) * CHECKSUM_BYTES);
         let inline = plain_bytes <= self.inline_bytes;
         let meta_bytes = self.meta_bytes(size_bytes, inline.then_some(shard_bytes));
         OnDrive { meta_bytes, shard_bytes, inline }
     }
 
-    fn in_blocks(&self, bytes: u64) -> u128 {
-        round_up_wide(bytes.into(), self.block_bytes)
+    fn in_blocks(&self, bytes: u128) -> u128 {
+        round_up_wide(bytes, self.block_bytes)
     }
 }
 
 impl Layout for Minio {
     fn file(&self, size_bytes: u64) -> Space {
         let OnDrive { meta_bytes, shard_bytes, inline } = self.on_drive(size_bytes);
+        let meta_bytes = u128::from(meta_bytes);
         let (allocated, metadata) = if inline {
-            (self.in_blocks(meta_bytes + shard_bytes), meta_bytes.into())
+            (self.in_blocks(meta_bytes + shard_bytes), meta_bytes)
         } else {
             (self.in_blocks(meta_bytes) + self.in_blocks(shard_bytes), self.in_blocks(meta_bytes))
         };
@@ -190,19 +197,29 @@ mod tests {
     use super::super::Model;
     use super::*;
 
-    fn minio(drives: u64, data: u64) -> Minio {
-        Minio { drives, data, inline_bytes: 128 * KIB, block_bytes: 4096 }
+    /// Length of `xl.meta`, and of `part.1` (0: there is none).
+    fn files(minio: &Minio, size_bytes: u64) -> (u128, u128) {
+        let OnDrive { meta_bytes, shard_bytes, inline } = minio.on_drive(size_bytes);
+        let meta_bytes = u128::from(meta_bytes);
+        if inline { (meta_bytes + shard_bytes, 0) } else { (meta_bytes, shard_bytes) }
+    }
+
+    fn minio(drives: u64, data: u64, versioned: bool) -> Minio {
+        let inline_bytes = if versioned { 16 * KIB } else { 128 * KIB };
+        Minio { drives, data, inline_bytes, versioned, block_bytes: 4096 }
     }
 
     #[test]
     fn files_are_as_long_as_those_of_a_server() {
-        // Length of xl.meta, and of part.1 (0: there is none), on each drive: docs/MODELS.md.
+        // On each drive: docs/MODELS.md.
         for (drives, data, size, meta, part) in [
             (1, 1, 0, 388, 0),
             (1, 1, 1000, 1427, 0),
             (1, 1, 131_072, 131_507, 0),
             (1, 1, 131_073, 356, 131_105),
             (1, 1, 2_000_000, 356, 2_000_064),
+            (1, 1, 2_147_483_647, 356, 2_147_549_183),
+            (1, 1, 2_147_483_648, 368, 2_147_549_184),
             (5, 3, 1000, 765, 0),
             (5, 3, 393_216, 131_511, 0),
             (5, 3, 393_217, 360, 131_105),
@@ -231,9 +248,24 @@ mod tests {
             (16, 12, 4_194_304, 373, 349_656),
             (16, 12, 10_000_000, 373, 833_660),
         ] {
-            let OnDrive { meta_bytes, shard_bytes, inline } = minio(drives, data).on_drive(size);
-            let files = if inline { (meta_bytes + shard_bytes, 0) } else { (meta_bytes, shard_bytes) };
-            assert_eq!(files, (meta, part), "{drives} drives, {size} bytes");
+            assert_eq!(files(&minio(drives, data, false), size), (meta, part), "{drives} drives, {size} bytes");
+        }
+        for (drives, data, size, meta, part) in [
+            (4, 2, 0, 424, 0),
+            (4, 2, 1000, 963, 0),
+            (4, 2, 32_768, 16_853, 0),
+            (4, 2, 32_769, 359, 16_417),
+            (4, 2, 100_000, 359, 50_032),
+            (16, 12, 0, 438, 0),
+            (16, 12, 1000, 560, 0),
+            (16, 12, 196_608, 16_867, 0),
+            (16, 12, 196_609, 373, 16_417),
+        ] {
+            assert_eq!(
+                files(&minio(drives, data, true), size),
+                (meta, part),
+                "versioned, {drives} drives, {size} bytes"
+            );
         }
     }
 
@@ -252,10 +284,18 @@ mod tests {
     #[test]
     fn versioned_buckets_inline_an_eighth() {
         let layout = Model::parse("minio:versioned=on").unwrap().layout;
-        // Shards of 16 KiB: the largest that was inline on a server. One byte more, and each is a file.
+        // Shards of 16 KiB: the largest that were inline on a server. One byte more, and each is a file.
         assert_eq!(layout.data_bytes(196_608), 0);
         assert_eq!(layout.file(196_608).allocated_bytes, 16 * 5 * 4096);
         assert_eq!(layout.data_bytes(196_609), 16 * 5 * 4096);
+        assert_eq!(layout.file(196_609).allocated_bytes, 393_216);
+    }
+
+    #[test]
+    fn the_checksums_of_the_largest_size_are_counted() {
+        let layout = Model::parse("minio:drives=1,parity=0").unwrap().layout;
+        let shard = (1u128 << 64) - 1 + (1 << 44) * 32;
+        assert_eq!(layout.data_bytes(u64::MAX), shard.next_multiple_of(4096));
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //!
 //! Sources: Amazon S3 pricing, notes below the table of storage classes; Amazon S3 User Guide, "Amazon S3 CloudWatch metrics"
 //! (`GlacierObjectOverhead` 32 KB, `GlacierS3ObjectOverhead` 8 KB); avantoss/vault-infra issue 31 for a bill. Amazon writes KB;
-//! that bill shows that 1,024 bytes are meant.
+//! that 1,024 bytes are meant is assumed.
 
 use super::{Kind, Layout, Opt, Range, Space};
 use crate::units::KIB;
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_published_bill_comes_out() {
         // avantoss/vault-infra issue 31: about 140 MB of logs brought 6.5 GB of GlacierObjectOverhead and 1.5 GB of
-        // GlacierS3ObjectOverhead. 6.5 GiB are 213,000 objects, so a mean of 0.7 KB.
+        // GlacierS3ObjectOverhead. The number of objects is not told: 6.5 GiB are 213,000, so a mean of 0.7 KB.
         let (objects, size) = (213_000u128, 140_000_000 / 213_000);
         let Space { allocated_bytes, metadata_bytes } = billed("glacier", size);
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;
