@@ -8,14 +8,18 @@ use serde::Serialize;
 
 use super::page::{PARTS, fill, for_script, for_text};
 use super::plan_words::{fit_sentence, recommendation_sentences, source_sentence};
+use crate::dist::published;
 use crate::layout::Model;
-use crate::plan::Plan;
+use crate::plan::{Plan, systems};
 use crate::survey::file::format_time;
 use crate::units::{GIB, KIB, MIB};
 
 const TEMPLATE: &str = include_str!("../../web/plan.html");
-const PLAN_PARTS: [(&str, &str); 2] =
-    [("plan_sections", include_str!("../../web/plan-sections.js")), ("plan_script", include_str!("../../web/plan.js"))];
+const PLAN_PARTS: [(&str, &str); 3] = [
+    ("plan_sections", include_str!("../../web/plan-sections.js")),
+    ("plan_tier", include_str!("../../web/plan-tier.js")),
+    ("plan_script", include_str!("../../web/plan.js")),
+];
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -24,6 +28,8 @@ struct Page<'a> {
     generated_at: String,
     granulo_version: &'static str,
     words: Vec<String>,
+    /// What to type for the source, where it is built in.
+    source_word: Option<&'a str>,
     plan: &'a Plan,
     curves: Curves<'a>,
 }
@@ -59,6 +65,7 @@ pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Wri
         generated_at: format_time(generated_at),
         granulo_version: env!("CARGO_PKG_VERSION"),
         words,
+        source_word: plan.source.name.as_deref().filter(|name| is_built_in(name)),
         plan,
         curves: Curves { models: models.iter().map(curve).collect(), sizes_bytes: sizes_bytes.clone() },
     };
@@ -71,6 +78,11 @@ pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Wri
         _ => part(name),
     })
     .try_for_each(|piece| out.write_all(piece.as_bytes()))
+}
+
+/// Whether a source is opened by this name alone.
+fn is_built_in(name: &str) -> bool {
+    published::find(name).is_some() || systems::find(name).is_some()
 }
 
 impl<'a> Curve<'a> {
