@@ -52,9 +52,9 @@ const Figures = (() => {
     const base = panel.unit === "bytes" ? 32 : 10;
     const values = panel.series.flatMap((series) => series.values(extent)).filter((value) => value > 0);
     const power = (value) => Math.log(value) / Math.log(base);
-    const low = values.length ? Math.floor(power(Math.min(...values)) - 1e-9) : 0;
-    const high = values.length ? Math.ceil(power(Math.max(...values)) + 1e-9) : 1;
-    return { axis: { type: "log", logBase: base, min: base ** low, max: base ** Math.max(high, low + 1) }, ticks: undefined };
+    const high = panel.max ? Math.round(power(panel.max)) : values.length ? Math.ceil(power(Math.max(...values)) + 1e-9) : 1;
+    const low = Math.min(high - 1, values.length ? Math.floor(power(Math.min(...values)) - 1e-9) : 0);
+    return { axis: { type: "log", logBase: base, min: base ** low, max: base ** high }, ticks: undefined };
   }
 
   /** Where zero stands on an axis of powers of two: one step left of 1, or where the figure has nothing further right. */

@@ -88,7 +88,7 @@ const PlanSections = (() => {
       }),
     });
     const lead = [chosen && `${size(chosen.block_bytes)} is the block size to take.`,
-      chosen?.next && chosen.next_costs_too_much && `Blocks of ${size(chosen.next.block_bytes)} would take ${share(chosen.next.growth_fraction)} more than 1 KiB, beyond the ${share(chosen.tolerance_fraction)} that were to be borne.`,
+      chosen?.next && chosen.next_costs_too_much && `Blocks of ${size(chosen.next.block_bytes)} would take ${share(chosen.next.growth_fraction)} more than blocks of 1 KiB, beyond the ${share(chosen.tolerance_fraction)} that were to be borne.`,
       chosen?.next && !chosen.next_costs_too_much && `Larger ones would serve hardly more reads and writes.`];
     return { id: "block-size", title: "Which block size", short: "Block size", lead, parts: [figure] };
   }
@@ -168,7 +168,7 @@ const PlanSections = (() => {
   const STEPS_UP_TO = 2 << 20;
   const RANGES = [["small", "0–256 KiB", 256 << 10], ["medium", "0–2 MiB", 2 << 20], ["all", "All", 1 << 30]];
   /** Overhead of tiny files has no end; what is above this is cut off. */
-  const MOST_OVERHEAD = 5;
+  const MOST_OVERHEAD = 6;
 
   /** Between two points at most a block apart, allocation jumps right behind the first: blocks are begun by their first byte. */
   function steps(points) {
@@ -189,14 +189,15 @@ const PlanSections = (() => {
     }
     const limit = (state) => Math.min(sizes.at(-1), RANGES.find(([key]) => key === state.range)[2]);
     const overheadAt = (model, index) => (sizes[index] > 0 ? num(model.allocated_bytes[index]) / sizes[index] - 1 : null);
+    const first = distinct(models, sizes);
     const shown = (state) => models.filter((model) => !state.hidden.has(model.model));
     const figure = new Figure({
       name: "files",
       title: "Capacity and overhead of one file, by its size",
       note: "Overhead is what is allocated beyond the size, in per cent of the size. Above " +
-        `${share(MOST_OVERHEAD)} it is cut off: the smallest files would hide all others. Up to 2 MiB every step is drawn, above it 16 sizes for each doubling.`,
+        `${count(MOST_OVERHEAD * 100)} % it is cut off: the smallest files would hide all others. Up to 2 MiB every step is drawn, above it 16 sizes for each doubling.`,
       alt: "Allocated bytes and overhead of a single file against its size, for each layout",
-      state: { axis: "linear", range: "small", hidden: manyHidden(models.map((model) => model.model)) },
+      state: { axis: "linear", range: "small", hidden: new Set(models.filter((model) => !first.has(model)).map((model) => model.model)) },
       controls: [{ key: "range", label: "Sizes", options: RANGES.map(([key, text]) => [key, text]) },
         { key: "axis", label: "Axes", options: [["linear", "Linear"], ["log", "Log"]] }],
       legend: (color) => models.map(({ model, look }) => ({ key: model, label: model, name: true, color: color(look.color), dash: look.dash })),
@@ -210,8 +211,8 @@ const PlanSections = (() => {
         const stops = sizes.filter((bytes) => bytes <= to && (bytes % 4096 < 2 || bytes > 2 << 20) && (!log || bytes >= 1024));
         return {
           x: log
-            ? { scale: "log2", unit: "bytes", title: "File size", full: [10, log2(to)], least: 1, stops: stops.map(log2) }
-            : { scale: "linear", unit: "bytes", title: "File size", full: [0, to], least: 4096, stops },
+            ? { scale: "log2", unit: "bytes", title: "File size", full: [10, log2(to) + 0.1], least: 1, stops: stops.map(log2) }
+            : { scale: "linear", unit: "bytes", title: "File size", full: [0, to * 1.02], least: 4096, stops },
           panels: [
             { title: "Allocated", unit: "bytes", log, series: draw("capacity") },
             { title: "Overhead", unit: "share", series: draw("overhead").map(cut) },
@@ -242,6 +243,20 @@ const PlanSections = (() => {
       },
     });
     return { id: "files", title: "Overhead against size", short: "One file", lead: ["What a layout allocates for a single file, whatever the population."], parts: [figure] };
+  }
+
+  /** The first models whose lines do not lie on each other. */
+  function distinct(models, sizes) {
+    const compared = sizes.flatMap((bytes, index) => (bytes >= 16 << 10 && bytes <= 1 << 20 ? [index] : []));
+    const apart = (a, b) => compared.reduce((sum, index) => {
+      const [left, right] = [num(a.allocated_bytes[index]), num(b.allocated_bytes[index])];
+      return sum + Math.abs(left - right) / Math.max(1, left, right);
+    }, 0) / Math.max(1, compared.length);
+    const chosen = new Set();
+    for (const model of models) {
+      if (chosen.size < SHOWN_AT_FIRST && [...chosen].every((other) => apart(model, other) > 0.03)) chosen.add(model);
+    }
+    return chosen;
   }
 
   /** The first of rising `values` that is not below `value`. */

@@ -163,7 +163,7 @@ const PlanTier = (() => {
 
   function chart(plan, curves, now) {
     const axis = axisOf(curves[0]);
-    const full = [axis.zero, axis.place(curves[0].points.at(-1).cutoff)];
+    const full = [axis.zero, axis.place(curves[0].points.at(-1).cutoff) + 0.2];
     const shareOf = (point, key = "fast") => (point.fast + point.slow > 0 ? point[key] / (point.fast + point.slow) : 0);
     return new Figure({
       name: "fast-tier",
@@ -198,12 +198,12 @@ const PlanTier = (() => {
         return {
           x: { scale: "log2", unit: "bytes", title: "Cutoff", zero: axis.zero, full, least: 1, stops: curves[0].points.map((point) => axis.place(point.cutoff)) },
           mark: [
-            { at: axis.place(spot.cutoff), text: `● cutoff: ${size(spot.cutoff)}` },
-            ...(fits ? [{ at: axis.place(fits.cutoff), text: `◆ ${size(now.capacity)} ${fits.all ? "hold everything" : `hold up to ${size(fits.cutoff)}`}`, panel: 1 }] : []),
+            { at: axis.place(spot.cutoff), text: `● cutoff: ${spot.cutoff === 0 ? "0" : size(spot.cutoff)}` },
+            ...(fits ? [{ at: axis.place(fits.cutoff), text: `◆ ${size(now.capacity)} ${fits.all ? "hold everything" : fits.cutoff === 0 ? "hold metadata" : `hold up to ${size(fits.cutoff)}`}`, panel: 1 }] : []),
           ],
           panels: [
             { title: "Fast bytes", unit: "bytes", log, series: [...limit, ...lines(bytes), ...dots(bytes)] },
-            { title: "Share of everything", unit: "share", log, min: log ? undefined : 0, series: [...lines(shareOf), ...dots((point) => shareOf(at(chosen, point.cutoff)))] },
+            { title: "Share of everything", unit: "share", log, min: log ? undefined : 0, max: 1, step: log ? undefined : 0.25, series: [...lines(shareOf), ...dots((point) => shareOf(at(chosen, point.cutoff)))] },
           ],
           tip(place) {
             const cutoff = Math.round(axis.cutoff(place));
@@ -275,7 +275,7 @@ const PlanTier = (() => {
       const point = at(state.curve, state.cutoff);
       cutoffText.textContent = state.cutoff === 0 ? "metadata only" : size(state.cutoff);
       cutoffSlider.setAttribute("aria-valuetext", cutoffText.textContent);
-      cutoffNote.textContent = point.known ? "A point of the curve." : "Between the points of the curve, interpolated.";
+      cutoffNote.textContent = point.known ? "" : "Between the points of the curve, interpolated.";
       cutoffFacts.replaceChildren(...facts([
         ["Files", share(point.files), "of the files are fast"],
         ["Bytes", share(point.bytes), "of the bytes are in them"],
@@ -294,8 +294,8 @@ const PlanTier = (() => {
       capacitySlider.setAttribute("aria-valuetext", size(state.capacity));
       capacityNote.textContent = fits === null || fits.exact ? "" : "Between the points of the curve, interpolated.";
       capacityFacts.replaceChildren(...facts([
-        ["Largest cutoff", fits === null ? "none" : fits.all ? "every file" : `${about}${size(fits.cutoff)}`,
-          fits === null ? `metadata alone are ${size(Math.round(state.curve.points[0].fast))}` : fits.all ? "nothing is left for a slow tier" : "with all metadata"],
+        ["Largest cutoff", fits === null ? "none" : fits.all ? "every file" : fits.cutoff === 0 ? "metadata only" : `${about}${size(fits.cutoff)}`,
+          fits === null ? `metadata alone are ${size(Math.round(state.curve.points[0].fast))}` : fits.all ? "nothing is left for a slow tier" : fits.cutoff > 0 ? "with all metadata" : null],
         ["Files", share(fits?.files ?? 0), "of the files are fast"],
         ["Bytes", share(fits?.bytes ?? 0), "of the bytes are in them"],
         ["Usable today", size(Math.floor(usable)), allowanceText(state)],
@@ -378,7 +378,7 @@ const PlanTier = (() => {
         rows: rows.map((row) => {
           const largest = row.largest_cutoff_bytes;
           const spilled = num(row.spill.spilled_bytes);
-          return [share(row.ratio), size(row.fast_device_bytes), row.fits ? "yes" : "no", largest === null ? "metadata do not fit" : size(largest),
+          return [share(row.ratio), size(row.fast_device_bytes), row.fits ? "yes" : "no", largest === null ? "metadata do not fit" : num(largest) === 0 ? "metadata only" : size(largest),
             spilled > 0 ? size(spilled) : "nothing", share(row.spill.spilled_fraction)];
         }),
       }));

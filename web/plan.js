@@ -39,8 +39,6 @@
   /** What gave this plan; files that were read are named by their kind, because the plan does not keep their paths. */
   function command() {
     const fit = plan.fast_tiers.find((tier) => tier.fit)?.fit;
-    const usualFill = (tier) => (tier.model.startsWith("zfs") ? 0.75 : 1);
-    const filled = plan.fast_tiers.find((tier) => tier.fill_fraction !== usualFill(tier));
     const asked = (plan.tiers ?? []).map((tier) => tier.cutoff_bytes).filter((bytes) =>
       num(bytes) > 0 && num(bytes) !== num(plan.usual_cutoff_bytes) && !Number.isInteger(Math.log2(num(bytes))));
     const cutoffs = num(plan.usual_cutoff_bytes) === 65536 && !asked.length ? [] : [plan.usual_cutoff_bytes, ...asked];
@@ -51,7 +49,7 @@
       ...cutoffs.map((bytes) => `--cutoff ${bytes}`),
       fit && `--fast ${fit.fast_device_bytes}`,
       num(plan.growth_fraction) > 0 && `--growth ${percent(plan.growth_fraction)}`,
-      filled && `--fill ${percent(filled.fill_fraction)}`,
+      known(data.asked_fill_fraction) && `--fill ${percent(data.asked_fill_fraction)}`,
       plan.operations && `--trace ${shellWord(plan.operations.name)}`,
       known(tolerance) && tolerance !== 0.05 && `--tolerance ${percent(tolerance)}`,
       plan.currency !== null && "--prices PRICES.toml",

@@ -30,6 +30,8 @@ struct Page<'a> {
     words: Vec<String>,
     /// What to type for the source, where it is built in.
     source_word: Option<&'a str>,
+    /// How full the fast tier may become, where that is not what the models say.
+    asked_fill_fraction: Option<f64>,
     plan: &'a Plan,
     curves: Curves<'a>,
 }
@@ -65,6 +67,7 @@ pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Wri
         generated_at: format_time(generated_at),
         granulo_version: env!("CARGO_PKG_VERSION"),
         words,
+        asked_fill_fraction: asked_fill(plan, models),
         source_word: plan.source.name.as_deref().filter(|name| is_built_in(name)),
         plan,
         curves: Curves { models: models.iter().map(curve).collect(), sizes_bytes: sizes_bytes.clone() },
@@ -83,6 +86,14 @@ pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Wri
 /// Whether a source is opened by this name alone.
 fn is_built_in(name: &str) -> bool {
     published::find(name).is_some() || systems::find(name).is_some()
+}
+
+/// The fill of the first fast tier whose model says another one.
+fn asked_fill(plan: &Plan, models: &[Model]) -> Option<f64> {
+    plan.fast_tiers.iter().find_map(|tier| {
+        let (numerator, denominator) = models.iter().find(|model| model.name == tier.model)?.layout.fast_fill();
+        (tier.fill_fraction != numerator as f64 / denominator as f64).then_some(tier.fill_fraction)
+    })
 }
 
 impl<'a> Curve<'a> {
