@@ -231,6 +231,10 @@ impl Layout for Ceph {
     }
 
     /// A file up to the cutoff is in the fast pool with all that belongs to it. Of a larger one only the onodes may be fast.
+    fn large_is_fixed(&self) -> bool {
+        true
+    }
+
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
         let slow = self.pool.file(size_bytes);
         let fast_db_bytes = if self.db_is_fast { slow.metadata_bytes } else { 0 };

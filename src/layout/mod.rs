@@ -15,18 +15,22 @@ mod ceph;
 mod ext;
 mod fat;
 mod granulo;
+mod halving;
 mod hdfs;
 mod lustre;
 mod minio;
 mod model;
 mod ntfs;
 mod panfs;
+mod raidz;
 mod rounding;
 mod s3;
 #[cfg(test)]
 mod tests;
 mod xfs;
+mod zap;
 mod zfs;
+mod zpool;
 
 pub use model::{Kind, Model, Opt, Options, Range, kinds};
 pub use rounding::{round_up, round_up_spread, round_up_wide};
@@ -116,6 +120,12 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
     /// the file's size on.
     fn place(&self, _size_bytes: u64, _cutoff_bytes: u64) -> Option<Placement> {
         None
+    }
+
+    /// Whether [`Layout::place`] puts a file above the cutoff where it does for any other cutoff below its size; then a population
+    /// need not be gone through for every cutoff.
+    fn large_is_fixed(&self) -> bool {
+        false
     }
 
     /// How full the fast tier may become before it stops taking small files: `(3, 4)` for 75 %.

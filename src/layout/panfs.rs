@@ -132,6 +132,10 @@ impl Layout for Panfs {
     }
 
     /// The whole of a file up to the cutoff; of a larger one the blocks of its descriptors, with the data packed into them.
+    fn large_is_fixed(&self) -> bool {
+        true
+    }
+
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
         let (descriptors, data) = (self.descriptor_bytes(size_bytes), self.beside_descriptors(size_bytes));
         Some(if size_bytes <= cutoff_bytes {

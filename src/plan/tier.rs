@@ -99,6 +99,8 @@ pub struct Tiers<'a> {
     cells: Vec<Cell>,
     /// Sums over the cells before each: as if all were small.
     small: Vec<[u128; 5]>,
+    /// Sums over the cells from each on, as if all were large, where the layout puts these alike for any cutoff below them.
+    large: Option<Vec<[u128; 3]>>,
     tree_bytes: u128,
     allowance: Allowance,
     files: u128,
@@ -124,6 +126,7 @@ impl<'a> Tiers<'a> {
         Some(Tiers {
             model,
             small,
+            large: model.layout.large_is_fixed().then(|| large_sums(&cells, model)),
             tree_bytes: population.total_tree(&*model.layout).unwrap_or(0),
             allowance,
             files: population.files(),
@@ -145,9 +148,12 @@ impl<'a> Tiers<'a> {
             divided = Some(beyond);
             rest = &rest[1..];
         }
-        for sample in divided.into_iter().chain(rest.iter().copied()).flat_map(samples) {
-            let placement = self.model.layout.place(sample.size_bytes, cutoff_bytes).unwrap_or_default();
-            add(&mut above, figures(placement), sample.count);
+        if let Some(large) = &self.large {
+            above = large[self.cells.len() - rest.len()];
+            rest = &[];
+        }
+        for cell in divided.into_iter().chain(rest.iter().copied()) {
+            add_placed(&mut above, cell, self.model, cutoff_bytes);
         }
         let fast_least_bytes = sums[0].saturating_add(above[0]).saturating_add(self.tree_bytes);
         let fast_bytes = sums[1].saturating_add(above[1]).saturating_add(self.tree_bytes);
@@ -232,12 +238,27 @@ impl<'a> Tiers<'a> {
     }
 }
 
+/// Adds where the files of a cell lie.
+fn add_placed(sums: &mut [u128; 3], cell: Cell, model: &Model, cutoff_bytes: u64) {
+    for sample in samples(cell) {
+        let placement = model.layout.place(sample.size_bytes, cutoff_bytes).unwrap_or_default();
+        add(sums, figures(placement), sample.count);
+    }
+}
+
+/// For each cell, and behind the last: what it and all after it take when they are above the cutoff.
+fn large_sums(cells: &[Cell], model: &Model) -> Vec<[u128; 3]> {
+    let mut sums = vec![[0; 3]; cells.len() + 1];
+    for (at, &cell) in cells.iter().enumerate().rev() {
+        sums[at] = sums[at + 1];
+        add_placed(&mut sums[at], cell, model, cell.low.saturating_sub(1));
+    }
+    sums
+}
+
 fn add_small(sums: &mut [u128; 5], cell: Cell, model: &Model) {
     let mut placed = [sums[0], sums[1], sums[2]];
-    for sample in samples(cell) {
-        let placement = model.layout.place(sample.size_bytes, u64::MAX).unwrap_or_default();
-        add(&mut placed, figures(placement), sample.count);
-    }
+    add_placed(&mut placed, cell, model, u64::MAX);
     *sums = [placed[0], placed[1], placed[2], sums[3] + cell.count, sums[4] + cell.sum];
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
-use super::plan_words::{costs_sentence, fit_sentence, profile_sentence, recommendation_sentences, source_sentence};
+use super::plan_words::{costs_sentence, fit_sentence, recommendation_sentences, source_sentence};
 use super::terminal::exact_size;
 use crate::layout::Kind;
 use crate::plan::systems::{Suited, System, SystemShares};
@@ -21,6 +21,10 @@ const FAST: Style = AnsiColor::Cyan.on_default();
 const BLOCKS: std::ops::RangeInclusive<u64> = 512..=MIB;
 /// Layouts whose fast tiers fit beside each other.
 const TIERS_ACROSS: usize = 5;
+/// Cutoffs for which they are compared.
+const COMPARED: std::ops::RangeInclusive<u64> = 0..=16 * MIB;
+/// What to type is printed for so many layouts with a fast tier, not for a long list of them.
+const SETTINGS_FOR: usize = 2;
 
 /// The whole plan.
 ///
@@ -38,9 +42,14 @@ pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     if let Some(first) = plan.fast_tiers.first() {
         write_tiers(plan, first, out)?;
         write_tiers_by_model(plan, out)?;
-        for tier in &plan.fast_tiers {
-            write_answers(plan, tier, out)?;
+        if let (1, Some(fit)) = (plan.fast_tiers.len(), &first.fit) {
+            writeln!(out)?;
+            prose(&fit_sentence(plan, fit), out)?;
+        } else {
+            write_fits(plan, out)?;
         }
+        write_profiles(plan, out)?;
+        plan.fast_tiers.iter().try_for_each(|tier| write_answers(plan, tier, out))?;
     }
     write_bills(plan, out)
 }
@@ -125,7 +134,7 @@ fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
 
 fn tier_row(tier: &Tier, most: u128, out: &mut dyn Write) -> io::Result<()> {
     const BAR: usize = 14;
-    let label = if tier.cutoff_bytes == 0 { "metadata".to_owned() } else { exact_size(tier.cutoff_bytes) };
+    let label = cutoff_label(tier.cutoff_bytes);
     let fill = if most == 0 { 0.0 } else { tier.fast_bytes as f64 / most as f64 };
     writeln!(
         out,
@@ -178,14 +187,18 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     }
     for group in plan.fast_tiers.chunks(TIERS_ACROSS) {
         heading("Fast bytes by layout, as a share of everything it stores", out)?;
-        write!(out, "{FAINT}{:>12}", "cutoff")?;
+        write!(out, "{FAINT}{:>12}", "")?;
         for tier in group {
-            write!(out, " {}", right(&shorten(&tier.model, 12), 12))?;
+            write!(out, " {}", right(kind_and_options(&tier.model).0, 12))?;
+        }
+        write!(out, "\n{:>12}", "cutoff")?;
+        for tier in group {
+            write!(out, " {}", right(&shorten(kind_and_options(&tier.model).1, 12), 12))?;
         }
         writeln!(out, "{FAINT:#}")?;
-        for cutoff in plan.tiers.iter().filter(|tier| printed(tier, plan)).map(|tier| tier.cutoff_bytes) {
-            let label = if cutoff == 0 { "metadata".to_owned() } else { exact_size(cutoff) };
-            write!(out, "{}", right(&label, 12))?;
+        let rows = plan.tiers.iter().filter(|tier| printed(tier, plan) && COMPARED.contains(&tier.cutoff_bytes));
+        for cutoff in rows.map(|tier| tier.cutoff_bytes) {
+            write!(out, "{}", right(&cutoff_label(cutoff), 12))?;
             for tier in group {
                 let at = tier.curve.iter().find(|at| at.cutoff_bytes == cutoff);
                 write!(out, " {}", right(&at.map_or(String::new(), |at| format_share(at.fast_fraction)), 12))?;
@@ -196,37 +209,91 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What was asked of one layout: capacity, ratios, settings, costs.
-fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Result<()> {
-    heading(&format!("Sizing for {}", tier.model), out)?;
-    if let Some(fit) = &tier.fit {
-        prose(&fit_sentence(plan, fit), out)?;
+/// A model's name, and its options.
+fn kind_and_options(model: &str) -> (&str, &str) {
+    model.split_once(':').unwrap_or((model, ""))
+}
+
+fn cutoff_label(cutoff_bytes: u64) -> String {
+    if cutoff_bytes == 0 { "metadata".to_owned() } else { exact_size(cutoff_bytes) }
+}
+
+/// The largest cutoff that fits.
+fn holds_label(largest_bytes: Option<u64>, plan: &Plan) -> String {
+    match largest_bytes {
+        None => "nothing".to_owned(),
+        Some(cutoff) if cutoff >= plan.source.largest_bytes => "everything".to_owned(),
+        Some(cutoff) => cutoff_label(cutoff),
     }
-    if let Some(at) = tier.curve.iter().find(|at| at.cutoff_bytes == plan.usual_cutoff_bytes)
-        && at.fast_least_bytes < at.fast_bytes
-    {
-        prose(
-            &format!(
-                "At {} between {} and {} are fast: records and compression decide.",
-                exact_size(at.cutoff_bytes),
-                format_size(at.fast_least_bytes),
-                format_size(at.fast_bytes)
-            ),
+}
+
+/// Which cutoffs a given fast tier holds.
+fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    let Some(first) = plan.fast_tiers.iter().find_map(|tier| tier.fit.as_ref()) else { return Ok(()) };
+    heading(&format!("What a fast tier of {} holds: files up to", format_size(first.fast_device_bytes)), out)?;
+    let spills = format!("spills at {}", exact_size(plan.usual_cutoff_bytes));
+    writeln!(out, "{FAINT}{:28}{:>12}{:>9}{:>9}{:>22}{FAINT:#}", "model", "cutoff", "files", "bytes", spills)?;
+    for (tier, fit) in plan.fast_tiers.iter().filter_map(|tier| Some((tier, tier.fit.as_ref()?))) {
+        let spill = match fit.spill.spilled_bytes {
+            0 => "nothing".to_owned(),
+            bytes => format!("{} ({})", format_size(bytes), format_share(fit.spill.spilled_fraction)),
+        };
+        let share = |of: fn(&Tier) -> f64| fit.largest.as_ref().map_or("–".to_owned(), |tier| format_share(of(tier)));
+        writeln!(
             out,
+            "{}{}{}{}{}",
+            left(&shorten(&tier.model, 27), 28),
+            right(&holds_label(fit.largest.map(|tier| tier.cutoff_bytes), plan), 12),
+            right(&share(|tier| tier.small_file_fraction), 9),
+            right(&share(|tier| tier.small_data_fraction), 9),
+            right(&spill, 22)
         )?;
     }
-    for profile in &tier.profiles {
-        prose(&profile_sentence(profile), out)?;
+    faint("Nothing: metadata alone do not fit.", out)
+}
+
+/// What the three ratios hold.
+fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    heading("What 1.5, 3 and 10 % of fast to slow capacity hold: files up to", out)?;
+    let enough = exact_size(plan.usual_cutoff_bytes);
+    write!(out, "{FAINT}{:30}", "model")?;
+    RATIOS.iter().try_for_each(|ratio| write!(out, "{:>14}", format_share(*ratio)))?;
+    writeln!(out, "{FAINT:#}")?;
+    for tier in &plan.fast_tiers {
+        write!(out, "{}", left(&shorten(&tier.model, 29), 30))?;
+        for profile in &tier.profiles {
+            let style = if profile.fits { FAST } else { Style::new() };
+            let mark = if profile.fits { " *" } else { "  " };
+            let label = format!("{}{mark}", holds_label(profile.largest_cutoff_bytes, plan));
+            write!(out, "{style}{}{style:#}", right(&label, 14))?;
+        }
+        writeln!(out)?;
+    }
+    faint(&format!("* Enough for metadata and files up to {enough}. Nothing: metadata alone do not fit."), out)
+}
+
+/// What was asked of one layout: range, costs, settings.
+fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Result<()> {
+    let at = tier.curve.iter().find(|at| at.cutoff_bytes == plan.usual_cutoff_bytes);
+    let uncertain = at.filter(|at| at.fast_least_bytes < at.fast_bytes);
+    let types = plan.fast_tiers.len() <= SETTINGS_FOR && !tier.settings.is_empty();
+    if uncertain.is_none() && tier.cheapest.is_none() && !types {
+        return Ok(());
+    }
+    heading(&format!("Sizing for {}", tier.model), out)?;
+    if let Some(at) = uncertain {
+        let least = format_size(at.fast_least_bytes);
+        let most = format_size(at.fast_bytes);
+        let cutoff = exact_size(at.cutoff_bytes);
+        prose(&format!("At {cutoff} between {least} and {most} are fast: records and compression decide."), out)?;
     }
     if let Some(sentence) = costs_sentence(plan, tier) {
         prose(&sentence, out)?;
         write_costs(plan, tier, out)?;
     }
-    if !tier.settings.is_empty() {
+    if types {
         faint("To set it up:", out)?;
-        for line in &tier.settings {
-            writeln!(out, "  {line}")?;
-        }
+        tier.settings.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
     }
     Ok(())
 }

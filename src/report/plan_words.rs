@@ -1,7 +1,7 @@
 //! A plan in sentences.
 
 use super::terminal::exact_size;
-use crate::plan::tier::{Fit, Profile, Spill};
+use crate::plan::tier::{Fit, Spill};
 use crate::plan::{FastTier, Plan};
 use crate::units::{format_count, format_share, format_size};
 
@@ -93,23 +93,6 @@ fn spill_sentence(spill: &Spill) -> String {
             format_size(spilled),
             format_size(spill.needed_bytes),
             format_share(spill.spilled_fraction)
-        ),
-    }
-}
-
-/// How one of the three ratios bears the usual cutoff.
-pub fn profile_sentence(profile: &Profile) -> String {
-    let ratio = format_share(profile.ratio);
-    let cutoff = exact_size(profile.spill.cutoff_bytes);
-    let largest = match profile.largest_cutoff_bytes {
-        None => "metadata alone do not fit".to_owned(),
-        Some(bytes) => format!("it holds files up to {}", exact_size(bytes)),
-    };
-    match profile.fits {
-        true => format!("{ratio} of fast to slow capacity is enough for {cutoff}: {largest}."),
-        false => format!(
-            "{ratio} of fast to slow capacity is not enough for {cutoff}: {largest}, and {} spill.",
-            format_share(profile.spill.spilled_fraction)
         ),
     }
 }

@@ -22,3 +22,4 @@ mod sources;
 mod survey;
 mod tidy;
 mod xfs;
+mod zfs;

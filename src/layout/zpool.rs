@@ -1,0 +1,108 @@
+//! What to type for a ZFS pool with a special vdev, before it exists.
+//!
+//! `special_small_blocks` is compared with blocks. At or above the record size it sends all data to the special vdev, so a larger
+//! record size is proposed there. It has to be a power of two up to 1 MiB and not above the record size before openzfs/zfs pull
+//! request 17497; `zpool create -O` refuses what `zfs set` accepts (issue 15053), so properties are set afterwards.
+
+use super::raidz::Vdev;
+use super::zfs::{GRAIN_BYTES, RECORD_MOST_BYTES};
+use crate::units::{KIB, MIB, format_size};
+
+/// Commands, and comments that begin with `#`.
+pub(super) fn commands(
+    vdev: &Vdev,
+    disks: u64,
+    special_copies: u64,
+    record_bytes: u64,
+    cutoff_bytes: u64,
+    fast_bytes: u128,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    let ssds = (1..=special_copies).map(|at| format!("SSD{at}")).collect::<Vec<_>>().join(" ");
+    let special = if special_copies > 1 { format!("special mirror {ssds}") } else { format!("special {ssds}") };
+    let each = format_size(fast_bytes.div_ceil(special_copies.into()));
+    lines.push(format!(
+        "# SSDs of {each} each, {special_copies} in all, or several such mirrors; a pool that loses one is lost."
+    ));
+    let ashift = vdev.ashift();
+    lines.push(format!("zpool create -o ashift={ashift} POOL {} {special}", vdev.create_words(disks)));
+    let mut record_bytes = record_bytes;
+    if cutoff_bytes >= record_bytes {
+        let above = cutoff_bytes.saturating_add(1).checked_next_power_of_two().unwrap_or(u64::MAX);
+        if above > RECORD_MOST_BYTES {
+            lines.push(format!(
+                "# With a cutoff of {} all data goes to the special vdev: no record is larger.",
+                format_size(cutoff_bytes.into())
+            ));
+        } else {
+            lines.push(format!(
+                "# recordsize={} is not above the cutoff: all data would go to the special vdev. Larger records keep it off.",
+                property(record_bytes)
+            ));
+            record_bytes = above;
+        }
+    }
+    if record_bytes > MIB {
+        lines.push("# The module parameter zfs_max_recordsize has to allow records above 1 MiB.".to_owned());
+    }
+    lines.push(format!("zfs set recordsize={} POOL", property(record_bytes)));
+    // Blocks are multiples of 512 bytes, so a file up to the cutoff is a block up to here.
+    let small_bytes = cutoff_bytes.min(RECORD_MOST_BYTES).next_multiple_of(GRAIN_BYTES);
+    if small_bytes == 0 {
+        return lines;
+    }
+    lines.push(format!("zfs set special_small_blocks={} POOL", property(small_bytes)));
+    let old_most = record_bytes.min(MIB);
+    if !small_bytes.is_power_of_two() || small_bytes > old_most {
+        let nearest = (1u64 << small_bytes.ilog2()).min(old_most);
+        lines.push(format!(
+            "# Before openzfs/zfs pull request 17497 (2025) it has to be a power of two, at most 1 MiB and the record size: {}.",
+            property(nearest)
+        ));
+    }
+    lines
+}
+
+/// A size as `zfs set` takes it.
+fn property(bytes: u64) -> String {
+    match bytes {
+        _ if bytes > 0 && bytes.is_multiple_of(MIB) => format!("{}M", bytes / MIB),
+        _ if bytes > 0 && bytes.is_multiple_of(KIB) => format!("{}K", bytes / KIB),
+        _ => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Layout, Model};
+    use super::*;
+    use crate::units::TIB;
+
+    fn layout(model: &str) -> Box<dyn Layout> {
+        Model::parse(model).unwrap().layout
+    }
+
+    #[test]
+    fn settings_are_commands_and_say_their_conditions() {
+        let lines = layout("zfs").settings(64 * KIB, 3 * u128::from(TIB));
+        assert_eq!(
+            lines,
+            [
+                "# SSDs of 1 TiB each, 3 in all, or several such mirrors; a pool that loses one is lost.",
+                "zpool create -o ashift=12 POOL raidz2 DISK1 DISK2 DISK3 DISK4 DISK5 DISK6 DISK7 DISK8 special mirror SSD1 SSD2 SSD3",
+                "zfs set recordsize=128K POOL",
+                "zfs set special_small_blocks=64K POOL",
+            ]
+        );
+        let said = layout("zfs:vdev=draid2,disks=11").settings(100_000, 1).join("\n");
+        assert!(said.contains("draid2:8d:11c DISK1") && said.contains("special_small_blocks=98K"), "{said}");
+        assert!(said.contains("power of two") && said.ends_with("64K."), "{said}");
+        let said = layout("zfs").settings(128 * KIB, 1).join("\n");
+        assert!(said.contains("Larger records keep it off.\nzfs set recordsize=256K"), "{said}");
+        assert!(layout("zfs").settings(MIB, 1).join("\n").contains("zfs_max_recordsize"));
+        let said = layout("zfs").settings(16 * MIB, 1).join("\n");
+        assert!(said.contains("all data goes") && said.contains("recordsize=128K"), "{said}");
+        assert!(!layout("zfs").settings(0, 1).join("\n").contains("special_small_blocks"));
+        layout("zfs:vdev=single").settings(u64::MAX, u128::MAX);
+    }
+}
