@@ -48,9 +48,15 @@ const Figures = (() => {
     return { axis: { type: "value", min, max }, ticks };
   }
 
+  /** What each step of a log axis multiplies by: little where there is little to show. */
+  function logBase(panel, ratio) {
+    if (panel.unit === "bytes") return ratio > 256 ? 32 : 4;
+    return panel.unit === "share" && panel.max === 1 && ratio < 20 ? 2 : 10;
+  }
+
   function logScale(panel, extent) {
-    const base = panel.unit === "bytes" ? 32 : 10;
     const values = panel.series.flatMap((series) => series.values(extent)).filter((value) => value > 0);
+    const base = logBase(panel, values.length ? Math.max(...values) / Math.min(...values) : 1);
     const power = (value) => Math.log(value) / Math.log(base);
     const high = panel.max ? Math.round(power(panel.max)) : values.length ? Math.ceil(power(Math.max(...values)) + 1e-9) : 1;
     const low = Math.min(high - 1, values.length ? Math.floor(power(Math.min(...values)) - 1e-9) : 0);
@@ -85,6 +91,7 @@ const Figures = (() => {
   function yLabel(panel, value) {
     if (panel.unit === "share") {
       const percent = value * 100;
+      if (percent >= 1e4) return `${Format.shortCount(percent)} %`;
       const digits = percent === 0 || Math.abs(percent) >= 1 ? (Number.isInteger(Number(percent.toFixed(6))) ? 0 : 1)
         : Math.min(6, Math.ceil(-Math.log10(Math.abs(percent)) - 1e-9));
       return `${Format.decimal(percent, digits)} %`;
@@ -97,7 +104,7 @@ const Figures = (() => {
   /** A line through `points` ([x, y]); `dash` and `symbol` as ECharts names them. */
   function line(points, { color, dash, width, symbol, symbolSize }) {
     return {
-      values: ([from, to]) => points.filter(([x]) => x >= from && x <= to).map(([, y]) => y),
+      values: (extent) => within(points, extent).map(([, y]) => y),
       option: (_, extent) => ({
         type: "line", data: within(points, extent), showSymbol: Boolean(symbol), symbol: symbol ?? "none", symbolSize: symbolSize ?? 6,
         lineStyle: { color, width: width ?? 2.25, type: dash ?? "solid", join: "round" },

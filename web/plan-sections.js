@@ -212,7 +212,7 @@ const PlanSections = (() => {
         return {
           x: log
             ? { scale: "log2", unit: "bytes", title: "File size", full: [10, log2(to) + 0.1], least: 1, stops: stops.map(log2) }
-            : { scale: "linear", unit: "bytes", title: "File size", full: [0, to * 1.02], least: 4096, stops },
+            : { scale: "linear", unit: "bytes", title: "File size", full: [0, to * 1.04], least: 4096, stops },
           panels: [
             { title: "Allocated", unit: "bytes", log, series: draw("capacity") },
             { title: "Overhead", unit: "share", series: draw("overhead").map(cut) },

@@ -181,7 +181,8 @@ const PlanTier = (() => {
         const seen = curves.filter((curve) => !state.hidden.has(curve.model));
         const spot = at(chosen, now.cutoff);
         const fits = heldNow(now, plan);
-        const lines = (value) => seen.flatMap((curve) => {
+        const upwards = [...seen.filter((curve) => curve !== chosen), ...seen.filter((curve) => curve === chosen)];
+        const lines = (value) => upwards.flatMap((curve) => {
           const points = (key) => curve.points.map((point) => [axis.place(point.cutoff), value(point, key)]).filter(([, y]) => !log || y > 0);
           const tint = color(curve.look.color);
           const open = curve.points.some((point) => point.least < point.fast);
@@ -361,8 +362,8 @@ const PlanTier = (() => {
   }
 
   function allowanceText(state) {
-    const parts = [state.growth > 0 && `${percent(state.growth)} % growth`, state.fill < 1 && `filled to ${percent(state.fill)} %`].filter(Boolean);
-    return parts.join(", ") || "no growth, filled to 100 %";
+    const parts = [state.growth > 0 && `${percent(state.growth)}\u00a0% growth`, state.fill < 1 && `filled to ${percent(state.fill)}\u00a0%`].filter(Boolean);
+    return parts.join(", ") || null;
   }
 
   // ---------------------------------------------------------------- three ratios
