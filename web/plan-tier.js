@@ -164,7 +164,7 @@ const PlanTier = (() => {
   function chart(plan, curves, now) {
     const axis = axisOf(curves[0]);
     const full = [axis.zero, axis.place(curves[0].points.at(-1).cutoff) + 0.2];
-    const shareOf = (point, key = "fast") => (point.fast + point.slow > 0 ? point[key] / (point.fast + point.slow) : 0);
+    const shareOf = (point, key = "fast") => (point[key] + point.slow > 0 ? point[key] / (point[key] + point.slow) : 0);
     return new Figure({
       name: "fast-tier",
       title: "Fast bytes by cutoff",
