@@ -97,9 +97,8 @@ const EXTENT_MOST_BYTES: u64 = 128 * MIB;
 /// What each leaf costs elsewhere: its item in the extent tree (58), and a pointer (33) in a node that is half full.
 const PER_LEAF_BYTES: u64 = 58 + 2 * 33;
 
-/// How full leaves are, in per cent. Measured: in the tree of files 82 to 97, above 87 only where all files are alike; in the
-/// trees of extents and checksums, which grow in the order of addresses, 88 to 99 once they have ten leaves.
-const FILES_FILL_PER_CENT: u64 = 84;
+/// How full the leaves of the trees of extents and checksums are, in per cent: they grow in the order of addresses. Measured: 88
+/// to 99 once there are ten leaves.
 const ADDRESSES_FILL_PER_CENT: u64 = 94;
 
 #[derive(Debug)]
@@ -117,13 +116,24 @@ impl Btrfs {
         size_bytes > 0 && size_bytes <= self.max_inline_bytes.min(SECTOR_BYTES - 1).min(fits)
     }
 
+    /// How full the leaves of a tree of files are, in per cent, measured for each size of a node: see docs/MODELS.md. Where files
+    /// are all alike they are fuller, and less full where inline files take most of a node of 4 KiB.
+    fn files_fill_per_cent(&self) -> u64 {
+        match self.node_bytes / KIB {
+            4 => 81,
+            8 | 16 => 84,
+            32 => 90,
+            _ => 95,
+        }
+    }
+
     /// What items of so many bytes take of the device: in the tree of files, and in those that are ordered by address.
     fn nodes(&self, of_files: u128, by_address: u128) -> u128 {
         let per_leaf = u128::from((self.node_bytes + PER_LEAF_BYTES) * self.copies);
         let room = u128::from(self.node_bytes - NODE_HEADER_BYTES);
         let in_leaves =
             |items: u128, fill_per_cent: u64| (items * per_leaf * 100).div_ceil(room * u128::from(fill_per_cent));
-        in_leaves(of_files, FILES_FILL_PER_CENT) + in_leaves(by_address, ADDRESSES_FILL_PER_CENT)
+        in_leaves(of_files, self.files_fill_per_cent()) + in_leaves(by_address, ADDRESSES_FILL_PER_CENT)
     }
 }
 

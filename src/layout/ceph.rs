@@ -99,6 +99,9 @@ const PAGE_BYTES: u64 = 4 * KIB;
 /// Bytes of data for which an onode grows by one byte; measured on objects of 4 MiB.
 const DATA_PER_ONODE_BYTE: u128 = 768;
 
+/// What `st_blocks` counts in.
+const SECTOR_BYTES: u64 = 512;
+
 /// How a pool spreads an object over devices.
 #[derive(Debug, Clone, Copy)]
 enum Spread {
@@ -230,6 +233,11 @@ impl Layout for Ceph {
         self.pool.whole_units()
     }
 
+    /// CephFS: `st_blocks` of a file has its size in sectors of 512 bytes, whatever the pool makes of it.
+    fn reported(&self, size_bytes: u64) -> Option<u128> {
+        Some(round_up_wide(size_bytes.into(), SECTOR_BYTES))
+    }
+
     /// A file up to the cutoff is in the fast pool with all that belongs to it. Of a larger one only the onodes may be fast.
     fn large_is_fixed(&self) -> bool {
         true
@@ -349,13 +357,6 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_older_releases_take_more() {
-        // Until Mimic 64 KiB on hard disks, 16 KiB on SSDs.
-        assert_eq!(allocated("ceph:pool=replicated,min_alloc=16K", 1), 3 * 16 * 1024);
-        assert_eq!(allocated("ceph:min_alloc=64K", 1), 6 * 64 * 1024);
-    }
-
-    #[test]
     fn a_cluster_of_16_2_15_allocates_the_same() {
         // Sum of bluestore_allocated over all OSDs, for one object: docs/MODELS.md.
         for (size, replicated, erasure) in [
@@ -410,10 +411,40 @@ mod tests {
 
     #[test]
     fn onodes_are_as_large_as_measured() {
-        // A mean of 464 and 5,844 bytes of keys and values on each device, for 4 KiB and 4 MiB in a replicated pool.
-        let onode = |size| layout("ceph:pool=replicated,onode=400,copies=1").file(size).metadata_bytes;
-        assert!((390..=470).contains(&onode(4096)), "{}", onode(4096));
-        assert!((5_750..=5_950).contains(&onode(4 * MIB)), "{}", onode(4 * MIB));
+        // Keys and values of CephFS objects of 4 MiB on one device: 5,974 bytes replicated, 1,875 for each shard on 4+2. Small
+        // ones had 433 to 600 bytes.
+        let replicated = layout("ceph:pool=replicated,copies=1").file(4 * MIB).metadata_bytes;
+        let shard = layout("ceph:k=4,m=2").file(4 * MIB).metadata_bytes / 6;
+        assert!((5_964..=5_984).contains(&replicated), "{replicated}");
+        assert!((1_865..=1_885).contains(&shard), "{shard}");
+        assert!((433..=600).contains(&layout("ceph:pool=replicated,copies=1").file(1).metadata_bytes));
+    }
+
+    #[test]
+    fn a_file_system_of_16_2_15_allocates_the_same() {
+        // Files of CephFS in a pool with 4+2: docs/MODELS.md.
+        for (size, measured) in
+            [(4_194_305, 6_316_032), (10_000_000, 15_015_936), (12_652_912, 18_997_248), (100_000, 172_032)]
+        {
+            assert_eq!(allocated("ceph", size), measured, "{size}");
+        }
+        assert_eq!(layout("ceph").reported(100_000), Some(100_352));
+    }
+
+    #[test]
+    fn devices_with_large_units_allocate_the_same() {
+        // The same cluster with min_alloc of 16 KiB on the devices of the replicated pool, and 64 KiB on the others.
+        for (size, replicated, erasure) in [
+            (1, 49_152, 393_216),
+            (16_385, 98_304, 393_216),
+            (65_537, 245_760, 393_216),
+            (262_144, 786_432, 393_216),
+            (1_000_000, 3_047_424, 1_572_864),
+            (4_194_304, 12_582_912, 6_291_456),
+        ] {
+            assert_eq!(allocated("ceph:pool=replicated,min_alloc=16K", size), replicated, "{size}");
+            assert_eq!(allocated("ceph:min_alloc=64K", size), erasure, "{size}");
+        }
     }
 
     #[test]

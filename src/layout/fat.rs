@@ -8,10 +8,14 @@
 //! short name and, for its long name, one for every 13 UTF-16 units; a directory begins with `.` and `..`. exFAT: a file slot, a
 //! stream slot and one for every 15 units of the name; no dots. Neither has symlinks.
 //!
-//! Source: Microsoft, "FAT: General Overview of On-Disk Format", version 1.03, and "exFAT file system specification", sections 6
-//! and 7; `fs/fat/namei_vfat.c` (`vfat_build_slots`) and `fs/exfat/exfat_raw.h` in Linux. Checked against fusefat and exfat-fuse.
+//! Source: Linux, `fs/fat/namei_vfat.c` (`vfat_build_slots`), `fs/fat/dir.c`, `fs/exfat/exfat_raw.h` and `fs/exfat/dir.c`; the formats
+//! are Microsoft's "FAT: General Overview of On-Disk Format" and "exFAT file system specification". Checked against fusefat and
+//! exfat-fuse.
 //!
-//! Invariants: the size of a FAT file is below 4 GiB and that of its directory at most 2 MiB on a real system; the formula goes on.
+//! Assumed: every FAT name has long-name slots. fusefat writes them for all names; other systems leave them out for names like
+//! `README.TXT`, which the length of a name does not tell.
+//!
+//! Invariants: files of any size have an answer, although a FAT file ends below 4 GiB.
 
 use super::{Kind, Layout, Opt, Range, Space, WholeUnits, round_up_wide};
 use crate::units::{KIB, MIB};

@@ -15,7 +15,7 @@
 //! Sources: minio/minio, internal/config/storageclass/storage-class.go (`ShouldInline`, `DefaultParityBlocks`,
 //! `ValidateParity`), cmd/erasure-metadata.go (`ShardFileSize`), cmd/bitrot.go (`bitrotShardFileSize`),
 //! cmd/object-api-common.go (`blockSizeV2`), cmd/endpoint-ellipses.go (`setSizes`). The size of `xl.meta` was measured on servers
-//! of February 2026 with 4, 8 and 16 drives: docs/MODELS.md.
+//! of February 2026 with 1, 4, 5, 8 and 16 drives: docs/MODELS.md.
 
 use super::{Kind, Layout, Opt, Options, Range, Space, round_up_wide};
 use crate::units::{KIB, MIB};
@@ -198,6 +198,14 @@ mod tests {
     fn files_are_as_long_as_those_of_a_server() {
         // Length of xl.meta, and of part.1 (0: there is none), on each drive: docs/MODELS.md.
         for (drives, data, size, meta, part) in [
+            (1, 1, 0, 388, 0),
+            (1, 1, 1000, 1427, 0),
+            (1, 1, 131_072, 131_507, 0),
+            (1, 1, 131_073, 356, 131_105),
+            (1, 1, 2_000_000, 356, 2_000_064),
+            (5, 3, 1000, 765, 0),
+            (5, 3, 393_216, 131_511, 0),
+            (5, 3, 393_217, 360, 131_105),
             (4, 2, 0, 391, 0),
             (4, 2, 1, 424, 0),
             (4, 2, 1000, 930, 0),

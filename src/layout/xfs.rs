@@ -5,13 +5,15 @@
 //!   one block for some 250 extents, which is left out.
 //! - **Symlink**: in the inode up to `inode - 176` bytes, else in blocks with a header of 56 bytes.
 //! - **Directory**, in blocks of `max(block, 4 KiB)`: in the inode; then one block with entries and hashes; then data blocks and
-//!   one leaf of hashes; then data blocks, a tree of leaves, and an index of free space.
+//!   one leaf of hashes; then data blocks, leaves of hashes that split in halves (see
+//!   `halving`) with nodes above them, and an index of free space.
 //!
 //! Invariants: what is allocated for a file is a whole number of blocks; a directory in its inode allocates nothing.
 //!
 //! Source: Linux `fs/xfs/libxfs/xfs_da_format.h` (directory blocks), `xfs_dir2_sf.c` (in the inode), `xfs_bmap.c`
 //! (`xfs_default_attroffset`), `xfs_inode_util.c` (`xfs_icreate_want_attrfork`), `xfs_symlink_remote.c`; `mkfs.xfs(8)`.
 
+use super::halving::leaves;
 use super::{Kind, Layout, Opt, Range, Space, WholeUnits, round_up_wide};
 use crate::units::{KIB, format_size};
 
@@ -85,11 +87,14 @@ const DOTS_BYTES: u64 = 32;
 /// A hash and where its entry is; also a pointer to a child in the tree above.
 const HASH_BYTES: u64 = 8;
 
+/// At the end of a single block: how many hashes there are.
+const BLOCK_TAIL_BYTES: u64 = 8;
+
+/// At the end of a single leaf: of how many data blocks the free space is known, 2 bytes each.
+const LEAF_TAIL_BYTES: u64 = 4;
+
 /// A directory in the inode: number of entries and the parent.
 const SHORT_HEADER_BYTES: u64 = 6;
-
-/// Mean fill of a tree whose leaves split in halves under keys in random order: ln 2, in thousandths.
-const LEAF_FILL_THOUSANDTHS: u128 = 693;
 
 #[derive(Debug)]
 struct Xfs {
@@ -116,34 +121,33 @@ impl Xfs {
 
     /// Whether the entries fit into the inode. There an entry takes its name and 8 bytes; in a block its name and 12, rounded up
     /// to a multiple of 8, by 3.5 on average. Of the names only the latter sum is known.
-    fn is_short(&self, entries: u128, entries_bytes: u128) -> bool {
-        2 * entries_bytes <= 15 * entries + 2 * u128::from(self.fork_bytes() - SHORT_HEADER_BYTES)
+    fn is_short(&self, entries: u64, entries_bytes: u64) -> bool {
+        let room = u128::from(self.fork_bytes() - SHORT_HEADER_BYTES);
+        2 * u128::from(entries_bytes) <= 15 * u128::from(entries) + 2 * room
     }
 
     /// Directory blocks of a directory that does not fit into its inode.
-    fn directory_blocks(&self, entries: u128, entries_bytes: u128) -> u128 {
-        let block = u128::from(self.directory_block_bytes());
-        let room = block - u128::from(DIRECTORY_HEADER_BYTES);
-        let data_bytes = entries_bytes + u128::from(DOTS_BYTES);
-        let hashes = entries + u128::from(DOTS);
-        let hashes_bytes = hashes * u128::from(HASH_BYTES);
-        if data_bytes + hashes_bytes + 8 <= room {
+    fn directory_blocks(&self, entries: u64, entries_bytes: u64) -> u128 {
+        let room = self.directory_block_bytes() - DIRECTORY_HEADER_BYTES;
+        let data_bytes = u128::from(entries_bytes) + u128::from(DOTS_BYTES);
+        let hashes = entries.saturating_add(DOTS);
+        let hashes_bytes = u128::from(hashes) * u128::from(HASH_BYTES);
+        if data_bytes + hashes_bytes + u128::from(BLOCK_TAIL_BYTES) <= room.into() {
             return 1;
         }
-        let data = data_bytes.div_ceil(room);
-        if hashes_bytes + 2 * data + 4 <= room {
+        let data = data_bytes.div_ceil(room.into());
+        let index_bytes = 2 * data;
+        if hashes_bytes + index_bytes + u128::from(LEAF_TAIL_BYTES) <= room.into() {
             return data + 1;
         }
-        let per_leaf = room / u128::from(HASH_BYTES);
-        let leaves =
-            if hashes <= per_leaf { 1 } else { (hashes * 1000).div_ceil(per_leaf * LEAF_FILL_THOUSANDTHS).max(2) };
-        let mut nodes = 0;
-        let mut level = leaves;
+        let per_leaf = room / HASH_BYTES;
+        let mut level = leaves(hashes, per_leaf);
+        let mut tree = u128::from(level);
         while level > 1 {
-            level = level.div_ceil(per_leaf);
-            nodes += level;
+            level = leaves(level, per_leaf);
+            tree += u128::from(level);
         }
-        data + leaves + nodes + (2 * data).div_ceil(room)
+        data + tree + index_bytes.div_ceil(room.into())
     }
 
     /// Blocks that map so many extents.
@@ -173,7 +177,6 @@ impl Layout for Xfs {
     }
 
     fn directory(&self, entries: u64, entries_bytes: u64) -> Option<Space> {
-        let (entries, entries_bytes) = (u128::from(entries), u128::from(entries_bytes));
         let allocated_bytes = if self.is_short(entries, entries_bytes) {
             0
         } else {

@@ -272,7 +272,7 @@ impl Layout for Zfs {
 
     fn whole_units(&self) -> Option<WholeUnits> {
         // A file of more than 64 KiB has whole records only if it has several of them.
-        let is_exact = self.compress.is_none() && self.record_bytes <= crate::dist::EXACT_LIMIT;
+        let is_exact = self.compress.is_none() && self.record_bytes <= 64 * KIB;
         is_exact.then(|| WholeUnits {
             unit_bytes: self.record_bytes,
             bytes_per_unit: self.vdev_of(self.record_bytes).raw_bytes(self.record_bytes).into(),
@@ -450,6 +450,11 @@ mod tests {
         let indirect_least = one.place(256 * MIB, 0).unwrap().fast_least_bytes / 2 - dnode;
         assert_eq!(indirect_least, 2 * 12 * 1024);
         assert_eq!(one.file(256 * MIB).metadata_bytes - dnode, 2 * 16 * 1024);
+        // GitHub i3v/zfs_raidz_striping, post_by_Max_Bruning_mod.md: raidz1 of five with sectors of 512 bytes, 206,674 bytes: two
+        // records at 0x28000 and an indirect block at 0x800, twice.
+        let five = layout("zfs:vdev=raidz1,disks=5,ashift=9,compression=off").file(206_674);
+        assert_eq!(five.allocated_bytes, 2 * 0x2_8000);
+        assert_eq!(five.metadata_bytes, 2 * 5 * 1024 / 32 + 2 * 0x800);
         // Issue 17201: raidz1 of four, records of 256 KiB, 1 GiB of zeros: 1,023,849 KiB. Of these, 105 KiB are the dnode and
         // indirect blocks, which shrink further there, because all checksums are alike.
         let reported = layout("zfs:vdev=raidz1,disks=4,recordsize=256K,compression=off").reported(GIB).unwrap();
@@ -457,6 +462,19 @@ mod tests {
         assert!(reported > shown && reported - shown < 400_000, "{reported}");
         let data = Vdev::new("raidz1", 4, 0, 12).unwrap().deflated_bytes(256 * KIB) * 4096;
         assert_eq!(data, (1_023_849 - 105) * 1024);
+    }
+
+    #[test]
+    fn a_directory_is_metadata() {
+        // An empty one: a sector, twice, as zfs-fuse 0.7.0 has it.
+        let single = layout("zfs:vdev=single").directory(0, 0).unwrap();
+        assert_eq!(single, Space { allocated_bytes: 2 * 4096, metadata_bytes: 256 });
+        // On a special mirror of three: 6 copies.
+        assert_eq!(layout("zfs:special_cutoff=4K").directory(0, 0).unwrap().allocated_bytes, 6 * 4096);
+        // 2,048 entries of 20 bytes: 13 leaves and a block of pointers, in three sectors each; an indirect block.
+        let zfs = layout("zfs:vdev=single");
+        let large = zfs.directory(2048, 2048 * zfs.entry_bytes(20)).unwrap();
+        assert_eq!(large.allocated_bytes, 2 * (14 * 3 + 1) * 4096);
     }
 
     #[test]

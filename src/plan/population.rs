@@ -64,6 +64,8 @@ pub fn samples(cell: Cell) -> impl Iterator<Item = Sample> {
 pub struct Total {
     /// Allocated for its files.
     pub allocated_bytes: u128,
+    /// Of that, what lies in data blocks; the rest is among the metadata already.
+    pub data_bytes: u128,
     /// Metadata of its files.
     pub metadata_bytes: u128,
     /// What the system would report as used, where that differs.
@@ -104,13 +106,15 @@ impl Population<'_> {
     /// What `layout` makes of the population.
     pub fn total(&self, layout: &dyn Layout) -> Total {
         let reports = layout.reported(0).is_some();
-        let [allocated, metadata, reported] = self.sum(|size| {
+        let [allocated, data, metadata, reported] = self.sum(|size| {
             let space = layout.file(size);
             let reported = if reports { layout.reported(size).unwrap_or_default() } else { 0 };
-            [space.allocated_bytes, space.metadata_bytes, reported]
+            [space.allocated_bytes, layout.data_bytes(size), space.metadata_bytes, reported]
         });
+        let exactly = self.allocated_exactly(layout).unwrap_or(allocated);
         Total {
-            allocated_bytes: self.allocated_exactly(layout).unwrap_or(allocated),
+            allocated_bytes: exactly,
+            data_bytes: exactly.saturating_sub(allocated.saturating_sub(data)),
             metadata_bytes: metadata,
             reported_bytes: reports.then_some(reported),
             tree_bytes: self.total_tree(layout),

@@ -20,7 +20,7 @@ pub struct ModelSpace {
     pub metadata_is_within: bool,
     /// What directories and symlinks take, as far as the source knows them and the model has them.
     pub tree_bytes: Option<u128>,
-    /// Everything together.
+    /// Everything together, each byte once: data that lie among the metadata (inline files) are not counted twice.
     pub total_bytes: u128,
     /// What the system itself would report as used by the files, where that differs from the raw bytes.
     pub reported_bytes: Option<u128>,
@@ -40,7 +40,7 @@ pub fn model_space(population: &Population, model: &Model) -> ModelSpace {
         metadata_bytes: total.metadata_bytes,
         metadata_is_within: within,
         tree_bytes: total.tree_bytes,
-        total_bytes: allocated.saturating_add(beside).saturating_add(total.tree_bytes.unwrap_or(0)),
+        total_bytes: total.data_bytes.saturating_add(beside).saturating_add(total.tree_bytes.unwrap_or(0)),
         reported_bytes: total.reported_bytes,
     }
 }

@@ -20,7 +20,7 @@ const FAST: Style = AnsiColor::Cyan.on_default();
 /// Block sizes that are printed.
 const BLOCKS: std::ops::RangeInclusive<u64> = 512..=MIB;
 /// Layouts whose fast tiers fit beside each other.
-const TIERS_ACROSS: usize = 5;
+const TIERS_ACROSS: usize = 6;
 /// Cutoffs for which they are compared.
 const COMPARED: std::ops::RangeInclusive<u64> = 0..=16 * MIB;
 /// What to type is printed for so many layouts with a fast tier, not for a long list of them.
@@ -189,11 +189,11 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         heading("Fast bytes by layout, as a share of everything it stores", out)?;
         write!(out, "{FAINT}{:>12}", "")?;
         for tier in group {
-            write!(out, " {}", right(kind_and_options(&tier.model).0, 12))?;
+            write!(out, " {}", right(kind_and_options(&tier.model).0, 10))?;
         }
         write!(out, "\n{:>12}", "cutoff")?;
         for tier in group {
-            write!(out, " {}", right(&shorten(kind_and_options(&tier.model).1, 12), 12))?;
+            write!(out, " {}", right(&shorten(kind_and_options(&tier.model).1, 10), 10))?;
         }
         writeln!(out, "{FAINT:#}")?;
         let rows = plan.tiers.iter().filter(|tier| printed(tier, plan) && COMPARED.contains(&tier.cutoff_bytes));
@@ -201,7 +201,7 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
             write!(out, "{}", right(&cutoff_label(cutoff), 12))?;
             for tier in group {
                 let at = tier.curve.iter().find(|at| at.cutoff_bytes == cutoff);
-                write!(out, " {}", right(&at.map_or(String::new(), |at| format_share(at.fast_fraction)), 12))?;
+                write!(out, " {}", right(&at.map_or(String::new(), |at| format_share(at.fast_fraction)), 10))?;
             }
             writeln!(out)?;
         }
@@ -394,7 +394,7 @@ pub fn write_systems(systems: &[(System, SystemShares)], suited: &[Suited], out:
     }
     faint(
         "Least, most: share of object descriptors (16 KiB for each component object) in the file data, for any distribution with the \
-         files and bytes of the table. Assumed: the same for sizes that follow a power law. Fast: descriptors and files up to 64 KiB, \
+         files and bytes of the table. Assumed: the same for sizes with the shape of vu-2005. Fast: descriptors and files up to 64 KiB, \
          mirrored, as a ratio to what is left for the slow tier, assumed.",
         out,
     )?;

@@ -72,8 +72,8 @@ fn of_system(system: &System) -> Source {
     survey.distributions.of_mut(Measure::FileSize).merge(&system.distribution());
     survey.counts.files = system.files;
     survey.counts.empty_files = survey.distributions.of(Measure::FileSize).up_to(0).count as u64;
-    let warning = "only the number of files, their bytes and the largest are published: sizes are assumed to follow a power law \
-                   with these (Welch and Noer 2013, Tables I and II)";
+    let warning = "only the number of files and their bytes are published (Welch and Noer 2013, Tables I and II): sizes are assumed \
+                   to have the shape of vu-2005, scaled to these";
     Source { survey, warnings: vec![warning.to_owned()] }
 }
 

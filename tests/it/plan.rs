@@ -182,7 +182,7 @@ fn the_measured_systems_are_built_in() {
     // "Most systems can easily afford … with 1.5 % to 3 %."
     assert!(suited[1]["descriptors_possible"].as_u64().unwrap() > 55);
     let ran = run(["plan", "Uni-5", "--model", "panfs", "--json"]).ended(0);
-    assert!(ran.said().contains("assumed to follow a power law"));
+    assert!(ran.said().contains("assumed to have the shape of vu-2005"));
     assert_eq!(ran.json()["source"]["files"], 139_440_887);
 }
 
