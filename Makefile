@@ -17,11 +17,13 @@ check:            ## formatting and lints, as CI does
 test:             ## every test that needs no browser
 	cargo test
 
-test-page:        ## the page in headless Chromium (needs node and chromium)
+test-page:        ## the pages in headless Chromium (needs node and chromium)
 	cargo build --release
 	mkdir -p target/page
 	./target/release/granulo survey src --report target/page/src.html -o target/page/src.json > target/page/src.txt
-	cd tests/page && npm ci --no-audit --no-fund && GRANULO_PAGE=$(CURDIR)/target/page/src.html npm test
+	./target/release/granulo plan vu-2005 --trace vu-2005 --fast 24GiB --prices tests/page/prices.toml --report target/page/plan.html > target/page/plan.txt
+	cd tests/page && npm ci --no-audit --no-fund && \
+	  GRANULO_PAGE=$(CURDIR)/target/page/src.html GRANULO_PLAN_PAGE=$(CURDIR)/target/page/plan.html npm test
 
 fuzz:             ## each fuzz target for FUZZ_SECONDS
 	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --release --manifest-path fuzz/Cargo.toml --target $(HOST)

@@ -48,14 +48,23 @@ const Figures = (() => {
     return { axis: { type: "value", min, max }, ticks };
   }
 
-  function logScale(panel, extent) {
-    const base = panel.unit === "bytes" ? 32 : 10;
-    const values = panel.series.flatMap((series) => series.values(extent)).filter((value) => value > 0);
-    const power = (value) => Math.log(value) / Math.log(base);
-    const low = values.length ? Math.floor(power(Math.min(...values)) - 1e-9) : 0;
-    const high = values.length ? Math.ceil(power(Math.max(...values)) + 1e-9) : 1;
-    return { axis: { type: "log", logBase: base, min: base ** low, max: base ** Math.max(high, low + 1) }, ticks: undefined };
+  /** What each step of a log axis multiplies by: little where there is little to show. */
+  function logBase(panel, ratio) {
+    if (panel.unit === "bytes") return ratio > 256 ? 32 : 4;
+    return panel.unit === "share" && panel.max === 1 && ratio < 20 ? 2 : 10;
   }
+
+  function logScale(panel, extent) {
+    const values = panel.series.flatMap((series) => series.values(extent)).filter((value) => value > 0);
+    const base = logBase(panel, values.length ? Math.max(...values) / Math.min(...values) : 1);
+    const power = (value) => Math.log(value) / Math.log(base);
+    const high = panel.max ? Math.round(power(panel.max)) : values.length ? Math.ceil(power(Math.max(...values)) + 1e-9) : 1;
+    const low = Math.min(high - 1, values.length ? Math.floor(power(Math.min(...values)) - 1e-9) : 0);
+    return { axis: { type: "log", logBase: base, min: base ** low, max: base ** high }, ticks: undefined };
+  }
+
+  /** Where zero stands on an axis of powers of two: one step left of 1, or where the figure has nothing further right. */
+  const zeroOf = (x) => x.zero ?? -1;
 
   /** Where the x axis has its ticks, for the part in sight. */
   function xTicks(x, [from, to], width) {
@@ -68,20 +77,21 @@ const Figures = (() => {
     const room = Math.max(2, Math.floor(width / 58));
     const step = [1, 2, 5, 10, 20].find((candidate) => (to - from) / candidate <= room) ?? 40;
     const ticks = [];
-    for (let tick = Math.ceil(from / step) * step; tick <= to + 1e-9; tick += step) if (tick >= 0) ticks.push(tick);
-    if (from <= -1) {
+    for (let tick = Math.ceil(from / step) * step; tick <= to + 1e-9; tick += step) if (tick > zeroOf(x)) ticks.push(tick);
+    if (from <= zeroOf(x)) {
       const crowded = width / (to - from) < 34;
-      return [-1, ...ticks.filter((tick) => tick > 0 || !crowded)];
+      return [zeroOf(x), ...ticks.filter((tick) => tick > zeroOf(x) + 1 || !crowded)];
     }
     return ticks;
   }
 
   const xLabel = (x, place) => (x.scale === "linear" ? Format.shortUnit(place, x.unit)
-    : place < -0.5 ? "0" : Format.shortUnit(Math.round(2 ** place), x.unit));
+    : place < zeroOf(x) + 0.5 ? "0" : Format.shortUnit(Math.round(2 ** place), x.unit));
 
   function yLabel(panel, value) {
     if (panel.unit === "share") {
       const percent = value * 100;
+      if (percent >= 1e4) return `${Format.shortCount(percent)} %`;
       const digits = percent === 0 || Math.abs(percent) >= 1 ? (Number.isInteger(Number(percent.toFixed(6))) ? 0 : 1)
         : Math.min(6, Math.ceil(-Math.log10(Math.abs(percent)) - 1e-9));
       return `${Format.decimal(percent, digits)} %`;
@@ -92,14 +102,31 @@ const Figures = (() => {
   // ---------------------------------------------------------------- series
 
   /** A line through `points` ([x, y]); `dash` and `symbol` as ECharts names them. */
-  function line(points, { color, dash, width, symbol }) {
+  function line(points, { color, dash, width, symbol, symbolSize }) {
     return {
-      values: ([from, to]) => points.filter(([x]) => x >= from && x <= to).map(([, y]) => y),
+      values: (extent) => within(points, extent).map(([, y]) => y),
       option: (_, extent) => ({
-        type: "line", data: within(points, extent), showSymbol: Boolean(symbol), symbol: symbol ?? "none", symbolSize: 6,
+        type: "line", data: within(points, extent), showSymbol: Boolean(symbol), symbol: symbol ?? "none", symbolSize: symbolSize ?? 6,
         lineStyle: { color, width: width ?? 2.25, type: dash ?? "solid", join: "round" },
         itemStyle: { color }, emphasis: { disabled: true }, silent: true,
       }),
+    };
+  }
+
+  /** The area between two lines over the same places; `low` and `high` are [x, y]. */
+  function band(low, high, { color }) {
+    return {
+      values: () => [],
+      option: (log, extent) => {
+        const floor = (points) => within(points, extent).filter(([, y]) => !log || y > 0);
+        const outline = [...floor(high), ...floor(low).reverse()];
+        return {
+          type: "custom", clip: true, silent: true, data: outline.length > 2 ? [outline[0]] : [], encode: { x: 0, y: 1 }, z: 1,
+          renderItem: (_, api) => ({
+            type: "polygon", shape: { points: outline.map((point) => api.coord(point)) }, style: { fill: color, opacity: 0.22 }, emphasisDisabled: true,
+          }),
+        };
+      },
     };
   }
 
@@ -173,9 +200,10 @@ const Figures = (() => {
    * - `legend(color, state)`: `[{key, label, color, dash, name}]`; what has a key can be hidden;
    * - either `layout(state, color)`: `{x, panels, mark: {at, text}, tip(x)}` with panels one below the other on the same x axis.
    *   x: `{scale, unit, title, full, start, least, stops, snap}`: the whole extent and the first one, the least span of a zoom,
-   *   where the arrow keys stop. A panel: `{title, unit, log, min, max, step, series}`. A tip: `{title, columns, rows: [{label,
+   *   where the arrow keys stop; on an axis of powers of two, `zero` is the place of 0. There can be several marks, with `color`
+   *   and `panel` (above which the text stands). A panel: `{title, unit, log, min, max, step, series}`. A tip: `{title, columns, rows: [{label,
    *   value (one a column), color, dash}]}`;
-   * - or `rows(state, color)`: `[{label, value, text, color, tip}]`, horizontal bars;
+   * - or `rows(state, color)`: `[{label, value, text, color, tip}]`, horizontal bars; `parts`, `[{value, color}]`, divide them;
    * - `table(state)`: what `Format.table` takes, folded away; `show(state)`: nodes in sight below the chart.
    */
   class Figure {
@@ -379,21 +407,23 @@ const Figures = (() => {
       option.series = panels.flatMap((panel, index) => {
         const place = { xAxisIndex: index, yAxisIndex: index };
         const list = panel.series.map((series) => ({ ...series.option(panel.log, extent), ...place }));
-        return mark && mark.at > extent[0] && mark.at < extent[1] ? [...list, this.markSeries(mark, index, color, place)] : list;
+        const seen = [mark ?? []].flat().filter(({ at }) => at > extent[0] && at < extent[1]);
+        return [...list, ...seen.map((each) => this.markSeries(each, index, color, place))];
       });
       return option;
     }
 
-    /** A vertical line through a panel, with its text above the first one. */
+    /** A vertical line through a panel, with its text above the first one, or the one that it names. */
     markSeries(mark, index, color, place) {
+      const tint = mark.color ?? color("faint");
       const wide = this.pixel(mark.at) > this.width / 2;
       return {
         type: "line", data: [], silent: true, ...place,
         markLine: {
           symbol: "none", silent: true, animation: false, data: [{ xAxis: mark.at }],
-          lineStyle: { color: color("faint"), type: [3, 3], width: 1 },
+          lineStyle: { color: tint, type: [3, 3], width: 1 },
           label: {
-            show: index === 0, position: "end", distance: 5, color: color("muted"), fontSize: 11.5, align: wide ? "right" : "left",
+            show: index === (mark.panel ?? 0), position: "end", distance: 5, color: color("muted"), fontSize: 11.5, align: wide ? "right" : "left",
             padding: [0, wide ? -3 : 0, 0, wide ? 0 : -3], formatter: () => mark.text,
           },
         },
@@ -419,11 +449,15 @@ const Figures = (() => {
       option.grid = { left: 1, right: 1, top: 12, bottom: -4, outerBoundsMode: "none" };
       option.xAxis = { type: "value", show: false, min: 0, max: Math.max(1e-9, ...rows.map((row) => row.value)), axisPointer: { show: false } };
       option.yAxis = [label((row) => Format.shorten(row.label, room), "left"), label((row) => row.text, "right")];
-      option.series = [{
-        type: "bar", barWidth: 8, barMinHeight: 1, silent: true, emphasis: { disabled: true }, showBackground: true,
-        backgroundStyle: { color: color("panel") },
-        data: rows.map((row) => ({ value: row.value, itemStyle: { color: row.color } })),
-      }];
+      const bar = { type: "bar", barWidth: 8, silent: true, emphasis: { disabled: true } };
+      const background = { showBackground: true, backgroundStyle: { color: color("panel") } };
+      const parts = Math.max(0, ...rows.map((row) => row.parts?.length ?? 0));
+      option.series = parts === 0
+        ? [{ ...bar, ...background, barMinHeight: 1, data: rows.map((row) => ({ value: row.value, itemStyle: { color: row.color } })) }]
+        : Array.from({ length: parts }, (_, at) => ({
+          ...bar, ...(at === 0 ? background : {}), stack: "parts",
+          data: rows.map((row) => ({ value: row.parts[at].value, itemStyle: { color: row.parts[at].color } })),
+        }));
       return option;
     }
 
@@ -585,5 +619,5 @@ const Figures = (() => {
     }
   }
 
-  return { Figure, line, bars, log2, unlog2, redraw, stopAll, get: (name) => figures.get(name) };
+  return { Figure, line, bars, band, log2, unlog2, redraw, stopAll, get: (name) => figures.get(name) };
 })();

@@ -16,11 +16,12 @@ use crate::units::fraction;
 
 const TEMPLATE: &str = include_str!("../../web/report.html");
 /// Style and scripts that pages share.
-pub(super) const PARTS: [(&str, &str); 7] = [
+pub(super) const PARTS: [(&str, &str); 8] = [
     ("css", include_str!("../../web/report.css")),
     ("charts", include_str!("../../web/vendor/echarts.granulo.min.js")),
     ("format", include_str!("../../web/format.js")),
     ("figure", include_str!("../../web/figure.js")),
+    ("shell", include_str!("../../web/shell.js")),
     ("sections", include_str!("../../web/sections.js")),
     ("places", include_str!("../../web/places.js")),
     ("script", include_str!("../../web/report.js")),

@@ -8,14 +8,18 @@ use serde::Serialize;
 
 use super::page::{PARTS, fill, for_script, for_text};
 use super::plan_words::{fit_sentence, recommendation_sentences, source_sentence};
+use crate::dist::published;
 use crate::layout::Model;
-use crate::plan::Plan;
+use crate::plan::{Plan, systems};
 use crate::survey::file::format_time;
 use crate::units::{GIB, KIB, MIB};
 
 const TEMPLATE: &str = include_str!("../../web/plan.html");
-const PLAN_PARTS: [(&str, &str); 2] =
-    [("plan_sections", include_str!("../../web/plan-sections.js")), ("plan_script", include_str!("../../web/plan.js"))];
+const PLAN_PARTS: [(&str, &str); 3] = [
+    ("plan_sections", include_str!("../../web/plan-sections.js")),
+    ("plan_tier", include_str!("../../web/plan-tier.js")),
+    ("plan_script", include_str!("../../web/plan.js")),
+];
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -24,6 +28,10 @@ struct Page<'a> {
     generated_at: String,
     granulo_version: &'static str,
     words: Vec<String>,
+    /// What to type for the source, where it is built in.
+    source_word: Option<&'a str>,
+    /// How full the fast tier may become, where that is not what the models say.
+    asked_fill_fraction: Option<f64>,
     plan: &'a Plan,
     curves: Curves<'a>,
 }
@@ -59,6 +67,8 @@ pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Wri
         generated_at: format_time(generated_at),
         granulo_version: env!("CARGO_PKG_VERSION"),
         words,
+        asked_fill_fraction: asked_fill(plan, models),
+        source_word: plan.source.name.as_deref().filter(|name| is_built_in(name)),
         plan,
         curves: Curves { models: models.iter().map(curve).collect(), sizes_bytes: sizes_bytes.clone() },
     };
@@ -71,6 +81,19 @@ pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Wri
         _ => part(name),
     })
     .try_for_each(|piece| out.write_all(piece.as_bytes()))
+}
+
+/// Whether a source is opened by this name alone.
+fn is_built_in(name: &str) -> bool {
+    published::find(name).is_some() || systems::find(name).is_some()
+}
+
+/// The fill of the first fast tier whose model says another one.
+fn asked_fill(plan: &Plan, models: &[Model]) -> Option<f64> {
+    plan.fast_tiers.iter().find_map(|tier| {
+        let (numerator, denominator) = models.iter().find(|model| model.name == tier.model)?.layout.fast_fill();
+        (tier.fill_fraction != numerator as f64 / denominator as f64).then_some(tier.fill_fraction)
+    })
 }
 
 impl<'a> Curve<'a> {

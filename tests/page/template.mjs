@@ -18,6 +18,7 @@ export function page(json) {
     charts: read("vendor/echarts.granulo.min.js"),
     format: read("format.js"),
     figure: read("figure.js"),
+    shell: read("shell.js"),
     sections: read("sections.js"),
     places: read("places.js"),
     script: read("report.js"),
