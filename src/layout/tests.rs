@@ -31,7 +31,8 @@ fn sizes() -> impl Strategy<Value = u64> {
     let edge = (0u32..64, 1u64..12, 0u64..3).prop_map(|(shift, times, beside)| {
         times.checked_shl(shift).unwrap_or(u64::MAX).saturating_add(beside).saturating_sub(1)
     });
-    prop_oneof![magnitude, edge]
+    let last = (0u64..100_000).prop_map(|before| u64::MAX - before);
+    prop_oneof![4 => magnitude, 4 => edge, 1 => Just(u64::MAX), 1 => last]
 }
 
 proptest! {
