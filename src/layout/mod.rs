@@ -5,7 +5,8 @@
 //! same functions. Layouts are named on the command line as `NAME:option=value,…`; [`Model`] reads that, and each layout's file
 //! ends with its [`Kind`]: name, options, how it is built. Formula, source and checks of each are in docs/MODELS.md.
 //!
-//! Invariants, property-tested for every layout in `tests`: allocated never falls as the size rises; it is at least the size
+//! Invariants, property-tested for every layout in `tests`: allocated never falls as the size rises (but at a cutoff where small
+//! files are protected better than large ones); it is at least the size
 //! times the layout's redundancy where nothing is compressed, packed or inlined; no size overflows. Sizes are bytes in a `u64`,
 //! results bytes in a `u128`.
 
@@ -75,7 +76,8 @@ pub struct WholeUnits {
 
 /// The arithmetic of one layout.
 pub trait Layout: Send + Sync + std::fmt::Debug {
-    /// What a regular file of `size_bytes` takes, written in one go, without holes. Never falls as the size rises.
+    /// What a regular file of `size_bytes` takes, written in one go, without holes. Never falls as the size rises, but where
+    /// small and large files are protected differently (`zfs` with a special vdev, `granulo`).
     fn file(&self, size_bytes: u64) -> Space;
 
     /// Whether [`Space::metadata_bytes`] is a part of `allocated_bytes`; else it comes on top.
