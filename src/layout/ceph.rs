@@ -239,8 +239,8 @@ impl Layout for Ceph {
     }
 
     /// A file up to the cutoff is in the fast pool with all that belongs to it. Of a larger one only the onodes may be fast.
-    fn large_is_fixed(&self) -> bool {
-        true
+    fn alike_up_to(&self) -> u64 {
+        u64::MAX
     }
 
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {

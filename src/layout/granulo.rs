@@ -152,8 +152,8 @@ impl Layout for Granulo {
         if small_is_less { Some((self.copies as u64, 1)) } else { Some((striped.0 as u64, striped.1 as u64)) }
     }
 
-    fn large_is_fixed(&self) -> bool {
-        true
+    fn alike_up_to(&self) -> u64 {
+        u64::MAX
     }
 
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {

@@ -124,10 +124,10 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Whether [`Layout::place`] puts a file above the cutoff where it does for any other cutoff below its size; then a population
-    /// need not be gone through for every cutoff.
-    fn large_is_fixed(&self) -> bool {
-        false
+    /// Up to which size [`Layout::place`] puts a file alike for every cutoff below its size: these need not be gone through for
+    /// every cutoff.
+    fn alike_up_to(&self) -> u64 {
+        0
     }
 
     /// How full the fast tier may become before it stops taking small files: `(3, 4)` for 75 %.

@@ -132,8 +132,8 @@ impl Layout for Panfs {
     }
 
     /// The whole of a file up to the cutoff; of a larger one the blocks of its descriptors, with the data packed into them.
-    fn large_is_fixed(&self) -> bool {
-        true
+    fn alike_up_to(&self) -> u64 {
+        u64::MAX
     }
 
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {

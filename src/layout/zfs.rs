@@ -311,6 +311,11 @@ impl Layout for Zfs {
         })
     }
 
+    /// A file of one block is slow whatever the cutoff below it; of others the last record may be small.
+    fn alike_up_to(&self) -> u64 {
+        self.record_bytes
+    }
+
     /// `zfs_special_class_metadata_reserve_pct` keeps 25 % for metadata.
     fn fast_fill(&self) -> (u64, u64) {
         (3, 4)

@@ -9,7 +9,7 @@ use crate::dist::{Cell, Distribution, EXACT_LIMIT};
 use crate::layout::{Layout, Space};
 
 /// Sizes that stand for the files of one cell above [`EXACT_LIMIT`].
-const SAMPLES: u128 = 16;
+pub const SAMPLES: u128 = 16;
 
 /// What is known of a file population.
 #[derive(Debug, Clone, Copy)]
@@ -42,14 +42,14 @@ pub struct Sample {
     pub count: u128,
 }
 
-/// The sizes that stand for the files of a cell, together with their number.
-pub fn samples(cell: Cell) -> impl Iterator<Item = Sample> {
+/// At most `most` sizes that stand for the files of a cell, together with their number.
+pub fn samples(cell: Cell, most: u128) -> impl Iterator<Item = Sample> {
     let Cell { low, high, count, sum } = cell;
     let mean = cell.mean().clamp(low, high);
     let same = low == high || count <= 1;
     // Evenly over the widest interval around the mean that the cell holds: their mean is that of the cell.
     let reach = if same { 0 } else { (mean - low).min(high - mean) };
-    let pieces = if same || reach == 0 { 1 } else { SAMPLES.min(count) };
+    let pieces = if same || reach == 0 { 1 } else { most.min(count) };
     let one = if same && low != high { u64::try_from(sum).unwrap_or(high).clamp(low, high) } else { mean };
     (0..pieces).map(move |piece| {
         let along = (2 * u128::from(reach) + 1) * (2 * piece + 1) / (2 * pieces);
@@ -97,7 +97,7 @@ impl Population<'_> {
     /// The sum of `figures` over all files; saturating.
     pub fn sum<const N: usize>(&self, figures: impl Fn(u64) -> [u128; N]) -> [u128; N] {
         let mut sums = [0u128; N];
-        for sample in self.cells().into_iter().flat_map(samples) {
+        for sample in self.cells().into_iter().flat_map(|cell| samples(cell, SAMPLES)) {
             add(&mut sums, figures(sample.size_bytes), sample.count);
         }
         sums
@@ -192,7 +192,7 @@ mod tests {
             let high = low + width;
             let sum = u128::from(low) * count + (u128::from(width) * count).min((width as f64 * count as f64 * along) as u128);
             let cell = Cell { low, high, count, sum };
-            let all: Vec<Sample> = samples(cell).collect();
+            let all: Vec<Sample> = samples(cell, SAMPLES).collect();
             prop_assert_eq!(all.iter().map(|sample| sample.count).sum::<u128>(), count);
             prop_assert!(all.iter().all(|sample| (low..=high).contains(&sample.size_bytes)));
             let mean = all.iter().map(|s| s.size_bytes as f64 * s.count as f64).sum::<f64>() / count as f64;

@@ -8,13 +8,16 @@
 
 use serde::Serialize;
 
-use super::population::{Population, add, samples};
+use super::population::{Population, SAMPLES, add, samples};
 use crate::dist::Cell;
 use crate::layout::{Model, Placement};
 use crate::units::fraction;
 
 /// SSD to HDD ratios of Welch and Noer's three blades, as they name them: 120 GB to 8 TB, 300 GB to 8 TB, 480 GB to 4 TB.
 pub const RATIOS: [f64; 3] = [0.015, 0.03, 0.10];
+
+/// Sizes that stand for the files of a cell each time that a cutoff is asked about.
+const LARGE_SAMPLES: u128 = 4;
 
 /// What a cutoff makes of a population.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -99,8 +102,8 @@ pub struct Tiers<'a> {
     cells: Vec<Cell>,
     /// Sums over the cells before each: as if all were small.
     small: Vec<[u128; 5]>,
-    /// Sums over the cells from each on, as if all were large, where the layout puts these alike for any cutoff below them.
-    large: Option<Vec<[u128; 3]>>,
+    /// Sums over the cells from each on up to `alike`, as if all were large: the layout puts these alike for any cutoff below them.
+    large: Vec<[u128; 3]>,
     tree_bytes: u128,
     allowance: Allowance,
     files: u128,
@@ -126,7 +129,7 @@ impl<'a> Tiers<'a> {
         Some(Tiers {
             model,
             small,
-            large: model.layout.large_is_fixed().then(|| large_sums(&cells, model)),
+            large: large_sums(&cells, model),
             tree_bytes: population.total_tree(&*model.layout).unwrap_or(0),
             allowance,
             files: population.files(),
@@ -148,12 +151,13 @@ impl<'a> Tiers<'a> {
             divided = Some(beyond);
             rest = &rest[1..];
         }
-        if let Some(large) = &self.large {
-            above = large[self.cells.len() - rest.len()];
-            rest = &[];
+        let from = self.cells.len() - rest.len();
+        if let Some(alike) = self.large.get(from) {
+            above = *alike;
+            rest = &self.cells[self.large.len() - 1..];
         }
         for cell in divided.into_iter().chain(rest.iter().copied()) {
-            add_placed(&mut above, cell, self.model, cutoff_bytes);
+            add_placed(&mut above, cell, self.model, cutoff_bytes, LARGE_SAMPLES);
         }
         let fast_least_bytes = sums[0].saturating_add(above[0]).saturating_add(self.tree_bytes);
         let fast_bytes = sums[1].saturating_add(above[1]).saturating_add(self.tree_bytes);
@@ -239,26 +243,27 @@ impl<'a> Tiers<'a> {
 }
 
 /// Adds where the files of a cell lie.
-fn add_placed(sums: &mut [u128; 3], cell: Cell, model: &Model, cutoff_bytes: u64) {
-    for sample in samples(cell) {
+fn add_placed(sums: &mut [u128; 3], cell: Cell, model: &Model, cutoff_bytes: u64, most_samples: u128) {
+    for sample in samples(cell, most_samples) {
         let placement = model.layout.place(sample.size_bytes, cutoff_bytes).unwrap_or_default();
         add(sums, figures(placement), sample.count);
     }
 }
 
-/// For each cell, and behind the last: what it and all after it take when they are above the cutoff.
+/// For each cell that the layout puts alike, and behind the last: what it and those after it take when they are above the cutoff.
 fn large_sums(cells: &[Cell], model: &Model) -> Vec<[u128; 3]> {
-    let mut sums = vec![[0; 3]; cells.len() + 1];
-    for (at, &cell) in cells.iter().enumerate().rev() {
+    let alike = cells.partition_point(|cell| cell.high <= model.layout.alike_up_to());
+    let mut sums = vec![[0; 3]; alike + 1];
+    for (at, &cell) in cells[..alike].iter().enumerate().rev() {
         sums[at] = sums[at + 1];
-        add_placed(&mut sums[at], cell, model, cell.low.saturating_sub(1));
+        add_placed(&mut sums[at], cell, model, cell.low.saturating_sub(1), SAMPLES);
     }
     sums
 }
 
 fn add_small(sums: &mut [u128; 5], cell: Cell, model: &Model) {
     let mut placed = [sums[0], sums[1], sums[2]];
-    add_placed(&mut placed, cell, model, u64::MAX);
+    add_placed(&mut placed, cell, model, u64::MAX, SAMPLES);
     *sums = [placed[0], placed[1], placed[2], sums[3] + cell.count, sums[4] + cell.sum];
 }
 
