@@ -311,9 +311,9 @@ impl Layout for Zfs {
         })
     }
 
-    /// A file of one block is slow whatever the cutoff below it; of others the last record may be small.
+    /// A file of one block is slow whatever the cutoff below it, unless the block shrinks; of others the last record may be small.
     fn alike_up_to(&self) -> u64 {
-        self.record_bytes
+        if self.compress == 1.0 { self.record_bytes } else { 0 }
     }
 
     /// `zfs_special_class_metadata_reserve_pct` keeps 25 % for metadata.

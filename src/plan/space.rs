@@ -30,8 +30,8 @@ pub struct ModelSpace {
 pub fn model_space(population: &Population, model: &Model) -> ModelSpace {
     let total = population.total(&*model.layout);
     let within = model.layout.metadata_is_within();
-    let beside = if within { 0 } else { total.metadata_bytes };
     let allocated = total.allocated_bytes;
+    let files = if within { allocated } else { total.data_bytes.saturating_add(total.metadata_bytes) };
     let overhead = allocated as f64 - population.size_bytes() as f64;
     ModelSpace {
         model: model.name.clone(),
@@ -40,7 +40,7 @@ pub fn model_space(population: &Population, model: &Model) -> ModelSpace {
         metadata_bytes: total.metadata_bytes,
         metadata_is_within: within,
         tree_bytes: total.tree_bytes,
-        total_bytes: total.data_bytes.saturating_add(beside).saturating_add(total.tree_bytes.unwrap_or(0)),
+        total_bytes: files.saturating_add(total.tree_bytes.unwrap_or(0)),
         reported_bytes: total.reported_bytes,
     }
 }

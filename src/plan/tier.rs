@@ -295,13 +295,16 @@ pub fn scale(bytes: u128, factor: f64) -> u128 {
     if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u128 }
 }
 
-/// Cutoffs that a table or a curve has: 0 and every `per_octave`-th part of an octave up to the largest file.
+/// Cutoffs that a table or a curve has: 0 and every `per_octave`-th part of an octave up to the largest file; and the last byte
+/// before each power of two, as layouts change at these.
 pub fn cutoffs(largest_bytes: u64, per_octave: u32) -> Vec<u64> {
     let top = u64::BITS - largest_bytes.leading_zeros();
     let steps = (9 * per_octave)..=(top.clamp(17, 63) * per_octave);
     let mut cutoffs: Vec<u64> =
         steps.map(|step| (f64::from(step) / f64::from(per_octave)).exp2().round() as u64).collect();
-    cutoffs.insert(0, 0);
+    cutoffs.extend((9..=top.clamp(17, 63)).map(|exponent| (1u64 << exponent) - 1));
+    cutoffs.push(0);
+    cutoffs.sort_unstable();
     cutoffs.dedup();
     cutoffs
 }
