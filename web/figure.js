@@ -416,7 +416,8 @@ const Figures = (() => {
     /** A vertical line through a panel, with its text above the first one, or the one that it names. */
     markSeries(mark, index, color, place) {
       const tint = mark.color ?? color("faint");
-      const wide = this.pixel(mark.at) > this.width / 2;
+      // Text stands to the right of the line, where there is room for it.
+      const wide = this.pixel(mark.at) + mark.text.length * 6.5 > this.width - 6;
       return {
         type: "line", data: [], silent: true, ...place,
         markLine: {

@@ -100,12 +100,13 @@ const PlanSections = (() => {
     { label: "Metadata", tint: "c3" }, { label: "Directories and symlinks", tint: "c4" },
   ];
 
-  /** What a model stores, in four parts that add up to its total. A layout that compresses holds less than the data. */
+  /** What a model stores, in four parts that add up to its total. Data that are inline are among the metadata already; a layout that
+   *  compresses holds less than the data. */
   function divided(row, plan) {
-    const metadata = num(row.metadata_bytes);
-    const files = Math.max(0, num(row.allocated_bytes) - (row.metadata_is_within ? metadata : 0));
+    const [metadata, tree] = [num(row.metadata_bytes), num(row.tree_bytes)];
+    const files = Math.max(0, num(row.total_bytes) - metadata - tree);
     const data = Math.min(num(plan.source.size_bytes), files);
-    return [data, files - data, metadata, num(row.tree_bytes)];
+    return [data, files - data, metadata, tree];
   }
 
   function layouts({ plan, curves }) {
@@ -151,6 +152,7 @@ const PlanSections = (() => {
       "Overhead: the share of the allocated bytes that is not data of the files; below zero where data are compressed, packed or inline. ",
       "Together: with metadata, and with directories and symlinks where both the source and the layout know them. ",
       within ? "* Metadata are a part of what is allocated. " : "",
+      "Data that are kept among the metadata count once. ",
       reported ? "Reported: what the system itself says that the files use, where that is not the raw bytes." : "");
     const named = [...new Set(rows.map((row) => row.model))].filter((name) => summaries.has(name));
     const list = named.length > 0 && el("details", { class: "data" }, el("summary", {}, "What these layouts are"),
@@ -188,6 +190,8 @@ const PlanSections = (() => {
       model.overhead = model.capacity.filter(([bytes]) => bytes > 0).map(([bytes, allocated]) => [bytes, allocated / bytes - 1]);
     }
     const limit = (state) => Math.min(sizes.at(-1), RANGES.find(([key]) => key === state.range)[2]);
+    /** Whether a layout in sight takes less than the size of some file. */
+    const saves = (state, to) => shown(state).some((model) => model.overhead.some(([bytes, overhead]) => bytes <= to && overhead < -0.005));
     const overheadAt = (model, index) => (sizes[index] > 0 ? num(model.allocated_bytes[index]) / sizes[index] - 1 : null);
     const first = distinct(models, sizes);
     const shown = (state) => models.filter((model) => !state.hidden.has(model.model));
@@ -215,7 +219,7 @@ const PlanSections = (() => {
             : { scale: "linear", unit: "bytes", title: "File size", full: [0, to * 1.04], least: 4096, stops },
           panels: [
             { title: "Allocated", unit: "bytes", log, series: draw("capacity") },
-            { title: "Overhead", unit: "share", series: draw("overhead").map(cut) },
+            { title: "Overhead", unit: "share", min: saves(state, to) ? -1 : 0, series: draw("overhead").map(cut) },
           ],
           tip(at) {
             const bytes = log ? 2 ** at : at;

@@ -200,7 +200,7 @@ const PlanTier = (() => {
           x: { scale: "log2", unit: "bytes", title: "Cutoff", zero: axis.zero, full, least: 1, stops: curves[0].points.map((point) => axis.place(point.cutoff)) },
           mark: [
             { at: axis.place(spot.cutoff), text: `● cutoff: ${spot.cutoff === 0 ? "0" : size(spot.cutoff)}` },
-            ...(fits ? [{ at: axis.place(fits.cutoff), text: `◆ ${size(now.capacity)} ${fits.all ? "hold everything" : fits.cutoff === 0 ? "hold metadata" : `hold up to ${size(fits.cutoff)}`}`, panel: 1 }] : []),
+            ...(fits ? [{ at: axis.place(fits.cutoff), text: `◆ held: ${fits.all ? "everything" : fits.cutoff === 0 ? "metadata" : size(fits.cutoff)}`, panel: 1 }] : []),
           ],
           panels: [
             { title: "Fast bytes", unit: "bytes", log, series: [...limit, ...lines(bytes), ...dots(bytes)] },
@@ -375,12 +375,12 @@ const PlanTier = (() => {
       el("p", { class: "note name" }, `Under ${curve.model}, with a slow tier just large enough for what a cutoff of ${size(usual)} leaves it.`),
       table({
         caption: "How three ratios of fast to slow capacity bear it",
-        columns: [{ title: "Fast to slow", text: true }, { title: "Fast tier" }, { title: `Enough for ${size(usual)}`, text: true }, { title: "Largest cutoff" }, { title: `Spills at ${size(usual)}` }, { title: "Of what should be fast" }],
+        columns: [{ title: "Fast to slow", text: true }, { title: "Fast tier" }, { title: `Enough for ${size(usual)}`, text: true }, { title: "Largest cutoff" }, { title: `Spills at ${size(usual)}` }],
         rows: rows.map((row) => {
           const largest = row.largest_cutoff_bytes;
           const spilled = num(row.spill.spilled_bytes);
           return [share(row.ratio), size(row.fast_device_bytes), row.fits ? "yes" : "no", largest === null ? "metadata do not fit" : num(largest) === 0 ? "metadata only" : size(largest),
-            spilled > 0 ? size(spilled) : "nothing", share(row.spill.spilled_fraction)];
+            spilled > 0 ? `${size(spilled)} (${share(row.spill.spilled_fraction)})` : "nothing"];
         }),
       }));
   }
