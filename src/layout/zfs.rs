@@ -313,7 +313,7 @@ impl Layout for Zfs {
 
     /// A file of one block is slow whatever the cutoff below it, unless the block shrinks; of others the last record may be small.
     fn alike_up_to(&self) -> u64 {
-        if self.compress == 1.0 { self.record_bytes } else { 0 }
+        if self.compress.is_some_and(|ratio| ratio > 1.0) { 0 } else { self.record_bytes }
     }
 
     /// `zfs_special_class_metadata_reserve_pct` keeps 25 % for metadata.

@@ -106,7 +106,10 @@ fn a_plan_is_the_sum_over_the_files() {
         let (all, metadata) = (row["total_bytes"].as_u64().unwrap(), row["metadata_bytes"].as_u64().unwrap());
         // Inline files lie among the metadata and are not counted twice.
         let least = if row["metadata_is_within"] == true { want } else { metadata + total * 9 / 10 };
-        assert!(least <= all && all <= 2 * (want + metadata + row["tree_bytes"].as_u64().unwrap_or(0)), "{model}: {row}");
+        assert!(
+            least <= all && all <= 2 * (want + metadata + row["tree_bytes"].as_u64().unwrap_or(0)),
+            "{model}: {row}"
+        );
     }
     let survey = survey(args![&tree]);
     assert_eq!(json["block_sizes"], survey["block_sizes"]);
