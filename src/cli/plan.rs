@@ -59,9 +59,9 @@ pub(super) struct PlanArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     fast: Option<u64>,
     /// By how much the population is to grow
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, default_value = "0%")]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, default_value = "0%", allow_hyphen_values = true)]
     growth: f64,
-    /// How full the fast tier may become [default: what the model says: 75% for zfs, else 100%]
+    /// How full the fast tier may become [default: what the model says, such as 75% for zfs]
     #[arg(long, value_name = "PERCENT", value_parser = fill)]
     fill: Option<f64>,
     /// Sizes of reads and writes: vu-2005, or a CSV of deciles (decile_pct,read_bytes,write_bytes)

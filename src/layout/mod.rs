@@ -124,8 +124,8 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Up to which size [`Layout::place`] puts a file alike for every cutoff below its size: these need not be gone through for
-    /// every cutoff.
+    /// Up to which size [`Layout::place`] puts a file alike for every cutoff that is below its size by a sector or more: these need
+    /// not be gone through for every cutoff.
     fn alike_up_to(&self) -> u64 {
         0
     }

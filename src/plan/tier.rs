@@ -256,7 +256,7 @@ fn large_sums(cells: &[Cell], model: &Model) -> Vec<[u128; 3]> {
     let mut sums = vec![[0; 3]; alike + 1];
     for (at, &cell) in cells[..alike].iter().enumerate().rev() {
         sums[at] = sums[at + 1];
-        add_placed(&mut sums[at], cell, model, cell.low.saturating_sub(1), SAMPLES);
+        add_placed(&mut sums[at], cell, model, 0, SAMPLES);
     }
     sums
 }

@@ -162,7 +162,9 @@ fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result
         "{FAINT}{:>12}{:>9}{:>9}{:>11}{:>9}{:>12}{FAINT:#}",
         "cutoff", "files", "bytes", "fast", "of all", "to buy"
     )?;
-    let rows: Vec<&Tier> = plan.tiers.iter().filter(|tier| printed(tier, plan)).collect();
+    let mut rows: Vec<&Tier> = plan.tiers.iter().filter(|tier| printed(tier, plan)).collect();
+    // Once nothing changes any more, one row says it.
+    rows.dedup_by(|row, kept| kept.fast_fraction > 0.9 && format_size(row.fast_bytes) == format_size(kept.fast_bytes));
     let most = rows.last().map_or(0, |tier| tier.fast_bytes);
     rows.iter().try_for_each(|tier| tier_row(tier, most, out))?;
     let growth = if plan.growth_fraction == 0.0 {
@@ -263,8 +265,8 @@ fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         write!(out, "{}", left(&shorten(&tier.model, 29), 30))?;
         for profile in &tier.profiles {
             let style = if profile.fits { FAST } else { Style::new() };
-            let mark = if profile.fits { " *" } else { "  " };
-            let label = format!("{}{mark}", holds_label(profile.largest_cutoff_bytes, plan));
+            let mark = if profile.fits { "* " } else { "" };
+            let label = format!("{mark}{}", holds_label(profile.largest_cutoff_bytes, plan));
             write!(out, "{style}{}{style:#}", right(&label, 14))?;
         }
         writeln!(out)?;
@@ -275,7 +277,7 @@ fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
 /// What was asked of one layout: range, costs, settings.
 fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Result<()> {
     let at = tier.curve.iter().find(|at| at.cutoff_bytes == plan.usual_cutoff_bytes);
-    let uncertain = at.filter(|at| at.fast_least_bytes < at.fast_bytes);
+    let uncertain = at.filter(|at| format_size(at.fast_least_bytes) != format_size(at.fast_bytes));
     let types = plan.fast_tiers.len() <= SETTINGS_FOR && !tier.settings.is_empty();
     if uncertain.is_none() && tier.cheapest.is_none() && !types {
         return Ok(());
@@ -355,7 +357,9 @@ fn money(amount: f64) -> String {
 pub fn write_models_list(kinds: &[&Kind], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{HEADING}Layout models, with their options and defaults{HEADING:#}")?;
     for kind in kinds {
-        writeln!(out, "{FAST}{:9}{FAST:#}{}", kind.name, kind.summary)?;
+        for (index, line) in wrap(kind.summary, COLUMNS - 9).iter().enumerate() {
+            writeln!(out, "{FAST}{:9}{FAST:#}{line}", if index == 0 { kind.name } else { "" })?;
+        }
         for option in kind.options {
             let what = format!("{} ({})", option.meaning, option.range.describe());
             let label = format!("{}={}", option.name, option.default);
