@@ -1,6 +1,6 @@
 # The one entry point for everything that is not `cargo build` and `cargo test`.
 
-FUZZ_TARGETS = survey checkpoint fsstats
+FUZZ_TARGETS = survey checkpoint fsstats plan
 FUZZ_SECONDS ?= 60
 # Coverage for libFuzzer with the stable compiler: no sanitizer, but debug assertions and overflow checks.
 FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -8,7 +8,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: check test test-page fuzz bench-survey man
+.PHONY: check test test-page fuzz bench-survey bench-plan man
 
 check:            ## formatting and lints, as CI does
 	cargo fmt --check
@@ -36,6 +36,10 @@ fuzz:             ## each fuzz target for FUZZ_SECONDS
 bench-survey:     ## granulo, the floor and its peers on a million files; needs root and some patience
 	cargo build --release
 	benchmarks/survey/run.py
+
+bench-plan:       ## plan with every model on a survey of 100 million files
+	cargo build --release
+	benchmarks/plan/run.py
 
 man:              ## man pages under target/man
 	cargo build --release

@@ -186,8 +186,9 @@ fn fast_tiers(population: &Population, request: &Request, usual: u64) -> Result<
         let fit = request.fast_device_bytes.map(|bytes| tiers.fit(bytes.into(), usual));
         // What to type is for what fits.
         let chosen = match fit {
-            Some(fit) => fit.largest.filter(|tier| tier.cutoff_bytes < usual).unwrap_or_else(|| tiers.at(usual)),
-            None => tiers.at(usual),
+            Some(Fit { largest: None, .. }) => tiers.at(0),
+            Some(Fit { largest: Some(tier), .. }) if tier.cutoff_bytes < usual => tier,
+            _ => tiers.at(usual),
         };
         let device_bytes = fit.map_or(chosen.fast_device_bytes, |fit| fit.fast_device_bytes);
         let powers: Vec<u64> = points

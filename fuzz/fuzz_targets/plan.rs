@@ -1,0 +1,29 @@
+//! What a plan reads beside its source: names of models, traces, price files. A model that can be named answers for any size.
+#![no_main]
+
+use granulo::layout::Model;
+use granulo::plan::cost::Prices;
+use granulo::plan::operations::Operations;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(operations) = Operations::parse(text, "fuzz") {
+        operations.served();
+    }
+    let _ = Prices::parse(text);
+    let mut parts = text.splitn(3, '\n');
+    let (Some(name), sizes) = (parts.next(), parts) else { return };
+    let Ok(model) = Model::parse(name) else { return };
+    for size in sizes.filter_map(|size| size.trim().parse().ok()).chain([0, 65_537, u64::MAX]) {
+        let space = model.layout.file(size);
+        assert!(!model.layout.metadata_is_within() || space.metadata_bytes <= space.allocated_bytes);
+        assert!(model.layout.data_bytes(size) <= space.allocated_bytes);
+        if let Some(placement) = model.layout.place(size, 65_536) {
+            assert!(placement.fast_least_bytes <= placement.fast_bytes);
+        }
+        model.layout.directory(size, size);
+        model.layout.symlink(size);
+        model.layout.settings(size, size.into());
+    }
+});
