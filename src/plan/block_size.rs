@@ -46,7 +46,7 @@ impl Padding {
 }
 
 /// One row of the analysis.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct BlockSize {
     /// The block size.
     pub block_bytes: u64,

@@ -76,7 +76,7 @@ fn capacity<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D:
 }
 
 /// So many devices of one kind.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Purchase {
     /// What the device is called.
     pub device: String,
@@ -87,7 +87,7 @@ pub struct Purchase {
 }
 
 /// What one way to store the population costs.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// `"all fast"`, `"all slow"` or `"hybrid"`.
     pub way: Way,
@@ -104,7 +104,7 @@ pub struct Cost {
 }
 
 /// Where everything is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
     /// Fast devices alone.
@@ -116,7 +116,7 @@ pub enum Way {
 }
 
 /// A month in an object store.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bill {
     /// The model, as it was written.
     pub model: String,

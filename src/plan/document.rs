@@ -1,6 +1,6 @@
 //! A whole plan: what was asked, and every answer, as docs/SCHEMA.md has it under `granulo/plan/1`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::block_size::{BlockSize, block_sizes};
 use super::cost::{Bill, Cost, Prices, cheapest, costs};
@@ -35,12 +35,12 @@ pub struct Request {
 }
 
 /// Every answer.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// `granulo/plan/1`.
-    pub schema: &'static str,
+    pub schema: String,
     /// Version that made it.
-    pub granulo_version: &'static str,
+    pub granulo_version: String,
     /// What it is about.
     pub source: Source,
     /// What block sizes make of it.
@@ -68,7 +68,7 @@ pub struct Plan {
 }
 
 /// The population that a plan is about.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Source {
     /// What it is called; `None` when anonymous.
     pub name: Option<String>,
@@ -83,7 +83,7 @@ pub struct Source {
 }
 
 /// What block sizes make of operations.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServedOperations {
     /// Where they come from.
     pub name: String,
@@ -92,7 +92,7 @@ pub struct ServedOperations {
 }
 
 /// The fast tier of one layout.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FastTier {
     /// The model, as it was written.
     pub model: String,
@@ -112,6 +112,9 @@ pub struct FastTier {
     pub cheapest: Option<Cost>,
 }
 
+/// What a plan begins its schema with, before the version.
+const KIND: &str = "granulo/plan/";
+const VERSION: u32 = 1;
 /// Points of a curve in each doubling of the cutoff.
 const POINTS_PER_OCTAVE: u32 = 4;
 /// The least cutoff above 0 in a table.
@@ -145,8 +148,8 @@ pub fn plan(population: &Population, name: Option<&str>, request: &Request) -> R
     };
     let bills = bills(population, request, &models);
     Ok(Plan {
-        schema: "granulo/plan/1",
-        granulo_version: env!("CARGO_PKG_VERSION"),
+        schema: format!("{KIND}{VERSION}"),
+        granulo_version: env!("CARGO_PKG_VERSION").to_owned(),
         source: Source {
             name: name.map(str::to_owned),
             files: population.files(),
@@ -166,6 +169,27 @@ pub fn plan(population: &Population, name: Option<&str>, request: &Request) -> R
         currency: request.prices.as_ref().map(|prices| prices.currency.clone()),
         bills,
     })
+}
+
+/// Reads a plan that was written as JSON; `None` if `text` is no plan.
+///
+/// # Errors
+/// [`ErrorKind::NewerVersion`], [`ErrorKind::Corrupt`].
+pub fn read(text: &[u8]) -> Option<Result<Plan>> {
+    #[derive(Deserialize)]
+    struct Schema {
+        schema: String,
+    }
+    const OPERATION: &str = "read the plan";
+    let schema = serde_json::from_slice::<Schema>(text).ok()?.schema;
+    let version = schema.strip_prefix(KIND)?;
+    if version.parse::<u32>().is_ok_and(|version| version > VERSION) {
+        let newer = Error::new(ErrorKind::NewerVersion, OPERATION, format!("it is of version {version}"));
+        return Some(Err(newer.advise(format!("this granulo reads up to version {VERSION}"))));
+    }
+    Some(serde_json::from_slice(text).map_err(|error| {
+        Error::new(ErrorKind::Corrupt, OPERATION, error.to_string()).advise("make it again with granulo plan --json")
+    }))
 }
 
 fn fast_tiers(population: &Population, request: &Request, usual: u64) -> Result<Vec<FastTier>> {
@@ -194,6 +218,7 @@ fn fast_tiers(population: &Population, request: &Request, usual: u64) -> Result<
         let powers: Vec<u64> = points
             .iter()
             .copied()
+            .filter(|size| *size < population.sizes.max() || *size == usual)
             .filter(|size| *size == 0 || (size.is_power_of_two() && *size >= 4096) || request.cutoffs.contains(size))
             .collect();
         let costs = match &request.prices {

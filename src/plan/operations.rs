@@ -4,7 +4,7 @@
 //! of a block (Tanenbaum, Herder and Bos 2006, section 4 and Fig. 4). Known are deciles: between them, sizes are laid out
 //! log-uniformly.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::block_size::BLOCK_SIZES;
 use crate::dist::{Distribution, Interval, spread};
@@ -27,7 +27,7 @@ pub struct Operations {
 }
 
 /// What a block size makes of operations.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Served {
     /// The block size.
     pub block_bytes: u64,

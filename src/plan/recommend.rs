@@ -4,7 +4,7 @@
 //! tolerance; and where operations are known, the smallest that serves nearly as many of them in one block, because blocks that
 //! are larger than what is read and written only crowd the cache.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::block_size::BlockSize;
 use super::operations::Served;
@@ -16,7 +16,7 @@ pub const TOLERANCE: f64 = 0.05;
 const NEARLY: f64 = 0.02;
 
 /// A block size, and what speaks for it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recommendation {
     /// The block size.
     pub block_bytes: u64,

@@ -1,12 +1,12 @@
 //! What layouts make of a population, side by side.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::population::Population;
 use crate::layout::Model;
 
 /// What one layout makes of a population.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpace {
     /// The model, as it was written.
     pub model: String,

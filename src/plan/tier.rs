@@ -1,12 +1,14 @@
 //! The fast tier: how much of it metadata and small files take, for every cutoff. Welch and Noer (2013).
 //!
 //! [`Tiers`] answers any cutoff from a distribution. Files up to the cutoff lie where the layout puts them once they are small,
-//! which no higher cutoff changes (a law of [`Layout::place`]), so their sums are made once; only the files above it are asked
+//! which no higher cutoff changes (a law of [`place`]), so their sums are made once; only the files above it are asked
 //! again. Directories and symlinks count as metadata, where they are known and modelled.
 //!
-//! [`crate::layout::Layout::place`] is monotonic in the cutoff, so the largest cutoff that a device holds is found by halving.
+//! [`place`] is monotonic in the cutoff, so the largest cutoff that a device holds is found by halving.
+//!
+//! [`place`]: crate::layout::Layout::place
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::population::{Population, SAMPLES, add, samples};
 use crate::dist::Cell;
@@ -20,7 +22,7 @@ pub const RATIOS: [f64; 3] = [0.015, 0.03, 0.10];
 const LARGE_SAMPLES: u128 = 4;
 
 /// What a cutoff makes of a population.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
     /// Files (blocks, first bytes) up to this size go to the fast tier.
     pub cutoff_bytes: u64,
@@ -56,7 +58,7 @@ impl Default for Allowance {
 }
 
 /// The largest cutoff that a fast tier of a given capacity holds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// Capacity of the fast tier.
     pub fast_device_bytes: u128,
@@ -69,7 +71,7 @@ pub struct Fit {
 }
 
 /// What happens when the fast tier is full.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spill {
     /// The cutoff that is asked about.
     pub cutoff_bytes: u64,
@@ -82,7 +84,7 @@ pub struct Spill {
 }
 
 /// One of the three ratios of fast to slow capacity.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// Fast to slow capacity.
     pub ratio: f64,

@@ -23,8 +23,8 @@ const BLOCKS: std::ops::RangeInclusive<u64> = 512..=MIB;
 const TIERS_ACROSS: usize = 6;
 /// Cutoffs for which they are compared.
 const COMPARED: std::ops::RangeInclusive<u64> = 0..=16 * MIB;
-/// What to type is printed for so many layouts with a fast tier, not for a long list of them.
-const SETTINGS_FOR: usize = 2;
+/// What to type and every cost are printed for so many layouts with a fast tier, not for a long list of them.
+const DETAILS_FOR: usize = 2;
 
 /// The whole plan.
 ///
@@ -278,7 +278,7 @@ fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
 fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Result<()> {
     let at = tier.curve.iter().find(|at| at.cutoff_bytes == plan.usual_cutoff_bytes);
     let uncertain = at.filter(|at| format_size(at.fast_least_bytes) != format_size(at.fast_bytes));
-    let types = plan.fast_tiers.len() <= SETTINGS_FOR && !tier.settings.is_empty();
+    let types = plan.fast_tiers.len() <= DETAILS_FOR && !tier.settings.is_empty();
     if uncertain.is_none() && tier.cheapest.is_none() && !types {
         return Ok(());
     }
@@ -291,7 +291,9 @@ fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Resul
     }
     if let Some(sentence) = costs_sentence(plan, tier) {
         prose(&sentence, out)?;
-        write_costs(plan, tier, out)?;
+        if plan.fast_tiers.len() <= DETAILS_FOR {
+            write_costs(plan, tier, out)?;
+        }
     }
     if types {
         faint("To set it up:", out)?;

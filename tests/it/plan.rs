@@ -288,3 +288,30 @@ fn a_tier_too_small_for_metadata_is_said_to_be() {
         text.split_whitespace().collect::<Vec<_>>().join(" ").contains("does not even hold the metadata, which need")
     );
 }
+
+#[test]
+fn a_plan_can_be_made_a_page_later() {
+    let sandbox = sandbox();
+    let at = |name: &str| sandbox.path().join(name);
+    let options = ["--model", "zfs", "--model", "ext4", "--fast", "20GiB"];
+    let ran = run(["plan", "vu-2005", "--json", "--report", at("one.html").to_str().unwrap()].iter().chain(&options))
+        .ended(0);
+    fs::write(at("plan.json"), &ran.stdout).unwrap();
+    run(args!["report", at("plan.json"), "-o", at("other.html")]).ended(0);
+    let page = |name: &str| -> Value {
+        let text = fs::read_to_string(at(name)).unwrap();
+        let (_, data) = text.split_once("id=\"data\">").unwrap();
+        serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
+    };
+    let (mut one, mut other) = (page("one.html"), page("other.html"));
+    for page in [&mut one, &mut other] {
+        page["generated_at"] = Value::Null;
+    }
+    assert_eq!(one, other);
+    let said = run(args!["report", at("plan.json"), "vu-2005", "-o", at("x.html")]).ended(2).said();
+    assert!(said.contains("a plan has a page of its own"), "{said}");
+    fs::write(at("newer.json"), "{\"schema\": \"granulo/plan/2\"}").unwrap();
+    assert!(run(args!["report", at("newer.json"), "-o", at("x.html")]).ended(2).said().contains("version 2"));
+    fs::write(at("cut.json"), "{\"schema\": \"granulo/plan/1\"}").unwrap();
+    assert!(run(args!["report", at("cut.json"), "-o", at("x.html")]).ended(2).said().contains("missing field"));
+}
