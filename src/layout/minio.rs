@@ -35,7 +35,7 @@ pub(super) const MINIO: Kind = Kind {
             name: "parity",
             default: "4",
             range: Range::Count { least: 0, most: 8 },
-            meaning: "parity shards (EC:4), at most half of the drives",
+            meaning: "parity shards (EC:4), at most half of the drives; unless given, 0 to 4 by the number of drives, as MinIO does",
         },
         Opt {
             name: "versioned",
@@ -86,15 +86,17 @@ struct OnDrive {
 }
 
 fn build(options: &Options) -> Result<Box<dyn Layout>, String> {
-    let (drives, parity) = (options.count("drives"), options.count("parity"));
+    let drives = options.count("drives");
+    // What MinIO takes for so many drives.
+    let usual = match drives {
+        1 => 0,
+        2 | 3 => 1,
+        4 | 5 => 2,
+        6 | 7 => 3,
+        _ => 4,
+    };
+    let parity = if options.is_given("parity") { options.count("parity") } else { usual };
     if parity > drives / 2 {
-        let usual = match drives {
-            1 => 0,
-            2 | 3 => 1,
-            4 | 5 => 2,
-            6 | 7 => 3,
-            _ => 4,
-        };
         return Err(format!(
             "parity={parity} is more than half of {drives} drives: give at most {}; MinIO itself takes {usual}",
             drives / 2
@@ -300,7 +302,9 @@ mod tests {
 
     #[test]
     fn more_parity_than_half_is_refused() {
-        let said = Model::parse("minio:drives=4").unwrap_err().to_string();
+        let usual = |drives: u64| Model::parse(&format!("minio:drives={drives}")).unwrap().layout.redundancy();
+        assert_eq!((usual(4), usual(6), usual(12)), (Some((4, 2)), Some((6, 3)), Some((12, 8))));
+        let said = Model::parse("minio:drives=4,parity=4").unwrap_err().to_string();
         assert!(
             said.contains("parity=4 is more than half of 4 drives: give at most 2; MinIO itself takes 2"),
             "{said}"

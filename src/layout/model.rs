@@ -92,9 +92,16 @@ pub fn kinds() -> &'static [&'static Kind] {
 pub struct Options {
     kind: &'static Kind,
     values: Vec<String>,
+    given: Vec<bool>,
 }
 
 impl Options {
+    /// Whether the user gave it; else it has its default, which a layout may adapt to the other options.
+    pub fn is_given(&self, name: &str) -> bool {
+        let at = self.kind.options.iter().position(|option| option.name == name);
+        at.is_some_and(|at| self.given[at])
+    }
+
     fn text(&self, name: &str) -> &str {
         let at = self.kind.options.iter().position(|option| option.name == name);
         at.map_or("", |at| &self.values[at])
@@ -169,9 +176,10 @@ impl Model {
             }
             values[at] = Some(value.to_owned());
         }
+        let given = values.iter().map(Option::is_some).collect();
         let defaults = kind.options.iter().map(|option| option.default.to_owned());
         let values = values.into_iter().zip(defaults).map(|(given, default)| given.unwrap_or(default)).collect();
-        let options = Options { kind, values };
+        let options = Options { kind, values, given };
         match (kind.build)(&options) {
             Ok(layout) => Ok(Model { name: text.to_owned(), kind, options, layout }),
             Err(cause) => wrong(cause, kind.usage()),

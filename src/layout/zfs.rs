@@ -53,7 +53,7 @@ pub(super) const ZFS: Kind = Kind {
             name: "disks",
             default: "8",
             range: Range::Count { least: 1, most: 255 },
-            meaning: "disks of one vdev; the copies of a mirror",
+            meaning: "disks of one vdev; the copies of a mirror, which has 2 unless given",
         },
         Opt {
             name: "ashift",
@@ -105,12 +105,12 @@ pub(super) const ZFS: Kind = Kind {
         },
     ],
     build: |options| {
-        let vdev = Vdev::new(
-            options.choice("vdev"),
-            options.count("disks"),
-            options.count("draid_data"),
-            options.count("ashift"),
-        )?;
+        // A pool of mirrors has two sides each, unless the user says otherwise.
+        let disks = match options.choice("vdev") {
+            "mirror" if !options.is_given("disks") => 2,
+            _ => options.count("disks"),
+        };
+        let vdev = Vdev::new(options.choice("vdev"), disks, options.count("draid_data"), options.count("ashift"))?;
         let ratio = options.ratio("compress");
         if ratio > 1.0 && !options.switch("compression") {
             return Err(format!("compress={ratio} takes compression=on"));
@@ -121,7 +121,7 @@ pub(super) const ZFS: Kind = Kind {
         };
         Ok(Box::new(Zfs {
             vdev,
-            disks: options.count("disks"),
+            disks,
             special: vdev.mirror_beside(special_copies),
             special_copies,
             record_bytes: options.size("recordsize"),
@@ -346,7 +346,7 @@ pub(super) const TESTED: &[&str] = &[
     "zfs:vdev=raidz2,disks=9,ashift=9,recordsize=8K,compression=off",
     "zfs:vdev=raidz3,disks=4,recordsize=16M",
     "zfs:vdev=raidz3,disks=255,ashift=13,recordsize=64K,compression=off,indirect=4K",
-    "zfs:vdev=mirror,disks=2",
+    "zfs:vdev=mirror",
     "zfs:vdev=mirror,disks=4,ashift=9,recordsize=4K,compress=1.05",
     "zfs:vdev=single,ashift=9,compress=100",
     "zfs:vdev=single,recordsize=1M,compress=1.8,indirect=16K",
@@ -547,7 +547,7 @@ mod tests {
     fn options_that_do_not_go_together_are_refused() {
         for (model, said) in [
             ("zfs:vdev=raidz2,disks=2", "raidz2 takes at least 3 disks"),
-            ("zfs:vdev=mirror", "disks=2 to disks=4"),
+            ("zfs:vdev=mirror,disks=8", "disks=2 to disks=4"),
             ("zfs:compression=off,compress=2", "compress=2 takes compression=on"),
         ] {
             let error = Model::parse(model).unwrap_err().to_string();

@@ -254,6 +254,7 @@ fn wrong_requests_are_refused_with_what_would_be_right() {
         (vec!["plan", "vu-2005", "--model", "xfs:block=3000"], "block is a power of two from"),
         (vec!["plan", "vu-2005", "--model", "zfs:vdev=raidz2,disks=2"], "raidz2"),
         (vec!["allocate", "zfs:vdev=mirror,disks=1", "1"], "mirror"),
+        (vec!["allocate", "minio:drives=4,parity=3", "1"], "more than half of 4 drives"),
         (vec!["allocate", "ceph:k=0", "1"], "k is a whole number from"),
         (vec!["allocate", "ext4:block=1024,,inode", "1"], "'inode' is not option=value"),
         (vec!["allocate", "xfs"], "<SIZE>"),
