@@ -15,17 +15,27 @@ use crate::survey::measure::Measure;
 use crate::units::fraction;
 
 const TEMPLATE: &str = include_str!("../../web/report.html");
-/// Style and scripts that pages share.
-pub(super) const PARTS: [(&str, &str); 8] = [
+/// Style and scripts that all pages share, by their places in the template.
+const SHARED: [(&str, &str); 5] = [
     ("css", include_str!("../../web/report.css")),
     ("charts", include_str!("../../web/vendor/echarts.granulo.min.js")),
     ("format", include_str!("../../web/format.js")),
     ("figure", include_str!("../../web/figure.js")),
     ("shell", include_str!("../../web/shell.js")),
-    ("sections", include_str!("../../web/sections.js")),
-    ("places", include_str!("../../web/places.js")),
-    ("script", include_str!("../../web/report.js")),
 ];
+
+/// Scripts of one kind of page: its sections, more of them, and what puts them together.
+pub(super) struct Scripts {
+    pub(super) sections: &'static str,
+    pub(super) details: &'static str,
+    pub(super) script: &'static str,
+}
+
+const SCRIPTS: Scripts = Scripts {
+    sections: include_str!("../../web/sections.js"),
+    details: include_str!("../../web/places.js"),
+    script: include_str!("../../web/report.js"),
+};
 
 /// Points of a curve for each doubling of the size.
 const POINTS_PER_OCTAVE: u32 = 4;
@@ -81,12 +91,20 @@ pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::
             .collect(),
         title,
     };
-    let data = for_script(&serde_json::to_string(&page)?);
-    let title = for_text(&format!("{} – granulo", page.title));
+    assemble(&page.title, &page, &SCRIPTS, out)
+}
+
+/// Puts a page together: the template with title, data and scripts.
+pub(super) fn assemble(title: &str, data: &impl Serialize, scripts: &Scripts, out: &mut dyn Write) -> io::Result<()> {
+    let data = for_script(&serde_json::to_string(data)?);
+    let title = for_text(&format!("{title} – granulo"));
     fill(TEMPLATE, |name| match name {
         "title" => Some(&title),
         "data" => Some(&data),
-        _ => PARTS.iter().find(|(part, _)| *part == name).map(|(_, text)| *text),
+        "sections" => Some(scripts.sections),
+        "details" => Some(scripts.details),
+        "script" => Some(scripts.script),
+        _ => SHARED.iter().find(|(part, _)| *part == name).map(|(_, text)| *text),
     })
     .try_for_each(|piece| out.write_all(piece.as_bytes()))
 }
@@ -116,7 +134,7 @@ fn curve(sizes: &Distribution) -> Vec<UpToRow> {
 }
 
 /// The pieces of a template with `{{name}}` replaced; what `part` does not know stays as it is.
-pub(super) fn fill<'a>(template: &'a str, part: impl Fn(&str) -> Option<&'a str>) -> impl Iterator<Item = &'a str> {
+fn fill<'a>(template: &'a str, part: impl Fn(&str) -> Option<&'a str>) -> impl Iterator<Item = &'a str> {
     let mut rest = template;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -138,7 +156,7 @@ pub(super) fn fill<'a>(template: &'a str, part: impl Fn(&str) -> Option<&'a str>
 }
 
 /// JSON that may stand in a script element: nothing in it looks like markup, and it still means the same.
-pub(super) fn for_script(json: &str) -> String {
+fn for_script(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + json.len() / 16);
     for c in json.chars() {
         match c {
@@ -150,7 +168,7 @@ pub(super) fn for_script(json: &str) -> String {
 }
 
 /// Text that may stand between tags.
-pub(super) fn for_text(text: &str) -> String {
+fn for_text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

@@ -1,12 +1,12 @@
 //! A page of a plan: one HTML file that needs nothing else, with sliders that answer from the data in it.
 //!
-//! Its template and script stand in `web/plan.html` and `web/plan*.js`; style, figures and formats are those of the survey page.
+//! Its scripts stand in `web/plan*.js`; template, style, figures and formats are those of the survey page.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::page::{PARTS, fill, for_script, for_text};
+use super::page::{Scripts, assemble};
 use super::plan_words::{fit_sentence, recommendation_sentences, source_sentence};
 use crate::dist::published;
 use crate::layout::Model;
@@ -14,12 +14,11 @@ use crate::plan::{Plan, systems};
 use crate::survey::file::format_time;
 use crate::units::{GIB, KIB, MIB};
 
-const TEMPLATE: &str = include_str!("../../web/plan.html");
-const PLAN_PARTS: [(&str, &str); 3] = [
-    ("plan_sections", include_str!("../../web/plan-sections.js")),
-    ("plan_tier", include_str!("../../web/plan-tier.js")),
-    ("plan_script", include_str!("../../web/plan.js")),
-];
+const SCRIPTS: Scripts = Scripts {
+    sections: include_str!("../../web/plan-sections.js"),
+    details: include_str!("../../web/plan-tier.js"),
+    script: include_str!("../../web/plan.js"),
+};
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -72,15 +71,7 @@ pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Wri
         plan,
         curves: Curves { models: models.iter().map(curve).collect(), sizes_bytes: sizes_bytes.clone() },
     };
-    let data = for_script(&serde_json::to_string(&page)?);
-    let title = for_text(&format!("{} – granulo", page.title));
-    let part = |name: &str| PARTS.iter().chain(&PLAN_PARTS).find(|(part, _)| *part == name).map(|(_, text)| *text);
-    fill(TEMPLATE, |name| match name {
-        "title" => Some(&title),
-        "data" => Some(&data),
-        _ => part(name),
-    })
-    .try_for_each(|piece| out.write_all(piece.as_bytes()))
+    assemble(&page.title, &page, &SCRIPTS, out)
 }
 
 /// Whether a source is opened by this name alone.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::measure::Measure;
 use super::{Method, Origin, Resolution, Survey, file, fsstats};
+use crate::dist::Distribution;
 use crate::dist::published::{self, Published};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
@@ -60,36 +61,27 @@ fn names() -> String {
 
 /// A system of which only the number of files, their bytes and the largest are published.
 fn of_system(system: &System) -> Source {
-    let mut survey = Survey {
-        origin: Origin {
-            name: Some(system.name.to_owned()),
-            method: Method::Published,
-            resolution: Resolution::Buckets,
-            ..Origin::default()
-        },
-        ..Survey::default()
-    };
-    survey.distributions.of_mut(Measure::FileSize).merge(&system.distribution());
-    survey.counts.files = system.files;
-    survey.counts.empty_files = survey.distributions.of(Measure::FileSize).up_to(0).count as u64;
     let warning = "only the number of files and their bytes are published (Welch and Noer 2013, Tables I and II): sizes are assumed \
                    to have the shape of vu-2005, scaled to these";
-    Source { survey, warnings: vec![warning.to_owned()] }
+    Source { survey: of_sizes(system.name, &system.distribution()), warnings: vec![warning.to_owned()] }
 }
 
 /// A published table as a survey: sizes, and nothing else.
 pub fn of_published(published: &Published) -> Survey {
+    of_sizes(published.name, published.distribution())
+}
+
+fn of_sizes(name: &str, sizes: &Distribution) -> Survey {
     let mut survey = Survey {
         origin: Origin {
-            name: Some(published.name.to_owned()),
+            name: Some(name.to_owned()),
             method: Method::Published,
             resolution: Resolution::Buckets,
             ..Origin::default()
         },
         ..Survey::default()
     };
-    let sizes = survey.distributions.of_mut(Measure::FileSize);
-    sizes.merge(published.distribution());
+    survey.distributions.of_mut(Measure::FileSize).merge(sizes);
     survey.counts.files = sizes.count() as u64;
     survey.counts.empty_files = sizes.up_to(0).count as u64;
     survey

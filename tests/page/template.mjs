@@ -20,7 +20,7 @@ export function page(json) {
     figure: read("figure.js"),
     shell: read("shell.js"),
     sections: read("sections.js"),
-    places: read("places.js"),
+    details: read("places.js"),
     script: read("report.js"),
     data: escapeJson(json),
   };
