@@ -1,7 +1,7 @@
 //! What a plan reads beside its source: names of models, traces, price files. A model that can be named answers for any size.
 #![no_main]
 
-use granulo::layout::Model;
+use granulo::layout::{Model, Wanted};
 use granulo::plan::cost::Prices;
 use granulo::plan::operations::Operations;
 use libfuzzer_sys::fuzz_target;
@@ -24,6 +24,13 @@ fuzz_target!(|bytes: &[u8]| {
         }
         model.layout.directory(size, size);
         model.layout.symlink(size);
-        model.layout.settings(size, size.into());
+        let wanted = Wanted {
+            cutoff_bytes: size,
+            fast_bytes: size.into(),
+            metadata_bytes: u128::from(size) / 2,
+            files: u128::from(size) / 3,
+            fill_fraction: 0.75,
+        };
+        model.layout.settings(&wanted);
     }
 });

@@ -19,7 +19,7 @@
 //! (`object_size_to_shard_size`) and its test in src/test/osd/TestECUtil.cc for `fast_ec`; doc/cephfs/file-layouts.rst and
 //! `rgw_obj_stripe_size` in src/common/options/rgw.yaml.in for 4 MiB objects. Measured on Ceph 16.2.15: docs/MODELS.md.
 
-use super::{Kind, Layout, Opt, Options, Placement, Range, Space, WholeUnits, round_up_wide};
+use super::{Kind, Layout, Opt, Options, Placement, Range, Space, Wanted, WholeUnits, round_up_wide};
 use crate::units::{KIB, MIB};
 
 /// `ceph:pool=ec,k=4,m=2,…`.
@@ -262,7 +262,8 @@ impl Layout for Ceph {
 
     /// The pools, and the one place where Ceph chooses a pool by size: a script of the object gateway. In CephFS a directory's
     /// layout chooses the pool, before the size is known.
-    fn settings(&self, cutoff_bytes: u64, fast_bytes: u128) -> Vec<String> {
+    fn settings(&self, wanted: &Wanted) -> Vec<String> {
+        let &Wanted { cutoff_bytes, fast_bytes, .. } = wanted;
         let Spread::Replicated { copies } = self.fast.spread else { return Vec::new() };
         let mut lines = vec!["# Before the OSDs are made: units of allocation, and where RocksDB lies.".to_owned()];
         for (class, min_alloc_bytes) in [("ssd", self.fast.min_alloc_bytes), ("hdd", self.pool.min_alloc_bytes)] {
@@ -469,7 +470,7 @@ mod tests {
 
     #[test]
     fn settings_name_the_cutoff_and_the_pools() {
-        let lines = layout("ceph:fast_ec=on,stripe_unit=16K").settings(65_536, 3_000_000).join("\n");
+        let lines = layout("ceph:fast_ec=on,stripe_unit=16K").settings(&Wanted::of(65_536, 3_000_000)).join("\n");
         for part in [
             "k=4 m=2 stripe_unit=16384",
             "allow_ec_optimizations true",

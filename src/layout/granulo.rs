@@ -156,6 +156,10 @@ impl Layout for Granulo {
         u64::MAX
     }
 
+    fn overflows(&self) -> bool {
+        true
+    }
+
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
         let (records, stripes) = self.parts(size_bytes, cutoff_bytes);
         Some(Placement::certain(records + self.index_bytes(), stripes))

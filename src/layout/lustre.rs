@@ -15,7 +15,7 @@
 //! most 1 GiB, server's limit 1 MiB; objects are made late); lustre/utils/libmount_utils_ldiskfs.c (inodes of 1,024 bytes on the
 //! MDT, 512 on OSTs, blocks of 4 KiB).
 
-use super::{Kind, Layout, Opt, Options, Placement, Range, Space, WholeUnits, round_up, round_up_wide};
+use super::{Kind, Layout, Opt, Options, Placement, Range, Space, Wanted, WholeUnits, round_up, round_up_wide};
 use crate::units::{GIB, KIB, MIB};
 
 /// `lustre:dom=0,mdt_inode=2K,…`.
@@ -144,7 +144,8 @@ impl Layout for Lustre {
         (19, 20)
     }
 
-    fn settings(&self, cutoff_bytes: u64, fast_bytes: u128) -> Vec<String> {
+    fn settings(&self, wanted: &Wanted) -> Vec<String> {
+        let &Wanted { cutoff_bytes, fast_bytes, .. } = wanted;
         let dom_bytes = component(cutoff_bytes);
         let usable_bytes = fast_bytes / u128::from(self.mdt_mirror);
         let mut lines = vec![
@@ -232,15 +233,15 @@ mod tests {
 
     #[test]
     fn settings_say_the_component_that_is_used() {
-        let lines = layout("lustre:stripes=2").settings(4096, 1_000_000).join("\n");
+        let lines = layout("lustre:stripes=2").settings(&Wanted::of(4096, 1_000_000)).join("\n");
         for part in
             ["-i $((1000000 / FILES))", "64 KiB for a cutoff of 4096", "lfs setstripe -E 64K -L mdt -E -1 -S 1M -c 2"]
         {
             assert!(lines.contains(part), "{part}: {lines}");
         }
         assert!(!lines.contains("dom_stripesize"));
-        assert!(layout("lustre").settings(2 * MIB, 1).join("\n").contains("lod.dom_stripesize=2048K"));
-        assert!(!layout("lustre").settings(0, 1).join("\n").contains("setstripe"));
+        assert!(layout("lustre").settings(&Wanted::of(2 * MIB, 1)).join("\n").contains("lod.dom_stripesize=2048K"));
+        assert!(!layout("lustre").settings(&Wanted::of(0, 1)).join("\n").contains("setstripe"));
     }
 
     #[test]

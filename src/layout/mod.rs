@@ -65,6 +65,29 @@ impl Placement {
     }
 }
 
+/// A fast tier that is to be set up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Wanted {
+    /// Files (blocks, first bytes) up to this size are to be fast.
+    pub cutoff_bytes: u64,
+    /// Raw capacity of the fast tier, all copies together.
+    pub fast_bytes: u128,
+    /// What metadata will take of it, raw, once the population has grown.
+    pub metadata_bytes: u128,
+    /// Files to expect, growth included.
+    pub files: u128,
+    /// How full it may become.
+    pub fill_fraction: f64,
+}
+
+#[cfg(test)]
+impl Wanted {
+    /// One of which only cutoff and capacity matter.
+    fn of(cutoff_bytes: u64, fast_bytes: u128) -> Wanted {
+        Wanted { cutoff_bytes, fast_bytes, metadata_bytes: 0, files: 1_000_000, fill_fraction: 1.0 }
+    }
+}
+
 /// Above [`crate::dist::EXACT_LIMIT`]-sized files: allocated is `up(size, unit) / unit * bytes_per_unit`, exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WholeUnits {
@@ -135,10 +158,15 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
         (1, 1)
     }
 
-    /// What to type to have files (blocks) up to `cutoff_bytes` on a fast tier of `fast_bytes`, before the system exists; empty
-    /// where there is nothing to type.
-    fn settings(&self, _cutoff_bytes: u64, _fast_bytes: u128) -> Vec<String> {
+    /// What to type to have files (blocks) up to a cutoff on a fast tier, before the system exists; empty where there is nothing to
+    /// type. Comments begin with `#`.
+    fn settings(&self, _wanted: &Wanted) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Whether small files go to the slow tier when the fast one is full; else writing them fails.
+    fn overflows(&self) -> bool {
+        false
     }
 
     /// What the system itself reports as used by the file, where that differs from the raw bytes.

@@ -136,6 +136,10 @@ impl Layout for Panfs {
         u64::MAX
     }
 
+    fn overflows(&self) -> bool {
+        true
+    }
+
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
         let (descriptors, data) = (self.descriptor_bytes(size_bytes), self.beside_descriptors(size_bytes));
         Some(if size_bytes <= cutoff_bytes {

@@ -22,7 +22,7 @@
 //! raidz than a smaller one on the mirror.
 
 use super::raidz::{VDEVS, Vdev};
-use super::{Kind, Layout, Opt, Placement, Range, Space, WholeUnits, round_up, zap, zpool};
+use super::{Kind, Layout, Opt, Placement, Range, Space, Wanted, WholeUnits, round_up, zap, zpool};
 use crate::units::{KIB, MIB};
 
 /// Block sizes are multiples of this.
@@ -292,6 +292,10 @@ impl Layout for Zfs {
         Some(Space { allocated_bytes: of_blocks + indirect, metadata_bytes: Zfs::dnode_bytes(vdev) })
     }
 
+    fn overflows(&self) -> bool {
+        true
+    }
+
     /// With `special_small_blocks` at the cutoff. The least counts only blocks that are below it without compression too, and
     /// block pointers as small as they were seen.
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
@@ -321,7 +325,8 @@ impl Layout for Zfs {
         (3, 4)
     }
 
-    fn settings(&self, cutoff_bytes: u64, fast_bytes: u128) -> Vec<String> {
+    fn settings(&self, wanted: &Wanted) -> Vec<String> {
+        let &Wanted { cutoff_bytes, fast_bytes, .. } = wanted;
         zpool::commands(&self.vdev, self.disks, self.special_copies, self.record_bytes, cutoff_bytes, fast_bytes)
     }
 

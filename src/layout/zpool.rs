@@ -74,7 +74,7 @@ fn property(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Layout, Model};
+    use super::super::{Layout, Model, Wanted};
     use super::*;
     use crate::units::TIB;
 
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn settings_are_commands_and_say_their_conditions() {
-        let lines = layout("zfs").settings(64 * KIB, 3 * u128::from(TIB));
+        let lines = layout("zfs").settings(&Wanted::of(64 * KIB, 3 * u128::from(TIB)));
         assert_eq!(
             lines,
             [
@@ -94,15 +94,15 @@ mod tests {
                 "zfs set special_small_blocks=64K POOL",
             ]
         );
-        let said = layout("zfs:vdev=draid2,disks=11").settings(100_000, 1).join("\n");
+        let said = layout("zfs:vdev=draid2,disks=11").settings(&Wanted::of(100_000, 1)).join("\n");
         assert!(said.contains("draid2:8d:11c DISK1") && said.contains("special_small_blocks=98K"), "{said}");
         assert!(said.contains("power of two") && said.ends_with("64K."), "{said}");
-        let said = layout("zfs").settings(128 * KIB, 1).join("\n");
+        let said = layout("zfs").settings(&Wanted::of(128 * KIB, 1)).join("\n");
         assert!(said.contains("Larger records keep it off.\nzfs set recordsize=256K"), "{said}");
-        assert!(layout("zfs").settings(MIB, 1).join("\n").contains("zfs_max_recordsize"));
-        let said = layout("zfs").settings(16 * MIB, 1).join("\n");
+        assert!(layout("zfs").settings(&Wanted::of(MIB, 1)).join("\n").contains("zfs_max_recordsize"));
+        let said = layout("zfs").settings(&Wanted::of(16 * MIB, 1)).join("\n");
         assert!(said.contains("all data goes") && said.contains("recordsize=128K"), "{said}");
-        assert!(!layout("zfs").settings(0, 1).join("\n").contains("special_small_blocks"));
-        layout("zfs:vdev=single").settings(u64::MAX, u128::MAX);
+        assert!(!layout("zfs").settings(&Wanted::of(0, 1)).join("\n").contains("special_small_blocks"));
+        layout("zfs:vdev=single").settings(&Wanted::of(u64::MAX, u128::MAX));
     }
 }

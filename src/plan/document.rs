@@ -8,9 +8,9 @@ use super::operations::{Operations, Served};
 use super::population::Population;
 use super::recommend::{Recommendation, recommend};
 use super::space::{ModelSpace, model_space};
-use super::tier::{Allowance, Fit, Profile, Tier, Tiers, cutoffs};
+use super::tier::{Allowance, Fit, Profile, Tier, Tiers, cutoffs, scale};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::{Model, kinds};
+use crate::layout::{Model, Wanted, kinds};
 use crate::units::format_size;
 
 /// What a plan is asked for.
@@ -230,7 +230,13 @@ fn fast_tiers(population: &Population, request: &Request, usual: u64) -> Result<
             fill_fraction: tiers.fill_fraction(),
             fit,
             profiles: tiers.profiles(usual),
-            settings: model.layout.settings(chosen.cutoff_bytes, device_bytes),
+            settings: model.layout.settings(&Wanted {
+                cutoff_bytes: chosen.cutoff_bytes,
+                fast_bytes: device_bytes,
+                metadata_bytes: scale(tiers.at(0).fast_bytes, 1.0 + growth),
+                files: scale(population.files(), 1.0 + growth),
+                fill_fraction: tiers.fill_fraction(),
+            }),
             cheapest: cheapest(&costs).cloned(),
             costs,
             curve: points.iter().map(|&cutoff| tiers.at(cutoff)).collect(),
