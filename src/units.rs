@@ -48,13 +48,17 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Reads a share in per cent, `50%` or `50`, as a fraction.
+/// Reads a share in per cent, `50%` or `50`, as a fraction. A bare `0.5` is refused: it may be meant as a half.
 ///
 /// # Errors
 /// A sentence that says what is wrong, for the argument parser to print.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
+    let trimmed = text.trim();
+    let number = trimmed.strip_suffix('%').map(str::trim_end);
+    match number.unwrap_or(trimmed).parse::<f64>() {
+        Ok(percent) if number.is_none() && percent > 0.0 && percent < 1.0 => {
+            Err(format!("'{text}' may be per cent or a fraction; write {}% or {text}%", percent * 100.0))
+        }
         Ok(percent) if (0.0..=1e6).contains(&percent) => Ok(percent / 100.0),
         _ => Err(format!("'{text}' is not a share in per cent; write for example 50%")),
     }
@@ -238,7 +242,8 @@ mod tests {
         for (text, share) in [("50%", 0.5), ("50", 0.5), ("0", 0.0), ("7.5 %", 0.075), ("300%", 3.0)] {
             assert_eq!(parse_percent(text), Ok(share));
         }
-        for text in ["", "%", "-1", "x", "NaN", "inf", "1e9"] {
+        assert!(parse_percent("0.75").unwrap_err().contains("write 75% or 0.75%"));
+        for text in ["", "%", "-1", "x", "NaN", "inf", "1e9", "50%%"] {
             assert!(parse_percent(text).is_err(), "{text}");
         }
     }

@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Ended, output, sources, usage_error};
+use super::{Ended, output, sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
 use crate::layout::{Model, kinds};
 use crate::plan::cost::Prices;
 use crate::plan::operations::{self, Operations};
 use crate::plan::tier::Allowance;
-use crate::plan::{Request, plan, recommend, systems};
+use crate::plan::{About, Request, plan, recommend, systems};
 use crate::report;
+use crate::survey::Resolution;
 use crate::units::{SMALL_FILE_BYTES, parse_percent, parse_size};
 
 /// What is planned for when no model is named: one of each, and the pools and classes that are chosen between.
@@ -22,8 +23,8 @@ const MODELS: [&str; 15] = [
     "btrfs",
     "ntfs",
     "exfat",
-    "panfs",
     "zfs",
+    "panfs",
     "ceph",
     "ceph:pool=replicated",
     "lustre",
@@ -47,7 +48,7 @@ pub(super) struct PlanArguments {
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
     /// Name the models with their options, and the measured systems
-    #[arg(long, conflicts_with = "source")]
+    #[arg(long, exclusive = true)]
     list: bool,
     /// A layout, as NAME or NAME:option=value,…; can be given several times; 'all' for every one with its defaults
     #[arg(long, value_name = "MODEL")]
@@ -55,20 +56,21 @@ pub(super) struct PlanArguments {
     /// A cutoff to answer; can be given several times, the first is the one that sizing is for [default: 64KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cutoff: Vec<u64>,
-    /// Capacity of the fast tier: say which cutoff it holds, and what spills
+    /// Raw capacity of the fast tier, all copies together (a mirror of two 2 TB devices is 4TB): say which cutoff it holds, and what
+    /// does not fit
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     fast: Option<u64>,
     /// By how much the population is to grow
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, default_value = "0%", allow_hyphen_values = true)]
     growth: f64,
     /// How full the fast tier may become [default: what the model says, such as 75% for zfs]
-    #[arg(long, value_name = "PERCENT", value_parser = fill)]
+    #[arg(long, value_name = "PERCENT", value_parser = fill, allow_hyphen_values = true)]
     fill: Option<f64>,
     /// Sizes of reads and writes: vu-2005, or a CSV of deciles (decile_pct,read_bytes,write_bytes)
     #[arg(long, value_name = "TRACE")]
     trace: Option<PathBuf>,
     /// Growth over 1 KiB blocks that a recommended block size may cost [default: 5%]
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, allow_hyphen_values = true)]
     tolerance: Option<f64>,
     /// Prices of devices and storage classes, a TOML file
     #[arg(long, value_name = "FILE.toml")]
@@ -103,8 +105,15 @@ impl PlanArguments {
             tolerance_fraction: self.tolerance.unwrap_or(recommend::TOLERANCE),
             prices: self.prices.as_deref().map(read_prices).transpose()?,
         };
-        let survey = sources::open(path)?;
-        let plan = plan(&survey.population(), survey.origin.name.as_deref(), &request)
+        if request.prices.as_ref().is_some_and(|prices| prices.fast.is_empty() != prices.slow.is_empty()) {
+            output::warn("costs need prices of both fast and slow devices; the file has one of them");
+        }
+        let (survey, mut notes) = sources::open_with_notes(path)?;
+        if survey.origin.resolution == Resolution::Buckets && notes.is_empty() {
+            notes.push("sizes between the edges of its table are interpolated".to_owned());
+        }
+        let about = About { name: survey.origin.name.clone(), notes };
+        let plan = plan(&survey.population(), about, &request)
             .map_err(|error| if error.path().is_none() { error.at(path) } else { error })?;
         if let Some(page) = &self.report {
             crate::io::write_atomically(page, |out| {
@@ -119,9 +128,6 @@ impl PlanArguments {
     }
 
     fn list(&self) -> Result<Ended> {
-        if self.json {
-            return Err(usage_error("--list prints no JSON").advise("granulo show panasas --json has the systems"));
-        }
         let systems = systems_with_shares()?;
         let shares: Vec<_> = systems.iter().map(|(_, shares)| shares.clone()).collect();
         output::print(|out| {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Ended, output, sources};
+use super::{Ended, output, sources, usage_error};
 use crate::dist::published;
 use crate::error::Result;
 use crate::io::write_atomically;
@@ -80,6 +80,10 @@ impl ShowArguments {
 
     /// The measured systems, side by side.
     fn systems(&self) -> Result<Ended> {
+        if self.all || self.fsstats.is_some() || !self.cutoff.is_empty() || !self.block_size.is_empty() {
+            return Err(usage_error("the table of the measured systems takes no other option than --json")
+                .advise("name one system, for example granulo show Uni-5 --all"));
+        }
         let systems = super::plan::systems_with_shares()?;
         let shares: Vec<_> = systems.iter().map(|(_, shares)| shares.clone()).collect();
         let suited = systems::suited(&shares);

@@ -13,11 +13,16 @@ pub(super) fn open_all(paths: &[PathBuf]) -> Result<Vec<Survey>> {
 
 /// Opens a source and says what is to be said about it.
 pub(super) fn open(path: &Path) -> Result<Survey> {
+    Ok(open_with_notes(path)?.0)
+}
+
+/// The same, with what was said.
+pub(super) fn open_with_notes(path: &Path) -> Result<(Survey, Vec<String>)> {
     let source = source::open(path)?;
     for warning in &source.warnings {
         output::warn(&format!("{}: {warning}", crate::units::escape_path(path)));
     }
-    Ok(source.survey)
+    Ok((source.survey, source.warnings))
 }
 
 /// What each of `surveys` is called: its own name where there is one, else that of its file; numbered where two are alike.

@@ -107,6 +107,10 @@ impl Layout for Hdfs {
         }
     }
 
+    fn metadata_is_memory(&self) -> bool {
+        true
+    }
+
     fn redundancy(&self) -> Option<(u64, u64)> {
         Some((self.replication, 1))
     }

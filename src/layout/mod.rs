@@ -108,6 +108,11 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether [`Space::metadata_bytes`] is memory of a server, not space on a device.
+    fn metadata_is_memory(&self) -> bool {
+        false
+    }
+
     /// Bytes stored for each byte of a large file at least, as `(numerator, denominator)`: `(2, 1)` for two copies, `(10, 8)` for
     /// 8+2. `None` where less may be stored than the size (compression, billing).
     fn redundancy(&self) -> Option<(u64, u64)> {
@@ -147,8 +152,13 @@ pub trait Layout: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Up to which size [`Layout::place`] puts a file alike for every cutoff that is below its size by a sector or more: these need
-    /// not be gone through for every cutoff.
+    /// Cutoffs that [`Layout::place`] tells apart are multiples of this.
+    fn cutoff_unit_bytes(&self) -> u64 {
+        1
+    }
+
+    /// Up to which size [`Layout::place`] puts a file alike for every cutoff below its size, both in whole units of
+    /// [`Layout::cutoff_unit_bytes`]: these need not be gone through for every cutoff.
     fn alike_up_to(&self) -> u64 {
         0
     }

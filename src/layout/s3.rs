@@ -15,7 +15,7 @@
 //! (`GlacierObjectOverhead` 32 KB, `GlacierS3ObjectOverhead` 8 KB); avantoss/vault-infra issue 31 for a bill. Amazon writes KB;
 //! that 1,024 bytes are meant is assumed.
 
-use super::{Kind, Layout, Opt, Range, Space};
+use super::{Kind, Layout, Opt, Range, Space, WholeUnits};
 use crate::units::KIB;
 
 /// `s3:class=standard`.
@@ -78,6 +78,10 @@ impl Layout for S3Class {
 
     fn metadata_is_within(&self) -> bool {
         true
+    }
+
+    fn whole_units(&self) -> Option<WholeUnits> {
+        matches!(self, S3Class::Frequent).then_some(WholeUnits { unit_bytes: 1, bytes_per_unit: 1 })
     }
 }
 

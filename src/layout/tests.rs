@@ -35,8 +35,6 @@ fn sizes() -> impl Strategy<Value = u64> {
     prop_oneof![4 => magnitude, 4 => edge, 1 => Just(u64::MAX), 1 => last]
 }
 
-const SECTOR_BYTES: u64 = 512;
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
@@ -66,7 +64,7 @@ proptest! {
             prop_assert!(low.fast_bytes <= high.fast_bytes, "{} {size}", model.name);
             prop_assert!(low.fast_least_bytes <= high.fast_least_bytes, "{} {size}", model.name);
             prop_assert!(low.fast_least_bytes <= low.fast_bytes);
-            if model.layout.alike_up_to() >= size && size.checked_sub(SECTOR_BYTES).is_some_and(|most| a.max(b) <= most) {
+            if model.layout.alike_up_to() >= size && round_up(a.max(b), model.layout.cutoff_unit_bytes()) < size {
                 prop_assert_eq!(low, high, "{} {}", model.name, size);
             }
             if a.min(b) >= size {

@@ -292,6 +292,10 @@ impl Layout for Zfs {
         Some(Space { allocated_bytes: of_blocks + indirect, metadata_bytes: Zfs::dnode_bytes(vdev) })
     }
 
+    fn cutoff_unit_bytes(&self) -> u64 {
+        GRAIN_BYTES
+    }
+
     fn overflows(&self) -> bool {
         true
     }

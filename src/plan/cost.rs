@@ -21,7 +21,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::tier::{Tier, Tiers};
-use crate::units::parse_size;
+use crate::layout::{Range, kinds};
+use crate::units::{escape, parse_size};
+
+/// The most that anything costs: sums of it stay numbers.
+const MOST_PRICE: f64 = 1e12;
+/// Bytes of a currency, for the headings of tables.
+const MOST_CURRENCY: usize = 8;
 
 /// Prices, as the user gave them.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -89,7 +95,7 @@ pub struct Purchase {
 /// What one way to store the population costs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// `"all fast"`, `"all slow"` or `"hybrid"`.
+    /// Where everything is.
     pub way: Way,
     /// The cutoff of a hybrid.
     pub cutoff_bytes: Option<u64>,
@@ -139,10 +145,27 @@ impl Prices {
         let figures = prices.fast.iter().chain(&prices.slow).map(|device| device.price);
         let figures =
             figures.chain(prices.object.iter().flat_map(|class| [class.per_gib_month, class.per_1000_requests]));
-        if figures.into_iter().any(|price| !price.is_finite() || price < 0.0) {
-            return Err("a price is negative or no number".to_owned());
+        if !figures.into_iter().all(|price| (0.0..=MOST_PRICE).contains(&price)) {
+            return Err(format!("a price is negative, no number, or above {MOST_PRICE:.0}"));
+        }
+        let plain = prices.currency.len() <= MOST_CURRENCY && escape(prices.currency.as_bytes()) == prices.currency;
+        if !plain {
+            return Err(format!("the currency is a word of at most {MOST_CURRENCY} bytes, such as EUR"));
+        }
+        if let Some(unknown) = prices.object.iter().find(|price| !Prices::classes().contains(&price.class.as_str())) {
+            let known = Prices::classes().join(", ");
+            return Err(format!("there is no storage class '{}'; they are {known}", escape(unknown.class.as_bytes())));
         }
         Ok(prices)
+    }
+
+    /// The storage classes of the model `s3`.
+    fn classes() -> &'static [&'static str] {
+        let class = kinds().iter().flat_map(|kind| kind.options).find(|option| option.name == "class");
+        match class.map(|class| class.range) {
+            Some(Range::Choice(words)) => words,
+            _ => &[],
+        }
     }
 
     /// Whether there are devices of both tiers.
@@ -181,17 +204,14 @@ fn purchase(devices: &[Device], capacity_bytes: u128) -> Option<Purchase> {
     devices.iter().map(of).min_by(|a, b| a.cost.total_cmp(&b.cost))
 }
 
-/// What all-fast, all-slow and a hybrid for each cutoff cost; `usual_bytes` is the cutoff up to which files are to be fast. Slow
-/// devices are grown like the fast ones. Empty without prices for both tiers.
+/// What all-fast and all-slow (the layout without tiers) and a hybrid for each cutoff that leaves something slow cost; `usual_bytes` is
+/// the cutoff up to which files are to be fast. Slow devices are grown like the fast ones. Empty without prices for both tiers.
 pub fn costs(tiers: &Tiers, cutoffs: &[u64], usual_bytes: u64, prices: &Prices, growth_fraction: f64) -> Vec<Cost> {
     if !prices.has_devices() {
         return Vec::new();
     }
     let grown = |bytes: u128| super::tier::scale(bytes, 1.0 + growth_fraction);
-    let whole = tiers.whole();
-    let everything = whole.fast_bytes.saturating_add(whole.slow_bytes);
-    let slow_alone = tiers.at(0);
-    let slow_alone = slow_alone.fast_bytes.saturating_add(slow_alone.slow_bytes);
+    let everything = grown(tiers.everything_bytes());
     let cost = |way: Way, cutoff_bytes: Option<u64>, fast: Option<Purchase>, slow: Option<Purchase>| Cost {
         cost: [&fast, &slow].into_iter().flatten().map(|purchase| purchase.cost).sum(),
         holds: way == Way::Fast || cutoff_bytes.is_some_and(|cutoff| cutoff >= usual_bytes),
@@ -205,10 +225,11 @@ pub fn costs(tiers: &Tiers, cutoffs: &[u64], usual_bytes: u64, prices: &Prices, 
         cost(Way::Hybrid, Some(tier.cutoff_bytes), fast, purchase(&prices.slow, grown(tier.slow_bytes)))
     };
     let mut costs = vec![
-        cost(Way::Fast, None, purchase(&prices.fast, grown(everything)), None),
-        cost(Way::Slow, None, None, purchase(&prices.slow, grown(slow_alone))),
+        cost(Way::Fast, None, purchase(&prices.fast, everything), None),
+        cost(Way::Slow, None, None, purchase(&prices.slow, everything)),
     ];
-    costs.extend(cutoffs.iter().map(|&cutoff| hybrid(tiers.at(cutoff))));
+    let tiered = cutoffs.iter().map(|&cutoff| tiers.at(cutoff)).filter(|tier| tier.slow_bytes > 0);
+    costs.extend(tiered.map(hybrid));
     costs
 }
 
@@ -272,6 +293,9 @@ mod tests {
             ("[[fats]]\n", "line 1: unknown field `fats`"),
             ("[[fast]]\nname='x'\nsize='1TB'\nprice = -1", "negative"),
             ("[[fast]]\nname='x'\nsize='0'\nprice = 1", "at least one byte"),
+            ("[[fast]]\nname='x'\nsize='1TB'\nprice = 1e300", "above"),
+            ("currency = \"\\u001b[31m\"", "the currency is a word"),
+            ("[[object]]\nclass='standrd'\nper_gib_month=1", "there is no storage class 'standrd'; they are standard"),
             ("x", "line 1"),
         ] {
             let error = Prices::parse(text).unwrap_err();

@@ -55,6 +55,8 @@ pub struct Plan {
     pub tier_model: Option<String>,
     /// The usual cutoff.
     pub usual_cutoff_bytes: u64,
+    /// Cutoffs that were asked for.
+    pub asked_cutoffs_bytes: Vec<u64>,
     /// By how much the population is to grow.
     pub growth_fraction: f64,
     /// What metadata and small files take, for each power of two and each cutoff asked for.
@@ -80,6 +82,17 @@ pub struct Source {
     pub largest_bytes: u64,
     /// Whether directories and symlinks are known, and counted where a model has them.
     pub tree_is_known: bool,
+    /// What else is to be known about it: what was assumed or interpolated.
+    pub notes: Vec<String>,
+}
+
+/// What a population is called, and what is to be known about it.
+#[derive(Debug, Clone, Default)]
+pub struct About {
+    /// Its name; `None` when anonymous.
+    pub name: Option<String>,
+    /// Sentences for people.
+    pub notes: Vec<String>,
 }
 
 /// What block sizes make of operations.
@@ -98,6 +111,8 @@ pub struct FastTier {
     pub model: String,
     /// How full the fast tier may become.
     pub fill_fraction: f64,
+    /// Whether small files go to the slow tier when it is full; else writing them fails.
+    pub overflows: bool,
     /// A dense curve: cutoffs at parts of octaves, and those asked for.
     pub curve: Vec<Tier>,
     /// Which cutoff the given fast tier holds.
@@ -124,11 +139,11 @@ fn refuse(cause: impl Into<String>, advice: impl Into<String>) -> Error {
     Error::new(ErrorKind::Usage, "plan", cause).advise(advice)
 }
 
-/// Answers `request` for a population; `name` is what it is called.
+/// Answers `request` for a population.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`]: no files; a fast tier where no layout has one; a fast tier that holds everything under every layout.
-pub fn plan(population: &Population, name: Option<&str>, request: &Request) -> Result<Plan> {
+pub fn plan(population: &Population, about: About, request: &Request) -> Result<Plan> {
     if population.sizes.is_empty() {
         return Err(refuse("there are no files in the source", "survey a tree that has some"));
     }
@@ -151,18 +166,22 @@ pub fn plan(population: &Population, name: Option<&str>, request: &Request) -> R
         schema: format!("{KIND}{VERSION}"),
         granulo_version: env!("CARGO_PKG_VERSION").to_owned(),
         source: Source {
-            name: name.map(str::to_owned),
+            name: about.name,
             files: population.files(),
             size_bytes: population.size_bytes(),
             largest_bytes,
             tree_is_known: population.tree.is_some(),
+            notes: about.notes,
         },
-        recommendation: recommend(&rows, served, request.tolerance_fraction),
+        recommendation: (population.size_bytes() > 0)
+            .then(|| recommend(&rows, served, request.tolerance_fraction))
+            .flatten(),
         block_sizes: rows,
         operations,
         models,
         tier_model: fast_tiers.first().map(|tier| tier.model.clone()),
         usual_cutoff_bytes: usual,
+        asked_cutoffs_bytes: request.cutoffs.clone(),
         growth_fraction: request.allowance.growth_fraction,
         tiers: fast_tiers.first().map_or(Vec::new(), |tier| tier.curve.iter().filter(asked).copied().collect()),
         fast_tiers,
@@ -228,6 +247,7 @@ fn fast_tiers(population: &Population, request: &Request, usual: u64) -> Result<
         FastTier {
             model: model.name.clone(),
             fill_fraction: tiers.fill_fraction(),
+            overflows: model.layout.overflows(),
             fit,
             profiles: tiers.profiles(usual),
             settings: model.layout.settings(&Wanted {
@@ -257,7 +277,8 @@ fn check_fast(tiered: &[(&Model, Tiers)], device_bytes: u64) -> Result<()> {
             format!("models with a fast tier are {}", with.join(", ")),
         ));
     }
-    let needed = tiered.iter().map(|(_, tiers)| tiers.whole().fast_device_bytes).max().unwrap_or(0);
+    let growth = 1.0 + tiered.iter().map(|(_, tiers)| tiers.growth_fraction()).fold(0.0, f64::max);
+    let needed = tiered.iter().map(|(_, tiers)| scale(tiers.everything_bytes(), growth)).max().unwrap_or(0);
     if u128::from(device_bytes) >= needed {
         return Err(refuse(
             format!(
@@ -275,7 +296,9 @@ fn bills(population: &Population, request: &Request, spaces: &[ModelSpace]) -> V
     let Some(prices) = &request.prices else { return Vec::new() };
     let of = |(model, space): (&Model, &ModelSpace)| {
         let class = (model.kind.name == "s3").then(|| model.options.choice("class"))?;
-        prices.bill(&model.name, class, space.allocated_bytes, space.metadata_bytes, population.files())
+        let grown = |figure: u128| scale(figure, 1.0 + request.allowance.growth_fraction);
+        let (billed, standard) = (grown(space.allocated_bytes), grown(space.metadata_bytes));
+        prices.bill(&model.name, class, billed, standard, grown(population.files()))
     };
     request.models.iter().zip(spaces).filter_map(of).collect()
 }

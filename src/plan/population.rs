@@ -124,8 +124,11 @@ impl Population<'_> {
     /// What is allocated, where whole units are all there is to it and their padding is known.
     fn allocated_exactly(&self, layout: &dyn Layout) -> Option<u128> {
         let units = layout.whole_units()?;
-        let at = BLOCK_SIZES.iter().position(|&size| size == units.unit_bytes)?;
-        let padding = self.padding?.0[at];
+        let padding = match BLOCK_SIZES.iter().position(|&size| size == units.unit_bytes) {
+            Some(at) => self.padding?.0[at],
+            None if units.unit_bytes == 1 => 0,
+            None => return None,
+        };
         let (mut small, mut large) = (0u128, 0u128);
         for cell in self.sizes.cells() {
             if cell.high <= EXACT_LIMIT {

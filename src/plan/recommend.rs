@@ -8,9 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::block_size::BlockSize;
 use super::operations::Served;
+use crate::units::KIB;
 
 /// Growth over 1 KiB blocks that is borne, unless the user says otherwise.
 pub const TOLERANCE: f64 = 0.05;
+
+/// The largest block that is recommended: no file system in common use has larger ones.
+const MOST_BYTES: u64 = 64 * KIB;
 
 /// Share of reads and of writes that a smaller block size may serve less.
 const NEARLY: f64 = 0.02;
@@ -36,7 +40,7 @@ pub struct Recommendation {
 
 /// Chooses among `rows`, by rising block size; `None` of an empty list.
 pub fn recommend(rows: &[BlockSize], served: Option<&[Served]>, tolerance_fraction: f64) -> Option<Recommendation> {
-    let within = |row: &BlockSize| row.growth_fraction <= tolerance_fraction;
+    let within = |row: &BlockSize| row.growth_fraction <= tolerance_fraction && row.block_bytes <= MOST_BYTES;
     let mut at = rows.iter().rposition(within).unwrap_or(0);
     let largest = at;
     if let Some(served) = served {
@@ -53,7 +57,8 @@ pub fn recommend(rows: &[BlockSize], served: Option<&[Served]>, tolerance_fracti
         tolerance_fraction,
         chosen: rows.get(at)?.clone(),
         next: rows.get(at + 1).cloned(),
-        next_costs_too_much: at == largest,
+        next_costs_too_much: at == largest
+            && rows.get(at + 1).is_some_and(|next| next.growth_fraction > tolerance_fraction),
         served: of(at),
         next_served: of(at + 1),
     })

@@ -18,6 +18,8 @@ pub struct ModelSpace {
     pub metadata_bytes: u128,
     /// Whether `metadata_bytes` is a part of `allocated_bytes`; else it comes on top.
     pub metadata_is_within: bool,
+    /// Whether `metadata_bytes` is memory of a server; then it is not in `total_bytes`.
+    pub metadata_is_memory: bool,
     /// What directories and symlinks take, as far as the source knows them and the model has them.
     pub tree_bytes: Option<u128>,
     /// Everything together, each byte once: data that lie among the metadata (inline files) are not counted twice.
@@ -31,7 +33,9 @@ pub fn model_space(population: &Population, model: &Model) -> ModelSpace {
     let total = population.total(&*model.layout);
     let within = model.layout.metadata_is_within();
     let allocated = total.allocated_bytes;
-    let files = if within { allocated } else { total.data_bytes.saturating_add(total.metadata_bytes) };
+    let memory = model.layout.metadata_is_memory();
+    let beside = if memory { 0 } else { total.metadata_bytes };
+    let files = if within { allocated } else { total.data_bytes.saturating_add(beside) };
     let overhead = allocated as f64 - population.size_bytes() as f64;
     ModelSpace {
         model: model.name.clone(),
@@ -39,6 +43,7 @@ pub fn model_space(population: &Population, model: &Model) -> ModelSpace {
         overhead_fraction: if allocated == 0 { 0.0 } else { overhead / allocated as f64 },
         metadata_bytes: total.metadata_bytes,
         metadata_is_within: within,
+        metadata_is_memory: memory,
         tree_bytes: total.tree_bytes,
         total_bytes: files.saturating_add(total.tree_bytes.unwrap_or(0)),
         reported_bytes: total.reported_bytes,

@@ -11,8 +11,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::population::{Population, SAMPLES, add, samples};
+use super::space::model_space;
 use crate::dist::Cell;
-use crate::layout::{Model, Placement};
+use crate::layout::{Model, Placement, round_up};
 use crate::units::fraction;
 
 /// SSD to HDD ratios of Welch and Noer's three blades, as they name them: 120 GB to 8 TB, 300 GB to 8 TB, 480 GB to 4 TB.
@@ -110,6 +111,8 @@ pub struct Tiers<'a> {
     allowance: Allowance,
     files: u128,
     size_bytes: u128,
+    /// What the layout takes without tiers.
+    everything_bytes: u128,
 }
 
 fn figures(placement: Placement) -> [u128; 3] {
@@ -136,39 +139,22 @@ impl<'a> Tiers<'a> {
             allowance,
             files: population.files(),
             size_bytes: population.size_bytes(),
+            everything_bytes: model_space(population, model).total_bytes,
             cells,
         })
     }
 
-    /// What `cutoff_bytes` makes of it. A cell above 64 KiB that the cutoff lies inside of is divided in proportion.
+    /// What `cutoff_bytes` makes of it. Of a cell above 64 KiB that the cutoff lies inside of, files are small in proportion.
     pub fn at(&self, cutoff_bytes: u64) -> Tier {
-        let first = self.cells.partition_point(|cell| cell.high <= cutoff_bytes);
-        let mut sums = self.small[first];
-        let mut above = [0; 3];
-        let mut rest = &self.cells[first..];
-        let mut divided = None;
-        if let Some(cell) = rest.first().filter(|cell| cell.low <= cutoff_bytes) {
-            let (below, beyond) = divide(*cell, cutoff_bytes);
-            add_small(&mut sums, below, self.model);
-            divided = Some(beyond);
-            rest = &rest[1..];
-        }
-        let from = self.cells.len() - rest.len();
-        if let Some(alike) = self.large.get(from) {
-            above = *alike;
-            rest = &self.cells[self.large.len() - 1..];
-        }
-        for cell in divided.into_iter().chain(rest.iter().copied()) {
-            add_placed(&mut above, cell, self.model, cutoff_bytes, LARGE_SAMPLES);
-        }
-        let fast_least_bytes = sums[0].saturating_add(above[0]).saturating_add(self.tree_bytes);
-        let fast_bytes = sums[1].saturating_add(above[1]).saturating_add(self.tree_bytes);
-        let slow_bytes = sums[2].saturating_add(above[2]);
+        let placed_at = round_up(cutoff_bytes, self.model.layout.cutoff_unit_bytes());
+        let [fast_least_bytes, fast_bytes, slow_bytes] = self.placed(placed_at);
+        let (files, bytes) = self.up_to(cutoff_bytes);
+        let fast_bytes = fast_bytes.saturating_add(self.tree_bytes);
         Tier {
             cutoff_bytes,
-            small_file_fraction: fraction(sums[3], self.files),
-            small_data_fraction: fraction(sums[4], self.size_bytes),
-            fast_least_bytes,
+            small_file_fraction: fraction(files, self.files),
+            small_data_fraction: fraction(bytes, self.size_bytes),
+            fast_least_bytes: fast_least_bytes.saturating_add(self.tree_bytes),
             fast_bytes,
             slow_bytes,
             fast_fraction: fraction(fast_bytes, fast_bytes.saturating_add(slow_bytes)),
@@ -176,15 +162,73 @@ impl<'a> Tiers<'a> {
         }
     }
 
-    /// What everything takes when all of it is on the fast tier.
-    pub fn whole(&self) -> Tier {
-        self.at(u64::MAX)
+    /// The cell that a cutoff lies inside of, with its part up to there, and the number of cells before it.
+    fn inside(&self, cutoff_bytes: u64) -> (usize, Option<(Cell, f64)>) {
+        let first = self.cells.partition_point(|cell| cell.high <= cutoff_bytes);
+        let cell = self.cells.get(first).filter(|cell| cell.low <= cutoff_bytes);
+        let part = |cell: &Cell| (cutoff_bytes - cell.low + 1) as f64 / ((cell.high - cell.low) as f64 + 1.0);
+        (first, cell.map(|cell| (*cell, part(cell))))
+    }
+
+    /// Number and bytes of the files up to a cutoff.
+    fn up_to(&self, cutoff_bytes: u64) -> (u128, u128) {
+        let (first, inside) = self.inside(cutoff_bytes);
+        let [.., files, bytes] = self.small[first];
+        let part = |of: fn(&Cell) -> u128| inside.map_or(0, |(cell, part)| scale(of(&cell), part));
+        (files + part(|cell| cell.count), bytes + part(|cell| cell.sum))
+    }
+
+    /// Where all files lie, for a cutoff in whole units.
+    fn placed(&self, cutoff_bytes: u64) -> [u128; 3] {
+        let (first, inside) = self.inside(cutoff_bytes);
+        let [least, fast, slow, ..] = self.small[first];
+        let mut sums = [least, fast, slow];
+        let mut rest = first;
+        if let Some((cell, part)) = inside {
+            let [mut as_large, mut as_small] = [[0; 3]; 2];
+            add_placed(
+                &mut as_large,
+                cell,
+                self.model,
+                cell.low.saturating_sub(1).min(cutoff_bytes),
+                self.samples_of(&cell),
+            );
+            add_placed(&mut as_small, cell, self.model, u64::MAX, self.samples_of(&cell));
+            for (at, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.saturating_add(between(as_large[at], as_small[at], part));
+            }
+            rest += 1;
+        }
+        if let Some(alike) = self.large.get(rest) {
+            for (sum, alike) in sums.iter_mut().zip(alike) {
+                *sum = sum.saturating_add(*alike);
+            }
+            rest = self.large.len() - 1;
+        }
+        for &cell in &self.cells[rest..] {
+            add_placed(&mut sums, cell, self.model, cutoff_bytes, self.samples_of(&cell));
+        }
+        sums
+    }
+
+    fn samples_of(&self, cell: &Cell) -> u128 {
+        samples_of(cell, self.model)
+    }
+
+    /// What the layout takes on devices of one kind, without tiers.
+    pub fn everything_bytes(&self) -> u128 {
+        self.everything_bytes
     }
 
     /// How full the fast tier may become.
     pub fn fill_fraction(&self) -> f64 {
         let (numerator, denominator) = self.model.layout.fast_fill();
         self.allowance.fill_fraction.unwrap_or(numerator as f64 / denominator as f64)
+    }
+
+    /// By how much the population is to grow.
+    pub fn growth_fraction(&self) -> f64 {
+        self.allowance.growth_fraction
     }
 
     /// The capacity of a device that is to hold `bytes`, grown, and stay within its fill.
@@ -263,23 +307,20 @@ fn large_sums(cells: &[Cell], model: &Model) -> Vec<[u128; 3]> {
     sums
 }
 
+/// As many for a cell on either side of a cutoff, so that none of its files comes or goes.
+fn samples_of(cell: &Cell, model: &Model) -> u128 {
+    if cell.high <= model.layout.alike_up_to() { SAMPLES } else { LARGE_SAMPLES }
+}
+
 fn add_small(sums: &mut [u128; 5], cell: Cell, model: &Model) {
     let mut placed = [sums[0], sums[1], sums[2]];
-    add_placed(&mut placed, cell, model, u64::MAX, SAMPLES);
+    add_placed(&mut placed, cell, model, u64::MAX, samples_of(&cell, model));
     *sums = [placed[0], placed[1], placed[2], sums[3] + cell.count, sums[4] + cell.sum];
 }
 
-/// A cell's files up to `cutoff` and the others, each part within its interval, together those of the cell.
-fn divide(cell: Cell, cutoff: u64) -> (Cell, Cell) {
-    let part = (cutoff - cell.low + 1) as f64 / ((cell.high - cell.low) as f64 + 1.0);
-    let count = ((cell.count as f64 * part).round() as u128).min(cell.count);
-    let others = cell.count - count;
-    let even = (count as f64 * (cell.low as f64 / 2.0 + cutoff as f64 / 2.0)) as u128;
-    let least = (u128::from(cell.low) * count).max(cell.sum.saturating_sub(u128::from(cell.high) * others));
-    let most = (u128::from(cutoff) * count).min(cell.sum.saturating_sub(u128::from(cutoff + 1) * others));
-    let sum = even.clamp(least, most.max(least));
-    let below = Cell { low: cell.low, high: cutoff, count, sum };
-    (below, Cell { low: cutoff + 1, high: cell.high, count: others, sum: cell.sum.saturating_sub(sum) })
+/// `part` of the way from one sum to another.
+fn between(from: u128, to: u128, part: f64) -> u128 {
+    if to >= from { from + scale(to - from, part).min(to - from) } else { from - scale(from - to, part).min(from - to) }
 }
 
 fn spill(tier: &Tier, usable_bytes: u128) -> Spill {
@@ -309,4 +350,84 @@ pub fn cutoffs(largest_bytes: u64, per_octave: u32) -> Vec<u64> {
     cutoffs.sort_unstable();
     cutoffs.dedup();
     cutoffs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dist::{Distribution, published};
+    use crate::layout::kinds;
+    use proptest::prelude::*;
+
+    fn tiers<'a>(sizes: &Distribution, model: &'a Model) -> Option<Tiers<'a>> {
+        Tiers::new(&Population { sizes, padding: None, tree: None }, model, Allowance::default())
+    }
+
+    fn tiered() -> impl Iterator<Item = Model> {
+        let more = [
+            "zfs:compress=1.5",
+            "zfs:compression=off,recordsize=16K",
+            "ceph:fast_ec=on",
+            "granulo:small=mirror,large=raid5",
+        ];
+        let names = kinds().iter().map(|kind| kind.name).chain(more);
+        names.map(|name| Model::parse(name).unwrap()).filter(|model| model.layout.place(0, 0).is_some())
+    }
+
+    #[test]
+    fn what_is_fast_never_falls_as_the_cutoff_rises() {
+        let population = published::find("vu-2005").unwrap().distribution();
+        for model in tiered() {
+            let tiers = tiers(population, &model).unwrap();
+            let mut points = cutoffs(population.max(), 6);
+            points.extend((0..120).map(|step| step * 971));
+            points.sort_unstable();
+            for pair in points.windows(2) {
+                let (low, high) = (tiers.at(pair[0]), tiers.at(pair[1]));
+                assert!(low.fast_bytes <= high.fast_bytes, "{} {pair:?}", model.name);
+                assert!(low.fast_least_bytes <= high.fast_least_bytes, "{} {pair:?}", model.name);
+                assert!(low.small_file_fraction <= high.small_file_fraction);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_cutoff_is_the_sum_over_the_files(sizes in proptest::collection::vec(0u64..=65_536, 1..60), cutoff in 0u64..70_000) {
+            let mut distribution = Distribution::default();
+            for &size in &sizes {
+                distribution.record(size);
+            }
+            for model in tiered() {
+                let tier = tiers(&distribution, &model).unwrap().at(cutoff);
+                let at = round_up(cutoff, model.layout.cutoff_unit_bytes());
+                let placed = |size: u64| model.layout.place(size, at).unwrap();
+                prop_assert_eq!(tier.fast_bytes, sizes.iter().map(|&size| placed(size).fast_bytes).sum::<u128>(), "{}", model.name);
+                prop_assert_eq!(tier.slow_bytes, sizes.iter().map(|&size| placed(size).slow_bytes).sum::<u128>(), "{}", model.name);
+                let small = sizes.iter().filter(|size| **size <= cutoff).count();
+                prop_assert!((tier.small_file_fraction - small as f64 / sizes.len() as f64).abs() < 1e-12);
+            }
+        }
+
+        #[test]
+        fn what_fits_is_the_largest_cutoff(sizes in proptest::collection::vec(0u64..3_000_000, 1..40), device in 0u128..8_000_000) {
+            let mut distribution = Distribution::default();
+            for &size in &sizes {
+                distribution.record(size);
+            }
+            for model in tiered() {
+                let tiers = tiers(&distribution, &model).unwrap();
+                let fit = tiers.fit(device, 65_536);
+                match fit.largest {
+                    None => prop_assert!(tiers.at(0).fast_bytes > fit.usable_bytes),
+                    Some(tier) => {
+                        prop_assert!(tier.fast_bytes <= fit.usable_bytes, "{}", model.name);
+                        let next = tiers.at(tier.cutoff_bytes + 1);
+                        prop_assert!(next.fast_bytes > fit.usable_bytes || tier.cutoff_bytes >= distribution.max(), "{}", model.name);
+                    }
+                }
+            }
+        }
+    }
 }

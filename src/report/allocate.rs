@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use super::chart::{bar, right};
 use super::terminal::exact_size;
 use crate::layout::Model;
-use crate::units::format_share;
+use crate::units::{format_count, format_share, format_size};
 
 const FAINT: Style = Style::new().dimmed();
 const BYTES: Style = AnsiColor::Magenta.on_default();
@@ -30,17 +30,17 @@ pub fn write_allocations(model: &Model, sizes: &[u64], out: &mut dyn Write) -> i
         let space = model.layout.file(size);
         let more = match size {
             0 => "–".to_owned(),
-            _ => format_share(space.allocated_bytes as f64 / size as f64 - 1.0),
+            _ => more_than(space.allocated_bytes as f64 / size as f64),
         };
         let filled = if most == 0 { 0.0 } else { space.allocated_bytes as f64 / most as f64 };
-        let reported = model.layout.reported(size).map_or(String::new(), wide_size);
+        let reported = model.layout.reported(size).map_or(String::new(), |bytes| sized(bytes, 9));
         writeln!(
             out,
-            "{}{}{}{} {BYTES}{}{BYTES:#}{}",
-            right(&exact_size(size), 14),
-            right(&wide_size(space.allocated_bytes), 14),
-            right(&more, 10),
-            right(&wide_size(space.metadata_bytes), 12),
+            "{} {} {} {} {BYTES}{}{BYTES:#}{}",
+            right(&sized(size.into(), 13), 13),
+            right(&sized(space.allocated_bytes, 13), 13),
+            right(&more, 9),
+            right(&sized(space.metadata_bytes, 11), 11),
             super::chart::left(&bar(filled, BAR), if reports { BAR } else { 0 }),
             right(&reported, if reports { 9 } else { 0 }),
         )?;
@@ -48,7 +48,13 @@ pub fn write_allocations(model: &Model, sizes: &[u64], out: &mut dyn Write) -> i
     Ok(())
 }
 
-/// A size to the byte where it is one of a file, else short.
-fn wide_size(bytes: u128) -> String {
-    u64::try_from(bytes).map_or_else(|_| crate::units::format_size(bytes), exact_size)
+/// By how much more than its size a file takes: in per cent, or as a multiple where that is shorter.
+fn more_than(ratio: f64) -> String {
+    if ratio < 100.0 { format_share(ratio - 1.0) } else { format!("x {}", format_count(ratio.round() as u128)) }
+}
+
+/// A size to the byte where that is short enough.
+fn sized(bytes: u128, width: usize) -> String {
+    let exact = u64::try_from(bytes).map(exact_size).ok().filter(|text| text.len() <= width);
+    exact.unwrap_or_else(|| format_size(bytes))
 }

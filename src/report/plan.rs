@@ -44,12 +44,19 @@ pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         write_tiers_by_model(plan, out)?;
         if let (1, Some(fit)) = (plan.fast_tiers.len(), &first.fit) {
             writeln!(out)?;
-            prose(&fit_sentence(plan, fit), out)?;
+            prose(&fit_sentence(plan, first, fit), out)?;
         } else {
             write_fits(plan, out)?;
         }
         write_profiles(plan, out)?;
         plan.fast_tiers.iter().try_for_each(|tier| write_answers(plan, tier, out))?;
+        if plan.fast_tiers.len() > DETAILS_FOR && plan.fast_tiers.iter().any(|tier| !tier.settings.is_empty()) {
+            writeln!(out)?;
+            faint(
+                "What to type to set it up is printed for one or two layouts with a fast tier: name them with --model.",
+                out,
+            )?;
+        }
     }
     write_bills(plan, out)
 }
@@ -106,11 +113,15 @@ fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         "model", "allocated", "overhead", "metadata", "together"
     )?;
     for row in &plan.models {
-        let mark = if row.metadata_is_within { "*" } else { " " };
+        let mark = match row {
+            _ if row.metadata_is_within => "*",
+            _ if row.metadata_is_memory => "†",
+            _ => " ",
+        };
         writeln!(
             out,
             "{}{}{}{}{mark}{}",
-            left(&shorten(&row.model, NAME - 1), NAME),
+            left(&label(&row.model, plan, NAME - 1), NAME),
             right(&format_size(row.allocated_bytes), 11),
             right(&format_share(row.overhead_fraction), 10),
             right(&format_size(row.metadata_bytes), 11),
@@ -127,7 +138,8 @@ fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     }
     faint(
         "Overhead: share of the allocated bytes that is not data of the files. Together: with metadata, and with directories and \
-         symlinks where both the source and the model know them. * Metadata are a part of what is allocated.",
+         symlinks where both the source and the model know them. * Metadata are a part of what is allocated. † Memory of a \
+         server, not in the sum.",
         out,
     )
 }
@@ -152,7 +164,11 @@ fn tier_row(tier: &Tier, most: u128, out: &mut dyn Write) -> io::Result<()> {
 /// Rows of the table: powers of two from 4 KiB, and what was asked for.
 fn printed(tier: &Tier, plan: &Plan) -> bool {
     let size = tier.cutoff_bytes;
-    size == 0 || !size.is_power_of_two() || size >= 4 * KIB || size == plan.usual_cutoff_bytes
+    size >= 4 * KIB || size == 0 || is_asked(tier, plan)
+}
+
+fn is_asked(tier: &Tier, plan: &Plan) -> bool {
+    tier.cutoff_bytes == plan.usual_cutoff_bytes || plan.asked_cutoffs_bytes.contains(&tier.cutoff_bytes)
 }
 
 fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result<()> {
@@ -164,7 +180,10 @@ fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result
     )?;
     let mut rows: Vec<&Tier> = plan.tiers.iter().filter(|tier| printed(tier, plan)).collect();
     // Once nothing changes any more, one row says it.
-    rows.dedup_by(|row, kept| kept.fast_fraction > 0.9 && format_size(row.fast_bytes) == format_size(kept.fast_bytes));
+    let says_the_same = |row: &Tier, kept: &Tier| {
+        kept.fast_fraction > 0.9 && format_size(row.fast_bytes) == format_size(kept.fast_bytes)
+    };
+    rows.dedup_by(|row, kept| says_the_same(row, kept) && !is_asked(row, plan));
     let most = rows.last().map_or(0, |tier| tier.fast_bytes);
     rows.iter().try_for_each(|tier| tier_row(tier, most, out))?;
     let growth = if plan.growth_fraction == 0.0 {
@@ -174,8 +193,7 @@ fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result
     };
     faint(
         &format!(
-            "Fast: redundancy included. To buy: filled to {} at most{growth}. Between 64 KiB and the largest file a cutoff is better \
-             than 1 %, below it exact.",
+            "Fast: redundancy included. To buy: filled to {} at most{growth}. Cutoffs are exact up to 64 KiB, within 1 % above.",
             format_share(first.fill_fraction)
         ),
         out,
@@ -191,14 +209,17 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         heading("Fast bytes by layout, as a share of everything it stores", out)?;
         write!(out, "{FAINT}{:>12}", "")?;
         for tier in group {
-            write!(out, " {}", right(kind_and_options(&tier.model).0, 10))?;
+            write!(out, " {}", right(&kind_and_options(&tier.model, plan).0, 10))?;
         }
         write!(out, "\n{:>12}", "cutoff")?;
         for tier in group {
-            write!(out, " {}", right(&shorten(kind_and_options(&tier.model).1, 10), 10))?;
+            write!(out, " {}", right(&shorten(&kind_and_options(&tier.model, plan).1, 10), 10))?;
         }
         writeln!(out, "{FAINT:#}")?;
-        let rows = plan.tiers.iter().filter(|tier| printed(tier, plan) && COMPARED.contains(&tier.cutoff_bytes));
+        let rows = plan
+            .tiers
+            .iter()
+            .filter(|tier| printed(tier, plan) && (COMPARED.contains(&tier.cutoff_bytes) || is_asked(tier, plan)));
         for cutoff in rows.map(|tier| tier.cutoff_bytes) {
             write!(out, "{}", right(&cutoff_label(cutoff), 12))?;
             for tier in group {
@@ -211,9 +232,33 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A model's name, and its options.
-fn kind_and_options(model: &str) -> (&str, &str) {
-    model.split_once(':').unwrap_or((model, ""))
+/// A model's name, and those of its options that others of the same name do not share.
+fn kind_and_options(model: &str, plan: &Plan) -> (String, String) {
+    let split = |model: &str| {
+        let (kind, options) = model.split_once(':').unwrap_or((model, ""));
+        (kind.to_owned(), options.split(',').map(str::to_owned).collect::<Vec<String>>())
+    };
+    let (kind, options) = split(model);
+    let alike: Vec<Vec<String>> = plan
+        .models
+        .iter()
+        .filter(|other| other.model != model)
+        .map(|other| split(&other.model))
+        .filter(|(other, _)| *other == kind)
+        .map(|(_, options)| options)
+        .collect();
+    let shared = |option: &String| !alike.is_empty() && alike.iter().all(|other| other.contains(option));
+    let own: Vec<String> = options.into_iter().filter(|option| !shared(option)).collect();
+    (kind, own.join(","))
+}
+
+/// A model in at most `width` columns, told apart from the others.
+fn label(model: &str, plan: &Plan, width: usize) -> String {
+    if model.chars().count() <= width {
+        return model.to_owned();
+    }
+    let (kind, options) = kind_and_options(model, plan);
+    shorten(&format!("{kind}:{options}"), width)
 }
 
 fn cutoff_label(cutoff_bytes: u64) -> String {
@@ -233,8 +278,8 @@ fn holds_label(largest_bytes: Option<u64>, plan: &Plan) -> String {
 fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = plan.fast_tiers.iter().find_map(|tier| tier.fit.as_ref()) else { return Ok(()) };
     heading(&format!("What a fast tier of {} holds: files up to", format_size(first.fast_device_bytes)), out)?;
-    let spills = format!("spills at {}", exact_size(plan.usual_cutoff_bytes));
-    writeln!(out, "{FAINT}{:28}{:>12}{:>9}{:>9}{:>22}{FAINT:#}", "model", "cutoff", "files", "bytes", spills)?;
+    let spills = format!("does not fit at {}", exact_size(plan.usual_cutoff_bytes));
+    writeln!(out, "{FAINT}{:26}{:>12}{:>9}{:>9}{:>24}{FAINT:#}", "model", "cutoff", "files", "bytes", spills)?;
     for (tier, fit) in plan.fast_tiers.iter().filter_map(|tier| Some((tier, tier.fit.as_ref()?))) {
         let spill = match fit.spill.spilled_bytes {
             0 => "nothing".to_owned(),
@@ -244,14 +289,22 @@ fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
             "{}{}{}{}{}",
-            left(&shorten(&tier.model, 27), 28),
+            left(&label(&tier.model, plan, 25), 26),
             right(&holds_label(fit.largest.map(|tier| tier.cutoff_bytes), plan), 12),
             right(&share(|tier| tier.small_file_fraction), 9),
             right(&share(|tier| tier.small_data_fraction), 9),
-            right(&spill, 22)
+            right(&spill, 24)
         )?;
     }
-    faint("Nothing: metadata alone do not fit.", out)
+    let fail: Vec<&str> =
+        plan.fast_tiers.iter().filter(|tier| !tier.overflows).map(|tier| tier.model.as_str()).collect();
+    let fail = match fail.is_empty() {
+        true => String::new(),
+        false => {
+            format!(" When it is full, writing fails under {}; the others spill to the slow tier.", fail.join(", "))
+        }
+    };
+    faint(&format!("Capacity is raw, all copies together. Nothing: metadata alone do not fit.{fail}"), out)
 }
 
 /// What the three ratios hold.
@@ -262,7 +315,7 @@ fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     RATIOS.iter().try_for_each(|ratio| write!(out, "{:>14}", format_share(*ratio)))?;
     writeln!(out, "{FAINT:#}")?;
     for tier in &plan.fast_tiers {
-        write!(out, "{}", left(&shorten(&tier.model, 29), 30))?;
+        write!(out, "{}", left(&label(&tier.model, plan, 29), 30))?;
         for profile in &tier.profiles {
             let style = if profile.fits { FAST } else { Style::new() };
             let mark = if profile.fits { "* " } else { "" };
@@ -271,7 +324,9 @@ fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         }
         writeln!(out)?;
     }
-    faint(&format!("* Enough for metadata and files up to {enough}. Nothing: metadata alone do not fit."), out)
+    let enough =
+        if plan.usual_cutoff_bytes == 0 { "metadata".to_owned() } else { format!("metadata and files up to {enough}") };
+    faint(&format!("* Enough for {enough}. Nothing: metadata alone do not fit."), out)
 }
 
 /// What was asked of one layout: range, costs, settings.

@@ -59,7 +59,7 @@ pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Wri
     let curve = |model| Curve::of(model, &sizes_bytes);
     let mut words = vec![source_sentence(plan)];
     words.extend(recommendation_sentences(plan));
-    words.extend(plan.fast_tiers.first().and_then(|tier| Some(fit_sentence(plan, tier.fit.as_ref()?))));
+    words.extend(plan.fast_tiers.first().and_then(|tier| Some(fit_sentence(plan, tier, tier.fit.as_ref()?))));
     let page = Page {
         schema: "granulo/report/1",
         title: format!("Plan for {name}"),

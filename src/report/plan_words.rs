@@ -22,7 +22,8 @@ pub fn source_sentence(plan: &Plan) -> String {
 pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
     let Some(chosen) = &plan.recommendation else { return Vec::new() };
     let mut sentences = vec![format!(
-        "Take {} blocks: {} in them is {} more than in blocks of 1 KiB (up to {} was to be borne), and {} of the files fit one block.",
+        "Take {} blocks: the files take {} in them, {} more than in blocks of 1 KiB (up to {} was to be borne), and {} of them fit \
+         one block.",
         exact_size(chosen.block_bytes),
         format_size(chosen.chosen.allocated_bytes),
         format_share(chosen.chosen.growth_fraction),
@@ -39,7 +40,10 @@ pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
     if let Some(next) = &chosen.next {
         let size = exact_size(next.block_bytes);
         sentences.push(match (&chosen.next_served, chosen.next_costs_too_much) {
-            (_, true) => format!("{size} would take {} more.", format_share(next.growth_fraction)),
+            (_, true) => format!(
+                "In blocks of {size} they would take {} more than in 1 KiB.",
+                format_share(next.growth_fraction)
+            ),
             (Some(served), false) => format!(
                 "{size} would serve hardly more: {} of the reads and {} of the writes.",
                 format_share(served.reads_fraction),
@@ -54,42 +58,37 @@ pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
     vec![sentences.join(" ")]
 }
 
-/// Which cutoff a fast tier holds.
-pub fn fit_sentence(plan: &Plan, fit: &Fit) -> String {
-    let device = format_size(fit.fast_device_bytes);
+/// Which cutoff a fast tier holds, and what becomes of the rest.
+pub fn fit_sentence(plan: &Plan, tier: &FastTier, fit: &Fit) -> String {
+    let device = format!("A fast tier of {}, all copies together,", format_size(fit.fast_device_bytes));
     let usable = match fit.usable_bytes == fit.fast_device_bytes {
         true => String::new(),
-        false => format!(" (of which {} may be filled today)", format_size(fit.usable_bytes)),
+        false => format!(" of which {} may be filled today,", format_size(fit.usable_bytes)),
     };
     let holds = match &fit.largest {
         None => format!(
-            "A fast tier of {device}{usable} does not even hold the metadata, which need {}.",
-            format_size(plan_metadata(plan, fit))
+            "does not even hold the metadata, which need {}.",
+            format_size(tier.curve.first().map_or(0, |lowest| lowest.fast_bytes))
         ),
-        Some(tier) if tier.cutoff_bytes >= plan.source.largest_bytes => {
-            format!("A fast tier of {device}{usable} holds everything.")
-        }
-        Some(tier) => format!(
-            "A fast tier of {device}{usable} holds all metadata and every file up to {}: {} of the files with {} of the bytes.",
-            exact_size(tier.cutoff_bytes),
-            format_share(tier.small_file_fraction),
-            format_share(tier.small_data_fraction)
+        Some(at) if at.cutoff_bytes >= plan.source.largest_bytes => "holds everything.".to_owned(),
+        Some(at) if at.cutoff_bytes == 0 => "holds all metadata, and no files with content.".to_owned(),
+        Some(at) => format!(
+            "holds all metadata and every file up to {}: {} of the files with {} of the bytes.",
+            exact_size(at.cutoff_bytes),
+            format_share(at.small_file_fraction),
+            format_share(at.small_data_fraction)
         ),
     };
-    format!("{holds} {}", spill_sentence(&fit.spill))
+    format!("{device}{usable} {holds} {}", spill_sentence(&fit.spill, tier.overflows))
 }
 
-fn plan_metadata(plan: &Plan, fit: &Fit) -> u128 {
-    let tier = plan.fast_tiers.iter().find(|tier| tier.fit.as_ref() == Some(fit));
-    tier.and_then(|tier| tier.curve.first()).map_or(0, |lowest| lowest.fast_bytes)
-}
-
-fn spill_sentence(spill: &Spill) -> String {
+fn spill_sentence(spill: &Spill, overflows: bool) -> String {
     let cutoff = exact_size(spill.cutoff_bytes);
+    let rest = if overflows { "spill to the slow tier" } else { "do not fit, and writing them fails" };
     match spill.spilled_bytes {
-        0 => format!("Nothing spills at a cutoff of {cutoff}."),
+        0 => format!("At a cutoff of {cutoff} everything fits."),
         spilled => format!(
-            "At a cutoff of {cutoff}, {} of {} spill to the slow tier ({}).",
+            "At a cutoff of {cutoff}, {} of {} {rest} ({}).",
             format_size(spilled),
             format_size(spill.needed_bytes),
             format_share(spill.spilled_fraction)

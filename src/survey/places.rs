@@ -21,7 +21,7 @@ pub const KINDS: usize = 4096;
 pub const DEFAULT_LIMIT: usize = 20;
 
 /// Sums over some files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tally {
     /// Regular files.
     pub files: u64,
@@ -198,7 +198,7 @@ impl TopDirectories {
 
 /// Higher figures first, then paths in byte order, then the rest, so that the order never depends on the order of arrival.
 fn compare(ranking: Ranking, a: &DirectoryRow, b: &DirectoryRow) -> Ordering {
-    let rest = |row: &DirectoryRow| (row.depth, row.tally.size_bytes, row.tally.files, row.tally.allocated_bytes);
+    let rest = |row: &DirectoryRow| (row.depth, row.tally);
     let by_figure = ranking.figure(&b.tally).cmp(&ranking.figure(&a.tally));
     by_figure.then_with(|| a.path.cmp(&b.path)).then_with(|| rest(a).cmp(&rest(b)))
 }

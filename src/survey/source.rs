@@ -33,7 +33,10 @@ pub fn open(source: &Path) -> Result<Source> {
         return Ok(of_system(&system));
     }
     let bytes = read_bounded("read the source", source).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => error.advise(format!("give a survey, an fsstats CSV, or one of {}", names())),
+        ErrorKind::NotFound => error.advise(format!(
+            "give a survey, an fsstats CSV, or one of {}, or a system of granulo show panasas",
+            names()
+        )),
         _ if source.is_dir() => Error::new(ErrorKind::Usage, "read the source", "it is a directory")
             .at(source)
             .advise("survey it first: granulo survey DIR -o FILE"),
