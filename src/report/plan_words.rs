@@ -8,14 +8,17 @@ use crate::units::{format_count, format_share, format_size};
 /// What the plan is about.
 pub fn source_sentence(plan: &Plan) -> String {
     let source = &plan.source;
-    let tree =
-        if source.tree_is_known { "" } else { " Its directories are not known, so they are not in the figures." };
-    format!(
-        "{} files of {} together, the largest {}.{tree}",
+    let mut sentences = vec![format!(
+        "{} files of {} together, the largest {}.",
         format_count(source.files),
         format_size(source.size_bytes),
         format_size(source.largest_bytes.into())
-    )
+    )];
+    if !source.tree_is_known {
+        sentences.push("Its directories are not known, so they are not in the figures.".to_owned());
+    }
+    sentences.extend(source.notes.iter().map(|note| format!("Note: {note}.")));
+    sentences.join(" ")
 }
 
 /// Which block size to take, and why.
@@ -39,17 +42,19 @@ pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
     }
     if let Some(next) = &chosen.next {
         let size = exact_size(next.block_bytes);
-        sentences.push(match (&chosen.next_served, chosen.next_costs_too_much) {
-            (_, true) => format!(
-                "In blocks of {size} they would take {} more than in 1 KiB.",
-                format_share(next.growth_fraction)
-            ),
-            (Some(served), false) => format!(
+        sentences.push(match &chosen.next_served {
+            _ if chosen.next_costs_too_much => {
+                format!(
+                    "In blocks of {size} they would take {} more than in 1 KiB.",
+                    format_share(next.growth_fraction)
+                )
+            }
+            Some(served) => format!(
                 "{size} would serve hardly more: {} of the reads and {} of the writes.",
                 format_share(served.reads_fraction),
                 format_share(served.writes_fraction)
             ),
-            (None, false) => String::new(),
+            None => "No file system in common use has larger ones.".to_owned(),
         });
     }
     if chosen.served.is_none() {

@@ -169,7 +169,7 @@ fn published_sources_are_planned_for() {
     // Every model with a fast tier, and every model.
     let tiered: Vec<&str> =
         json["fast_tiers"].as_array().unwrap().iter().map(|t| t["model"].as_str().unwrap()).collect();
-    assert_eq!(tiered, ["panfs", "zfs", "ceph", "ceph:pool=replicated", "lustre", "granulo:small=mirror,large=raid5"]);
+    assert_eq!(tiered, ["zfs", "panfs", "ceph", "ceph:pool=replicated", "lustre", "granulo:small=mirror,large=raid5"]);
     assert_eq!(plan(&["vu-2005", "--model", "all"])["models"].as_array().unwrap().len(), 17);
 }
 
@@ -191,6 +191,8 @@ fn the_measured_systems_are_built_in() {
     let ran = run(["plan", "Uni-5", "--model", "panfs", "--json"]).ended(0);
     assert!(ran.said().contains("assumed to have the shape of vu-2005"));
     assert_eq!(ran.json()["source"]["files"], 139_440_887);
+    assert!(ran.json()["source"]["notes"][0].as_str().unwrap().contains("assumed"));
+    assert!(run(["plan", "Uni-5"]).ended(0).text().contains("assumed"));
 }
 
 #[test]
@@ -266,6 +268,11 @@ fn wrong_requests_are_refused_with_what_would_be_right() {
         (vec!["plan", "vu-2005", "--fast", "1GiB", "--model", "xfs"], "models with a fast tier are panfs, zfs"),
         (vec!["plan", "vu-2005", "--fill", "0%"], "more than 0 %"),
         (vec!["plan", "vu-2005", "--growth", "-5%"], "per cent"),
+        (vec!["plan", "vu-2005", "--tolerance", "-5%"], "per cent"),
+        (vec!["plan", "vu-2005", "--fill", "0.75"], "write 75% or 0.75%"),
+        (vec!["plan", "--list", "--json"], "--list"),
+        (vec!["show", "panasas", "--all"], "takes no other option than --json"),
+        (vec!["plan", "nothere"], "granulo show panasas"),
         (vec!["plan", "vu-2005", "--prices", &prices], "line 1: missing field"),
         (vec!["plan", "vu-2005", "--trace", &trace], "the first line has to be 'decile_pct,read_bytes,write_bytes'"),
         (vec!["plan", "vu-2005", "--trace", &binary], "it is no text"),
