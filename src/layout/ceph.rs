@@ -20,7 +20,7 @@
 //! `rgw_obj_stripe_size` in src/common/options/rgw.yaml.in for 4 MiB objects. Measured on Ceph 16.2.15: docs/MODELS.md.
 
 use super::{Kind, Layout, Opt, Options, Placement, Range, Space, Wanted, WholeUnits, round_up_wide};
-use crate::units::{KIB, MIB};
+use crate::units::{KIB, MIB, format_size};
 
 /// `ceph:pool=ec,k=4,m=2,…`.
 pub(super) const CEPH: Kind = Kind {
@@ -261,26 +261,43 @@ impl Layout for Ceph {
     }
 
     /// The pools, and the one place where Ceph chooses a pool by size: a script of the object gateway. In CephFS a directory's
-    /// layout chooses the pool, before the size is known.
+    /// layout chooses the pool, before the size is known. A pool belongs to one of the two: `ceph fs` refuses one of RGW.
     fn settings(&self, wanted: &Wanted) -> Vec<String> {
-        let &Wanted { cutoff_bytes, fast_bytes, .. } = wanted;
+        let &Wanted { cutoff_bytes, fast_bytes, metadata_bytes, fill_fraction, .. } = wanted;
         let Spread::Replicated { copies } = self.fast.spread else { return Vec::new() };
         let mut lines = vec!["# Before the OSDs are made: units of allocation, and where RocksDB lies.".to_owned()];
         for (class, min_alloc_bytes) in [("ssd", self.fast.min_alloc_bytes), ("hdd", self.pool.min_alloc_bytes)] {
             lines.push(format!("ceph config set osd bluestore_min_alloc_size_{class} {min_alloc_bytes}"));
         }
         if self.db_is_fast {
-            lines.push("ceph-volume lvm batch HDD... --db-devices SSD...".to_owned());
+            lines.extend([
+                format!(
+                    "# Of the {} of fast devices at least {} are for block.db (DBSSD...), and the rest for data (SSD...).",
+                    format_size(fast_bytes),
+                    format_size(metadata_bytes)
+                ),
+                "# A device of both has to be divided first: batch gives block.db all that it finds.".to_owned(),
+                "ceph-volume lvm batch --no-auto HDD... --db-devices DBSSD...".to_owned(),
+            ]);
+        } else {
+            lines.push("ceph-volume lvm batch --no-auto HDD...".to_owned());
         }
+        lines.push("ceph-volume lvm batch --no-auto SSD...".to_owned());
         lines.extend([
             "# Pools: small on fast devices, large on slow ones.".to_owned(),
             "ceph osd crush rule create-replicated small default host ssd".to_owned(),
             "ceph osd pool create small replicated small".to_owned(),
             format!("ceph osd pool set small size {copies}"),
         ]);
-        if fast_bytes > 0 {
-            let quota_bytes = fast_bytes / u128::from(copies);
-            lines.push(format!("ceph osd pool set-quota small max_bytes {quota_bytes}"));
+        // The quota counts bytes before they are copied; one of 0 would be none.
+        let data_bytes = ((fast_bytes as f64 * fill_fraction) as u128).saturating_sub(metadata_bytes);
+        match data_bytes / u128::from(copies) {
+            0 => lines.push(format!(
+                "# Nothing is left for data: metadata take {} of {}. Keep the pool small empty.",
+                format_size(metadata_bytes),
+                format_size(fast_bytes)
+            )),
+            quota_bytes => lines.push(format!("ceph osd pool set-quota small max_bytes {quota_bytes}")),
         }
         match self.pool.spread {
             Spread::Replicated { copies } => lines.extend([
@@ -304,8 +321,11 @@ impl Layout for Ceph {
              Request.ContentLength > {cutoff_bytes} then Request.HTTP.StorageClass = \"LARGE\" end"
         );
         lines.extend([
-            "# Object gateway: the storage class LARGE for what is larger than the cutoff; uploads in parts name it themselves."
+            "# Either object gateway, before the first object: the storage class LARGE for what is larger than the cutoff; \
+             uploads in parts name it themselves."
                 .to_owned(),
+            "ceph osd pool application enable small rgw".to_owned(),
+            "ceph osd pool application enable large rgw".to_owned(),
             "radosgw-admin zonegroup placement add --rgw-zonegroup default --placement-id default-placement \
              --storage-class LARGE"
                 .to_owned(),
@@ -315,9 +335,19 @@ impl Layout for Ceph {
             "radosgw-admin zone placement modify --rgw-zone default --placement-id default-placement \
              --storage-class STANDARD --data-pool small"
                 .to_owned(),
+            "# In a realm, commit that: radosgw-admin period update --commit".to_owned(),
+            "# Then restart the gateways: systemctl restart ceph-radosgw.target, or ceph orch restart rgw.NAME".to_owned(),
             format!("echo '{script}' > by-size.lua"),
             "radosgw-admin script put --infile=by-size.lua --context=preRequest".to_owned(),
-            "# CephFS: the pool of a directory's new files, whatever their size.".to_owned(),
+            "# Or CephFS, with pools that are not the gateway's: the pool of a directory's new files, whatever their size; \
+             small can be the first data pool of FS."
+                .to_owned(),
+        ]);
+        if let Spread::Erasure { .. } = self.pool.spread {
+            lines.push("ceph osd pool set large allow_ec_overwrites true".to_owned());
+        }
+        lines.extend([
+            "ceph fs add_data_pool FS large".to_owned(),
             "setfattr -n ceph.dir.layout.pool -v large DIR".to_owned(),
         ]);
         lines
@@ -482,6 +512,57 @@ mod tests {
         ] {
             assert!(lines.contains(part), "{part}: {lines}");
         }
+    }
+
+    #[test]
+    fn the_quota_is_what_metadata_and_fill_leave_to_one_copy() {
+        let said = |model: &str, metadata_bytes: u128| {
+            let wanted = Wanted { metadata_bytes, fill_fraction: 0.5, ..Wanted::of(4096, 6_000_000_000) };
+            layout(model).settings(&wanted).join("\n")
+        };
+        assert!(said("ceph", 0).contains("max_bytes 1000000000\n"));
+        assert!(said("ceph", 600_000_000).contains("max_bytes 800000000\n"));
+        assert!(said("ceph:fast_copies=2", 600_000_000).contains("max_bytes 1200000000\n"));
+        // A quota of 0 would be none.
+        for metadata_bytes in [2_999_999_998, 3_000_000_000, u128::MAX] {
+            let said = said("ceph", metadata_bytes);
+            assert!(!said.contains("max_bytes") && said.contains("# Nothing is left for data"), "{said}");
+        }
+        layout("ceph").settings(&Wanted::of(u64::MAX, u128::MAX));
+    }
+
+    #[test]
+    fn settings_say_how_much_is_for_block_db() {
+        let said = |model: &str| {
+            layout(model).settings(&Wanted { metadata_bytes: 1 << 30, ..Wanted::of(4096, 10 << 30) }).join("\n")
+        };
+        let fast = said("ceph");
+        assert!(fast.contains("Of the 10 GiB of fast devices at least 1 GiB are for block.db (DBSSD...)"), "{fast}");
+        assert!(fast.contains("HDD... --db-devices DBSSD...\nceph-volume lvm batch --no-auto SSD...\n"), "{fast}");
+        let slow = said("ceph:db=slow");
+        assert!(!slow.contains("block.db") && !slow.contains("DBSSD"), "{slow}");
+        assert!(slow.contains("--no-auto HDD...\nceph-volume lvm batch --no-auto SSD...\n"), "{slow}");
+    }
+
+    #[test]
+    fn pools_are_made_ready_for_the_gateway_or_for_a_file_system() {
+        let lines = |model: &str| layout(model).settings(&Wanted::of(4096, 1 << 40));
+        for model in ["ceph", "ceph:pool=replicated"] {
+            let lines = lines(model);
+            let at = |start: &str| {
+                lines.iter().position(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {lines:?}"))
+            };
+            assert!(at("ceph osd pool create large") < at("ceph osd pool application enable large rgw"));
+            assert!(at("ceph osd pool application enable small rgw") < at("radosgw-admin zonegroup placement add"));
+            assert!(at("radosgw-admin zone placement modify") < at("# In a realm, commit that: radosgw-admin period"));
+            assert!(at("# In a realm") < at("# Then restart the gateways"));
+            assert!(at("ceph fs add_data_pool FS large") < at("setfattr"));
+        }
+        let overwrites = "ceph osd pool set large allow_ec_overwrites true";
+        let erasure = lines("ceph");
+        let at = erasure.iter().position(|line| line == overwrites).unwrap();
+        assert_eq!(erasure[at + 1], "ceph fs add_data_pool FS large");
+        assert!(!lines("ceph:pool=replicated").iter().any(|line| line == overwrites));
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! MDT, 512 on OSTs, blocks of 4 KiB).
 
 use super::{Kind, Layout, Opt, Options, Placement, Range, Space, Wanted, WholeUnits, round_up, round_up_wide};
-use crate::units::{GIB, KIB, MIB};
+use crate::units::{GIB, KIB, MIB, format_count, format_size};
 
 /// `lustre:dom=0,mdt_inode=2K,…`.
 pub(super) const LUSTRE: Kind = Kind {
@@ -71,6 +71,12 @@ const DEFAULT_DOM_LIMIT_BYTES: u64 = MIB;
 
 /// Bytes of an ldiskfs MDT for each inode, where mkfs.lustre is left to choose: inode and 1,536 bytes.
 const DEFAULT_BYTES_PER_INODE: u64 = 1024 + 1536;
+
+/// `mke2fs -i` takes no more (`EXT2_MAX_BLOCK_SIZE * 1024`).
+const MOST_BYTES_PER_INODE: u64 = 64 * MIB;
+
+/// Bytes for each inode are given in multiples of this, as the default is one.
+const BYTES_PER_INODE_GRAIN: u64 = 512;
 
 #[derive(Debug)]
 struct Lustre {
@@ -144,20 +150,34 @@ impl Layout for Lustre {
         (19, 20)
     }
 
+    /// Each file has the same share of the MDT: its inode, and with Data-on-MDT the mean of the data that the fast tier was
+    /// sized for. So the inodes leave room for the data.
     fn settings(&self, wanted: &Wanted) -> Vec<String> {
-        let &Wanted { cutoff_bytes, fast_bytes, .. } = wanted;
+        let &Wanted { cutoff_bytes, fast_bytes, files, .. } = wanted;
         let dom_bytes = component(cutoff_bytes);
-        let usable_bytes = fast_bytes / u128::from(self.mdt_mirror);
-        let mut lines = vec![
-            format!(
-                "# Bytes of the metadata target for each inode: FILES is the number of files to expect; mkfs.lustre alone \
-                 would take {DEFAULT_BYTES_PER_INODE}, and less is not advised."
-            ),
-            format!(
-                "mkfs.lustre --mdt --index=0 --fsname=FSNAME --mgsnode=NID --mkfsoptions=\"-i $(({usable_bytes} / FILES))\" \
-                 DEVICE"
-            ),
-        ];
+        let mirror = u128::from(self.mdt_mirror);
+        let usable_bytes = fast_bytes / mirror;
+        let least = u128::from(DEFAULT_BYTES_PER_INODE);
+        let share = usable_bytes / files.max(1);
+        let per_inode = (share - share % u128::from(BYTES_PER_INODE_GRAIN)).clamp(least, MOST_BYTES_PER_INODE.into());
+        let copies = if mirror > 1 { format!(", {mirror} times") } else { String::new() };
+        let mut lines = vec![format!(
+            "# A metadata target of {}{copies}, with an inode for each {per_inode} bytes. {} files are expected; directories take \
+             inodes too.",
+            format_size(usable_bytes),
+            format_count(files)
+        )];
+        if share < least {
+            lines.push(format!(
+                "# Less than {DEFAULT_BYTES_PER_INODE} is not advised. The target has room for {} inodes only: {} files need {}{copies}.",
+                format_count(usable_bytes / least),
+                format_count(files),
+                format_size(files.saturating_mul(least)),
+            ));
+        }
+        lines.push(format!(
+            "mkfs.lustre --mdt --index=0 --fsname=FSNAME --mgsnode=NID --mkfsoptions=\"-i {per_inode}\" DEVICE"
+        ));
         if dom_bytes == 0 {
             return lines;
         }
@@ -234,14 +254,39 @@ mod tests {
     #[test]
     fn settings_say_the_component_that_is_used() {
         let lines = layout("lustre:stripes=2").settings(&Wanted::of(4096, 1_000_000)).join("\n");
-        for part in
-            ["-i $((1000000 / FILES))", "64 KiB for a cutoff of 4096", "lfs setstripe -E 64K -L mdt -E -1 -S 1M -c 2"]
-        {
+        for part in ["64 KiB for a cutoff of 4096", "lfs setstripe -E 64K -L mdt -E -1 -S 1M -c 2"] {
             assert!(lines.contains(part), "{part}: {lines}");
         }
         assert!(!lines.contains("dom_stripesize"));
         assert!(layout("lustre").settings(&Wanted::of(2 * MIB, 1)).join("\n").contains("lod.dom_stripesize=2048K"));
         assert!(!layout("lustre").settings(&Wanted::of(0, 1)).join("\n").contains("setstripe"));
+    }
+
+    #[test]
+    fn settings_have_an_inode_for_each_file_or_say_that_they_have_not() {
+        let said = |model: &str, fast_bytes: u128, files: u128| {
+            let lines = layout(model).settings(&Wanted { files, ..Wanted::of(0, fast_bytes) });
+            assert!(!lines.iter().any(|line| line.contains("$((") || line.contains("FILES")), "{lines:?}");
+            lines.join("\n")
+        };
+        let inodes = |said: &str| said.split("-i ").nth(1).unwrap().split('"').next().unwrap().parse::<u128>().unwrap();
+        // The manual's example of 6 KiB for files of 4 KiB, in 512 bytes; mirrored it takes twice the devices.
+        assert_eq!(inodes(&said("lustre", 6_500_000_000, 1_000_000)), 6144);
+        assert_eq!(inodes(&said("lustre:mdt_mirror=2", 13_000_000_000, 1_000_000)), 6144);
+        let enough = said("lustre", 2_560_000_000, 1_000_000);
+        assert!(inodes(&enough) == 2560 && !enough.contains("room for"), "{enough}");
+        let short = said("lustre:mdt_mirror=2", 4_096_000_000, 1_000_000);
+        assert_eq!(inodes(&short), 2560);
+        assert!(short.contains("room for 800,000 inodes only: 1,000,000 files need 2.38 GiB, 2 times."), "{short}");
+        assert!(
+            short.contains("target of 1.91 GiB, 2 times, with an inode for each 2560 bytes. 1,000,000 files"),
+            "{short}"
+        );
+        assert!(!said("lustre", 4096, 1_000_000).contains("times"));
+        // mke2fs refuses more than 64 MiB, and a share of nothing.
+        assert_eq!(inodes(&said("lustre", 1 << 60, 1)), 67_108_864);
+        assert_eq!(inodes(&said("lustre", u128::MAX, 0)), 67_108_864);
+        assert_eq!(inodes(&said("lustre", 0, u128::MAX)), 2560);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What to type for a ZFS pool with a special vdev, before it exists.
 //!
-//! `special_small_blocks` is compared with blocks. At or above the record size it sends all data to the special vdev, so a larger
-//! record size is proposed there. It has to be a power of two up to 1 MiB and not above the record size before openzfs/zfs pull
-//! request 17497; `zpool create -O` refuses what `zfs set` accepts (issue 15053), so properties are set afterwards.
+//! The record size is always the model's own, because the SSDs were sized for it. `special_small_blocks` is compared with blocks: at
+//! or above the record size it sends all data to the special vdev, and a comment says which record size to plan again with.
+//! It has to be a power of two up to 1 MiB and not above the record size before openzfs/zfs pull request 17497;
+//! `zpool create -O` refuses what `zfs set` accepts (issue 15053), so properties are set afterwards.
 
 use super::raidz::Vdev;
 use super::zfs::{GRAIN_BYTES, RECORD_MOST_BYTES};
@@ -26,28 +27,24 @@ pub(super) fn commands(
     ));
     let ashift = vdev.ashift();
     lines.push(format!("zpool create -o ashift={ashift} POOL {} {special}", vdev.create_words(disks)));
-    let mut record_bytes = record_bytes;
-    if cutoff_bytes >= record_bytes {
-        let above = cutoff_bytes.saturating_add(1).checked_next_power_of_two().unwrap_or(u64::MAX);
-        if above > RECORD_MOST_BYTES {
-            lines.push(format!(
-                "# With a cutoff of {} all data goes to the special vdev: no record is larger.",
-                format_size(cutoff_bytes.into())
-            ));
-        } else {
-            lines.push(format!(
-                "# recordsize={} is not above the cutoff: all data would go to the special vdev. Larger records keep it off.",
-                property(record_bytes)
-            ));
-            record_bytes = above;
-        }
+    // As blocks see it: a file up to the cutoff is a block up to here, in whole grains.
+    let small_bytes = cutoff_bytes.min(RECORD_MOST_BYTES).next_multiple_of(GRAIN_BYTES);
+    if small_bytes >= record_bytes {
+        let advice = match small_bytes.saturating_add(1).next_power_of_two() {
+            above if above > RECORD_MOST_BYTES => {
+                format!("No record is larger than {}.", property(RECORD_MOST_BYTES))
+            }
+            above => format!("Plan again with zfs:recordsize={} and the other options as they are.", property(above)),
+        };
+        lines.push(format!(
+            "# recordsize={} is not above the cutoff: all data goes to the special vdev. {advice}",
+            property(record_bytes)
+        ));
     }
     if record_bytes > MIB {
         lines.push("# The module parameter zfs_max_recordsize has to allow records above 1 MiB.".to_owned());
     }
     lines.push(format!("zfs set recordsize={} POOL", property(record_bytes)));
-    // Blocks are multiples of 512 bytes, so a file up to the cutoff is a block up to here.
-    let small_bytes = cutoff_bytes.min(RECORD_MOST_BYTES).next_multiple_of(GRAIN_BYTES);
     if small_bytes == 0 {
         return lines;
     }
@@ -97,12 +94,36 @@ mod tests {
         let said = layout("zfs:vdev=draid2,disks=11").settings(&Wanted::of(100_000, 1)).join("\n");
         assert!(said.contains("draid2:8d:11c DISK1") && said.contains("special_small_blocks=98K"), "{said}");
         assert!(said.contains("power of two") && said.ends_with("64K."), "{said}");
-        let said = layout("zfs").settings(&Wanted::of(128 * KIB, 1)).join("\n");
-        assert!(said.contains("Larger records keep it off.\nzfs set recordsize=256K"), "{said}");
-        assert!(layout("zfs").settings(&Wanted::of(MIB, 1)).join("\n").contains("zfs_max_recordsize"));
-        let said = layout("zfs").settings(&Wanted::of(16 * MIB, 1)).join("\n");
-        assert!(said.contains("all data goes") && said.contains("recordsize=128K"), "{said}");
+        assert!(layout("zfs:recordsize=2M").settings(&Wanted::of(MIB, 1)).join("\n").contains("zfs_max_recordsize"));
         assert!(!layout("zfs").settings(&Wanted::of(0, 1)).join("\n").contains("special_small_blocks"));
         layout("zfs:vdev=single").settings(&Wanted::of(u64::MAX, u128::MAX));
+    }
+
+    #[test]
+    fn the_record_size_stays_the_one_that_was_planned_with() {
+        for record in ["512", "16K", "128K", "1M", "16M"] {
+            for cutoff in [0, 1, 512, 64 * KIB, 128 * KIB - 1, 128 * KIB, MIB, 16 * MIB, u64::MAX] {
+                let lines = layout(&format!("zfs:recordsize={record}")).settings(&Wanted::of(cutoff, 1));
+                let set: Vec<_> = lines.iter().filter(|line| line.starts_with("zfs set recordsize=")).collect();
+                assert_eq!(set, [&format!("zfs set recordsize={record} POOL")], "{cutoff}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_cutoff_at_the_record_size_is_said_to_take_all_data() {
+        let said = |cutoff_bytes| layout("zfs").settings(&Wanted::of(cutoff_bytes, 1)).join("\n");
+        let all = "# recordsize=128K is not above the cutoff: all data goes to the special vdev. ";
+        for (cutoff, advice) in [
+            // Whole grains of it are the record size already.
+            (128 * KIB - 1, "Plan again with zfs:recordsize=256K "),
+            (128 * KIB, "Plan again with zfs:recordsize=256K "),
+            (MIB, "Plan again with zfs:recordsize=2M "),
+            (16 * MIB, "No record is larger than 16M."),
+            (u64::MAX, "No record is larger than 16M."),
+        ] {
+            assert!(said(cutoff).contains(&format!("{all}{advice}")), "{}", said(cutoff));
+        }
+        assert!(!said(127 * KIB).contains("all data goes"));
     }
 }
