@@ -300,7 +300,7 @@ const PlanTier = (() => {
         ["Files", share(fits?.files ?? 0), "of the files are fast"],
         ["Bytes", share(fits?.bytes ?? 0), "of the bytes are in them"],
         ["Usable today", size(Math.floor(usable)), allowanceText(state)],
-        [`Spills at ${size(usual)}`, spilled > 0 ? size(Math.ceil(spilled)) : "nothing", spilled > 0 ? `${share(spilled / needed)} of ${size(Math.round(needed))}` : `${size(Math.round(needed))} fit`],
+        [`Does not fit at ${size(usual)}`, spilled > 0 ? size(Math.ceil(spilled)) : "nothing", spilled > 0 ? `${share(spilled / needed)} of ${size(Math.round(needed))}` : `${size(Math.round(needed))} fit`],
       ]));
     }
 
@@ -375,7 +375,7 @@ const PlanTier = (() => {
       el("p", { class: "note name" }, `Under ${curve.model}, with a slow tier just large enough for what a cutoff of ${size(usual)} leaves it.`),
       table({
         caption: "How three ratios of fast to slow capacity bear it",
-        columns: [{ title: "Fast to slow", text: true }, { title: "Fast tier" }, { title: `Enough for ${size(usual)}`, text: true }, { title: "Largest cutoff" }, { title: `Spills at ${size(usual)}` }],
+        columns: [{ title: "Fast to slow", text: true }, { title: "Fast tier" }, { title: `Enough for ${size(usual)}`, text: true }, { title: "Largest cutoff" }, { title: `Does not fit at ${size(usual)}` }],
         rows: rows.map((row) => {
           const largest = row.largest_cutoff_bytes;
           const spilled = num(row.spill.spilled_bytes);

@@ -137,7 +137,7 @@ function answersSliders(file) {
     if (tier.fit) {
       const answer = await answers(page, 2);
       const spilled = await page.evaluate((bytes) => (Number(bytes) > 0 ? Format.size(bytes) : "nothing"), tier.fit.spill.spilled_bytes);
-      const named = Object.keys(answer).find((key) => key.startsWith("Spills"));
+      const named = Object.keys(answer).find((key) => key.startsWith("Does not fit"));
       assert.ok(answer[named].startsWith(spilled), `${answer[named]} is not ${spilled}`);
     }
     await page.fill("#try-growth", "0");
