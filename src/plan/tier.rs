@@ -191,9 +191,9 @@ impl<'a> Tiers<'a> {
                 cell,
                 self.model,
                 cell.low.saturating_sub(1).min(cutoff_bytes),
-                self.samples_of(&cell),
+                samples_of(&cell, self.model),
             );
-            add_placed(&mut as_small, cell, self.model, u64::MAX, self.samples_of(&cell));
+            add_placed(&mut as_small, cell, self.model, u64::MAX, samples_of(&cell, self.model));
             for (at, sum) in sums.iter_mut().enumerate() {
                 *sum = sum.saturating_add(between(as_large[at], as_small[at], part));
             }
@@ -206,13 +206,9 @@ impl<'a> Tiers<'a> {
             rest = self.large.len() - 1;
         }
         for &cell in &self.cells[rest..] {
-            add_placed(&mut sums, cell, self.model, cutoff_bytes, self.samples_of(&cell));
+            add_placed(&mut sums, cell, self.model, cutoff_bytes, samples_of(&cell, self.model));
         }
         sums
-    }
-
-    fn samples_of(&self, cell: &Cell) -> u128 {
-        samples_of(cell, self.model)
     }
 
     /// What the layout takes on devices of one kind, without tiers.
