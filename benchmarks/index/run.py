@@ -87,7 +87,7 @@ class Bench:
 
 def rounds(bench, n, options):
     for round_ in range(1, options.rounds + 1):
-        if round_ > 1 and bench.spent() > 0.4 * round_ / (round_ - 1):
+        if round_ > 1 and bench.spent() * round_ / (round_ - 1) > 0.5:
             options.rounds = round_ - 1
             return
         print(f"round {round_}, load {os.getloadavg()[0]:.2f}, {time.strftime('%H:%M:%S', time.gmtime())}", flush=True)
