@@ -85,11 +85,10 @@ class Bench:
         return [r[4] for r in self.rows if r[0] == phase and r[2] == engine and r[3] == "error"]
 
 
-def rounds(bench, n, options):
-    for round_ in range(1, options.rounds + 1):
-        if round_ > 1 and bench.spent() * round_ / (round_ - 1) > 0.5:
-            options.rounds = round_ - 1
-            return
+def rounds(bench, n, options, done):
+    for round_ in range(done + 1, done + options.rounds + 1):
+        if round_ > done + 1 and bench.spent() * (round_ - done) / (round_ - done - 1) > 0.5:
+            break
         print(f"round {round_}, load {os.getloadavg()[0]:.2f}, {time.strftime('%H:%M:%S', time.gmtime())}", flush=True)
         directories = {}
         for engine in ENGINES:
@@ -119,6 +118,7 @@ def rounds(bench, n, options):
             bench.step("cold 1 thread, loaded at random", round_, "cold", engine, directory, n, "get", options.cold_gets, 1)
             bench.step("update", round_, "update", engine, directory, n)
             shutil.rmtree(directory)
+    options.rounds = len(bench.samples("warm", "table", "all"))
 
 
 def loads_with_commits(bench, n):
@@ -394,6 +394,39 @@ def summary(bench, n, key, options, found):
     return "\n".join(out)
 
 
+def everything(bench, n, options):
+    keys, _ = bench.step("keys", 1, "keys", "-", bench.scratch, n)
+    found = facts(bench)
+    rounds(bench, n, options, 0)
+    print("processes", time.strftime("%H:%M:%S", time.gmtime()), flush=True)
+    processes(bench, n, options.seconds)
+    print("kills", time.strftime("%H:%M:%S", time.gmtime()), flush=True)
+    kills(bench, n, options.kills, 2005)
+    print("stale readers", time.strftime("%H:%M:%S", time.gmtime()), flush=True)
+    stale(bench, options.stale_entries, options.churn)
+    for engine in LIBRARIES:
+        (bench.scratch / "longest").mkdir()
+        bench.step("longest key", 1, "longest-key", engine, bench.scratch / "longest")
+        shutil.rmtree(bench.scratch / "longest")
+    for engine in ENGINES:
+        shutil.rmtree(bench.scratch / f"{engine}-sorted", ignore_errors=True)
+    print("loads with many commits", time.strftime("%H:%M:%S", time.gmtime()), flush=True)
+    loads_with_commits(bench, n)
+    if bench.spent() > 0.9:
+        options.large = 0
+    for engine in ENGINES if options.large else []:
+        print("large", engine, time.strftime("%H:%M:%S", time.gmtime()), flush=True)
+        place = bench.scratch / "large"
+        bench.step("large load", 1, "load", engine, place, options.large, "sorted", "one")
+        for threads, phase in [(1, "large cold 1 thread"), (4, "large cold 4 threads")]:
+            bench.drop_caches()
+            bench.step(phase, 1, "cold", engine, place, options.large, "get", options.cold_gets, threads)
+        bench.drop_caches()
+        bench.step("large cold all", 1, "cold", engine, place, options.large, "all", 0, 0)
+        shutil.rmtree(place)
+    return keys, found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=10_000_000)
@@ -406,6 +439,7 @@ def main():
     parser.add_argument("--stale-entries", type=int, default=200_000)
     parser.add_argument("--seconds", type=float, default=4.0, help="of the reader beside the writer")
     parser.add_argument("--minutes", type=float, default=0, help="fewer rounds, and the last parts left out, when it takes longer")
+    parser.add_argument("--add", type=Path, metavar="RAW.CSV", help="only the rounds, added to the samples of an earlier run on the same machine")
     parser.add_argument("--scratch", type=Path, help="directory for the indexes (default: a new one in $TMPDIR)")
     parser.add_argument("--out", type=Path, help="where the record goes (default benchmarks/runs/DATE-index)")
     parser.add_argument("--quick", action="store_true", help="2,000,000 entries, one round, three kills")
@@ -421,35 +455,19 @@ def main():
     with tempfile.TemporaryDirectory(dir=options.scratch, prefix="index-bench-") as directory:
         bench = Bench(target / "release/index-bench", Path(directory))
         n, bench.minutes = options.entries, options.minutes
-        keys, _ = bench.step("keys", 1, "keys", "-", directory, n)
-        found = facts(bench)
-        rounds(bench, n, options)
-        print("processes", time.strftime("%H:%M:%S", time.gmtime()), flush=True)
-        processes(bench, n, options.seconds)
-        print("kills", time.strftime("%H:%M:%S", time.gmtime()), flush=True)
-        kills(bench, n, options.kills, 2005)
-        print("stale readers", time.strftime("%H:%M:%S", time.gmtime()), flush=True)
-        stale(bench, options.stale_entries, options.churn)
-        for engine in LIBRARIES:
-            (bench.scratch / "longest").mkdir()
-            bench.step("longest key", 1, "longest-key", engine, bench.scratch / "longest")
-            shutil.rmtree(bench.scratch / "longest")
-        for engine in ENGINES:
-            shutil.rmtree(bench.scratch / f"{engine}-sorted", ignore_errors=True)
-        print("loads with many commits", time.strftime("%H:%M:%S", time.gmtime()), flush=True)
-        loads_with_commits(bench, n)
-        if bench.spent() > 0.9:
-            options.large = 0
-        for engine in ENGINES if options.large else []:
-            print("large", engine, time.strftime("%H:%M:%S", time.gmtime()), flush=True)
-            place = bench.scratch / "large"
-            bench.step("large load", 1, "load", engine, place, options.large, "sorted", "one")
-            for threads, phase in [(1, "large cold 1 thread"), (4, "large cold 4 threads")]:
-                bench.drop_caches()
-                bench.step(phase, 1, "cold", engine, place, options.large, "get", options.cold_gets, threads)
-            bench.drop_caches()
-            bench.step("large cold all", 1, "cold", engine, place, options.large, "all", 0, 0)
-            shutil.rmtree(place)
+        if options.add:
+            with open(options.add, newline="") as file:
+                bench.rows = [row for row in csv.reader(file)][1:]
+            bench.rows = [row for row in bench.rows if row[0] != "facts"]
+            keys = {row[3]: row[4] for row in bench.rows if row[0] == "keys"}
+            if int(round(float(keys["bytes"]) / float(keys["mean"]), -4)) != n:
+                sys.exit(f"{options.add} is not of {n:,} entries")
+            found = facts(bench)
+            rounds(bench, n, options, len(bench.samples("warm", "table", "all")))
+            if not bench.samples("large load", "table", "seconds"):
+                options.large = 0
+        else:
+            keys, found = everything(bench, n, options)
         free = shutil.disk_usage(directory)
     out.mkdir(parents=True, exist_ok=True)
     with open(out / "raw.csv", "w", newline="") as file:
@@ -459,20 +477,25 @@ def main():
     head = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     memory = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    arguments = " ".join(a for a in sys.argv[1:])
-    arguments = re.sub(r"(--scratch|--out)[ =]\S+", r"\1 $SCRATCH", arguments)
+    commands, when, loads = [" ".join(sys.argv[1:])], "", ""
+    if options.add:
+        earlier = (options.add.parent / "README.md").read_text()
+        commands = re.findall(r"^benchmarks/index/run.py ?(.*)$", earlier, re.M) + commands
+        when = re.search(r"^\| date \| (.*) \|$", earlier, re.M).group(1) + "; "
+        loads = re.search(r"^\| load average at the start \| (.*) \|$", earlier, re.M).group(1) + "; "
+    commands = [re.sub(r"(--scratch|--out|--add)[ =]\S+", r"\1 $PATH_TO_IT", c) for c in commands]
     lines = ["# Index benchmark run", "", "One run of `benchmarks/index/run.py`; docs/BENCHMARKS.md describes the protocol. summary.md has the tables, raw.csv every sample.", "",
-             "| | |", "| --- | --- |", f"| date | {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(begun))}, {(time.time() - begun) / 60:.0f} minutes |",
+             "| | |", "| --- | --- |", f"| date | {when}{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(begun))}, {(time.time() - begun) / 60:.0f} minutes |",
              f"| granulo commit | {head or 'unknown'} |", f"| system | {platform.platform()} |",
              f"| processor | {model.group(1) if model else platform.machine()}, {os.cpu_count()} cores |",
              f"| memory | {int(memory['MemTotal'].split()[0]) / 2**20:.1f} GiB |",
-             f"| load average at the start | {' '.join(f'{v:.2f}' for v in load)} |",
+             f"| load average at the start | {loads}{' '.join(f'{v:.2f}' for v in load)} |",
              f"| disk | {(free.total - free.free) * 100 // free.total} % full of {free.total >> 30} GiB |",
              f"| caches | {'dropped before each cold step' if bench.cold else 'could NOT be dropped: nothing is cold'} |",
              f"| rounds | {options.rounds} |",
              f"| keys | mean {keys['mean']} bytes, longest {keys['longest']}, shared with the one before {keys['shared']} |",
              f"| compiler | {subprocess.run(['rustc', '--version'], capture_output=True, text=True).stdout.strip()} |", "",
-             "Command line, from the root of the repository:", "", "```", f"benchmarks/index/run.py {arguments}".rstrip(), "```", ""]
+             "Command line, from the root of the repository:", "", "```", *(f"benchmarks/index/run.py {c}".rstrip() for c in commands), "```", ""]
     (out / "README.md").write_text("\n".join(lines))
     print(f"{out}: {(time.time() - begun) / 60:.1f} minutes")
     return 0
