@@ -43,6 +43,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         "churn" => churn(engine, &dir, number(0)?, number(1)?, rest.get(2) == Some(&"clear")),
         "try-write" => try_write(engine, &dir),
         "try-read" => try_read(engine, &dir, number(0)?),
+        "flipped" => flipped(engine, &dir, number(0)?),
         "longest-key" => longest_key(engine, &dir),
         "keys" => keys_of(number(0)?),
         _ => Err("no such step".into()),
@@ -473,6 +474,31 @@ fn longest_key(engine: &str, dir: &Path) -> Result<()> {
         if taken { low = middle } else { high = middle }
     }
     println!("longest={low}");
+    Ok(())
+}
+
+/// Everything is listed and looked up in files that may be damaged: are the answers right?
+fn flipped(engine: &str, dir: &Path, n: u64) -> Result<()> {
+    let tree = Tree::new(n);
+    let reader = engines::reader(engine, dir)?;
+    let mut session = reader.session()?;
+    let (mut i, mut right, mut key) = (0, true, Vec::new());
+    session.scan(b"", &mut |found, value| {
+        key.clear();
+        if i < n {
+            tree.key(i, &mut key);
+        }
+        right &= key == found && value == &keys::value(i, 0)[..];
+        i += 1;
+    })?;
+    right &= i == n;
+    let mut found = [0; VALUE];
+    for i in 0..n {
+        key.clear();
+        tree.key(i, &mut key);
+        right &= session.get(&key, &mut found)? && found == value(i, 0);
+    }
+    println!("right={}", u8::from(right));
     Ok(())
 }
 
