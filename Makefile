@@ -8,7 +8,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: check test test-page fuzz bench-survey bench-plan man
+.PHONY: check test test-page fuzz bench-survey bench-plan bench-index man
 
 check:            ## formatting and lints, as CI does
 	cargo fmt --check
@@ -40,6 +40,9 @@ bench-survey:     ## granulo, the floor and its peers on a million files; needs 
 bench-plan:       ## plan with every model on a survey of 100 million files
 	cargo build --release
 	benchmarks/plan/run.py
+
+bench-index:      ## index libraries that the store could use; compiles them apart from granulo
+	benchmarks/index/run.py
 
 man:              ## man pages under target/man
 	cargo build --release
