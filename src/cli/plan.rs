@@ -128,19 +128,13 @@ impl PlanArguments {
     }
 
     fn list(&self) -> Result<Ended> {
-        let systems = systems_with_shares()?;
-        let shares: Vec<_> = systems.iter().map(|(_, shares)| shares.clone()).collect();
+        let systems = systems::with_shares()?;
         output::print(|out| {
             report::plan::write_models_list(kinds(), out)?;
             writeln!(out)?;
-            report::plan::write_systems(&systems, &systems::suited(&shares), out)
+            report::plan::write_systems(&systems, out)
         })
     }
-}
-
-/// The measured systems, each with what its descriptors and small files take.
-pub(super) fn systems_with_shares() -> Result<Vec<(systems::System, systems::SystemShares)>> {
-    systems::all().into_iter().map(|system| system.shares().map(|shares| (system, shares))).collect()
 }
 
 fn models(given: &[String]) -> Result<Vec<Model>> {

@@ -84,12 +84,11 @@ impl ShowArguments {
             return Err(usage_error("the table of the measured systems takes no other option than --json")
                 .advise("name one system, for example granulo show Uni-5 --all"));
         }
-        let systems = super::plan::systems_with_shares()?;
-        let shares: Vec<_> = systems.iter().map(|(_, shares)| shares.clone()).collect();
-        let suited = systems::suited(&shares);
+        let systems = systems::with_shares()?;
         if !self.json {
-            return output::print(|out| report::plan::write_systems(&systems, &suited, out));
+            return output::print(|out| report::plan::write_systems(&systems, out));
         }
+        let suited = systems::suited(&systems);
         let rows: Vec<SystemRow> = systems.iter().map(|(system, shares)| SystemRow { system, shares }).collect();
         output::print_json(&Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: rows })
     }

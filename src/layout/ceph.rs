@@ -377,15 +377,8 @@ pub(super) const TESTED: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::super::Model;
+    use super::super::tests::{allocated, layout};
     use super::*;
-
-    fn layout(name: &str) -> Box<dyn Layout> {
-        Model::parse(name).unwrap().layout
-    }
-
-    fn allocated(name: &str, size_bytes: u64) -> u128 {
-        layout(name).file(size_bytes).allocated_bytes
-    }
 
     #[test]
     fn one_kib_takes_what_the_manual_says() {

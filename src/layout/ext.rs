@@ -261,11 +261,8 @@ pub(super) const TESTED: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::super::Model;
+    use super::super::tests::allocated;
     use super::*;
-
-    fn allocated(model: &str, size_bytes: u64) -> u128 {
-        Model::parse(model).unwrap().layout.file(size_bytes).allocated_bytes
-    }
 
     #[test]
     fn indirect_blocks_begin_where_the_pointers_end() {

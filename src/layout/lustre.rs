@@ -210,11 +210,8 @@ pub(super) const TESTED: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::super::Model;
+    use super::super::tests::layout;
     use super::*;
-
-    fn layout(name: &str) -> Box<dyn Layout> {
-        Model::parse(name).unwrap().layout
-    }
 
     #[test]
     fn the_examples_of_the_manual() {

@@ -166,13 +166,10 @@ pub(super) const TESTED: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::super::Model;
+    use super::super::tests::allocated;
     use super::*;
     use crate::units::{GIB, MIB, TIB};
     use proptest::prelude::*;
-
-    fn allocated(model: &str, size_bytes: u64) -> u128 {
-        Model::parse(model).unwrap().layout.file(size_bytes).allocated_bytes
-    }
 
     fn kib(model: &str, size_bytes: u64) -> u128 {
         let bytes = allocated(model, size_bytes);

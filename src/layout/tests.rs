@@ -3,6 +3,16 @@
 use super::*;
 use proptest::prelude::*;
 
+/// The layout of a model.
+pub(super) fn layout(name: &str) -> Box<dyn Layout> {
+    Model::parse(name).unwrap().layout
+}
+
+/// What a model allocates for one file.
+pub(super) fn allocated(name: &str, size_bytes: u64) -> u128 {
+    layout(name).file(size_bytes).allocated_bytes
+}
+
 /// Every kind with its defaults, and models with other options of each.
 fn models() -> Vec<Model> {
     let more = [

@@ -372,13 +372,10 @@ pub(super) const TESTED: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::super::Model;
+    use super::super::tests::layout;
     use super::*;
     use crate::units::{GIB, TIB};
     use proptest::prelude::*;
-
-    fn layout(model: &str) -> Box<dyn Layout> {
-        Model::parse(model).unwrap().layout
-    }
 
     fn sectors(model: &str, size_bytes: u64) -> u128 {
         let bytes = layout(model).file(size_bytes).allocated_bytes;

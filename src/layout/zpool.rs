@@ -71,13 +71,10 @@ fn property(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Layout, Model, Wanted};
+    use super::super::Wanted;
+    use super::super::tests::layout;
     use super::*;
     use crate::units::TIB;
-
-    fn layout(model: &str) -> Box<dyn Layout> {
-        Model::parse(model).unwrap().layout
-    }
 
     #[test]
     fn settings_are_commands_and_say_their_conditions() {

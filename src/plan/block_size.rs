@@ -118,11 +118,11 @@ fn cumulative_weight(sizes: &Distribution, block_bytes: u64, allocated_bytes: u1
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(sizes: &[u64]) -> (Distribution, Padding) {
+    pub(in crate::plan) fn of(sizes: &[u64]) -> (Distribution, Padding) {
         let (mut distribution, mut padding) = (Distribution::default(), Padding::default());
         for &size in sizes {
             distribution.record(size);

@@ -156,7 +156,7 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
         .map(|operations| ServedOperations { name: operations.name.clone(), served: operations.served() });
     let served = operations.as_ref().map(|operations| operations.served.as_slice());
     let models: Vec<ModelSpace> = request.models.iter().map(|model| model_space(population, model)).collect();
-    let fast_tiers = fast_tiers(population, request, usual)?;
+    let fast_tiers = fast_tiers(population, request, &models, usual)?;
     let asked = |tier: &&Tier| {
         let size = tier.cutoff_bytes;
         size == 0 || (size.is_power_of_two() && size >= LEAST_BYTES) || request.cutoffs.contains(&size) || size == usual
@@ -211,14 +211,15 @@ pub fn read(text: &[u8]) -> Option<Result<Plan>> {
     }))
 }
 
-fn fast_tiers(population: &Population, request: &Request, usual: u64) -> Result<Vec<FastTier>> {
+fn fast_tiers(population: &Population, request: &Request, spaces: &[ModelSpace], usual: u64) -> Result<Vec<FastTier>> {
     let tiered: Vec<(&Model, Tiers)> = request
         .models
         .iter()
-        .filter_map(|model| Some((model, Tiers::new(population, model, request.allowance)?)))
+        .zip(spaces)
+        .filter_map(|(model, space)| Some((model, Tiers::new(population, model, space, request.allowance)?)))
         .collect();
     if let Some(device_bytes) = request.fast_device_bytes {
-        check_fast(&tiered, device_bytes)?;
+        check_fast(&tiered, device_bytes, request.allowance.growth_fraction)?;
     }
     let mut points = cutoffs(population.sizes.max(), POINTS_PER_OCTAVE);
     points.extend(request.cutoffs.iter().copied().chain([usual]));
@@ -265,7 +266,7 @@ fn fast_tiers(population: &Population, request: &Request, usual: u64) -> Result<
     Ok(tiered.into_iter().map(of).collect())
 }
 
-fn check_fast(tiered: &[(&Model, Tiers)], device_bytes: u64) -> Result<()> {
+fn check_fast(tiered: &[(&Model, Tiers)], device_bytes: u64, growth_fraction: f64) -> Result<()> {
     if tiered.is_empty() {
         let with: Vec<&str> = kinds()
             .iter()
@@ -277,8 +278,8 @@ fn check_fast(tiered: &[(&Model, Tiers)], device_bytes: u64) -> Result<()> {
             format!("models with a fast tier are {}", with.join(", ")),
         ));
     }
-    let growth = 1.0 + tiered.iter().map(|(_, tiers)| tiers.growth_fraction()).fold(0.0, f64::max);
-    let needed = tiered.iter().map(|(_, tiers)| scale(tiers.everything_bytes(), growth)).max().unwrap_or(0);
+    let everything = tiered.iter().map(|(_, tiers)| tiers.everything_bytes()).max().unwrap_or(0);
+    let needed = scale(everything, 1.0 + growth_fraction);
     if u128::from(device_bytes) >= needed {
         return Err(refuse(
             format!(

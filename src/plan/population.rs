@@ -143,7 +143,7 @@ impl Population<'_> {
 
     /// What directories and symlinks take; `None` where that is not known or not modelled. Names are taken to be as long in small
     /// directories as in large ones.
-    pub fn total_tree(&self, layout: &dyn Layout) -> Option<u128> {
+    fn total_tree(&self, layout: &dyn Layout) -> Option<u128> {
         let tree = self.tree?;
         layout.directory(0, 0)?;
         let whole = |space: Space| match layout.metadata_is_within() {
@@ -176,18 +176,10 @@ pub fn add<const N: usize>(sums: &mut [u128; N], figures: [u128; N], count: u128
 
 #[cfg(test)]
 mod tests {
+    use super::super::block_size::tests::of;
     use super::*;
     use crate::layout::{Model, kinds};
     use proptest::prelude::*;
-
-    fn of(sizes: &[u64]) -> (Distribution, Padding) {
-        let (mut distribution, mut padding) = (Distribution::default(), Padding::default());
-        for &size in sizes {
-            distribution.record(size);
-            padding.record(size);
-        }
-        (distribution, padding)
-    }
 
     proptest! {
         #[test]

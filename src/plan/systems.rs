@@ -15,6 +15,7 @@
 use serde::Serialize;
 
 use super::population::Population;
+use super::space::model_space;
 use super::tier::{Allowance, RATIOS, Tiers};
 use crate::dist::{Distribution, published};
 use crate::error::Result;
@@ -145,20 +146,30 @@ impl System {
         let sizes = self.distribution();
         let population = Population { sizes: &sizes, padding: None, tree: None };
         let share = |descriptors: u128| fraction(descriptors * DESCRIPTOR_BYTES, self.size_bytes);
-        let small = Tiers::new(&population, &model, Allowance::default()).map(|tiers| tiers.at(SMALL_FILE_BYTES));
+        let space = model_space(&population, &model);
+        let tiers = Tiers::new(&population, &model, &space, Allowance::default());
+        let small = tiers.map(|tiers| tiers.at(SMALL_FILE_BYTES));
         Ok(SystemShares {
             descriptors_least_fraction: share(2 * files),
             descriptors_most_fraction: share(most),
-            descriptors_assumed_fraction: fraction(population.total(&*model.layout).metadata_bytes, self.size_bytes),
+            descriptors_assumed_fraction: fraction(space.metadata_bytes, self.size_bytes),
             small_files_assumed_fraction: fraction(sizes.up_to(SMALL_FILE_BYTES).count, sizes.count()),
             fast_to_slow_assumed: small.map_or(0.0, |tier| fraction(tier.fast_bytes, tier.slow_bytes)),
         })
     }
 }
 
-/// How many of `shares` each of the [`RATIOS`] suits.
-pub fn suited(shares: &[SystemShares]) -> [Suited; 3] {
-    let many = |fits: &dyn Fn(&SystemShares) -> bool| shares.iter().filter(|shares| fits(shares)).count();
+/// All of them, each with its shares.
+///
+/// # Errors
+/// As [`System::shares`].
+pub fn with_shares() -> Result<Vec<(System, SystemShares)>> {
+    all().into_iter().map(|system| system.shares().map(|shares| (system, shares))).collect()
+}
+
+/// How many of `systems` each of the [`RATIOS`] suits.
+pub fn suited(systems: &[(System, SystemShares)]) -> [Suited; 3] {
+    let many = |fits: &dyn Fn(&SystemShares) -> bool| systems.iter().filter(|(_, shares)| fits(shares)).count();
     RATIOS.map(|ratio| Suited {
         descriptors_certain: many(&|shares| shares.descriptors_most_fraction <= ratio),
         descriptors_possible: many(&|shares| shares.descriptors_least_fraction <= ratio),

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::population::{Population, SAMPLES, add, samples};
-use super::space::model_space;
+use super::space::ModelSpace;
 use crate::dist::Cell;
 use crate::layout::{Model, Placement, round_up};
 use crate::units::fraction;
@@ -44,18 +44,12 @@ pub struct Tier {
 }
 
 /// What is to be allowed for when capacity is bought.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Allowance {
     /// By how much the population is to grow: 0.5 for half as much again.
     pub growth_fraction: f64,
     /// How full the fast tier may become; `None` for what the layout says.
     pub fill_fraction: Option<f64>,
-}
-
-impl Default for Allowance {
-    fn default() -> Allowance {
-        Allowance { growth_fraction: 0.0, fill_fraction: None }
-    }
 }
 
 /// The largest cutoff that a fast tier of a given capacity holds.
@@ -120,8 +114,13 @@ fn figures(placement: Placement) -> [u128; 3] {
 }
 
 impl<'a> Tiers<'a> {
-    /// `None` for a layout without tiers.
-    pub fn new(population: &Population, model: &'a Model, allowance: Allowance) -> Option<Tiers<'a>> {
+    /// `space` is what the model makes of the population without tiers. `None` for a layout without tiers.
+    pub fn new(
+        population: &Population,
+        model: &'a Model,
+        space: &ModelSpace,
+        allowance: Allowance,
+    ) -> Option<Tiers<'a>> {
         model.layout.place(0, 0)?;
         let cells = population.cells();
         let mut small = Vec::with_capacity(cells.len() + 1);
@@ -135,11 +134,11 @@ impl<'a> Tiers<'a> {
             model,
             small,
             large: large_sums(&cells, model),
-            tree_bytes: population.total_tree(&*model.layout).unwrap_or(0),
+            tree_bytes: space.tree_bytes.unwrap_or(0),
             allowance,
             files: population.files(),
             size_bytes: population.size_bytes(),
-            everything_bytes: model_space(population, model).total_bytes,
+            everything_bytes: space.total_bytes,
             cells,
         })
     }
@@ -220,11 +219,6 @@ impl<'a> Tiers<'a> {
     pub fn fill_fraction(&self) -> f64 {
         let (numerator, denominator) = self.model.layout.fast_fill();
         self.allowance.fill_fraction.unwrap_or(numerator as f64 / denominator as f64)
-    }
-
-    /// By how much the population is to grow.
-    pub fn growth_fraction(&self) -> f64 {
-        self.allowance.growth_fraction
     }
 
     /// The capacity of a device that is to hold `bytes`, grown, and stay within its fill.
@@ -353,10 +347,12 @@ mod tests {
     use super::*;
     use crate::dist::{Distribution, published};
     use crate::layout::kinds;
+    use crate::plan::model_space;
     use proptest::prelude::*;
 
     fn tiers<'a>(sizes: &Distribution, model: &'a Model) -> Option<Tiers<'a>> {
-        Tiers::new(&Population { sizes, padding: None, tree: None }, model, Allowance::default())
+        let population = Population { sizes, padding: None, tree: None };
+        Tiers::new(&population, model, &model_space(&population, model), Allowance::default())
     }
 
     fn tiered() -> impl Iterator<Item = Model> {

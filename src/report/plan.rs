@@ -8,7 +8,7 @@ use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
 use super::plan_words::{costs_sentence, fit_sentence, recommendation_sentences, source_sentence};
 use super::terminal::exact_size;
 use crate::layout::Kind;
-use crate::plan::systems::{Suited, System, SystemShares};
+use crate::plan::systems::{System, SystemShares, suited};
 use crate::plan::tier::{RATIOS, Tier};
 use crate::plan::{FastTier, Plan};
 use crate::units::{KIB, MIB, format_count, format_share, format_size};
@@ -432,7 +432,7 @@ pub fn write_models_list(kinds: &[&Kind], out: &mut dyn Write) -> io::Result<()>
 ///
 /// # Errors
 /// Whatever `out` fails with.
-pub fn write_systems(systems: &[(System, SystemShares)], suited: &[Suited], out: &mut dyn Write) -> io::Result<()> {
+pub fn write_systems(systems: &[(System, SystemShares)], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{HEADING}The 65 file systems of Welch and Noer (2013){HEADING:#}")?;
     writeln!(
         out,
@@ -459,23 +459,16 @@ pub fn write_systems(systems: &[(System, SystemShares)], suited: &[Suited], out:
          mirrored, as a ratio to what is left for the slow tier, assumed.",
         out,
     )?;
-    if !suited.is_empty() {
-        heading("How many of them a ratio of fast to slow capacity suits", out)?;
-        writeln!(
-            out,
-            "{FAINT}{:>8}{:>22}{:>22}{:>26}{FAINT:#}",
-            "ratio", "descriptors, certain", "descriptors, possible", "with files <= 64 KiB"
-        )?;
-        for (ratio, suited) in RATIOS.iter().zip(suited) {
-            let counts = [suited.descriptors_certain, suited.descriptors_possible, suited.small_files_assumed];
-            let [certain, possible, assumed] = counts.map(|count| format!("{count} of 65"));
-            writeln!(
-                out,
-                "{:>8}{certain:>22}{possible:>22}{:>26}",
-                format_share(*ratio),
-                format!("{assumed}, assumed")
-            )?;
-        }
+    heading("How many of them a ratio of fast to slow capacity suits", out)?;
+    writeln!(
+        out,
+        "{FAINT}{:>8}{:>22}{:>22}{:>26}{FAINT:#}",
+        "ratio", "descriptors, certain", "descriptors, possible", "with files <= 64 KiB"
+    )?;
+    for (ratio, suited) in RATIOS.iter().zip(suited(systems)) {
+        let counts = [suited.descriptors_certain, suited.descriptors_possible, suited.small_files_assumed];
+        let [certain, possible, assumed] = counts.map(|count| format!("{count} of 65"));
+        writeln!(out, "{:>8}{certain:>22}{possible:>22}{:>26}", format_share(*ratio), format!("{assumed}, assumed"))?;
     }
     Ok(())
 }
