@@ -28,6 +28,14 @@ pub enum ErrorKind {
     NewerVersion,
     /// The device is full.
     NoSpace,
+    /// Somebody else is doing what only one may do.
+    Busy,
+    /// What is written to was opened for reading, or has become so after a failed write.
+    ReadOnly,
+    /// There is one already.
+    Exists,
+    /// More is lost or damaged than redundancy makes up for.
+    Lost,
     /// Any other failure of the operating system.
     Io,
 }

@@ -5,7 +5,7 @@
 //! | 5 | [`cli`]: arguments, progress, exit status |
 //! | 4 | [`report`]: results for people, on a terminal and as a page |
 //! | 3 | [`survey`]: a scan made into distributions; survey files, merging, comparison |
-//! | 2 | [`scan`]: enumerate files; [`plan`]: what a layout makes of a distribution |
+//! | 2 | [`scan`]: enumerate files; [`plan`]: what a layout makes of a distribution; [`store`]: the hybrid composite-file store |
 //! | 1 | [`dist`]: distributions; [`layout`]: arithmetic of space; [`io`]: files that appear whole |
 //! | 0 | [`units`], [`error`] |
 //!
@@ -19,6 +19,7 @@ pub mod layout;
 pub mod plan;
 pub mod report;
 pub mod scan;
+pub mod store;
 pub mod survey;
 pub mod units;
 

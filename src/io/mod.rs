@@ -1,5 +1,7 @@
 //! Files written so that nobody ever sees half of one: to a temporary name beside the target, synced, renamed.
 
+pub mod device;
+
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStringExt;

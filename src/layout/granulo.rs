@@ -27,7 +27,7 @@ const PACKED_BYTES: u128 = 4 * KIB as u128;
 /// Where the rest of a large object lies.
 const MAP_BYTES: u128 = 64;
 /// Objects up to this size have no descriptor.
-const ALWAYS_RECORD_BYTES: u64 = 8 * KIB;
+pub const ALWAYS_RECORD_BYTES: u64 = 8 * KIB;
 /// Unit of direct I/O, to which stripe units are padded.
 const SECTOR_BYTES: u64 = 4 * KIB;
 /// An entry of the index, without its key.

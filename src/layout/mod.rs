@@ -15,7 +15,7 @@ mod btrfs;
 mod ceph;
 mod ext;
 mod fat;
-mod granulo;
+pub mod granulo;
 mod halving;
 mod hdfs;
 mod lustre;

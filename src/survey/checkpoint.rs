@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use super::collect::{Collector, Shard};
 use super::errors::{ErrorLog, Example, KindCount};
@@ -222,7 +222,7 @@ impl Checkpoint {
         if number(MAGIC.len()) != body.len() as u64 {
             return Err(damaged("it ends in the middle"));
         }
-        if number(MAGIC.len() + 8) != xxh3_64(body) {
+        if number(MAGIC.len() + 8) != XxHash3_64::oneshot(body) {
             return Err(damaged("its checksum is wrong"));
         }
         postcard::from_bytes(body).map_err(|_| damaged("its fields contradict its length"))
@@ -231,7 +231,7 @@ impl Checkpoint {
 
 /// A body with the header that makes it a checkpoint.
 pub fn with_header(body: &[u8]) -> Vec<u8> {
-    let words = [body.len() as u64, xxh3_64(body)].map(u64::to_le_bytes);
+    let words = [body.len() as u64, XxHash3_64::oneshot(body)].map(u64::to_le_bytes);
     [MAGIC, &words[0][..], &words[1][..], body].concat()
 }
 

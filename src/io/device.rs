@@ -1,0 +1,68 @@
+//! A device as the store sees it: a directory of files that are written at offsets and synced.
+//!
+//! [`Directory`] is the real one. The store's crash and fault tests put another underneath that keeps what was written
+//! apart from what is durable, so nothing here promises more than docs/FORMAT.md section 2 assumes of media.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Must exist; only read.
+    Read,
+    /// Must exist; read and written.
+    Write,
+    /// Must not exist; read and written. The name is durable after [`Device::sync_directory`].
+    Create,
+}
+
+/// Room on a device, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Size of the file system that the directory is on.
+    pub total_bytes: u64,
+    /// What may still be written by this user.
+    pub available_bytes: u64,
+}
+
+/// A directory on a device. Paths are relative to it, with `/` between components.
+pub trait Device: Send + Sync + Debug {
+    /// Opens the file at `path`.
+    fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>>;
+    /// Names and sizes in bytes of the files in `directory`, in no order. A directory that does not exist is empty.
+    fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>>;
+    /// Makes `directory` and those above it, and syncs them.
+    fn create_directory(&self, directory: &str) -> io::Result<()>;
+    /// Makes names made, renamed or removed in `directory` durable.
+    fn sync_directory(&self, directory: &str) -> io::Result<()>;
+    /// Removes a file; open handles stay readable.
+    fn remove(&self, path: &str) -> io::Result<()>;
+    /// Renames a file, replacing the target.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Room on the file system.
+    fn room(&self) -> io::Result<Room>;
+}
+
+/// An open file on a device.
+pub trait DeviceFile: Send + Sync + Debug {
+    /// Reads up to `buffer.len()` bytes from `offset`; fewer only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Reads up to `length` bytes from `offset` to the end of `buffer`, without clearing memory first; gives how many.
+    fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<usize>;
+    /// Writes all of `data` at `offset`.
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes what was written durable, with the size of the file (`fdatasync`).
+    fn sync(&self) -> io::Result<()>;
+    /// Size in bytes.
+    fn size(&self) -> io::Result<u64>;
+    /// Cuts the file off, or extends it by a hole.
+    fn set_size(&self, size_bytes: u64) -> io::Result<()>;
+    /// Gives back the space of a range, which then reads as zeroes. Where the file system cannot, nothing happens.
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Starts writing back what is dirty in a range, without waiting; a hint.
+    fn start_writeback(&self, offset: u64, length: u64);
+    /// Bytes allocated by the file system.
+    fn allocated_bytes(&self) -> io::Result<u64>;
+}

@@ -1,0 +1,192 @@
+//! The catalog: the small, transactional part of the index (docs/FORMAT.md, section 9).
+//!
+//! It has what changed since the last sorted table, which tables, segments and extent files there are, and how far the log has
+//! been taken in. [`Sqlite`](sqlite::Sqlite) keeps it for many processes; [`Memory`](memory::Memory) serves stores whose index is
+//! lost, and the crash tests. It changes by whole batches, after they are durable in the log, so it is never ahead of the log.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::entry::Entry;
+use super::geometry::Class;
+use crate::error::Result;
+
+pub mod memory;
+pub mod sqlite;
+
+/// A place in the log: the end of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Segment that the batch is in; 0 before the first.
+    pub segment: u64,
+    /// Offset of the end of its commit record.
+    pub offset: u64,
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Chain after it.
+    pub chain: u64,
+}
+
+/// A segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentRow {
+    /// Its number.
+    pub number: u64,
+    /// Class of the devices it is on.
+    pub class: Class,
+    /// Devices with a copy of it.
+    pub devices: Vec<u16>,
+    /// Its size with header, in bytes.
+    pub size_bytes: u64,
+    /// Bytes of records in use.
+    pub live_bytes: u64,
+    /// Records in use.
+    pub live_records: u64,
+    /// Records that were replaced or removed, and removals.
+    pub dead_records: u64,
+    /// Lowest id of a record in it; `u64::MAX` of none.
+    pub lowest_id: u64,
+}
+
+/// An extent file on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentRow {
+    /// Device.
+    pub device: u16,
+    /// Number of the file.
+    pub file: u32,
+    /// Where the next component goes, in bytes.
+    pub end_bytes: u64,
+    /// Bytes of units in use.
+    pub live_bytes: u64,
+}
+
+/// A sorted table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableRow {
+    /// Its number.
+    pub number: u64,
+    /// Entries in it.
+    pub entries: u64,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Lowest id of an entry.
+    pub lowest_id: u64,
+    /// Highest id of an entry.
+    pub highest_id: u64,
+}
+
+/// A removed tree: hides entries of sorted tables with a lower id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeRow {
+    /// Stored form of the key; it and all below are hidden.
+    pub key: Vec<u8>,
+    /// Id of the removal.
+    pub id: u64,
+}
+
+/// Space to be given back when no reader has a snapshot of the epoch or an older one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Freed {
+    /// A segment whose records were moved or are dead.
+    Segment(u64),
+    /// A run of units in an extent file.
+    Extent {
+        /// Device.
+        device: u16,
+        /// Extent file.
+        file: u32,
+        /// Offset in bytes.
+        offset: u64,
+        /// Length in bytes.
+        length: u64,
+    },
+    /// A sorted table that was merged into another.
+    Table(u64),
+}
+
+/// Everything the catalog has, in memory. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// How far the log has been taken in.
+    pub position: Position,
+    /// Changes with each commit.
+    pub version: u64,
+    /// Snapshots of readers are pinned to it.
+    pub epoch: u64,
+    /// Highest id given.
+    pub highest_id: u64,
+    /// Number of the next sorted table.
+    pub next_table: u64,
+    /// What changed since the newest sorted table, by stored key.
+    pub recent: Arc<BTreeMap<Vec<u8>, Entry>>,
+    /// Removed trees.
+    pub ranges: Arc<Vec<RangeRow>>,
+    /// Sorted tables, oldest first.
+    pub tables: Arc<Vec<TableRow>>,
+    /// Segments by number.
+    pub segments: Arc<BTreeMap<u64, SegmentRow>>,
+    /// Extent files by device and number.
+    pub extents: Arc<BTreeMap<(u16, u32), ExtentRow>>,
+    /// Names of each shared object, by its number.
+    pub shared: Arc<BTreeMap<u64, u64>>,
+    /// What is to be given back, with the epoch in which it was freed.
+    pub freed: Arc<Vec<(u64, Freed)>>,
+    /// Progress and dates of maintenance, by name.
+    pub notes: Arc<BTreeMap<String, Vec<u8>>>,
+}
+
+/// What one transaction changes. Fields that are empty or `None` change nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// New position in the log.
+    pub position: Option<Position>,
+    /// New epoch.
+    pub epoch: Option<u64>,
+    /// New highest id.
+    pub highest_id: Option<u64>,
+    /// New number of the next sorted table.
+    pub next_table: Option<u64>,
+    /// Empties `recent` first (it became a table).
+    pub clear_recent: bool,
+    /// Keys that `recent` no longer has.
+    pub forget: Vec<Vec<u8>>,
+    /// Keys that `recent` has now.
+    pub recent: Vec<(Vec<u8>, Entry)>,
+    /// All removed trees.
+    pub ranges: Option<Vec<RangeRow>>,
+    /// All sorted tables, oldest first.
+    pub tables: Option<Vec<TableRow>>,
+    /// Segments that are new or changed.
+    pub segments: Vec<SegmentRow>,
+    /// Segments that are no more.
+    pub removed_segments: Vec<u64>,
+    /// Extent files that are new or changed.
+    pub extents: Vec<ExtentRow>,
+    /// Extent files that are no more.
+    pub removed_extents: Vec<(u16, u32)>,
+    /// Names of shared objects; 0 for one that is no more.
+    pub shared: Vec<(u64, u64)>,
+    /// All that is to be given back.
+    pub freed: Option<Vec<(u64, Freed)>>,
+    /// Notes; an empty one is removed.
+    pub notes: Vec<(String, Vec<u8>)>,
+    /// Whether the transaction must be durable when `commit` returns. The others are so some time later, in order.
+    pub durable: bool,
+}
+
+/// Where a catalog is kept.
+pub trait Catalog: Send + Sync + Debug {
+    /// Brings `state` up to date; gives whether it changed. A fresh `State::default()` gets everything.
+    ///
+    /// # Errors
+    /// Reading fails, or what is read is damaged ([`ErrorKind::Corrupt`](crate::error::ErrorKind::Corrupt)).
+    fn refresh(&self, state: &mut State) -> Result<bool>;
+
+    /// One transaction; `state` gets the same changes.
+    ///
+    /// # Errors
+    /// Nothing was changed, in `state` neither.
+    fn commit(&self, state: &mut State, change: Change) -> Result<()>;
+}

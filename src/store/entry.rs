@@ -1,0 +1,96 @@
+//! What the index knows of a key: which record it is, where that lies, and what a listing shows.
+
+/// The kind of a record (docs/FORMAT.md, section 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// A file whose content is in the record.
+    File = 1,
+    /// A file whose content is striped; the record is its descriptor.
+    Large = 2,
+    /// A directory.
+    Directory = 3,
+    /// A symbolic link.
+    Symlink = 4,
+    /// A fifo, a socket or a device.
+    Special = 5,
+    /// A name of a shared object.
+    Link = 6,
+    /// A key that is no more.
+    Removal = 7,
+    /// A directory that is no more, with all below it.
+    TreeRemoval = 8,
+    /// The end of a batch.
+    Commit = 9,
+}
+
+impl Kind {
+    /// The kind that a byte of a record stands for.
+    pub fn from_byte(byte: u8) -> Option<Kind> {
+        const KINDS: [Kind; 9] = [
+            Kind::File,
+            Kind::Large,
+            Kind::Directory,
+            Kind::Symlink,
+            Kind::Special,
+            Kind::Link,
+            Kind::Removal,
+            Kind::TreeRemoval,
+            Kind::Commit,
+        ];
+        KINDS.get(usize::from(byte).checked_sub(1)?).copied()
+    }
+
+    /// Whether a key with such a record is in use.
+    pub fn is_used(self) -> bool {
+        self < Kind::Removal
+    }
+}
+
+/// A point in time: whole seconds since 1970, and nanoseconds on top.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Time {
+    /// Seconds, negative before 1970.
+    pub seconds: i64,
+    /// 0 to 999,999,999.
+    pub nanoseconds: u32,
+}
+
+/// Where a record lies: the same on every copy of its segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Location {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Offset of the record's header, in bytes.
+    pub offset: u64,
+    /// Length of the record with header and padding, in bytes.
+    pub record_bytes: u64,
+}
+
+/// What the index has for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// [`Kind::File`] to [`Kind::Removal`].
+    pub kind: Kind,
+    /// Id of the record; higher is newer.
+    pub id: u64,
+    /// Where the record lies. Of a removal in a sorted table, nothing (all zero).
+    pub location: Location,
+    /// Size of the object in bytes, holes included; the target's length of a symlink, 0 of directories; **of a link, the number of the shared object**.
+    pub size_bytes: u64,
+    /// Type and permissions.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// Modification time.
+    pub mtime: Time,
+}
+
+impl Entry {
+    /// An entry that says that the key is no more.
+    pub fn removal(id: u64, location: Location) -> Entry {
+        Entry { kind: Kind::Removal, id, location, size_bytes: 0, mode: 0, uid: 0, gid: 0, mtime: Time::default() }
+    }
+}
