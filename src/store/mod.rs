@@ -12,12 +12,14 @@
 //! | [`catalog`], `table`, `index` | the index: transactional part, sorted tables, look-up and order over both |
 //! | `recovery` | what a writer does first |
 
+mod api_skeleton;
 pub mod attributes;
 pub mod catalog;
 pub mod entry;
 pub mod geometry;
 pub mod key;
 
+pub use api_skeleton::*;
 pub use attributes::{Attributes, Holes};
 pub use entry::{Entry, Kind, Location, Time};
 pub use geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Plan};
