@@ -14,7 +14,10 @@
 
 pub mod attributes;
 pub mod catalog;
+pub(crate) mod descriptor;
 pub mod entry;
+pub(crate) mod erasure;
+pub(crate) mod extents;
 pub mod geometry;
 pub mod key;
 
