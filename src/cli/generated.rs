@@ -1,6 +1,6 @@
 //! What is generated from the definitions of the arguments: shell completions and man pages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -43,15 +43,16 @@ impl ManArguments {
             return output::print(|out| clap_mangen::Man::new(command).render(&mut &mut *out));
         };
         std::fs::metadata(directory).map_err(|error| Error::io("write into", directory, error))?;
-        let page = |command: &clap::Command| {
-            let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
-            let path = directory.join(format!("{name}.1"));
-            write_atomically(&path, |out| clap_mangen::Man::new(command.clone()).title(name).render(&mut &mut *out))
-        };
-        page(&command)?;
-        for subcommand in command.get_subcommands().filter(|subcommand| subcommand.get_name() != "help") {
-            page(subcommand)?;
-        }
+        write_pages(&command, directory)?;
         Ok(Ended::Well)
     }
+}
+
+/// Writes the page of a command, and those of the commands below it.
+fn write_pages(command: &clap::Command, directory: &Path) -> Result<()> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let path = directory.join(format!("{name}.1"));
+    write_atomically(&path, |out| clap_mangen::Man::new(command.clone()).title(name).render(&mut &mut *out))?;
+    let mut below = command.get_subcommands().filter(|subcommand| subcommand.get_name() != "help");
+    below.try_for_each(|subcommand| write_pages(subcommand, directory))
 }

@@ -12,7 +12,9 @@ mod plan;
 mod progress;
 mod report;
 mod show;
+mod signals;
 mod sources;
+mod store;
 mod survey;
 
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ enum Command {
     Compare(compare::CompareArguments),
     Plan(plan::PlanArguments),
     Allocate(allocate::AllocateArguments),
+    Store(store::StoreArguments),
     Report(report::ReportArguments),
     Completions(generated::CompletionsArguments),
     Man(generated::ManArguments),
@@ -107,6 +110,7 @@ impl Command {
             Command::Compare(arguments) => arguments.run(),
             Command::Plan(arguments) => arguments.run(),
             Command::Allocate(arguments) => arguments.run(),
+            Command::Store(arguments) => arguments.run(),
             Command::Report(arguments) => arguments.run(),
             Command::Completions(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),

@@ -1,4 +1,4 @@
-//! The progress line of a survey: on a terminal only.
+//! Progress: one line on standard error that is drawn again and again, on a terminal only.
 
 use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
@@ -9,24 +9,53 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::survey::collect::Progress;
 use crate::units::{format_count, format_size};
 
+/// A line of any text.
+#[derive(Debug)]
+pub(super) struct Line {
+    bar: ProgressBar,
+}
+
 /// A line that says how far a survey is.
 pub(super) struct ProgressLine {
-    bar: ProgressBar,
+    line: Line,
     files_before: u64,
     elapsed_before: Duration,
     rate: f64,
 }
 
-impl ProgressLine {
+impl Line {
     /// A line on standard error, or none where that is no terminal or `quiet`.
-    pub(super) fn new(quiet: bool) -> ProgressLine {
+    pub(super) fn new(quiet: bool) -> Line {
         let visible = std::io::stderr().is_terminal() && !quiet;
         let target = if visible { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
         let style =
             ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
         bar.set_style(style);
-        ProgressLine { bar, files_before: 0, elapsed_before: Duration::ZERO, rate: 0.0 }
+        Line { bar }
+    }
+
+    /// Whether nobody would see it.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.bar.is_hidden()
+    }
+
+    /// Shows `text`.
+    pub(super) fn show(&self, text: String) {
+        self.bar.set_message(text);
+        self.bar.tick();
+    }
+
+    /// Removes the line.
+    pub(super) fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl ProgressLine {
+    /// A line on standard error, or none where that is no terminal or `quiet`.
+    pub(super) fn new(quiet: bool) -> ProgressLine {
+        ProgressLine { line: Line::new(quiet), files_before: 0, elapsed_before: Duration::ZERO, rate: 0.0 }
     }
 
     /// Shows where the survey is now.
@@ -49,12 +78,11 @@ impl ProgressLine {
         if errors > 0 {
             text.push_str(&format!(" · {} errors", format_count(errors.into())));
         }
-        self.bar.set_message(text);
-        self.bar.tick();
+        self.line.show(text);
     }
 
     /// Removes the line.
     pub(super) fn clear(&self) {
-        self.bar.finish_and_clear();
+        self.line.clear();
     }
 }

@@ -1,15 +1,12 @@
 //! `granulo survey`: measure a tree.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::progress::ProgressLine;
-use super::{Ended, output, usage_error};
+use super::{Ended, output, signals, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
 use crate::report::{page, terminal};
@@ -131,7 +128,7 @@ impl SurveyArguments {
     pub(super) fn run(self) -> Result<Ended> {
         self.check_targets()?;
         let resumed = self.resume.as_deref().map(Checkpoint::read).transpose()?;
-        let interrupted = watch_signals()?;
+        let interrupted = signals::watch()?;
         let mut line = ProgressLine::new(self.quiet);
         let outcome =
             take(self.request(), resumed, &interrupted, &mut |progress, elapsed| line.show(progress, elapsed));
@@ -290,15 +287,4 @@ fn is_device(path: &Path) -> bool {
 /// Seconds since 1970.
 pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
-}
-
-/// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends the process.
-fn watch_signals() -> Result<Arc<AtomicBool>> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let fail = |error| Error::io("watch for", Path::new("signals"), error);
-        signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone()).map_err(fail)?;
-        signal_hook::flag::register(signal, interrupted.clone()).map_err(fail)?;
-    }
-    Ok(interrupted)
 }

@@ -7,5 +7,6 @@ pub mod page;
 pub mod plan;
 pub mod plan_page;
 mod plan_words;
+pub mod store;
 pub mod terminal;
 pub mod words;

@@ -1,11 +1,44 @@
 //! Geometry: which devices a store has, and how it spreads objects over them.
+//!
+//! A geometry is made once, of a [`Plan`], by [`Geometry::new`], which refuses what could not keep its promise and says what is
+//! missing. What holds of every geometry, also of one that was read from a superblock, is in [`Geometry::out_of_bounds`]. Records
+//! lie on the fast devices, stripes on the slow ones; where there are none of a class, the other takes its part
+//! ([`Geometry::record_devices`], [`Geometry::stripe_devices`]).
+//!
+//! Stripes are as wide as the devices allow, up to [`WIDEST_DATA`] data units: wider ones would save less than 1 % of the room and
+//! read more devices for each rebuild. From [`DEVICES_WITH_SPARE`] devices on, stripes with parity leave one device out, each
+//! object another one, so that what is lost can be rebuilt into the room of the others.
 
-use std::path::PathBuf;
+mod places;
+mod words;
 
-use crate::units::{GIB, KIB, MIB};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::{GIB, KIB, MIB, format_size};
 
 /// Objects up to this size are records whatever the cutoff: a descriptor would take more.
 pub use crate::layout::granulo::ALWAYS_RECORD_BYTES;
+
+/// Most data units in a stripe of a new store.
+pub const WIDEST_DATA: u8 = 10;
+
+/// From so many devices for stripes on, one more is kept than a stripe with parity needs.
+pub const DEVICES_WITH_SPARE: usize = 5;
+
+/// Fewest data units beside parity: one and a copy of it is what mirroring is for.
+const LEAST_DATA_WITH_PARITY: usize = 2;
+
+/// The largest cutoff, in bytes.
+const LARGEST_CUTOFF_BYTES: u64 = GIB;
+
+/// Bytes of a superblock's slot, the part that the geometry may take of it without devices and paths, and what a device takes
+/// beside its path (docs/FORMAT.md, section 3).
+const SUPERBLOCK_BYTES: usize = 64 * KIB as usize;
+const SUPERBLOCK_FIXED_BYTES: usize = 106;
+const SUPERBLOCK_DEVICE_BYTES: usize = 22;
 
 /// Class of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,6 +48,15 @@ pub enum Class {
     Fast = 1,
     /// For stripe units.
     Slow = 2,
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Class::Fast => "fast",
+            Class::Slow => "slow",
+        })
+    }
 }
 
 /// State of a device in the geometry.
@@ -44,12 +86,19 @@ pub struct DeviceEntry {
     pub path: PathBuf,
 }
 
+impl DeviceEntry {
+    /// Its directory, of a store with this home.
+    pub fn directory(&self, home: &Path) -> PathBuf {
+        if self.path == Path::new(".") { home.to_owned() } else { home.join(&self.path) }
+    }
+}
+
 /// Compression of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// Records are kept as they are.
     None,
-    /// zstd of a level, -7 to 22.
+    /// zstd of a level, -7 to 22 without 0.
     Zstd(i8),
 }
 
@@ -87,7 +136,7 @@ pub struct Geometry {
 /// What a new store is to be: options of `store init`. Widths that are not given follow from the number of devices.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Directories of fast devices. Without any device, the home is the one device.
+    /// Directories of fast devices, relative to the working directory. Without any device, the home is the one device.
     pub fast: Vec<PathBuf>,
     /// Directories of slow devices.
     pub slow: Vec<PathBuf>,
@@ -125,3 +174,209 @@ impl Default for Plan {
 
 /// The largest offset in a segment or an extent file.
 pub const LARGEST_FILE_BYTES: u64 = 16 * GIB;
+
+/// How many losses of devices a store survives with everything in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Survived {
+    /// Of devices whatever their class.
+    pub any: u8,
+    /// Of fast devices, or of those that take their part, if all slow ones stay.
+    pub fast: u8,
+    /// Of slow devices, or of those that take their part, if all fast ones stay and no record has overflowed.
+    pub slow: u8,
+}
+
+impl Geometry {
+    /// The geometry of a new store at `home`, with random identities.
+    ///
+    /// Directories need not exist yet. Paths are resolved as far as they do; devices in the home get paths relative to it, so that a store
+    /// with all its devices can be moved.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`], with what is missing and what would do, for what the devices cannot keep, for directories that are the same or
+    /// in each other, and for settings out of bounds; what resolving a path fails with.
+    pub fn new(home: &Path, plan: &Plan) -> Result<Geometry> {
+        let places = places::resolve(home, plan)?;
+        let on_home = places.devices.is_empty();
+        let home_device = [(Class::Fast, PathBuf::from("."))];
+        let directories = if on_home { &home_device[..] } else { &places.devices[..] };
+        let number = |index: usize| {
+            u16::try_from(index)
+                .ok()
+                .filter(|number| *number < u16::MAX)
+                .ok_or_else(|| refuse("a store has fewer than 65,535 devices"))
+        };
+        let device = |(index, (class, path)): (usize, &(Class, PathBuf))| {
+            Ok(DeviceEntry {
+                number: number(index)?,
+                identity: random_identity()?,
+                class: *class,
+                state: DeviceState::InUse,
+                path: path.clone(),
+            })
+        };
+        let mut geometry = Geometry {
+            store: random_identity()?,
+            created_nanoseconds: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)),
+            cutoff_bytes: plan.cutoff_bytes,
+            stripe_unit_bytes: plan.stripe_unit_bytes,
+            copies: 1,
+            data: 1,
+            parity: 0,
+            compression: plan.compression,
+            high_watermark_percent: plan.watermarks_percent.0,
+            low_watermark_percent: plan.watermarks_percent.1,
+            segment_bytes: plan.segment_bytes,
+            devices: directories.iter().enumerate().map(device).collect::<Result<_>>()?,
+            home: if on_home { PathBuf::new() } else { places.home },
+        };
+        geometry.copies = geometry.copies_for(plan.copies, on_home)?;
+        (geometry.data, geometry.parity) = geometry.widths_for(plan.parity, on_home)?;
+        match geometry.out_of_bounds() {
+            Some(cause) => Err(refuse(cause)),
+            None => Ok(geometry),
+        }
+    }
+
+    /// What no geometry may say, if this one says it; of one that was read, damage.
+    pub(crate) fn out_of_bounds(&self) -> Option<String> {
+        let unit = u64::from(self.stripe_unit_bytes);
+        let paths = self.devices.iter().map(|device| SUPERBLOCK_DEVICE_BYTES + device.path.as_os_str().len());
+        let superblock_bytes = SUPERBLOCK_FIXED_BYTES + self.home.as_os_str().len() + paths.sum::<usize>();
+        let (high, low) = (self.high_watermark_percent, self.low_watermark_percent);
+        if self.cutoff_bytes > LARGEST_CUTOFF_BYTES {
+            let cutoff = format_size(self.cutoff_bytes.into());
+            Some(format!("a cutoff is at most 1 GiB, as each record is read and written whole, and this is {cutoff}"))
+        } else if !unit.is_power_of_two() || !(4 * KIB..=16 * MIB).contains(&unit) {
+            Some(format!(
+                "a stripe unit is a power of two from 4 KiB to 16 MiB, and this is {}",
+                format_size(unit.into())
+            ))
+        } else if !(1..=3).contains(&self.copies) || !(1..=64).contains(&self.data) || self.parity > 2 {
+            Some("there are 1 to 3 copies of a record, and 1 to 64 + 0 to 2 units in a stripe".to_owned())
+        } else if matches!(self.compression, Compression::Zstd(level) if level == 0 || !(-7..=22).contains(&level)) {
+            Some("a level of zstd is from 1 to 22, or from -7 to -1 for speed".to_owned())
+        } else if high > 100 || low == 0 || low >= high {
+            Some(format!(
+                "the low watermark is above 0 % and below the high one, and that is at most 100 %; these are {low} % and {high} %"
+            ))
+        } else if !(MIB..=8 * GIB).contains(&self.segment_bytes) {
+            let segment = format_size(self.segment_bytes.into());
+            Some(format!("a segment is closed at a size from 1 MiB to 8 GiB, and this is {segment}"))
+        } else if superblock_bytes > SUPERBLOCK_BYTES {
+            Some(format!("{} devices with these paths are more than a superblock has room for", self.devices.len()))
+        } else {
+            None
+        }
+    }
+
+    /// Devices that records go to first.
+    pub fn record_devices(&self) -> impl Iterator<Item = &DeviceEntry> {
+        self.of_class_or_other(Class::Fast)
+    }
+
+    /// Devices that stripe units go to.
+    pub fn stripe_devices(&self) -> impl Iterator<Item = &DeviceEntry> {
+        self.of_class_or_other(Class::Slow)
+    }
+
+    /// How many losses are survived, whatever lies where.
+    pub fn survives(&self) -> Survived {
+        let spare_copies = self.copies - 1;
+        let one_class = !self.has(Class::Fast) || !self.has(Class::Slow);
+        let any = spare_copies.min(self.parity);
+        if one_class {
+            Survived { any, fast: any, slow: any }
+        } else {
+            Survived { any, fast: spare_copies, slow: self.parity }
+        }
+    }
+
+    /// Whether a device that is in the store, or is to be, is of this class.
+    fn has(&self, class: Class) -> bool {
+        self.devices.iter().any(|device| device.state != DeviceState::Gone && device.class == class)
+    }
+
+    fn of_class_or_other(&self, class: Class) -> impl Iterator<Item = &DeviceEntry> {
+        let any_class = !self.has(class);
+        self.devices
+            .iter()
+            .filter(move |device| device.state != DeviceState::Gone && (any_class || device.class == class))
+    }
+
+    /// Copies of records, as asked or as the devices allow.
+    fn copies_for(&self, asked: Option<u8>, on_home: bool) -> Result<u8> {
+        let devices = self.record_devices().count();
+        let copies = asked.unwrap_or(if devices >= 2 { 2 } else { 1 });
+        if usize::from(copies) <= devices {
+            return Ok(copies);
+        }
+        let name = if copies == 2 { "mirror" } else { "triple" };
+        let class = self.class_word(Class::Fast, on_home);
+        let error =
+            refuse(format!("{name} keeps each record on {copies} {class}devices, and there is {}", only(devices)));
+        Err(error.advise(match (devices, on_home) {
+            (_, true) => format!("name {copies} devices with --fast DIR, or choose --small-redundancy none"),
+            (2, _) => "add another with --fast DIR, or choose --small-redundancy mirror".to_owned(),
+            _ => "add others with --fast DIR, or choose --small-redundancy none".to_owned(),
+        }))
+    }
+
+    /// Data and parity units of a stripe, parity as asked or as the devices allow.
+    fn widths_for(&self, asked: Option<u8>, on_home: bool) -> Result<(u8, u8)> {
+        let devices = self.stripe_devices().count();
+        let parity = asked.unwrap_or(if devices > LEAST_DATA_WITH_PARITY { 1 } else { 0 });
+        let units = usize::from(parity);
+        if parity > 0 && devices < LEAST_DATA_WITH_PARITY + units {
+            let class = self.class_word(Class::Slow, on_home);
+            let least = LEAST_DATA_WITH_PARITY + units;
+            let error = refuse(format!(
+                "{} needs at least {least} {class}devices ({LEAST_DATA_WITH_PARITY} + {parity}), and there is {}",
+                if parity == 1 { "raid5" } else { "raid6" },
+                only(devices),
+            ));
+            let lower = if parity == 2 && devices == least - 1 { "raid5" } else { "none" };
+            return Err(error.advise(format!("name {least} with --slow DIR, or choose --large-redundancy {lower}")));
+        }
+        let spare = usize::from(parity > 0 && devices >= DEVICES_WITH_SPARE);
+        let data = (devices - units - spare).clamp(1, WIDEST_DATA.into());
+        Ok((data as u8, parity))
+    }
+
+    /// The class to name in a message, with a space behind it; nothing where the home or the other class takes the part.
+    fn class_word(&self, class: Class, on_home: bool) -> &'static str {
+        match class {
+            _ if on_home || !self.has(class) => "",
+            Class::Fast => "fast ",
+            Class::Slow => "slow ",
+        }
+    }
+}
+
+fn only(devices: usize) -> String {
+    if devices == 1 { "one".to_owned() } else { format!("no more than {devices}") }
+}
+
+fn refuse(cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Usage, "make the store", cause)
+}
+
+/// 16 random bytes of the system.
+fn random_identity() -> Result<[u8; 16]> {
+    let mut identity = [0; 16];
+    let mut filled = 0;
+    while filled < identity.len() {
+        let more = rustix::rand::getrandom(&mut identity[filled..], rustix::rand::GetRandomFlags::empty());
+        match more {
+            Ok(bytes) => filled += bytes,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Error::io("read random bytes from", Path::new("the system"), errno.into())),
+        }
+    }
+    Ok(identity)
+}
+
+#[cfg(test)]
+mod tests;

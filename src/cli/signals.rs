@@ -1,0 +1,20 @@
+//! Ctrl-C and SIGTERM: the first asks for an end in good order, the second ends the process.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::error::{Error, Result};
+
+/// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends the process.
+pub(super) fn watch() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let fail = |error| Error::io("watch for", Path::new("signals"), error);
+        signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone()).map_err(fail)?;
+        signal_hook::flag::register(signal, interrupted.clone()).map_err(fail)?;
+    }
+    Ok(interrupted)
+}

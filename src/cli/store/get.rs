@@ -1,0 +1,273 @@
+//! `granulo store get`: the content of one file, or a part of it, in pieces: memory does not grow with the file.
+//!
+//! A file may be replaced by a writer while its pieces are read. Pieces of two versions never come out as one file: the id of the record
+//! is compared after each piece, and a change is an error.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::progress::TransferProgress;
+use super::{Ended, find, key, not_found, or_damage, output};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::AtomicFile;
+use crate::report::store::ObjectType;
+use crate::store::{Key, Store};
+use crate::units::{MIB, format_count, parse_size};
+
+/// What is read at once.
+const PIECE_BYTES: u64 = 8 * MIB;
+
+/// Write the content of one file to standard output
+///
+/// Every byte is verified before it comes out. With damage that redundancy does not make up for, what came out before it is right, and the
+/// exit status is 1; with -o there is then no file.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store get /srv/s logs/today | tail\n  granulo store get /srv/s disk.img -o disk.img\n  \
+    granulo store get /srv/s disk.img --range 0-511\n  granulo store get /srv/s logs/today --range=-4K"
+)]
+pub(super) struct GetArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// The key of a file
+    #[arg(value_name = "KEY")]
+    key: OsString,
+    /// Write it here: the file appears whole or not at all
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Only these bytes: FROM-TO with both ends, counted from 0; FROM- to the end; -N the last N
+    #[arg(long, value_name = "FROM-TO", value_parser = parse_range, allow_hyphen_values = true)]
+    range: Option<Bytes>,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print what was written as JSON (with -o)
+    #[arg(long, requires = "output")]
+    json: bool,
+}
+
+/// A part of a file, as in the Range of HTTP (RFC 9110, section 14.1.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bytes {
+    Between(u64, u64),
+    From(u64),
+    Last(u64),
+}
+
+fn parse_range(text: &str) -> std::result::Result<Bytes, String> {
+    let wrong = || format!("'{text}' is no range; write for example 0-99, 1MiB- or -4KiB");
+    match text.split_once('-').ok_or_else(wrong)? {
+        ("", "") => Err(wrong()),
+        ("", last) => match parse_size(last)? {
+            0 => Err("the last 0 bytes are none".to_owned()),
+            last => Ok(Bytes::Last(last)),
+        },
+        (from, "") => Ok(Bytes::From(parse_size(from)?)),
+        (from, to) => match (parse_size(from)?, parse_size(to)?) {
+            (from, to) if from <= to => Ok(Bytes::Between(from, to)),
+            _ => Err("a range ends where it begins or later".to_owned()),
+        },
+    }
+}
+
+impl Bytes {
+    /// The bytes of a file of this size; `None` if it has none of them.
+    fn of(self, size_bytes: u64) -> Option<std::ops::Range<u64>> {
+        let range = match self {
+            Bytes::Between(from, to) => from..to.saturating_add(1).min(size_bytes),
+            Bytes::From(from) => from..size_bytes,
+            Bytes::Last(last) => size_bytes.saturating_sub(last)..size_bytes,
+        };
+        (range.start < range.end).then_some(range)
+    }
+}
+
+#[derive(Serialize)]
+struct GetDocument {
+    schema: &'static str,
+    key: String,
+    size_bytes: u64,
+    from_byte: u64,
+    written_bytes: u64,
+}
+
+impl GetArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let key = key(&self.key)?;
+        let store = Store::open_read_only(&self.store)?;
+        or_damage(self.get(&store, &key))
+    }
+
+    fn get(&self, store: &Store, key: &Key) -> Result<Ended> {
+        let found = find(store, key, "get")?;
+        let size_bytes = found.entry.size_bytes;
+        refuse_what_has_no_content(store, key, ObjectType::of(&found.entry))?;
+        let range = match self.range {
+            None => 0..size_bytes,
+            Some(bytes) => bytes.of(size_bytes).ok_or_else(|| {
+                let size = format_count(size_bytes.into());
+                Error::new(ErrorKind::Usage, "get the range of", format!("the file has {size} bytes"))
+                    .at(&key.to_path())
+            })?,
+        };
+        let mut target = Target::open(self.output.as_deref())?;
+        let hidden = self.quiet || (self.output.is_none() && io::stdout().is_terminal());
+        let progress = TransferProgress::begin(hidden, Some(range.end - range.start))?;
+        let copied = copy(store, key, found.entry.id, range.clone(), &mut target, &progress);
+        progress.clear();
+        match copied? {
+            Copied::Whole => target.commit()?,
+            Copied::ReaderLeft => return Ok(Ended::Well),
+            Copied::Interrupted => {
+                output::note("interrupted");
+                return Ok(Ended::Amiss);
+            }
+        }
+        if !self.json {
+            return Ok(Ended::Well);
+        }
+        output::print_json(&GetDocument {
+            schema: "granulo/store-get/1",
+            key: key.to_string(),
+            size_bytes,
+            from_byte: range.start,
+            written_bytes: range.end - range.start,
+        })
+    }
+}
+
+fn refuse_what_has_no_content(store: &Store, key: &Key, object_type: ObjectType) -> Result<()> {
+    let refuse = |cause: String| Err(Error::new(ErrorKind::Usage, "get", cause).at(&key.to_path()));
+    match object_type {
+        ObjectType::File => Ok(()),
+        ObjectType::Directory => {
+            refuse("it is a directory".to_owned()).map_err(|error| error.advise("see granulo store export for trees"))
+        }
+        ObjectType::Symlink => {
+            let target = store.get(key)?.ok_or_else(|| not_found(store, key, "get"))?;
+            refuse(format!("it is a symbolic link to {}", crate::units::escape(&target)))
+                .map_err(|error| error.advise("get what it points to"))
+        }
+        other => refuse(format!("a {} has no content", other.name())),
+    }
+}
+
+enum Copied {
+    Whole,
+    ReaderLeft,
+    Interrupted,
+}
+
+fn copy(
+    store: &Store,
+    key: &Key,
+    id: u64,
+    range: std::ops::Range<u64>,
+    target: &mut Target,
+    progress: &TransferProgress,
+) -> Result<Copied> {
+    let mut piece = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        if progress.is_interrupted() {
+            return Ok(Copied::Interrupted);
+        }
+        let end = range.end.min(at.saturating_add(PIECE_BYTES));
+        piece.clear();
+        let read = store.read_range(key, at..end, &mut piece)?;
+        // Ids only rise: if the record is still the one that was found first, the piece is of that one.
+        let same = store.entry(key)?.is_some_and(|found| found.entry.id == id);
+        if !same || read != Some(end - at) {
+            let error = Error::new(ErrorKind::Busy, "get", "it was replaced or removed while it was being read");
+            return Err(error.at(&key.to_path()).advise("get it again"));
+        }
+        match target.write(&piece) {
+            Ok(()) => {}
+            Err(error) if target.is_standard_output() && error.kind() == io::ErrorKind::BrokenPipe => {
+                return Ok(Copied::ReaderLeft);
+            }
+            Err(error) => return Err(target.failed(error)),
+        }
+        at = end;
+        progress.show(None, at - range.start);
+    }
+    Ok(Copied::Whole)
+}
+
+/// Where the content goes. Standard output gets the bytes as they are, without the look for colours that text gets.
+struct Target {
+    file: File,
+    path: Option<PathBuf>,
+    atomic: Option<AtomicFile>,
+}
+
+impl Target {
+    fn open(path: Option<&Path>) -> Result<Target> {
+        let Some(path) = path else {
+            let file = io::stdout().as_fd().try_clone_to_owned();
+            let file = file.map_err(|error| Error::io("write to", Path::new("standard output"), error))?;
+            return Ok(Target { file: file.into(), path: None, atomic: None });
+        };
+        let fail = |error| Error::io("write", path, error);
+        let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
+        if is_special {
+            // A pipe or a device is written directly: nothing is made beside it.
+            let file = File::options().write(true).open(path).map_err(fail)?;
+            return Ok(Target { file, path: Some(path.to_owned()), atomic: None });
+        }
+        let atomic = AtomicFile::create(path)?;
+        Ok(Target { file: atomic.file().map_err(fail)?, path: Some(path.to_owned()), atomic: Some(atomic) })
+    }
+
+    fn is_standard_output(&self) -> bool {
+        self.path.is_none()
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        match &self.path {
+            Some(path) => Error::io("write", path, error),
+            None => Error::io("write to", Path::new("standard output"), error),
+        }
+    }
+
+    fn commit(self) -> Result<()> {
+        self.atomic.map_or(Ok(()), AtomicFile::commit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_those_of_http() {
+        for (text, size, expected) in [
+            ("0-99", 1000, Some(0..100)),
+            ("0-99", 50, Some(0..50)),
+            ("0-0", 1, Some(0..1)),
+            ("1K-", 2000, Some(1024..2000)),
+            ("-4KiB", 10_000, Some(5904..10_000)),
+            ("-4KiB", 100, Some(0..100)),
+            ("50-", 50, None),
+            ("50-60", 50, None),
+            ("-1", 0, None),
+            ("0-18446744073709551615", 7, Some(0..7)),
+        ] {
+            assert_eq!(parse_range(text).unwrap().of(size), expected, "{text} of {size}");
+        }
+        for wrong in ["", "-", "5", "9-8", "-0", "a-b", "--5", "1-2-3"] {
+            assert!(parse_range(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `granulo store init`: make a store, and say what it survives.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::{Ended, output};
+use crate::error::Result;
+use crate::report::store::write_sentences;
+use crate::store::geometry::Survived;
+use crate::store::{Compression, DeviceEntry, Geometry, Plan, Store};
+use crate::units::{escape_path, parse_percent, parse_size};
+
+/// Level of zstd where none is named: its own default.
+const DEFAULT_LEVEL: i8 = 3;
+
+/// Make a store, in one directory or over several devices
+///
+/// Without devices, STORE is the only one. Each device is a directory on a disk of its own: fast ones (flash) for small files and metadata,
+/// slow ones for large files. What is not chosen follows from the number of devices: records are mirrored on two fast devices or more, stripes have
+/// parity on three slow devices or more. Where there are no devices of a class, those of the other take its part.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store init /data/store\n  granulo store init /srv/s --fast /ssd0/s --fast /ssd1/s --slow /hdd0/s --slow /hdd1/s \
+    --slow /hdd2/s --compress zstd\n  granulo store init /srv/s --fast /ssd0/s --fast /ssd1/s --slow /hdd0/s --slow /hdd1/s --dry-run"
+)]
+pub(super) struct InitArguments {
+    /// Where the home of the store is to be; an empty directory, or one that does not exist
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Directory on a fast device; can be given several times
+    #[arg(long, value_name = "DIR", help_heading = "Devices")]
+    fast: Vec<PathBuf>,
+    /// Directory on a slow device; can be given several times
+    #[arg(long, value_name = "DIR", help_heading = "Devices")]
+    slow: Vec<PathBuf>,
+    /// Keep each record once, twice, or three times [default: mirror with two fast devices or more]
+    #[arg(long, value_name = "HOW", help_heading = "Devices")]
+    small_redundancy: Option<SmallRedundancy>,
+    /// Parity of stripes [default: raid5 with three slow devices or more]
+    #[arg(long, value_name = "HOW", help_heading = "Devices")]
+    large_redundancy: Option<LargeRedundancy>,
+    /// Above this share of a fast device records go to slow ones
+    #[arg(long, value_name = "PERCENT", value_parser = watermark, default_value = "90%", help_heading = "Devices")]
+    high_watermark: u8,
+    /// Down to this share of a fast device they come back
+    #[arg(long, value_name = "PERCENT", value_parser = watermark, default_value = "80%", help_heading = "Devices")]
+    low_watermark: u8,
+    /// Largest file that is a record; 8 KiB and less always are
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB", help_heading = "Layout")]
+    cutoff: u64,
+    /// Bytes of a large file that lie on one device before the next one's
+    #[arg(long, value_name = "SIZE", value_parser = unit, default_value = "64KiB", help_heading = "Layout")]
+    stripe_unit: u32,
+    /// Compress records that become shorter by it: none, zstd or zstd:LEVEL
+    #[arg(long, value_name = "HOW", value_parser = compression, default_value = "none", help_heading = "Layout")]
+    compress: Compression,
+    /// Size at which a segment, a file of records, is closed
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", help_heading = "Layout")]
+    segment_size: u64,
+    /// Only say what the store would be
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the geometry as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SmallRedundancy {
+    None,
+    Mirror,
+    Triple,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LargeRedundancy {
+    None,
+    Raid5,
+    Raid6,
+}
+
+fn watermark(text: &str) -> std::result::Result<u8, String> {
+    let percent = parse_percent(text)? * 100.0;
+    let whole = percent.round();
+    if (whole - percent).abs() > 1e-9 || !(0.0..=100.0).contains(&whole) {
+        return Err("write whole per cent, from 1% to 100%".to_owned());
+    }
+    Ok(whole as u8)
+}
+
+fn unit(text: &str) -> std::result::Result<u32, String> {
+    u32::try_from(parse_size(text)?).map_err(|_| "a stripe unit is at most 16 MiB".to_owned())
+}
+
+fn compression(text: &str) -> std::result::Result<Compression, String> {
+    let (name, level) = text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
+    match (name, level) {
+        ("none", None) => Ok(Compression::None),
+        ("zstd", None) => Ok(Compression::Zstd(DEFAULT_LEVEL)),
+        ("zstd", Some(level)) => {
+            level.parse().map(Compression::Zstd).map_err(|_| format!("'{level}' is no level; write for example zstd:3"))
+        }
+        _ => Err("write none, zstd or zstd:LEVEL".to_owned()),
+    }
+}
+
+impl InitArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let plan = self.plan();
+        let geometry = if self.dry_run {
+            Geometry::new(&self.store, &plan)?
+        } else {
+            Geometry::clone(&*Store::create(&self.store, &plan)?.geometry())
+        };
+        let warnings = geometry.shared_file_systems(&self.store);
+        warnings.iter().for_each(|warning| output::warn(warning));
+        if self.json {
+            return output::print_json(&self.document(&geometry, warnings));
+        }
+        output::print(|out| write_sentences(&geometry.explain(), out))
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
+            fast: self.fast.clone(),
+            slow: self.slow.clone(),
+            cutoff_bytes: self.cutoff,
+            copies: self.small_redundancy.map(|redundancy| match redundancy {
+                SmallRedundancy::None => 1,
+                SmallRedundancy::Mirror => 2,
+                SmallRedundancy::Triple => 3,
+            }),
+            parity: self.large_redundancy.map(|redundancy| match redundancy {
+                LargeRedundancy::None => 0,
+                LargeRedundancy::Raid5 => 1,
+                LargeRedundancy::Raid6 => 2,
+            }),
+            stripe_unit_bytes: self.stripe_unit,
+            compression: self.compress,
+            watermarks_percent: (self.high_watermark, self.low_watermark),
+            segment_bytes: self.segment_size,
+        }
+    }
+
+    fn document(&self, geometry: &Geometry, warnings: Vec<String>) -> GeometryDocument {
+        let Survived { any, fast, slow } = geometry.survives();
+        let device = |device: &DeviceEntry| DeviceRecord {
+            number: device.number,
+            class: device.class.to_string(),
+            path: escape_path(&device.directory(&self.store)),
+        };
+        GeometryDocument {
+            schema: "granulo/store-init/1",
+            made: !self.dry_run,
+            home: escape_path(&self.store),
+            store: geometry.store.iter().map(|byte| format!("{byte:02x}")).collect(),
+            cutoff_bytes: geometry.cutoff_bytes,
+            copies: geometry.copies,
+            stripe_unit_bytes: geometry.stripe_unit_bytes,
+            data_units: geometry.data,
+            parity_units: geometry.parity,
+            compression: match geometry.compression {
+                Compression::None => "none".to_owned(),
+                Compression::Zstd(level) => format!("zstd:{level}"),
+            },
+            high_watermark_fraction: f64::from(geometry.high_watermark_percent) / 100.0,
+            low_watermark_fraction: f64::from(geometry.low_watermark_percent) / 100.0,
+            segment_bytes: geometry.segment_bytes,
+            devices: geometry.devices.iter().map(device).collect(),
+            survives: Survives { any_devices: any, fast_devices: fast, slow_devices: slow },
+            explanation: geometry.explain(),
+            warnings,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct GeometryDocument {
+    schema: &'static str,
+    made: bool,
+    home: String,
+    store: String,
+    cutoff_bytes: u64,
+    copies: u8,
+    stripe_unit_bytes: u32,
+    data_units: u8,
+    parity_units: u8,
+    compression: String,
+    high_watermark_fraction: f64,
+    low_watermark_fraction: f64,
+    segment_bytes: u64,
+    devices: Vec<DeviceRecord>,
+    survives: Survives,
+    explanation: Vec<String>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct DeviceRecord {
+    number: u16,
+    class: String,
+    path: String,
+}
+
+#[derive(Serialize)]
+struct Survives {
+    any_devices: u8,
+    fast_devices: u8,
+    slow_devices: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compression_is_read() {
+        assert_eq!(compression("zstd"), Ok(Compression::Zstd(3)));
+        assert_eq!(compression("zstd:-5"), Ok(Compression::Zstd(-5)));
+        assert_eq!(compression("none"), Ok(Compression::None));
+        for wrong in ["", "zstd:", "zstd:1000", "lz4", "none:1"] {
+            assert!(compression(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn watermarks_are_whole() {
+        assert_eq!(watermark("55%"), Ok(55));
+        assert_eq!(watermark("100"), Ok(100));
+        assert!(watermark("55.5%").is_err() && watermark("101%").is_err() && watermark("-1").is_err());
+    }
+}

@@ -1,0 +1,221 @@
+//! `granulo store ls`: the entries of a directory, as a stream: the first come at once, and memory does not grow with their number.
+//!
+//! A plain listing reads the index alone. With `-l`, the records of symbolic links, devices and files with several names are read too;
+//! one that is damaged is said, and shows what the index has.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::record::{ObjectRecord, device_numbers};
+use super::{Ended, Stop, find, is_damage, key, or_damage, output, write_while_reading};
+use crate::error::Result;
+use crate::report::store::ObjectType;
+use crate::report::store::listing::{Columns, Line};
+use crate::store::{Key, Listed, Store};
+use crate::units::escape;
+
+/// List a directory of a store, by name
+///
+/// Names are escaped (\n, \xff) so that a hostile one cannot reach a terminal; -0 prints them as they are. Times are in UTC.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store ls /srv/s\n  granulo store ls /srv/s cats -l\n  granulo store ls /srv/s -R -0 | xargs -0 -n 1 echo"
+)]
+pub(super) struct ListArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// A directory, or one object [default: the root]
+    #[arg(value_name = "KEY", default_value = "/", hide_default_value = true)]
+    key: OsString,
+    /// Show mode, names, owner, group, size, time of modification and name of each
+    #[arg(short, long)]
+    long: bool,
+    /// Show everything below, as paths relative to KEY
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Print names as they are, each with a NUL behind it
+    #[arg(short = '0', long, conflicts_with_all = ["long", "json"])]
+    null: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What an index does not have of an object, and its record does.
+#[derive(Debug, Default)]
+struct Details {
+    names: Option<u64>,
+    target: Option<Vec<u8>>,
+    device: Option<(u32, u32)>,
+    /// The record could not be read.
+    damaged: bool,
+}
+
+#[derive(Serialize)]
+struct ListedRecord {
+    name: String,
+    #[serde(flatten)]
+    object: ObjectRecord,
+    #[serde(flatten)]
+    details: Option<DetailsRecord>,
+}
+
+#[derive(Serialize)]
+struct DetailsRecord {
+    names: Option<u64>,
+    target: Option<String>,
+    device: Option<(u32, u32)>,
+}
+
+impl ListArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let key = key(&self.key)?;
+        let store = Store::open_read_only(&self.store)?;
+        or_damage(self.list(&store, &key))
+    }
+
+    fn list(&self, store: &Store, top: &Key) -> Result<Ended> {
+        let found = find(store, top, "list")?;
+        if ObjectType::of(&found.entry) != ObjectType::Directory {
+            // The name of one object is the key as it was given.
+            return self.print(store, Key::root(), std::iter::once(Ok(Listed { key: top.clone(), ..found })));
+        }
+        if !self.recursive {
+            return self.print(store, top.clone(), store.list(top)?);
+        }
+        let below = store.walk(top)?.filter(|listed| !listed.as_ref().is_ok_and(|listed| listed.key == *top));
+        self.print(store, top.clone(), below)
+    }
+
+    fn print(&self, store: &Store, top: Key, entries: impl Iterator<Item = Result<Listed>>) -> Result<Ended> {
+        match (self.null, self.json, self.long) {
+            (true, ..) => write_while_reading(std::io::stdout().lock(), |out| names(entries, &top, out)),
+            (_, true, _) => write_while_reading(std::io::stdout().lock(), |out| self.json(store, entries, &top, out)),
+            (_, _, true) => write_while_reading(anstream::stdout().lock(), |out| long(store, entries, &top, out)),
+            _ => write_while_reading(anstream::stdout().lock(), |out| {
+                for listed in entries {
+                    writeln!(out, "{}", escape(&name(&listed?.key, &top)))?;
+                }
+                Ok(Ended::Well)
+            }),
+        }
+    }
+
+    fn json(
+        &self,
+        store: &Store,
+        entries: impl Iterator<Item = Result<Listed>>,
+        top: &Key,
+        out: &mut dyn Write,
+    ) -> std::result::Result<Ended, Stop> {
+        let mut ended = Ended::Well;
+        write!(out, "{{\"schema\":\"granulo/store-ls/1\",\"key\":")?;
+        serde_json::to_writer(&mut *out, &top.to_string()).map_err(std::io::Error::from)?;
+        write!(out, ",\"entries\":[")?;
+        for (index, listed) in entries.enumerate() {
+            let listed = listed?;
+            if index > 0 {
+                out.write_all(b",")?;
+            }
+            let details = if self.long { Some(details(store, &listed)?) } else { None };
+            if details.as_ref().is_some_and(|details| details.damaged) {
+                ended = Ended::Amiss;
+            }
+            let record = ListedRecord {
+                name: escape(&name(&listed.key, top)),
+                object: ObjectRecord::new(listed.key.to_string(), &listed.entry, listed.shared),
+                details: details.map(|details| DetailsRecord {
+                    names: details.names,
+                    target: details.target.map(|target| escape(&target)),
+                    device: details.device,
+                }),
+            };
+            serde_json::to_writer(&mut *out, &record).map_err(std::io::Error::from)?;
+        }
+        out.write_all(b"]}\n")?;
+        Ok(ended)
+    }
+}
+
+/// The path of `key` relative to `top`.
+fn name(key: &Key, top: &Key) -> Vec<u8> {
+    let below = key.below(top).unwrap_or_else(|| key.clone());
+    below.to_path().as_os_str().as_bytes().to_vec()
+}
+
+fn names(
+    entries: impl Iterator<Item = Result<Listed>>,
+    top: &Key,
+    out: &mut dyn Write,
+) -> std::result::Result<Ended, Stop> {
+    for listed in entries {
+        out.write_all(&name(&listed?.key, top))?;
+        out.write_all(&[0])?;
+    }
+    Ok(Ended::Well)
+}
+
+fn long(
+    store: &Store,
+    entries: impl Iterator<Item = Result<Listed>>,
+    top: &Key,
+    out: &mut dyn Write,
+) -> std::result::Result<Ended, Stop> {
+    let mut columns = Columns::default();
+    let mut ended = Ended::Well;
+    for listed in entries {
+        let listed = match listed {
+            Ok(listed) => listed,
+            Err(error) => {
+                columns.finish(out)?;
+                return Err(error.into());
+            }
+        };
+        let details = details(store, &listed)?;
+        if details.damaged {
+            ended = Ended::Amiss;
+        }
+        let line = Line {
+            name: escape(&name(&listed.key, top)),
+            entry: &listed.entry,
+            names: details.names.unwrap_or(1),
+            device: details.device,
+            target: details.target.map(|target| escape(&target)),
+        };
+        columns.add(line, out)?;
+    }
+    columns.finish(out)?;
+    Ok(ended)
+}
+
+/// What the record of an object says beside the index; it is read only where that is something.
+fn details(store: &Store, listed: &Listed) -> Result<Details> {
+    match read_details(store, listed) {
+        Err(error) if is_damage(&error) => {
+            output::complain(&error);
+            Ok(Details { damaged: true, ..Details::default() })
+        }
+        other => other,
+    }
+}
+
+fn read_details(store: &Store, listed: &Listed) -> Result<Details> {
+    let object_type = ObjectType::of(&listed.entry);
+    let mut details = Details { names: Some(1), ..Details::default() };
+    if listed.shared.is_some() {
+        // Gone since it was listed: the listing is of a state before that, and the number of names is not known any more.
+        details.names = store.stat(&listed.key)?.map(|status| status.names);
+    }
+    if object_type == ObjectType::Symlink {
+        details.target = store.get(&listed.key)?;
+    } else if object_type.is_device() {
+        details.device = store.get(&listed.key)?.as_deref().and_then(device_numbers);
+    }
+    Ok(details)
+}

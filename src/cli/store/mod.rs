@@ -1,0 +1,146 @@
+//! `granulo store …`: the hybrid composite-file store. One file a command.
+//!
+//! Commands that only read open the store for reading, beside a writer or without one. Exit status: 2 where a command could not do
+//! what it was asked (no store, another writer, no such key), 1 where it met damage or ended early, see [`or_damage`].
+
+mod get;
+mod init;
+mod list;
+mod progress;
+mod put;
+mod record;
+mod remove;
+mod stat;
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use clap::{Args, Subcommand};
+
+use super::{Ended, output, usage_error};
+use crate::error::{Error, ErrorKind, Result};
+use crate::report::store::ObjectType;
+use crate::store::{Key, Listed, Store};
+
+/// Keep files in a store: small ones as records in a few large files, large ones in stripes
+///
+/// STORE is the directory that granulo store init made, the home of the store. KEY is a path in the store, without '.' and '..'; a slash at
+/// its beginning says nothing. One process may write at a time, any number may read meanwhile.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store init /srv/pictures --fast /ssd0/p --fast /ssd1/p --slow /hdd0/p --slow /hdd1/p --slow /hdd2/p\n  \
+    granulo store put /srv/pictures cats/1.jpg 1.jpg\n  granulo store ls /srv/pictures cats -l\n  \
+    granulo store get /srv/pictures cats/1.jpg > 1.jpg\n\nExit status: 0 done; 1 done, but something was wrong (damaged objects, \
+    unreadable files, interrupted); 2 could not be done."
+)]
+pub(super) struct StoreArguments {
+    #[command(subcommand)]
+    command: StoreCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum StoreCommand {
+    Init(init::InitArguments),
+    Put(put::PutArguments),
+    Get(get::GetArguments),
+    Ls(list::ListArguments),
+    Stat(stat::StatArguments),
+    Rm(remove::RemoveArguments),
+}
+
+impl StoreArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        match self.command {
+            StoreCommand::Init(arguments) => arguments.run(),
+            StoreCommand::Put(arguments) => arguments.run(),
+            StoreCommand::Get(arguments) => arguments.run(),
+            StoreCommand::Ls(arguments) => arguments.run(),
+            StoreCommand::Stat(arguments) => arguments.run(),
+            StoreCommand::Rm(arguments) => arguments.run(),
+        }
+    }
+}
+
+/// The key that an argument names.
+fn key(argument: &OsStr) -> Result<Key> {
+    Key::parse(argument.as_bytes())
+}
+
+/// What the index has for a key; links are followed.
+fn find(store: &Store, key: &Key, operation: &'static str) -> Result<Listed> {
+    match store.entry(key)? {
+        Some(found) => Ok(found),
+        None => Err(not_found(store, key, operation)),
+    }
+}
+
+/// The error about a key that is not there: it says how far the path does exist.
+fn not_found(store: &Store, key: &Key, operation: &'static str) -> Error {
+    let error = Error::new(ErrorKind::NotFound, operation, "there is no such key").at(&key.to_path());
+    let above = std::iter::successors(key.parent(), Key::parent);
+    let nearest = above.filter_map(|parent| store.entry(&parent).ok().flatten()).next();
+    match nearest {
+        Some(found) if found.key.is_root() => error.advise("see granulo store ls for what there is"),
+        Some(found) => {
+            let what = ObjectType::of(&found.entry).name();
+            error.advise(format!("the nearest above it is {}, a {what}", found.key))
+        }
+        None => error,
+    }
+}
+
+/// Whether an error is damage in the store.
+fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost)
+}
+
+/// How a command ends that could begin: damage is said, and makes it end amiss; other errors are no different from not having begun.
+fn or_damage(result: Result<Ended>) -> Result<Ended> {
+    match result {
+        Err(error) if is_damage(&error) => {
+            output::complain(&error);
+            Ok(Ended::Amiss)
+        }
+        other => other,
+    }
+}
+
+/// What ends a listing early: what is read, or where it is written.
+enum Stop {
+    Store(Error),
+    Output(io::Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Store(error)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Output(error)
+    }
+}
+
+/// Writes what is read from a store meanwhile to `out`, standard output; a reader that has seen enough (a closed pipe) is no failure.
+fn write_while_reading(
+    out: impl Write,
+    write: impl FnOnce(&mut dyn Write) -> std::result::Result<Ended, Stop>,
+) -> Result<Ended> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, out);
+    let written = write(&mut out);
+    // What was written before something failed is true, and is shown.
+    match (written, out.flush()) {
+        (Err(Stop::Store(error)), _) => Err(error),
+        (Err(Stop::Output(error)), _) | (Ok(_), Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(Ended::Well)
+        }
+        (Err(Stop::Output(error)), _) | (Ok(_), Err(error)) => {
+            Err(Error::io("write to", Path::new("standard output"), error))
+        }
+        (Ok(ended), Ok(())) => Ok(ended),
+    }
+}

@@ -1,0 +1,217 @@
+//! `granulo store put`: one file into a store, from a file or from standard input, of any length in bounded memory.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::progress::TransferProgress;
+use super::{Ended, key, output, usage_error};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::attributes::DEFAULT_FILE_MODE;
+use crate::store::{Attributes, Durability, Key, Store, Time};
+
+/// Put one file into a store, from a file or from standard input
+///
+/// What had the key is replaced, at once and as a whole; directories above it are made. When the command has ended, the file is durable. It keeps
+/// mode, owner and modification time of FILE; standard input gives a file of this user, of now. For whole trees, links, holes and
+/// extended attributes there is granulo store import.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store put /srv/s logs/today today.log\n  granulo store put /srv/s logs/ today.log\n  \
+    pg_dump shop | granulo store put /srv/s backups/shop.sql --mode 600"
+)]
+pub(super) struct PutArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// The key; with a slash at its end, the directory that FILE goes to
+    #[arg(value_name = "KEY")]
+    key: OsString,
+    /// The file; without it, or for '-', standard input
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Permissions [default: those of FILE, or 644]
+    #[arg(long, value_name = "OCTAL", value_parser = permissions)]
+    mode: Option<u16>,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print what was put as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn permissions(text: &str) -> std::result::Result<u16, String> {
+    match u16::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 && !text.starts_with('+') => Ok(mode),
+        _ => Err("write permissions in octal, such as 644 or 1777".to_owned()),
+    }
+}
+
+/// Where the content comes from.
+struct Source {
+    path: Option<PathBuf>,
+    stream: Box<dyn Read>,
+    attributes: Attributes,
+    size_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct PutDocument {
+    schema: &'static str,
+    key: String,
+    size_bytes: u64,
+    mode: u16,
+}
+
+impl PutArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let path = self.file.as_deref().filter(|path| path.as_os_str() != "-");
+        let key = target(&self.key, path)?;
+        let mut source = match path {
+            Some(path) => Source::file(path)?,
+            None => Source::standard_input()?,
+        };
+        if let Some(permissions) = self.mode {
+            source.attributes.mode = source.attributes.mode & !0o7777 | permissions;
+        }
+        let store = Store::open(&self.store)?;
+        let progress = TransferProgress::begin(self.quiet, source.size_bytes)?;
+        let put = put(&store, &key, &mut source, &progress);
+        progress.clear();
+        let size_bytes = match put {
+            Err(_) if progress.is_interrupted() => {
+                output::note("interrupted; nothing was put");
+                return Ok(Ended::Amiss);
+            }
+            put => put?,
+        };
+        if !self.json {
+            return Ok(Ended::Well);
+        }
+        let (key, mode) = (key.to_string(), source.attributes.mode);
+        output::print_json(&PutDocument { schema: "granulo/store-put/1", key, size_bytes, mode })
+    }
+}
+
+/// The key that the file is to have.
+fn target(argument: &OsStr, path: Option<&Path>) -> Result<Key> {
+    let named = key(argument)?;
+    if !named.is_root() && !argument.as_bytes().ends_with(b"/") {
+        return Ok(named);
+    }
+    match path.and_then(Path::file_name) {
+        Some(name) => named.child(name.as_bytes()),
+        None => Err(usage_error("a key that ends in a slash is a directory, and what is put has no name of its own")
+            .advise("write the name behind the slash")),
+    }
+}
+
+fn put(store: &Store, key: &Key, source: &mut Source, progress: &TransferProgress) -> Result<u64> {
+    let mut stream = Watched { inner: &mut source.stream, progress, done_bytes: 0, failed: None };
+    let mut batch = store.batch(Durability::Batch);
+    let put = batch.put_from(key, &source.attributes, &mut stream, source.size_bytes);
+    match (put, stream.failed) {
+        (Ok(size_bytes), _) => batch.commit().map(|()| size_bytes),
+        // The store knows that reading failed, but not what from.
+        (Err(_), Some(error)) => {
+            Err(Error::io("read", source.path.as_deref().unwrap_or(Path::new("standard input")), error))
+        }
+        (Err(error), None) => Err(error),
+    }
+}
+
+impl Source {
+    fn file(path: &Path) -> Result<Source> {
+        let fail = |error| Error::io("put", path, error);
+        let file = File::open(path).map_err(fail)?;
+        let found = file.metadata().map_err(fail)?;
+        if found.is_dir() {
+            let error = Error::new(ErrorKind::Usage, "put", "it is a directory").at(path);
+            return Err(error.advise("put one file, or take the tree with granulo store import"));
+        }
+        if !found.is_file() {
+            return Ok(Source { path: Some(path.to_owned()), stream: Box::new(file), ..Source::standard_input()? });
+        }
+        let attributes = Attributes {
+            mode: (found.mode() & 0o177_777) as u16,
+            uid: found.uid(),
+            gid: found.gid(),
+            mtime: Time { seconds: found.mtime(), nanoseconds: found.mtime_nsec() as u32 },
+            ..Attributes::default()
+        };
+        Ok(Source { path: Some(path.to_owned()), stream: Box::new(file), attributes, size_bytes: Some(found.len()) })
+    }
+
+    fn standard_input() -> Result<Source> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let attributes = Attributes {
+            mode: DEFAULT_FILE_MODE,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            mtime: Time { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() },
+            ..Attributes::default()
+        };
+        Ok(Source { path: None, stream: Box::new(io::stdin().lock()), attributes, size_bytes: None })
+    }
+}
+
+/// A stream that says how far it is, and fails when the transfer is to end.
+struct Watched<'a> {
+    inner: &'a mut dyn Read,
+    progress: &'a TransferProgress,
+    done_bytes: u64,
+    failed: Option<io::Error>,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.progress.is_interrupted() {
+            return Err(io::Error::other("it was interrupted"));
+        }
+        match self.inner.read(buffer) {
+            Ok(bytes) => {
+                self.done_bytes += bytes as u64;
+                self.progress.show(None, self.done_bytes);
+                Ok(bytes)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                let told = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+                self.failed = Some(error);
+                Err(told)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_octal() {
+        assert_eq!(permissions("0644"), Ok(0o644));
+        assert_eq!(permissions("7777"), Ok(0o7777));
+        for wrong in ["", "+644", "648", "10000", "rw", "-1"] {
+            assert!(permissions(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_slash_at_the_end_takes_the_name_of_the_file() {
+        let named =
+            |key: &str, path: Option<&str>| target(OsStr::new(key), path.map(Path::new)).map(|key| key.to_string());
+        assert_eq!(named("a/b", Some("/x/y")).unwrap(), "a/b");
+        assert_eq!(named("a/b/", Some("/x/y")).unwrap(), "a/b/y");
+        assert_eq!(named("/", Some("y")).unwrap(), "y");
+        assert!(named("a/", None).is_err() && named("a/../b", None).is_err());
+    }
+}

@@ -1,0 +1,197 @@
+//! `granulo store rm`: remove an object, or a directory with all below it; what goes is said before it does.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::progress::TransferProgress;
+use super::{Ended, find, key, or_damage, output};
+use crate::error::{Error, ErrorKind, Result};
+use crate::report::store::ObjectType;
+use crate::store::{Key, Store};
+use crate::units::{format_count, format_size};
+
+/// Remove an object from a store, or with -r a directory and all below it
+///
+/// Says first how many objects and bytes go, and asks nothing; --dry-run only says it. Once the command has ended, the removal is durable. The room
+/// comes back with granulo store compact.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store rm /srv/s logs/today\n  granulo store rm /srv/s logs -r --dry-run\n  granulo store rm /srv/s / -r"
+)]
+pub(super) struct RemoveArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// The key
+    #[arg(value_name = "KEY")]
+    key: OsString,
+    /// Remove a directory with all below it; of the root, all below it
+    #[arg(short, long)]
+    recursive: bool,
+    /// Only say what would be removed
+    #[arg(long)]
+    dry_run: bool,
+    /// Print what is removed as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is removed.
+#[derive(Debug, Default, Serialize)]
+struct Removal {
+    /// Files whose last name goes.
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    special: u64,
+    /// Names of files that keep another name elsewhere.
+    names_of_files_that_stay: u64,
+    /// Sizes of the files, and lengths of the targets.
+    size_bytes: u128,
+}
+
+#[derive(Serialize)]
+struct RemovalDocument {
+    schema: &'static str,
+    key: String,
+    removed: bool,
+    #[serde(flatten)]
+    removal: Removal,
+}
+
+impl RemoveArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let key = key(&self.key)?;
+        let store = if self.dry_run { Store::open_read_only(&self.store)? } else { Store::open(&self.store)? };
+        or_damage(self.remove(&store, &key))
+    }
+
+    fn remove(&self, store: &Store, key: &Key) -> Result<Ended> {
+        let found = find(store, key, "remove")?;
+        if ObjectType::of(&found.entry) == ObjectType::Directory && !self.recursive {
+            self.refuse_full_directory(store, key)?;
+        }
+        let progress = TransferProgress::begin(false, None)?;
+        let counted = count(store, key, &progress);
+        progress.clear();
+        let Some(removal) = counted? else {
+            output::note("interrupted; nothing was removed");
+            return Ok(Ended::Amiss);
+        };
+        if !self.json {
+            let verb = if self.dry_run { "Would remove" } else { "Removing" };
+            output::print(|out| writeln!(out, "{verb} {key}: {}", removal.words()))?;
+        }
+        if !self.dry_run {
+            store.remove_tree(key)?;
+        }
+        if !self.json {
+            return Ok(Ended::Well);
+        }
+        let key = key.to_string();
+        output::print_json(&RemovalDocument { schema: "granulo/store-rm/1", key, removed: !self.dry_run, removal })
+    }
+
+    fn refuse_full_directory(&self, store: &Store, key: &Key) -> Result<()> {
+        let refuse = |cause| Err(Error::new(ErrorKind::Usage, "remove", cause).at(&key.to_path()));
+        if key.is_root() {
+            return refuse("the root stays").map_err(|error: Error| error.advise("give -r to remove all below it"));
+        }
+        match store.list(key)?.next().transpose()? {
+            Some(_) => {
+                refuse("the directory is not empty").map_err(|error| error.advise("give -r to remove all below it"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What would go with `top`; `None` when that was interrupted. Memory grows only with the files that have several names.
+fn count(store: &Store, top: &Key, progress: &TransferProgress) -> Result<Option<Removal>> {
+    let mut removal = Removal::default();
+    let mut shared: HashMap<u64, Shared> = HashMap::new();
+    for (index, listed) in (1..).zip(store.walk(top)?) {
+        let listed = listed?;
+        if progress.is_interrupted() {
+            return Ok(None);
+        }
+        progress.show(Some(index), u64::try_from(removal.size_bytes).unwrap_or(u64::MAX));
+        let size_bytes = u128::from(listed.entry.size_bytes);
+        match (ObjectType::of(&listed.entry), listed.shared) {
+            // The root stays when all below it goes.
+            (ObjectType::Directory, _) => removal.directories += u64::from(!listed.key.is_root()),
+            (_, Some(number)) => {
+                if let Some(file) = shared.get_mut(&number) {
+                    file.seen += 1;
+                } else {
+                    let names = store.stat(&listed.key)?.map_or(1, |status| status.names);
+                    shared.insert(number, Shared { seen: 1, names, size_bytes });
+                }
+            }
+            (object_type, None) => {
+                match object_type {
+                    ObjectType::File => removal.files += 1,
+                    ObjectType::Symlink => removal.symlinks += 1,
+                    _ => removal.special += 1,
+                }
+                removal.size_bytes += size_bytes;
+            }
+        }
+    }
+    for file in shared.into_values() {
+        if file.seen >= file.names {
+            removal.files += 1;
+            removal.size_bytes += file.size_bytes;
+        } else {
+            removal.names_of_files_that_stay += file.seen;
+        }
+    }
+    Ok(Some(removal))
+}
+
+/// A file with several names.
+struct Shared {
+    seen: u64,
+    names: u64,
+    size_bytes: u128,
+}
+
+impl Removal {
+    fn words(&self) -> String {
+        let counts = [
+            (self.files, "file", "files"),
+            (self.directories, "directory", "directories"),
+            (self.symlinks, "symbolic link", "symbolic links"),
+            (self.special, "special file", "special files"),
+            (self.names_of_files_that_stay, "name of a file that stays", "names of files that stay"),
+        ];
+        let named = counts.into_iter().filter(|(count, ..)| *count > 0).map(|(count, one, many)| {
+            let what = if count == 1 { one } else { many };
+            format!("{} {what}", format_count(count.into()))
+        });
+        let mut parts: Vec<String> = named.collect();
+        if parts.is_empty() {
+            return "nothing is in it".to_owned();
+        }
+        parts.push(format_size(self.size_bytes));
+        parts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_is_in_words() {
+        let removal = Removal { files: 1200, directories: 1, size_bytes: 5 << 20, ..Removal::default() };
+        assert_eq!(removal.words(), "1,200 files, 1 directory, 5.00 MiB");
+        let names = Removal { names_of_files_that_stay: 2, ..Removal::default() };
+        assert_eq!(names.words(), "2 names of files that stay, 0 B");
+        assert_eq!(Removal::default().words(), "nothing is in it");
+    }
+}

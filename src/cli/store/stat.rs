@@ -1,0 +1,105 @@
+//! `granulo store stat`: all that is known of one object.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::record::{ObjectRecord, device_numbers};
+use super::{Ended, key, not_found, or_damage, output};
+use crate::error::Result;
+use crate::report::store::listing::Owners;
+use crate::report::store::{ObjectType, write_status};
+use crate::store::{Key, Status, Store};
+use crate::units::escape;
+
+/// Print all that is known of one object
+///
+/// Its record is read and verified; the stripes of a large file are not. Allocated is what records and stripes take on all devices, copies and
+/// parity included.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store stat /srv/s cats/1.jpg\n  granulo store stat /srv/s cats/1.jpg --json | jq .allocated_bytes"
+)]
+pub(super) struct StatArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// The key
+    #[arg(value_name = "KEY")]
+    key: OsString,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct StatDocument {
+    schema: &'static str,
+    #[serde(flatten)]
+    object: ObjectRecord,
+    names: u64,
+    target: Option<String>,
+    device: Option<(u32, u32)>,
+    allocated_bytes: u64,
+    atime_seconds: Option<i64>,
+    atime_nanoseconds: Option<u32>,
+    xattrs: Vec<XattrRecord>,
+    /// Offset and length of each run of data; `null` of what is not sparse.
+    data_runs: Option<Vec<(u64, u64)>>,
+    id: u64,
+    segment: u64,
+    offset: u64,
+    record_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct XattrRecord {
+    name: String,
+    value: String,
+}
+
+impl StatArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let key = key(&self.key)?;
+        let store = Store::open_read_only(&self.store)?;
+        or_damage(self.stat(&store, &key))
+    }
+
+    fn stat(&self, store: &Store, key: &Key) -> Result<Ended> {
+        let status = store.stat(key)?.ok_or_else(|| not_found(store, key, "stat"))?;
+        let object_type = ObjectType::of(&status.entry);
+        let has_more = object_type == ObjectType::Symlink || object_type.is_device();
+        let content = if has_more { store.get(key)? } else { None };
+        let device = content.as_deref().filter(|_| object_type.is_device()).and_then(device_numbers);
+        let target = content.filter(|_| object_type == ObjectType::Symlink).map(|target| escape(&target));
+        if self.json {
+            return output::print_json(&document(key, status, target, device));
+        }
+        let points_to = target.or_else(|| device.map(|(major, minor)| format!("{major}, {minor}")));
+        let key = key.to_string();
+        output::print(|out| write_status(&key, &status, points_to.as_deref(), &mut Owners::default(), out))
+    }
+}
+
+fn document(key: &Key, status: Status, target: Option<String>, device: Option<(u32, u32)>) -> StatDocument {
+    let Status { entry, attributes, names, shared, allocated_bytes } = status;
+    let xattr = |(name, value): &(Vec<u8>, Vec<u8>)| XattrRecord { name: escape(name), value: escape(value) };
+    StatDocument {
+        schema: "granulo/store-stat/1",
+        object: ObjectRecord::new(key.to_string(), &entry, shared),
+        names,
+        target,
+        device,
+        allocated_bytes,
+        atime_seconds: attributes.atime.map(|time| time.seconds),
+        atime_nanoseconds: attributes.atime.map(|time| time.nanoseconds),
+        xattrs: attributes.xattrs.iter().map(xattr).collect(),
+        data_runs: attributes.holes.map(|holes| holes.data),
+        id: entry.id,
+        segment: entry.location.segment,
+        offset: entry.location.offset,
+        record_bytes: entry.location.record_bytes,
+    }
+}

@@ -1,0 +1,178 @@
+//! What is in a store, for people: objects in words and columns.
+//!
+//! Names come out escaped. Times are those of UTC: a store is read on other machines than it was written on.
+
+pub mod listing;
+mod time;
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::chart::{COLUMNS, wrap};
+use super::terminal::exact_size;
+use crate::store::{Entry, Kind, Status};
+use crate::units::format_count;
+use listing::Owners;
+pub use time::{format_minute, format_nanosecond};
+
+/// What an object is, as a file system would call it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObjectType {
+    /// A regular file, whether it is a record or striped.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A fifo.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A block device.
+    BlockDevice,
+    /// A character device.
+    CharacterDevice,
+}
+
+impl ObjectType {
+    /// That of an entry; of a name that is one of several, that of the file.
+    pub fn of(entry: &Entry) -> ObjectType {
+        match (entry.kind, entry.mode & 0o170_000) {
+            (Kind::Directory, _) => ObjectType::Directory,
+            (Kind::Symlink, _) => ObjectType::Symlink,
+            (Kind::Special, 0o140_000) => ObjectType::Socket,
+            (Kind::Special, 0o060_000) => ObjectType::BlockDevice,
+            (Kind::Special, 0o020_000) => ObjectType::CharacterDevice,
+            (Kind::Special, _) => ObjectType::Fifo,
+            _ => ObjectType::File,
+        }
+    }
+
+    /// Whether it has device numbers.
+    pub fn is_device(self) -> bool {
+        matches!(self, ObjectType::BlockDevice | ObjectType::CharacterDevice)
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            ObjectType::File => "file",
+            ObjectType::Directory => "directory",
+            ObjectType::Symlink => "symbolic link",
+            ObjectType::Fifo => "fifo",
+            ObjectType::Socket => "socket",
+            ObjectType::BlockDevice => "block device",
+            ObjectType::CharacterDevice => "character device",
+        }
+    }
+
+    fn letter(self) -> char {
+        match self {
+            ObjectType::File => '-',
+            ObjectType::Directory => 'd',
+            ObjectType::Symlink => 'l',
+            ObjectType::Fifo => 'p',
+            ObjectType::Socket => 's',
+            ObjectType::BlockDevice => 'b',
+            ObjectType::CharacterDevice => 'c',
+        }
+    }
+}
+
+/// Type and permissions as `ls` prints them: `-rwsr-xr-t`.
+pub fn format_mode(object_type: ObjectType, mode: u16) -> String {
+    let mut text = String::with_capacity(10);
+    text.push(object_type.letter());
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 == 0 { '-' } else { 'r' });
+        text.push(if bits & 2 == 0 { '-' } else { 'w' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (false, false) => '-',
+            (true, false) => 'x',
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+        });
+    }
+    text
+}
+
+/// Writes sentences as one paragraph.
+///
+/// # Errors
+/// What writing fails with.
+pub fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> {
+    wrap(&sentences.join(" "), COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// Writes all that is known of an object; `points_to` is the target of a symbolic link or the numbers of a device.
+///
+/// # Errors
+/// What writing fails with.
+pub fn write_status(
+    key: &str,
+    status: &Status,
+    points_to: Option<&str>,
+    owners: &mut Owners,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Status { entry, attributes, .. } = status;
+    let object_type = ObjectType::of(entry);
+    let mut line = |name: &str, value: &str| writeln!(out, "{name:>11}  {value}");
+    line("key", key)?;
+    line("type", object_type.name())?;
+    if let Some(points_to) = points_to {
+        line(if object_type.is_device() { "numbers" } else { "target" }, points_to)?;
+    }
+    line("size", &exact_size(entry.size_bytes))?;
+    line("allocated", &format!("{} on all devices, without the index", exact_size(status.allocated_bytes)))?;
+    line("mode", &format!("{:04o} {}", entry.mode & 0o7777, format_mode(object_type, entry.mode)))?;
+    let owner = format!("{} ({})", owners.user(entry.uid), entry.uid);
+    line("owner", &format!("{owner}, group {} ({})", owners.group(entry.gid), entry.gid))?;
+    line("modified", &format_nanosecond(entry.mtime))?;
+    if let Some(atime) = attributes.atime {
+        line("accessed", &format_nanosecond(atime))?;
+    }
+    if status.shared.is_some() || status.names != 1 {
+        line("names", &format_count(status.names.into()))?;
+    }
+    if let Some(holes) = &attributes.holes {
+        let data: u64 = holes.data.iter().map(|(_, length)| length).sum();
+        let runs = holes.data.len();
+        let runs = if runs == 1 { "1 run".to_owned() } else { format!("{} runs", format_count(runs as u128)) };
+        line("sparse", &format!("{} of data in {runs}", exact_size(data)))?;
+    }
+    for (index, (name, value)) in attributes.xattrs.iter().enumerate() {
+        let value = format!("{}: {}", crate::units::escape(name), exact_size(value.len() as u64));
+        line(if index == 0 { "xattrs" } else { "" }, &value)?;
+    }
+    let place = entry.location;
+    let what = if entry.kind == Kind::Large { "descriptor" } else { "record" };
+    let length = format!("{} B", format_count(place.record_bytes.into()));
+    line(
+        what,
+        &format!("id {}, segment {} at {}, {length}", entry.id, place.segment, format_count(place.offset.into())),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_those_of_ls() {
+        for (object_type, mode, text) in [
+            (ObjectType::File, 0o100_644, "-rw-r--r--"),
+            (ObjectType::Directory, 0o041_777, "drwxrwxrwt"),
+            (ObjectType::Directory, 0o041_776, "drwxrwxrwT"),
+            (ObjectType::File, 0o104_755, "-rwsr-xr-x"),
+            (ObjectType::File, 0o106_644, "-rwSr-Sr--"),
+            (ObjectType::CharacterDevice, 0, "c---------"),
+            (ObjectType::Symlink, 0o120_777, "lrwxrwxrwx"),
+        ] {
+            assert_eq!(format_mode(object_type, mode), text);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Where a store is to be: directories made absolute, told apart, and checked against each other.
+//!
+//! Nothing is made here. Two devices must not be the same directory, by whatever path, nor one inside another: what one writes would be
+//! the other's, and a lost disk would take both.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::{Class, Geometry, Plan, refuse};
+use crate::error::{Error, Result};
+use crate::units::escape_path;
+
+/// What a store has in its home, and a device in its directory (docs/FORMAT.md, section 1).
+const OWN_NAMES: [&str; 5] = ["superblock", "lock", "segments", "extents", "index"];
+
+/// The directories of a store.
+pub(super) struct Places {
+    /// Absolute.
+    pub home: PathBuf,
+    /// In the order of their numbers: fast ones, then slow ones; relative to the home if in it, else absolute.
+    pub devices: Vec<(Class, PathBuf)>,
+}
+
+/// A directory that was named.
+struct Place {
+    class: Option<Class>,
+    path: PathBuf,
+    /// Device and inode, if it exists: two paths may lead to one directory by a mount.
+    identity: Option<(u64, u64)>,
+}
+
+/// Resolves the directories of a plan.
+///
+/// # Errors
+/// One is no directory, is the same as another, or is inside one it must not be in.
+pub(super) fn resolve(home: &Path, plan: &Plan) -> Result<Places> {
+    let home = place(None, home)?;
+    let fast = plan.fast.iter().map(|path| place(Some(Class::Fast), path));
+    let slow = plan.slow.iter().map(|path| place(Some(Class::Slow), path));
+    let devices = fast.chain(slow).collect::<Result<Vec<Place>>>()?;
+    for (index, device) in devices.iter().enumerate() {
+        check_beside_home(device, &home)?;
+        for other in &devices[..index] {
+            check_beside_each_other(device, other)?;
+        }
+    }
+    let relative = |device: Place| {
+        let inside = device.path.strip_prefix(&home.path).map(Path::to_owned);
+        (device.class.unwrap_or(Class::Fast), inside.unwrap_or(device.path))
+    };
+    Ok(Places { devices: devices.into_iter().map(relative).collect(), home: home.path.clone() })
+}
+
+fn check_beside_home(device: &Place, home: &Place) -> Result<()> {
+    if device.is(home) {
+        let error = refuse("a device is the home itself").at(&device.path);
+        return Err(error.advise("name a directory in it, or name no device: the home is then the only one"));
+    }
+    if home.path.starts_with(&device.path) {
+        let error = refuse(format!("the home is inside a device, {}", escape_path(&device.path)));
+        return Err(error.at(&home.path).advise("put the home beside the devices, or the devices into it"));
+    }
+    let first = device.path.strip_prefix(&home.path).ok().and_then(|inside| inside.components().next());
+    match first {
+        Some(name) if OWN_NAMES.iter().any(|own| name.as_os_str() == *own) => {
+            let error = refuse("the store keeps its own files under this name").at(&device.path);
+            Err(error.advise("choose another name in the home, such as fast0"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_beside_each_other(device: &Place, other: &Place) -> Result<()> {
+    if device.is(other) {
+        let error = refuse("a device is named twice").at(&device.path);
+        return Err(error.advise("each device is a directory of its own, on a disk of its own"));
+    }
+    let (outer, inner) = if device.path.starts_with(&other.path) { (other, device) } else { (device, other) };
+    if inner.path.starts_with(&outer.path) {
+        let error = refuse(format!("a device is inside another, {}", escape_path(&outer.path))).at(&inner.path);
+        return Err(error.advise("each device is a directory of its own, on a disk of its own"));
+    }
+    Ok(())
+}
+
+impl Place {
+    fn is(&self, other: &Place) -> bool {
+        self.path == other.path || (self.identity.is_some() && self.identity == other.identity)
+    }
+}
+
+fn place(class: Option<Class>, path: &Path) -> Result<Place> {
+    let path = absolute(path)?;
+    match fs::metadata(&path) {
+        Ok(found) if found.is_dir() => Ok(Place { class, path, identity: Some((found.dev(), found.ino())) }),
+        Ok(_) => Err(refuse("it is not a directory").at(&path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place { class, path, identity: None }),
+        Err(error) => Err(Error::io("look at", &path, error)),
+    }
+}
+
+/// The path from the root, with what exists of it resolved.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    let fail = |error| Error::io("make the store in", path, error);
+    let mut exists = std::path::absolute(path).map_err(fail)?;
+    let mut missing = Vec::new();
+    loop {
+        match fs::canonicalize(&exists) {
+            Ok(mut real) => {
+                real.extend(missing.iter().rev());
+                return Ok(real);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // A path that ends in `..` has no name: what it stands for cannot be known before the rest is there.
+                let name = exists.file_name().map(ToOwned::to_owned).ok_or_else(|| fail(error))?;
+                missing.push(name);
+                exists.pop();
+            }
+            Err(error) => return Err(fail(error)),
+        }
+    }
+}
+
+impl Geometry {
+    /// Sentences about devices that are on the same file system, of a store with this home: one failure would take them
+    /// all. The directories need not exist yet.
+    pub fn shared_file_systems(&self, home: &Path) -> Vec<String> {
+        let mut seen: Vec<(u64, Vec<String>)> = Vec::new();
+        for device in &self.devices {
+            let directory = device.directory(home);
+            let Some(found) = directory.ancestors().find_map(|path| fs::metadata(path).ok()) else { continue };
+            let name = escape_path(&directory);
+            match seen.iter_mut().find(|(number, _)| *number == found.dev()) {
+                Some((_, names)) => names.push(name),
+                None => seen.push((found.dev(), vec![name])),
+            }
+        }
+        let sentence = |names: Vec<String>| {
+            let (last, others) = names.split_last()?;
+            let together = || {
+                format!("{} and {last} are on the same file system: one failure would take them all", others.join(", "))
+            };
+            (!others.is_empty()).then(together)
+        };
+        seen.into_iter().filter_map(|(_, names)| sentence(names)).collect()
+    }
+}
