@@ -34,6 +34,7 @@ pub(crate) mod index;
 pub mod key;
 mod log;
 mod open;
+mod placement;
 mod read;
 pub(crate) mod record;
 mod recovery;
@@ -42,6 +43,9 @@ pub(crate) mod segment;
 pub(crate) mod superblock;
 mod sync;
 pub(crate) mod table;
+#[cfg(test)]
+mod tests;
+pub(crate) mod varint;
 mod walk;
 mod write;
 
