@@ -17,6 +17,8 @@ pub mod catalog;
 pub mod entry;
 pub mod geometry;
 pub mod key;
+pub(crate) mod table;
+pub(crate) mod varint;
 
 pub use attributes::{Attributes, Holes};
 pub use entry::{Entry, Kind, Location, Time};
