@@ -16,6 +16,7 @@ pub mod attributes;
 pub mod catalog;
 pub mod entry;
 pub mod geometry;
+pub(crate) mod index;
 pub mod key;
 pub(crate) mod table;
 pub(crate) mod varint;

@@ -24,7 +24,7 @@ mod window;
 pub(crate) mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use cache::BlockCache;
 pub(crate) use reader::Table;
