@@ -13,7 +13,11 @@ use super::geometry::Class;
 use crate::error::Result;
 
 pub mod memory;
+mod recent;
 pub mod sqlite;
+
+#[cfg(test)]
+mod tests;
 
 /// A place in the log: the end of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,7 +111,7 @@ pub enum Freed {
 }
 
 /// Everything the catalog has, in memory. Cheap to clone.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
     /// How far the log has been taken in.
     pub position: Position,

@@ -88,7 +88,10 @@ mod tests {
     use super::*;
 
     fn rows(sizes: &[u64]) -> Vec<TableRow> {
-        sizes.iter().map(|&size_bytes| TableRow { number: 1, entries: 1, size_bytes, lowest_id: 1, highest_id: 1 }).collect()
+        sizes
+            .iter()
+            .map(|&size_bytes| TableRow { number: 1, entries: 1, size_bytes, lowest_id: 1, highest_id: 1 })
+            .collect()
     }
 
     #[test]

@@ -150,10 +150,9 @@ impl Pair {
         for pair in probes.windows(2) {
             let (low, high) = (pair[0].as_slice().min(&pair[1]), pair[0].as_slice().max(&pair[1]));
             prop_assert_eq!(snapshot.look_up(low).unwrap(), self.model.get(low).copied());
-            for (from, to) in [
-                (Bound::Included(low), Bound::Excluded(high)),
-                (Bound::Excluded(low), Bound::Included(high)),
-            ] {
+            for (from, to) in
+                [(Bound::Included(low), Bound::Excluded(high)), (Bound::Excluded(low), Bound::Included(high))]
+            {
                 let mut range = self.model.range::<[u8], _>((from, Bound::Unbounded));
                 let mut scan = snapshot.scan(from, to).unwrap();
                 prop_assert_eq!(scan.next_entry().unwrap().map(|(key, entry)| (key.to_vec(), entry)), {
@@ -165,7 +164,8 @@ impl Pair {
             let first = scan.next_entry().unwrap().map(|(key, _)| key.to_vec());
             scan.seek(high).unwrap();
             let next = first.and_then(|first| {
-                let from = if first.as_slice() < high { Bound::Included(high) } else { Bound::Excluded(first.as_slice()) };
+                let from =
+                    if first.as_slice() < high { Bound::Included(high) } else { Bound::Excluded(first.as_slice()) };
                 self.model.range::<[u8], _>((from, Bound::Unbounded)).next()
             });
             let found = scan.next_entry().unwrap().map(|(key, entry)| (key.to_vec(), entry));

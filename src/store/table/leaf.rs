@@ -116,11 +116,8 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Optio
     if tag & !(KIND_BITS | ADJACENT | SIZE_BELOW_RECORD) != 0 {
         return None;
     }
-    let (segment, offset) = if tag & ADJACENT != 0 {
-        before.place?
-    } else {
-        (take(bytes, at)?, take(bytes, at)?.checked_mul(4)?)
-    };
+    let (segment, offset) =
+        if tag & ADJACENT != 0 { before.place? } else { (take(bytes, at)?, take(bytes, at)?.checked_mul(4)?) };
     let record_bytes = take(bytes, at)?.checked_mul(4)?;
     let size = take(bytes, at)?;
     let size_bytes = if tag & SIZE_BELOW_RECORD != 0 { record_bytes.checked_sub(size)? } else { size };

@@ -42,7 +42,8 @@ pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
 pub(crate) fn any_key() -> impl Strategy<Value = Vec<u8>> {
     let short = prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', b'b', 0xff]), 0..12);
     let name = (0u32..40, 0u32..40).prop_map(|(a, b)| format!("{a}\0{b}").into_bytes());
-    let long = (prop::sample::select(vec![b'a', b'b']), 3000usize..20_000).prop_map(|(byte, length)| vec![byte; length]);
+    let long =
+        (prop::sample::select(vec![b'a', b'b']), 3000usize..20_000).prop_map(|(byte, length)| vec![byte; length]);
     prop_oneof![10 => short, 20 => name, 1 => long]
 }
 
@@ -81,7 +82,10 @@ pub(crate) fn imported(count: u64) -> BTreeMap<Vec<u8>, Entry> {
                 mode: 0o100_644,
                 uid: 1000,
                 gid: 1000,
-                mtime: Time { seconds: 1_700_000_000 + number as i64, nanoseconds: (number * 7919 % 1_000_000_000) as u32 },
+                mtime: Time {
+                    seconds: 1_700_000_000 + number as i64,
+                    nanoseconds: (number * 7919 % 1_000_000_000) as u32,
+                },
             };
             offset = if (number + 1) % 3000 == 0 { 80 } else { offset + record_bytes };
             (format!("{:02}\0{:02}\0{number:06}", number / 10_000, number / 100 % 100).into_bytes(), entry)
@@ -132,7 +136,10 @@ fn a_table_of_many_levels_is_whole_and_small() {
     let table = open(&device, &row);
     assert_eq!(table.footer.levels, 3);
     table.verify().unwrap();
-    assert_eq!(collect(TableScan::new(table.clone(), Bound::Unbounded).unwrap()), entries.clone().into_iter().collect::<Vec<_>>());
+    assert_eq!(
+        collect(TableScan::new(table.clone(), Bound::Unbounded).unwrap()),
+        entries.clone().into_iter().collect::<Vec<_>>()
+    );
     for (key, entry) in entries.iter().step_by(997) {
         assert_eq!(table.look_up(key).unwrap(), Some(*entry));
         assert_eq!(table.look_up(&[key, &b"x"[..]].concat()).unwrap(), None);

@@ -79,7 +79,11 @@ impl<'a> Walk<'a> {
         if !in_place || !in_order {
             return None;
         }
-        if level == 0 { self.leaf(block)? } else { self.upper(block, level)? }
+        if level == 0 {
+            self.leaf(block)?
+        } else {
+            self.upper(block, level)?
+        }
         let first_key = self.first_key(block)?;
         let own = self.levels.get_mut(level)?;
         own.blocks += 1;
