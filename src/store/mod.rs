@@ -11,12 +11,15 @@
 //! | `descriptor`, `erasure`, `extents` | large objects: the map, parity, stripe units |
 //! | [`catalog`], `table`, `index` | the index: transactional part, sorted tables, look-up and order over both |
 //! | `recovery` | what a writer does first |
+//! | `simulation` | for tests: devices that crash, fail and rot, and what a store may be after it |
 
 pub mod attributes;
 pub mod catalog;
 pub mod entry;
 pub mod geometry;
 pub mod key;
+#[cfg(test)]
+pub(crate) mod simulation;
 
 pub use attributes::{Attributes, Holes};
 pub use entry::{Entry, Kind, Location, Time};
