@@ -40,6 +40,8 @@ pub(crate) mod record;
 mod recovery;
 mod scan;
 pub(crate) mod segment;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod superblock;
 mod sync;
 pub(crate) mod table;

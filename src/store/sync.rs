@@ -144,7 +144,9 @@ impl Engine {
             let view = self.view();
             (view.snapshot(), view.state.next_table, view.state.tables.to_vec())
         };
-        self.index.create_directory(INDEX).map_err(|error| Error::io("write the index", &self.index_directory, error))?;
+        self.index
+            .create_directory(INDEX)
+            .map_err(|error| Error::io("write the index", &self.index_directory, error))?;
         let merged = merge_tables(&*self.index, number, &snapshot, tables.clone(), with_recent)?;
         drop(snapshot);
         let replaced: Vec<_> = rows.splice(tables, merged.row).collect();
@@ -180,7 +182,10 @@ impl Engine {
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
         self.catalog.commit(&next)?;
         self.apply(next)?;
-        let free_below = self.platform.unpinned(&self.index_directory, epoch + 1).map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
+        let free_below = self
+            .platform
+            .unpinned(&self.index_directory, epoch + 1)
+            .map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
         let freed = Arc::clone(&self.view().state.freed);
         let (gone, kept): (Vec<_>, Vec<_>) = freed.iter().cloned().partition(|&(since, _)| since < free_below);
         if gone.is_empty() {
