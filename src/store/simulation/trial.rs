@@ -1,7 +1,7 @@
 //! A trial: random operations on a store, a crash before each operation of a device, and the model to judge what is left.
 //!
 //! [`Subject`] is all that a trial knows of a store. [`run`] works on one through one workload. Before each operation of a device it takes what
-//! a power failure would leave, several times, recovers that, and asks the model. Some of these recoveries are cut short by a crash of
+//! a power failure or a kill would leave, several times, recovers that, and asks the model. Some of these recoveries are cut short by a crash of
 //! their own, and some stores go on working and crash again. [`run_with_fault`] makes one operation fail instead, and lets the store go on, or
 //! opens it again where it will not.
 //!
@@ -139,7 +139,10 @@ fn crash<T: Subject>(
     seed: u64,
 ) -> std::result::Result<(), String> {
     let mut chance = Chance::new(seed);
-    let mut left = world.after_crash(seed);
+    // A process that is killed leaves all that it wrote in the page cache, and whoever opens the store next must see to it that what
+    // it shows is durable.
+    let is_kill = chance.happens(1, 4);
+    let mut left = if is_kill { world.after_kill(seed) } else { world.after_crash(seed) };
     if chance.happens(1, 4) {
         left.crash_at(chance.below(20));
         // Whether it opened or not: what it did is cut off.
@@ -147,7 +150,7 @@ fn crash<T: Subject>(
         left = left.after_crash(chance.next());
     }
     let (subject, state) = recover::<T>(settings, &left, model)?;
-    if !chance.happens(1, 4) {
+    if !is_kill && !chance.happens(1, 4) {
         return Ok(());
     }
     // What was recovered was shown, so it is durable; and the store must be good for more.

@@ -29,6 +29,8 @@ enum Mistake {
     HalfBatches,
     /// Trusts, when it is opened again, what it wrote before a sync that failed.
     TrustsTheCache,
+    /// Does not sync what it finds when it is opened.
+    NoSyncOnOpening,
     /// Says nothing of a sync that failed.
     HidesErrors,
 }
@@ -145,6 +147,9 @@ impl Subject for Toy {
             toy.sequence += 1;
         }
         toy.file.set_size(toy.end).map_err(broken("recover"))?;
+        if *mistake == Mistake::NoSyncOnOpening {
+            return Ok(toy);
+        }
         if *mistake != Mistake::TrustsTheCache {
             // What was written before a sync that failed is in memory alone, and clean: only what is written again is synced.
             toy.file.write_at(&content[..toy.end as usize], 0).map_err(broken("recover"))?;
@@ -222,6 +227,7 @@ fn every_mistake_is_caught() {
         Mistake::NoChecksum,
         Mistake::NoCut,
         Mistake::HalfBatches,
+        Mistake::NoSyncOnOpening,
         Mistake::HidesErrors,
     ] {
         assert!(caught(mistake).is_some(), "{mistake:?}");
