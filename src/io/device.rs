@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 mod directory;
@@ -33,6 +34,8 @@ pub struct Room {
 
 /// A directory on a device. Paths are relative to it, with `/` between components.
 pub trait Device: Send + Sync + Debug {
+    /// Where it is, for messages.
+    fn place(&self) -> PathBuf;
     /// Opens the file at `path`.
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>>;
     /// Names and sizes in bytes of the files in `directory`, in no order. A directory that does not exist is empty.

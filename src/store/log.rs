@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::catalog::{Change, Position, SegmentRow};
 use super::devices::{Devices, Slot};
 use super::entry::Kind;
+use super::extents::Touched;
 use super::geometry::{Class, Geometry};
 use super::record::NewRecord;
 use super::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, segment_path};
@@ -32,7 +33,7 @@ pub(crate) struct Active {
 }
 
 /// The writer's state, under one lock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Writer {
     pub(crate) active: Option<Active>,
     /// Number of the newest segment there ever was.
@@ -46,11 +47,11 @@ pub(crate) struct Writer {
     /// Files with bytes that are not synced.
     pub(crate) dirty: Vec<Arc<dyn DeviceFile>>,
     /// Extent files with bytes that are not synced.
-    pub(crate) dirty_extents: BTreeSet<(u16, u32)>,
+    pub(crate) touched: Touched,
     /// Devices whose directory of segments has a name that is not synced.
     pub(crate) dirty_directories: BTreeSet<u16>,
-    /// Devices whose directory of extents has a name that is not synced.
-    pub(crate) dirty_extent_directories: BTreeSet<u16>,
+    /// Records go to slow devices, as the fast ones are full.
+    pub(crate) is_overflowing: bool,
 }
 
 /// A batch that was written: where it lies.
@@ -102,10 +103,17 @@ impl Writer {
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`]: nothing was written, the log is what it was. Others: what is written is not known.
-    pub(crate) fn append(&mut self, devices: &Devices, geometry: &Geometry, class: Class, batch: Batched<'_>) -> Result<Written> {
+    pub(crate) fn append(
+        &mut self,
+        devices: &Devices,
+        geometry: &Geometry,
+        class: Class,
+        batch: Batched<'_>,
+    ) -> Result<Written> {
         let length = batch.records.len() as u64;
         let stay = self.active.as_ref().is_some_and(|active| {
-            active.class == class && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= geometry.segment_bytes)
+            active.class == class
+                && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= geometry.segment_bytes)
         });
         let is_new_segment = !stay;
         if is_new_segment {
@@ -115,7 +123,8 @@ impl Writer {
             return Err(Error::new(ErrorKind::NoSpace, "write to the store", "no device has room for a segment"));
         };
         let begin = active.end;
-        let chain = batch.checksums.iter().fold(self.position.chain, |chain, &(head, content)| chained(chain, head, content));
+        let chain =
+            batch.checksums.iter().fold(self.position.chain, |chain, &(head, content)| chained(chain, head, content));
         let commit = Commit {
             sequence: self.position.sequence + 1,
             records: batch.count,
@@ -139,7 +148,8 @@ impl Writer {
         for (device, file) in &active.copies {
             let written = file.write_at(batch.records, begin).and_then(|()| file.write_at(&end_record, begin + length));
             if let Err(error) = written {
-                let fail = Error::io("write to the segment", &devices.place(*device, &segment_path(active.number)), error);
+                let fail =
+                    Error::io("write to the segment", &devices.place(*device, &segment_path(active.number)), error);
                 if fail.kind() != ErrorKind::NoSpace {
                     return Err(fail);
                 }
@@ -163,7 +173,14 @@ impl Writer {
     }
 
     /// Makes the files of the next segment, on as many devices as there shall be copies.
-    fn begin_segment(&mut self, devices: &Devices, geometry: &Geometry, class: Class, highest_id: u64, now_nanoseconds: i64) -> Result<()> {
+    fn begin_segment(
+        &mut self,
+        devices: &Devices,
+        geometry: &Geometry,
+        class: Class,
+        highest_id: u64,
+        now_nanoseconds: i64,
+    ) -> Result<()> {
         let number = self.newest_segment + 1;
         let slots = roomiest(devices.writable(class), geometry.copies.into());
         if slots.is_empty() {
@@ -191,7 +208,11 @@ impl Writer {
                     }
                     devices.forget_segment(number);
                     self.newest_segment = number;
-                    return Err(Error::io("begin the segment", &devices.place(slot.entry.number, &segment_path(number)), error));
+                    return Err(Error::io(
+                        "begin the segment",
+                        &devices.place(slot.entry.number, &segment_path(number)),
+                        error,
+                    ));
                 }
             }
         }
@@ -202,7 +223,12 @@ impl Writer {
     }
 }
 
-fn make_segment(devices: &Devices, slot: &Slot, number: u64, header: &SegmentHeader) -> io::Result<Arc<dyn DeviceFile>> {
+fn make_segment(
+    devices: &Devices,
+    slot: &Slot,
+    number: u64,
+    header: &SegmentHeader,
+) -> io::Result<Arc<dyn DeviceFile>> {
     let file = match devices.segment(slot.entry.number, number, Mode::Create) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             slot.device.create_directory(SEGMENTS)?;

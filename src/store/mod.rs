@@ -35,14 +35,20 @@ pub mod key;
 pub mod tree;
 mod log;
 mod open;
+mod placement;
 mod read;
 pub(crate) mod record;
 mod recovery;
 mod scan;
 pub(crate) mod segment;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod superblock;
 mod sync;
 pub(crate) mod table;
+#[cfg(test)]
+mod tests;
+pub(crate) mod varint;
 mod walk;
 mod write;
 

@@ -6,17 +6,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::catalog::{Catalog, State};
+use super::catalog::Catalog;
 use super::devices::{Devices, Lock, Platform, Slot, Trouble, find};
-use super::engine::{Engine, Parts, View};
-use super::extents::EXTENTS;
+use super::engine::{Engine, Parts};
+use super::extents::DIRECTORY as EXTENTS;
 use super::geometry::{Class, Geometry, Plan};
 use super::host::Host;
 use super::log::Writer;
 use super::recovery::Recovered;
 use super::segment::SEGMENTS;
 use super::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
-use super::table::Cache;
+use super::table::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::Device;
 
@@ -41,7 +41,8 @@ pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Resul
         let path = path.to_owned();
         move |error| Error::io("make the store", &path, error)
     };
-    let places: Vec<PathBuf> = geometry.devices.iter().map(|device| home.join(&device.path)).chain([home.to_owned()]).collect();
+    let places: Vec<PathBuf> =
+        geometry.devices.iter().map(|device| home.join(&device.path)).chain([home.to_owned()]).collect();
     for path in &places {
         let path = path.clone();
         let device = platform.device(&path);
@@ -50,7 +51,8 @@ pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Resul
         if Superblock::read(&*device).map_or(true, |found| found.is_some()) {
             return refuse(ErrorKind::Exists, "there is a store already");
         }
-        let is_empty = device.list("").map_err(fail(&path))?.is_empty() && !platform.has_directories(&path, &places).map_err(fail(&path))?;
+        let is_empty = device.list("").map_err(fail(&path))?.is_empty()
+            && !platform.has_directories(&path, &places).map_err(fail(&path))?;
         if !is_empty {
             return refuse(ErrorKind::Exists, "the directory is not empty");
         }
@@ -104,13 +106,14 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         index: place.device,
         index_directory: place.directory,
         catalog: place.catalog,
-        cache: Cache::new(CACHE_BYTES),
-        view: View::default(),
+        is_index_private: place.is_private,
+        cache: Arc::new(BlockCache::new(CACHE_BYTES)),
         writer: (access != Access::Read).then(Writer::default),
         locks,
     });
     engine.load_view()?;
-    let is_left = access != Access::Read || !platform.is_locked(&engine.home);
+    // What a writer that died has left in the log is taken in; one that lives is about to do it itself.
+    let is_left = access != Access::Read || engine.owns_index() || !platform.is_locked(&engine.home);
     let recovered = if is_left { engine.recover()? } else { Recovered::default() };
     Ok((engine, recovered))
 }
@@ -122,9 +125,11 @@ fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>
             locks.push(lock);
             Ok(())
         }
-        None => Err(Error::new(ErrorKind::Busy, "open the store for writing", "another process has it open for writing")
-            .at(directory)
-            .advise("wait for it to end; reading is possible meanwhile")),
+        None => {
+            Err(Error::new(ErrorKind::Busy, "open the store for writing", "another process has it open for writing")
+                .at(directory)
+                .advise("wait for it to end; reading is possible meanwhile"))
+        }
     }
 }
 
@@ -148,6 +153,7 @@ struct IndexPlace {
     device: Arc<dyn Device>,
     directory: PathBuf,
     catalog: Box<dyn Catalog>,
+    is_private: bool,
 }
 
 fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Result<IndexPlace> {
@@ -158,19 +164,27 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
         for slot in slots.iter().filter(usable) {
             let directory = slot.path.join(INDEX);
             if let Some(catalog) = platform.catalog(&directory, access == Access::Write, false)? {
-                return Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog });
+                return Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog, is_private: false });
             }
         }
     }
     if access == Access::Read {
         // Lost, and not this process's to make anew: one of its own, gone with it.
         let (device, directory, catalog) = platform.private_index()?;
-        return Ok(IndexPlace { device, directory, catalog });
+        return Ok(IndexPlace { device, directory, catalog, is_private: true });
     }
     let Some(slot) = slots.iter().find(usable).or_else(|| slots.iter().find(|slot| slot.is_writable())) else {
-        let causes: Vec<String> =
-            slots.iter().filter_map(|slot| Some(format!("device {} {}", slot.entry.number, slot.trouble.as_ref().map(Trouble::explain)?))).collect();
-        return Err(Error::new(ErrorKind::Lost, "open the store", format!("no device is in service: {}", causes.join("; "))));
+        let causes: Vec<String> = slots
+            .iter()
+            .filter_map(|slot| {
+                Some(format!("device {} {}", slot.entry.number, slot.trouble.as_ref().map(Trouble::explain)?))
+            })
+            .collect();
+        return Err(Error::new(
+            ErrorKind::Lost,
+            "open the store",
+            format!("no device is in service: {}", causes.join("; ")),
+        ));
     };
     let directory = slot.path.join(INDEX);
     platform.remove_catalog(&directory)?;
@@ -181,7 +195,7 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
         }
     }
     match platform.catalog(&directory, true, true)? {
-        Some(catalog) => Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog }),
+        Some(catalog) => Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog, is_private: false }),
         None => Err(Error::new(ErrorKind::Io, "make the index", "it is not there after it was made").at(&directory)),
     }
 }
@@ -199,8 +213,6 @@ pub fn is_store(directory: &Path) -> bool {
 impl Engine {
     /// The view as the catalog has it.
     fn load_view(&self) -> Result<()> {
-        let mut state = State::default();
-        self.catalog.refresh(&mut state)?;
-        self.set_state(state)
+        self.set_state(self.catalog.load()?)
     }
 }

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
 
 use super::attributes::Attributes;
 use super::catalog::{Change, Position, SegmentRow};
@@ -13,14 +13,13 @@ use super::devices::Devices;
 use super::effects::{Effects, Nameless, shared_number};
 use super::engine::{Engine, EngineLedger};
 use super::entry::{Entry, Kind, Location};
-use super::extents;
+use super::extents::{Allocator, DIRECTORY, path as extent_path};
 use super::geometry::Class;
-use super::index::RECENT_LIMIT;
 use super::log::{Active, Writer};
-use super::read::decode_descriptor;
 use super::record::Record;
 use super::scan::{SegmentScan, Step};
-use super::segment::{Commit, SEGMENTS, SEGMENT_HEADER_BYTES, SegmentHeader, chained, number_of, segment_path};
+use super::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, number_of, segment_path};
+use super::sync::RECENT_LIMIT;
 use super::write::entry_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::{DeviceFile, Mode};
@@ -97,6 +96,14 @@ pub(crate) fn segments(devices: &Devices) -> Result<BTreeMap<u64, Vec<u16>>> {
 }
 
 impl Engine {
+    /// Takes in a change that the log has: into the catalog, if it is this process's to change, and into the view.
+    fn take_in(&self, change: Change) -> Result<()> {
+        if self.owns_index() {
+            self.catalog.commit(&change)?;
+        }
+        self.apply(change)
+    }
+
     fn open_copies(&self, number: u64, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
         let open = |&device: &u16| self.devices.segment(device, number, Mode::Read).ok().map(|file| (device, file));
         devices.iter().filter_map(open).collect()
@@ -126,14 +133,20 @@ impl Engine {
         drop(state);
         let mut headers: BTreeMap<u64, SegmentHeader> = BTreeMap::new();
         for (&number, devices) in segments.range(start.segment..) {
-            let mut scan = SegmentScan::new(self.open_copies(number, devices), if number == start.segment { start.offset } else { 0 });
+            let mut scan = SegmentScan::new(
+                self.open_copies(number, devices),
+                if number == start.segment { start.offset } else { 0 },
+            );
             let (header, _) = scan.header();
-            let header = match header.filter(|header| header.number == number && header.store == self.geometry().store) {
+            let header = match header.filter(|header| header.number == number && header.store == self.geometry().store)
+            {
                 Some(header) => header,
                 None if scan.end <= SEGMENT_HEADER_BYTES => continue,
                 None => {
                     // Its records tell by themselves whether they go on where the segment before ended.
-                    reading.unsettled.push_back(Unsettled::Broken(Damage { segment: number, range: 0..SEGMENT_HEADER_BYTES }));
+                    reading
+                        .unsettled
+                        .push_back(Unsettled::Broken(Damage { segment: number, range: 0..SEGMENT_HEADER_BYTES }));
                     reading.assumed_header(number, devices.len() as u8)
                 }
             };
@@ -143,11 +156,15 @@ impl Engine {
         }
         reading.end()?;
         let end = reading.position;
+        if !self.is_writer() {
+            return Ok(reading.recovered);
+        }
         let mut recovered = reading.recovered;
         self.cut_off(&segments, start, end, &mut recovered)?;
         if is_making_anew {
             self.drop_nameless()?;
         }
+        self.cut_off_extents(&mut recovered)?;
         self.resume(&segments, &headers, end)?;
         Ok(recovered)
     }
@@ -159,23 +176,25 @@ impl Engine {
         let mut scan = SegmentScan::new(self.open_copies(position.segment, devices), from);
         let holds = match scan.next(false) {
             Some(Step::Record(at, record, _)) if at == from && record.head.kind == Kind::Commit => {
-                Commit::decode(record.content).is_some_and(|commit| commit.chain == position.chain && commit.sequence == position.sequence)
+                Commit::decode(record.content)
+                    .is_some_and(|commit| commit.chain == position.chain && commit.sequence == position.sequence)
             }
             _ => false,
         };
         if holds {
             return Ok(());
         }
-        let place = devices.first().map_or_else(|| PathBuf::from(segment_path(position.segment)), |&device| {
-            self.devices.place(device, &segment_path(position.segment))
-        });
+        let place = devices.first().map_or_else(
+            || PathBuf::from(segment_path(position.segment)),
+            |&device| self.devices.place(device, &segment_path(position.segment)),
+        );
         let cause = format!(
             "the log should have batch {} there, ending at {}, and has not: the device lost acknowledged writes, or is an old copy",
             position.sequence, position.offset
         );
-        Err(Error::new(ErrorKind::Corrupt, "recover the log", cause)
-            .at(&place)
-            .advise("bring the device back as it was, or run granulo store check --rebuild-index to go on with what there is"))
+        Err(Error::new(ErrorKind::Corrupt, "recover the log", cause).at(&place).advise(
+            "bring the device back as it was, or run granulo store check --rebuild-index to go on with what there is",
+        ))
     }
 
     /// Cuts the log off at `end` on all devices, removes segments after it, and makes copies of the last segment alike.
@@ -186,31 +205,77 @@ impl Engine {
         end: Position,
         recovered: &mut Recovered,
     ) -> Result<()> {
-        let fail = |device: u16, number: u64, error| Error::io("cut off the segment", &self.devices.place(device, &segment_path(number)), error);
+        let fail = |device: u16, number: u64, error| {
+            Error::io("cut off the segment", &self.devices.place(device, &segment_path(number)), error)
+        };
         for (&number, devices) in segments.range(end.segment..) {
             for &device in devices {
-                let Some(slot) = self.devices.slots().get(usize::from(device)).filter(|slot| slot.is_writable()).cloned() else { continue };
+                let Some(slot) =
+                    self.devices.slots().get(usize::from(device)).filter(|slot| slot.is_writable()).cloned()
+                else {
+                    continue;
+                };
                 if number > end.segment {
-                    recovered.cut_off_bytes += self.devices.segment(device, number, Mode::Read).and_then(|file| file.size()).unwrap_or(0);
+                    recovered.cut_off_bytes +=
+                        self.devices.segment(device, number, Mode::Read).and_then(|file| file.size()).unwrap_or(0);
                     slot.device.remove(&segment_path(number)).map_err(|error| fail(device, number, error))?;
                     slot.device.sync_directory(SEGMENTS).map_err(|error| fail(device, number, error))?;
                     continue;
                 }
-                let file = self.devices.segment(device, number, Mode::Write).map_err(|error| fail(device, number, error))?;
+                let file =
+                    self.devices.segment(device, number, Mode::Write).map_err(|error| fail(device, number, error))?;
                 let size = file.size().map_err(|error| fail(device, number, error))?;
                 if size > end.offset {
                     recovered.cut_off_bytes += size - end.offset;
-                    file.set_size(end.offset).and_then(|()| file.sync()).map_err(|error| fail(device, number, error))?;
+                    file.set_size(end.offset)
+                        .and_then(|()| file.sync())
+                        .map_err(|error| fail(device, number, error))?;
                 }
             }
             self.devices.forget_segment(number);
             if number > end.segment && self.view().state.segments.contains_key(&number) {
                 let change = Change { removed_segments: vec![number], ..Change::default() };
                 self.catalog.commit(&change)?;
-                self.apply(&change)?;
+                self.apply(change)?;
             }
         }
         self.make_copies_alike(segments, start, end)
+    }
+
+    /// Cuts extent files off behind the last unit that a descriptor names, and removes those of which none is named.
+    fn cut_off_extents(&self, recovered: &mut Recovered) -> Result<()> {
+        let rows = Arc::clone(&self.view().state.extents);
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
+            let listed =
+                slot.device.list(DIRECTORY).map_err(|error| Error::io("list", &slot.path.join(DIRECTORY), error))?;
+            let mut is_changed = false;
+            for (name, size) in listed {
+                let Some(number) = number_of(&name).and_then(|number| u32::try_from(number).ok()) else { continue };
+                let end = rows.get(&(slot.entry.number, number)).map_or(0, |row| row.end_bytes);
+                let place = slot.path.join(DIRECTORY).join(&name);
+                let fail = |error| Error::io("cut off the extent file", &place, error);
+                if size <= end {
+                    continue;
+                }
+                recovered.cut_off_bytes += size - end;
+                let path = extent_path(number);
+                if end == 0 {
+                    slot.device.remove(&path).map_err(fail)?;
+                    is_changed = true;
+                } else {
+                    let file = slot.device.open(&path, Mode::Write).map_err(fail)?;
+                    file.set_size(end).and_then(|()| file.sync()).map_err(fail)?;
+                }
+            }
+            if is_changed {
+                slot.device
+                    .sync_directory(DIRECTORY)
+                    .map_err(|error| Error::io("sync", &slot.path.join(DIRECTORY), error))?;
+            }
+        }
+        *self.allocator.write().unwrap_or_else(PoisonError::into_inner) =
+            Arc::new(Allocator::new(rows.values().copied()));
+        Ok(())
     }
 
     /// Every copy of the segments of the tail gets the bytes that hold.
@@ -252,8 +317,9 @@ impl Engine {
                         let found = record.record_bytes();
                         let source = devices.iter().find(|device| !without.contains(device));
                         if let Some(&source) = source {
-                            self.read_copy(source, number, at, found as usize, &mut bytes)
-                                .map_err(|error| Error::io("read", &self.devices.place(source, &segment_path(number)), error))?;
+                            self.read_copy(source, number, at, found as usize, &mut bytes).map_err(|error| {
+                                Error::io("read", &self.devices.place(source, &segment_path(number)), error)
+                            })?;
                             repairs.push((without, at, bytes));
                         }
                     }
@@ -277,7 +343,10 @@ impl Engine {
         }
         for device in touched {
             let place = self.devices.place(device, &segment_path(number));
-            let file = self.devices.segment(device, number, Mode::Write).map_err(|error| Error::io("repair", &place, error))?;
+            let file = self
+                .devices
+                .segment(device, number, Mode::Write)
+                .map_err(|error| Error::io("repair", &place, error))?;
             file.sync().map_err(|error| Error::io("sync", &place, error))?;
         }
         Ok(healed)
@@ -287,9 +356,9 @@ impl Engine {
     pub(crate) fn drop_nameless(&self) -> Result<()> {
         let ledger = EngineLedger::new(self);
         let mut nameless = Vec::new();
-        for found in ledger.snapshot.scan_from(&[0]) {
-            let (key, _) = found?;
-            let Some(number) = shared_number(&key) else { break };
+        let mut scan = ledger.snapshot.scan_from(&[0])?;
+        while let Some((key, _)) = scan.next_entry()? {
+            let Some(number) = shared_number(key) else { break };
             if ledger.state.shared.get(&number).copied().unwrap_or(0) == 0 {
                 nameless.push(number);
             }
@@ -299,22 +368,29 @@ impl Engine {
         let change = effects.finish(None);
         drop(ledger);
         self.catalog.commit(&change)?;
-        self.apply(&change)
+        self.apply(change)
     }
 
     /// The log goes on where it ends: in its last segment, if all its copies can be written, else in a new one.
-    fn resume(&self, segments: &BTreeMap<u64, Vec<u16>>, headers: &BTreeMap<u64, SegmentHeader>, end: Position) -> Result<()> {
+    fn resume(
+        &self,
+        segments: &BTreeMap<u64, Vec<u16>>,
+        headers: &BTreeMap<u64, SegmentHeader>,
+        end: Position,
+    ) -> Result<()> {
         let row = self.view().state.segments.get(&end.segment).cloned();
         let mut writer = self.writer()?;
         let newest = segments.keys().next_back().copied().unwrap_or(0).max(end.segment);
         *writer = Writer { newest_segment: newest, position: end, durable_sequence: end.sequence, ..Writer::default() };
         let Some(row) = row else { return Ok(()) };
-        let open = |&device: &u16| self.devices.segment(device, row.number, Mode::Write).ok().map(|file| (device, file));
+        let open =
+            |&device: &u16| self.devices.segment(device, row.number, Mode::Write).ok().map(|file| (device, file));
         let copies: Vec<_> = row.devices.iter().filter_map(open).collect();
         let wanted = headers.get(&row.number).map_or(row.devices.len(), |header| header.copies.into());
         let is_whole = copies.len() == row.devices.len() && copies.len() >= wanted.min(self.geometry().copies.into());
         if is_whole && row.size_bytes < self.geometry().segment_bytes {
-            writer.active = Some(Active { number: row.number, class: row.class, on: row.class, copies, end: end.offset });
+            writer.active =
+                Some(Active { number: row.number, class: row.class, on: row.class, copies, end: end.offset });
         }
         Ok(())
     }
@@ -360,8 +436,7 @@ impl Reading<'_> {
             return Ok(());
         }
         let change = Change { segments: vec![row], ..Change::default() };
-        engine.catalog.commit(&change)?;
-        engine.apply(&change)
+        engine.take_in(change)
     }
 
     fn break_off(&mut self, segment: u64, range: Range<u64>) {
@@ -457,7 +532,10 @@ impl Reading<'_> {
     fn end(&mut self) -> Result<()> {
         while let Some(Unsettled::Holds(stretch)) = self.unsettled.pop_front() {
             let mut descriptors = stretch.items.iter().filter_map(|item| item.descriptor.as_ref());
-            if !descriptors.all(|descriptor| extents::verify(self.engine, descriptor).is_ok_and(|wrong| wrong.is_empty())) {
+            let holds = |descriptor| {
+                self.engine.extents.verify(descriptor, &mut |_| Ok(())).is_ok_and(|wrong| wrong.is_empty())
+            };
+            if !descriptors.all(holds) {
                 break;
             }
             self.take_in(stretch)?;
@@ -489,10 +567,13 @@ impl Reading<'_> {
         let mut change = effects.finish(Some(stretch.position));
         change.highest_id = Some(highest_id);
         drop(ledger);
-        engine.catalog.commit(&change)?;
-        engine.apply(&change)?;
+        engine.take_in(change)?;
         engine.highest_id.fetch_max(highest_id, std::sync::atomic::Ordering::Relaxed);
-        if engine.view().state.recent.len() >= RECENT_LIMIT { engine.make_table() } else { Ok(()) }
+        if engine.owns_index() && engine.view().state.recent.len() >= RECENT_LIMIT {
+            engine.make_table()
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -503,12 +584,15 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
     let mut descriptor = None;
     let mut entry = match head.kind {
         Kind::Removal | Kind::TreeRemoval => Entry::removal(head.id, location),
-        Kind::Link => Entry { size_bytes: u64::from_le_bytes(record.content.try_into().ok()?), ..entry_of(Kind::Link, &Attributes::default()) },
+        Kind::Link => Entry {
+            size_bytes: u64::from_le_bytes(record.content.try_into().ok()?),
+            ..entry_of(Kind::Link, &Attributes::default())
+        },
         kind => {
             let attributes = Attributes::decode(head.attributes)?;
             let stored = match kind {
                 Kind::Large => {
-                    let decoded = decode_descriptor(record.content).ok()?;
+                    let decoded = Descriptor::decode(record.content, Path::new("")).ok()?;
                     let stored = decoded.stored_bytes;
                     descriptor = Some(decoded);
                     stored
