@@ -5,7 +5,12 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+
+mod directory;
+
+pub use directory::Directory;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +34,13 @@ pub struct Room {
 
 /// A directory on a device. Paths are relative to it, with `/` between components.
 pub trait Device: Send + Sync + Debug {
+    /// Where it is, for messages.
+    fn place(&self) -> PathBuf;
     /// Opens the file at `path`.
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>>;
     /// Names and sizes in bytes of the files in `directory`, in no order. A directory that does not exist is empty.
     fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>>;
-    /// Makes `directory` and those above it, and syncs them.
+    /// Makes `directory` and those above it, and makes their names durable. Nothing happens to one that is there.
     fn create_directory(&self, directory: &str) -> io::Result<()>;
     /// Makes names made, renamed or removed in `directory` durable.
     fn sync_directory(&self, directory: &str) -> io::Result<()>;
@@ -49,7 +56,9 @@ pub trait Device: Send + Sync + Debug {
 pub trait DeviceFile: Send + Sync + Debug {
     /// Reads up to `buffer.len()` bytes from `offset`; fewer only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Reads up to `length` bytes from `offset` to the end of `buffer`, without clearing memory first; gives how many.
+    /// Appends up to `length` bytes from `offset` to `buffer`; gives how many, fewer only at the end of the file. Memory
+    /// need not be cleared first if `buffer` has room for `length` bytes and not much more: an empty one, or one that was made for it.
+    /// After an error, `buffer` is what it was.
     fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<usize>;
     /// Writes all of `data` at `offset`.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
@@ -61,7 +70,8 @@ pub trait DeviceFile: Send + Sync + Debug {
     fn set_size(&self, size_bytes: u64) -> io::Result<()>;
     /// Gives back the space of a range, which then reads as zeroes. Where the file system cannot, nothing happens.
     fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()>;
-    /// Starts writing back what is dirty in a range, without waiting; a hint.
+    /// Starts writing back what is dirty in a range, without waiting, so that a later [`sync`](Self::sync) finds little to do;
+    /// a hint that promises nothing.
     fn start_writeback(&self, offset: u64, length: u64);
     /// Bytes allocated by the file system.
     fn allocated_bytes(&self) -> io::Result<u64>;

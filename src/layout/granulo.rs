@@ -1,39 +1,280 @@
 //! granulo's own store: small objects are records in segments, large ones a descriptor and striped units.
 //!
-//! The store is to allocate with these functions, so that what is planned and what is taken cannot differ.
+//! The store allocates with these functions, so that what is planned and what is taken cannot differ; docs/FORMAT.md has the format
+//! that they count (records: section 5, descriptors and stripes: section 6).
 //!
-//! - A **record** is a header, the key, the attributes and the content, padded to 8 bytes; `small` says how many copies lie on
-//!   fast devices. Segments have a header and a footer beside, less than 0.02 % of them, which are left out here.
-//! - An object above the **cutoff** has a **descriptor**: a record with its first 4 KiB and the map of the rest. The rest is cut into
-//!   stripe units over `data` devices, with parity units as `large` says. The last stripe is as short as its longest unit; units are
-//!   padded to 4 KiB, the unit of direct I/O. Objects of up to 8 KiB are records whatever the cutoff: a descriptor would take more.
-//! - The **index** has one entry an object, with the key, beside the segments and copied like the records.
+//! - A **record** is a header, the key, the attributes and the content, padded to 4 bytes; `small` says how many copies lie on
+//!   fast devices. Headers of segments and commits are left out here: 80 bytes a segment, 84 bytes a batch.
+//! - An object above the **cutoff** has a **descriptor**: a record with its first 4 KiB and the map of the rest ([`Striping`]). The rest is
+//!   cut into chunks, these into stripes of `data` units with parity units as `large` says ([`Stripes`]). The last stripe of a chunk is
+//!   as short as its longest unit; units are padded to 4 KiB, the unit of direct I/O. Units grow from chunk to chunk, so that a
+//!   descriptor has few checksums, up to a stripe that is still held in memory. Objects of up to 8 KiB are records whatever the
+//!   cutoff: a descriptor would take more.
+//! - The **index** has one entry an object, beside the segments. What it takes is an estimate.
 //!
 //! Where a copy of a small object costs more than parity (a cutoff above the stripe unit, or more copies than parity units and one),
 //! allocated falls at the cutoff: mirroring and RAID-5, three copies and RAID-6 go together. Files are never smaller than their
 //! content: compression is not foreseen here.
 
-use super::{Kind, Layout, Opt, Placement, Range, Space, round_up_wide};
+use super::{Kind, Layout, Opt, Placement, Range, Space, round_up, round_up_wide};
 use crate::units::{GIB, KIB, MIB};
 
-/// Header of a record: identity, state, time, lengths, group, two checksums.
-const HEADER_BYTES: u128 = 40;
-/// Mode, owner, and three times to the nanosecond.
-const ATTRIBUTE_BYTES: u128 = 40;
-/// Records begin at multiples of this.
-const RECORD_ALIGNMENT_BYTES: u64 = 8;
-/// What a descriptor packs of its object.
-const PACKED_BYTES: u128 = 4 * KIB as u128;
-/// Where the rest of a large object lies.
-const MAP_BYTES: u128 = 64;
+/// Header of a record, in bytes.
+pub const RECORD_HEADER_BYTES: u64 = 40;
+/// Records begin at multiples of this, in bytes.
+pub const RECORD_ALIGNMENT_BYTES: u64 = 4;
+/// Attributes of every record: mode, owner, owning group, modification time.
+pub const ATTRIBUTES_BYTES: u64 = 19;
+/// The extension of the attributes with an access time: tag, length, value.
+pub const ACCESS_TIME_BYTES: u64 = 1 + 4 + 9;
+/// What a descriptor packs of its object, in bytes.
+pub const PACKED_BYTES: u64 = 4 * KIB;
 /// Objects up to this size have no descriptor.
 pub const ALWAYS_RECORD_BYTES: u64 = 8 * KIB;
-/// Unit of direct I/O, to which stripe units are padded.
-const SECTOR_BYTES: u64 = 4 * KIB;
-/// An entry of the index, without its key.
-const INDEX_ENTRY_BYTES: u128 = 48;
+/// Unit of direct I/O, to which stripe units are padded, in bytes.
+pub const SECTOR_BYTES: u64 = 4 * KIB;
+/// Begin of a descriptor: size, packed length, number of chunks.
+pub const DESCRIPTOR_HEADER_BYTES: u64 = 16;
+/// Begin of a chunk in a descriptor: length, unit, widths.
+pub const CHUNK_HEADER_BYTES: u64 = 16;
+/// A component in a descriptor: device, file, offset.
+pub const COMPONENT_BYTES: u64 = 10;
+/// A checksum in a descriptor.
+pub const CHECKSUM_BYTES: u64 = 8;
+/// Data units of a chunk, at most.
+pub const LONGEST_CHUNK_UNITS: u64 = 1024;
+/// The largest stripe unit in bytes: what has to be read to verify a single byte.
+pub const LARGEST_UNIT_BYTES: u64 = 4 * MIB;
+/// The largest stripe in bytes, without parity: what a writer and a reconstruction hold in memory.
+pub const LARGEST_STRIPE_BYTES: u64 = 32 * MIB;
+/// Data units in a stripe, at most.
+pub const MOST_DATA: u8 = 64;
+/// Parity units in a stripe, at most.
+pub const MOST_PARITY: u8 = 2;
+/// What an entry of the index takes beside its key, in blocks that are as full as merged tables are.
+const INDEX_ENTRY_BYTES: u64 = 20;
+/// What of a key the entry before does not have, about.
+const UNSHARED_KEY_BYTES: u64 = 8;
+/// The index is on two devices at most.
+const MOST_INDEX_COPIES: u64 = 2;
 
-/// `granulo:cutoff=64K,small=none,large=none,data=8,stripe_unit=64K,key=24`.
+/// What a record takes, one copy, in bytes.
+pub fn record_bytes(key_bytes: u64, attributes_bytes: u64, content_bytes: u64) -> u128 {
+    let bytes = [RECORD_HEADER_BYTES, key_bytes, attributes_bytes, content_bytes].map(u128::from).iter().sum();
+    round_up_wide(bytes, RECORD_ALIGNMENT_BYTES)
+}
+
+/// Whether an object of `size_bytes` is a record; else it has a descriptor.
+pub fn is_record(size_bytes: u64, cutoff_bytes: u64) -> bool {
+    size_bytes <= cutoff_bytes.max(ALWAYS_RECORD_BYTES)
+}
+
+/// How objects are striped: the rule by which what follows the packed bytes is cut into chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Striping {
+    /// Unit of the first chunk, in bytes.
+    pub stripe_unit_bytes: u32,
+    /// Units with data in a stripe.
+    pub data: u8,
+    /// Parity units in a stripe.
+    pub parity: u8,
+}
+
+impl Striping {
+    /// Whether stripes can be like this.
+    ///
+    /// # Errors
+    /// A sentence with what cannot be.
+    pub fn check(self) -> Result<(), String> {
+        let unit = u64::from(self.stripe_unit_bytes);
+        if !(1..=MOST_DATA).contains(&self.data) || self.parity > MOST_PARITY {
+            return Err(format!("a stripe has 1 to {MOST_DATA} units with data and at most {MOST_PARITY} with parity"));
+        }
+        if !unit.is_power_of_two() || !(SECTOR_BYTES..=LARGEST_UNIT_BYTES).contains(&unit) {
+            return Err("a stripe unit is a power of two from 4 KiB to 4 MiB".to_owned());
+        }
+        if unit * u64::from(self.data) > LARGEST_STRIPE_BYTES {
+            return Err(format!("{} units of {unit} bytes are more than a stripe of 32 MiB", self.data));
+        }
+        Ok(())
+    }
+
+    /// The largest unit of a stripe with so many data units, in bytes.
+    fn largest_unit_bytes(data: u8) -> u64 {
+        let share = LARGEST_STRIPE_BYTES / u64::from(data.max(1));
+        LARGEST_UNIT_BYTES.min(1 << share.ilog2())
+    }
+
+    /// Unit of the chunk with this number, counted from 0, in bytes: twice that of the chunk before, up to the largest.
+    pub fn unit_bytes(self, chunk: usize) -> u32 {
+        let largest = Striping::largest_unit_bytes(self.data).max(self.stripe_unit_bytes.into());
+        let shifted = u32::try_from(chunk).ok().and_then(|chunk| 1u64.checked_shl(chunk)).unwrap_or(largest);
+        u64::from(self.stripe_unit_bytes).saturating_mul(shifted).min(largest) as u32
+    }
+
+    /// What the chunk with this number takes in, at most, in bytes: whole stripes.
+    pub fn longest_chunk_bytes(self, chunk: usize) -> u64 {
+        let data = u64::from(self.data);
+        LONGEST_CHUNK_UNITS / data * data * u64::from(self.unit_bytes(chunk))
+    }
+
+    /// The chunk with this number, of so many bytes.
+    pub fn stripes(self, chunk: usize, length_bytes: u64) -> Stripes {
+        Stripes { length_bytes, unit_bytes: self.unit_bytes(chunk), data: self.data, parity: self.parity }
+    }
+
+    /// The chunks that `bytes` are cut into.
+    pub fn chunks(self, bytes: u64) -> impl Iterator<Item = Stripes> {
+        let mut left = bytes;
+        (0..).map_while(move |chunk| {
+            let length = left.min(self.longest_chunk_bytes(chunk));
+            left -= length;
+            (length > 0).then(|| self.stripes(chunk, length))
+        })
+    }
+
+    /// Bytes in stripes and bytes of the map, for so many bytes behind the packed ones: the sum over [`Striping::chunks`], without going
+    /// through chunks that are alike.
+    fn totals(self, bytes: u64) -> (u128, u128) {
+        let (mut striped, mut map, mut left, mut chunk) = (0, 0, bytes, 0);
+        while left > 0 {
+            let longest = self.longest_chunk_bytes(chunk);
+            let grows = self.unit_bytes(chunk) < self.unit_bytes(chunk + 1);
+            let times = if grows || left <= longest { 1 } else { left / longest };
+            let stripes = self.stripes(chunk, left.min(longest));
+            striped += u128::from(times) * u128::from(stripes.allocated_bytes());
+            map += u128::from(times) * u128::from(stripes.map_bytes());
+            left -= times * stripes.length_bytes;
+            chunk += 1;
+        }
+        (striped, map)
+    }
+
+    /// What so many bytes take in stripes, padding and parity included.
+    pub fn striped_bytes(self, bytes: u64) -> u128 {
+        self.totals(bytes).0
+    }
+
+    /// Content of the descriptor of an object of `size_bytes` (as stored, without holes).
+    pub fn descriptor_content_bytes(self, size_bytes: u64) -> u128 {
+        let packed = size_bytes.min(PACKED_BYTES);
+        u128::from(DESCRIPTOR_HEADER_BYTES + packed) + self.totals(size_bytes - packed).1
+    }
+}
+
+/// The stripes of one chunk: where each unit lies and how long it is.
+///
+/// Invariants, of what [`Striping`] makes and of what a descriptor may say: the length is not 0 and at most [`LONGEST_CHUNK_UNITS`] units,
+/// and stripe and unit are within their limits ([`Stripes::check`]). No sum overflows then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stripes {
+    /// Bytes in it, without padding and parity.
+    pub length_bytes: u64,
+    /// Its unit, in bytes.
+    pub unit_bytes: u32,
+    /// Units with data in a stripe.
+    pub data: u8,
+    /// Parity units in a stripe.
+    pub parity: u8,
+}
+
+impl Stripes {
+    /// Whether a chunk can be like this.
+    ///
+    /// # Errors
+    /// A sentence with what cannot be.
+    pub fn check(self) -> Result<(), String> {
+        Striping { stripe_unit_bytes: self.unit_bytes, data: self.data, parity: self.parity }.check()?;
+        let most = LONGEST_CHUNK_UNITS * u64::from(self.unit_bytes);
+        if self.length_bytes == 0 || self.length_bytes > most {
+            return Err(format!("a chunk of such units has 1 to {most} bytes, not {}", self.length_bytes));
+        }
+        Ok(())
+    }
+
+    /// Units in a stripe: data, then parity.
+    pub fn width(self) -> usize {
+        usize::from(self.data) + usize::from(self.parity)
+    }
+
+    /// Bytes of data in a full stripe.
+    pub fn stripe_bytes(self) -> u64 {
+        u64::from(self.unit_bytes) * u64::from(self.data)
+    }
+
+    /// Number of stripes.
+    pub fn count(self) -> usize {
+        self.length_bytes.div_ceil(self.stripe_bytes()) as usize
+    }
+
+    /// Bytes of data in a stripe.
+    pub fn bytes_in(self, stripe: usize) -> u64 {
+        self.length_bytes.saturating_sub(stripe as u64 * self.stripe_bytes()).min(self.stripe_bytes())
+    }
+
+    /// Bytes of data in a data unit, without padding; 0 for a unit that is not reached.
+    pub fn content_bytes(self, stripe: usize, unit: usize) -> u64 {
+        let before = unit as u64 * u64::from(self.unit_bytes);
+        self.bytes_in(stripe).saturating_sub(before).min(self.unit_bytes.into())
+    }
+
+    /// What a unit takes on its device, in bytes; 0 for a data unit that is not reached. A parity unit is as long as the first of its stripe.
+    pub fn unit_length(self, stripe: usize, unit: usize) -> usize {
+        let unit = if unit < usize::from(self.data) { unit } else { 0 };
+        round_up(self.content_bytes(stripe, unit), SECTOR_BYTES) as usize
+    }
+
+    /// Data units of a stripe that have bytes.
+    pub fn reached(self, stripe: usize) -> usize {
+        self.bytes_in(stripe).div_ceil(self.unit_bytes.into()) as usize
+    }
+
+    /// Units that have bytes, parity included: so many checksums a descriptor has.
+    pub fn units(self) -> usize {
+        let last = self.count() - 1;
+        last * self.width() + self.reached(last) + usize::from(self.parity)
+    }
+
+    /// Position of a unit's checksum: stripe by stripe, data before parity. `None` for a data unit that is not reached.
+    pub fn position(self, stripe: usize, unit: usize) -> Option<usize> {
+        let reached = self.reached(stripe);
+        let data = usize::from(self.data);
+        let within = if unit < reached { unit } else { reached + unit.checked_sub(data)? };
+        Some(stripe * self.width() + within)
+    }
+
+    /// The component that a unit is in: parity goes round.
+    pub fn component(self, stripe: usize, unit: usize) -> usize {
+        (stripe + unit) % self.width()
+    }
+
+    /// The unit of a stripe that is in a component.
+    pub fn unit_in(self, stripe: usize, component: usize) -> usize {
+        (component + self.width() - stripe % self.width()) % self.width()
+    }
+
+    /// What a component takes on its device, in bytes.
+    pub fn component_bytes(self, component: usize) -> u64 {
+        let last = self.count() - 1;
+        last as u64 * u64::from(self.unit_bytes) + self.unit_length(last, self.unit_in(last, component)) as u64
+    }
+
+    /// What all units take, padding and parity included, in bytes.
+    pub fn allocated_bytes(self) -> u64 {
+        let last = self.count() - 1;
+        let parity = u64::from(self.parity);
+        let full = last as u64 * (self.stripe_bytes() + parity * u64::from(self.unit_bytes));
+        // Full units are sectors already; only the last one is padded.
+        full + round_up(self.bytes_in(last), SECTOR_BYTES) + parity * self.unit_length(last, 0) as u64
+    }
+
+    /// What the chunk takes in a descriptor, in bytes.
+    pub fn map_bytes(self) -> u64 {
+        CHUNK_HEADER_BYTES + self.width() as u64 * COMPONENT_BYTES + self.units() as u64 * CHECKSUM_BYTES
+    }
+}
+
+/// `granulo:cutoff=64K,small=none,large=none,data=8,stripe_unit=64K,key=24,atime=off`.
 pub(super) const GRANULO: Kind = Kind {
     name: "granulo",
     summary: "granulo's own store: records in segments, large objects striped",
@@ -59,23 +300,39 @@ pub(super) const GRANULO: Kind = Kind {
         Opt {
             name: "data",
             default: "8",
-            range: Range::Count { least: 1, most: 64 },
+            range: Range::Count { least: 1, most: MOST_DATA as u64 },
             meaning: "stripe units with data in a stripe",
         },
         Opt {
             name: "stripe_unit",
             default: "64K",
-            range: Range::Size { least: SECTOR_BYTES, most: 64 * MIB, power_of_two: true },
-            meaning: "size of a stripe unit",
+            range: Range::Size { least: SECTOR_BYTES, most: LARGEST_UNIT_BYTES, power_of_two: true },
+            meaning: "size of a stripe unit at the start of an object",
         },
         Opt {
             name: "key",
             default: "24",
-            range: Range::Count { least: 1, most: 4096 },
-            meaning: "usual length of a key (a path), in bytes",
+            range: Range::Count { least: 0, most: u16::MAX as u64 },
+            meaning: "length of a key (a path), in bytes",
+        },
+        Opt {
+            name: "atime",
+            default: "off",
+            range: Range::Switch,
+            meaning: "access times are kept, as an import does",
         },
     ],
     build: |options| {
+        let striping = Striping {
+            stripe_unit_bytes: options.size("stripe_unit") as u32,
+            data: options.count("data") as u8,
+            parity: match options.choice("large") {
+                "raid6" => 2,
+                "raid5" => 1,
+                _ => 0,
+            },
+        };
+        striping.check()?;
         Ok(Box::new(Granulo {
             cutoff_bytes: options.size("cutoff"),
             copies: match options.choice("small") {
@@ -83,14 +340,9 @@ pub(super) const GRANULO: Kind = Kind {
                 "mirror" => 2,
                 _ => 1,
             },
-            parity: match options.choice("large") {
-                "raid6" => 2,
-                "raid5" => 1,
-                _ => 0,
-            },
-            data: options.count("data"),
-            stripe_unit_bytes: options.size("stripe_unit"),
-            key_bytes: options.count("key").into(),
+            striping,
+            key_bytes: options.count("key"),
+            attributes_bytes: ATTRIBUTES_BYTES + if options.switch("atime") { ACCESS_TIME_BYTES } else { 0 },
         }))
     },
 };
@@ -98,44 +350,32 @@ pub(super) const GRANULO: Kind = Kind {
 #[derive(Debug)]
 struct Granulo {
     cutoff_bytes: u64,
-    copies: u128,
-    parity: u128,
-    data: u64,
-    stripe_unit_bytes: u64,
-    key_bytes: u128,
+    copies: u64,
+    striping: Striping,
+    key_bytes: u64,
+    attributes_bytes: u64,
 }
 
 impl Granulo {
-    /// A record with so many bytes of content, one copy.
-    fn record(&self, content_bytes: u128) -> u128 {
-        round_up_wide(HEADER_BYTES + ATTRIBUTE_BYTES + self.key_bytes + content_bytes, RECORD_ALIGNMENT_BYTES)
-    }
-
-    fn is_record(size_bytes: u64, cutoff_bytes: u64) -> bool {
-        size_bytes <= cutoff_bytes.max(ALWAYS_RECORD_BYTES)
+    /// All copies of a record with so many bytes of content.
+    fn records(&self, content_bytes: u64) -> u128 {
+        u128::from(self.copies) * record_bytes(self.key_bytes, self.attributes_bytes, content_bytes)
     }
 
     /// Bytes with the records, and bytes in stripes.
     fn parts(&self, size_bytes: u64, cutoff_bytes: u64) -> (u128, u128) {
-        if Granulo::is_record(size_bytes, cutoff_bytes) {
-            return (self.copies * self.record(size_bytes.into()), 0);
+        if is_record(size_bytes, cutoff_bytes) {
+            return (self.records(size_bytes), 0);
         }
-        let descriptor = self.copies * self.record(PACKED_BYTES + MAP_BYTES);
-        (descriptor, self.striped(u128::from(size_bytes) - PACKED_BYTES))
-    }
-
-    /// What so many bytes take in stripes, parity included.
-    fn striped(&self, bytes: u128) -> u128 {
-        let unit = u128::from(self.stripe_unit_bytes);
-        let stripe = unit * u128::from(self.data);
-        let rest = bytes % stripe;
-        let whole = bytes / stripe * (stripe + self.parity * unit);
-        // Full units are sectors already; only the last one is padded.
-        whole + round_up_wide(rest, SECTOR_BYTES) + self.parity * round_up_wide(rest.min(unit), SECTOR_BYTES)
+        let descriptor = self.striping.descriptor_content_bytes(size_bytes);
+        // The map of an object of 2^64 bytes is far below 2^64.
+        let records = self.records(u64::try_from(descriptor).unwrap_or(u64::MAX));
+        (records, self.striping.striped_bytes(size_bytes - PACKED_BYTES))
     }
 
     fn index_bytes(&self) -> u128 {
-        self.copies * (INDEX_ENTRY_BYTES + self.key_bytes)
+        let entry = INDEX_ENTRY_BYTES + self.key_bytes.min(UNSHARED_KEY_BYTES);
+        u128::from(self.copies.min(MOST_INDEX_COPIES) * entry)
     }
 }
 
@@ -147,9 +387,8 @@ impl Layout for Granulo {
 
     fn redundancy(&self) -> Option<(u64, u64)> {
         // The lesser of the two, as an object may be of either kind.
-        let striped = (u128::from(self.data) + self.parity, u128::from(self.data));
-        let small_is_less = self.copies * striped.1 <= striped.0;
-        if small_is_less { Some((self.copies as u64, 1)) } else { Some((striped.0 as u64, striped.1 as u64)) }
+        let (width, data) = (u64::from(self.striping.data + self.striping.parity), u64::from(self.striping.data));
+        Some(if self.copies * data <= width { (self.copies, 1) } else { (width, data) })
     }
 
     fn alike_up_to(&self) -> u64 {
@@ -171,12 +410,11 @@ impl Layout for Granulo {
 
     /// A directory is a record with attributes and nothing else; its listing is the order of the index.
     fn directory(&self, _entries: u64, _entries_bytes: u64) -> Option<Space> {
-        Some(Space { allocated_bytes: self.copies * self.record(0), metadata_bytes: self.index_bytes() })
+        Some(Space { allocated_bytes: self.records(0), metadata_bytes: self.index_bytes() })
     }
 
     fn symlink(&self, target_length: u64) -> Option<Space> {
-        let record = self.copies * self.record(target_length.into());
-        Some(Space { allocated_bytes: record, metadata_bytes: self.index_bytes() })
+        Some(Space { allocated_bytes: self.records(target_length), metadata_bytes: self.index_bytes() })
     }
 }
 
@@ -187,6 +425,8 @@ pub(super) const TESTED: &[&str] = &[
     "granulo:small=triple,large=raid6,data=10",
     "granulo:small=none,large=raid5,data=2,stripe_unit=1M",
     "granulo:small=mirror,large=raid5,cutoff=0,stripe_unit=4K,key=4096",
+    "granulo:small=none,large=raid6,data=64,stripe_unit=512K,cutoff=0",
+    "granulo:small=triple,large=raid6,data=1,stripe_unit=4M,atime=on,key=0",
     "granulo:cutoff=1GiB",
 ];
 
@@ -194,26 +434,117 @@ pub(super) const TESTED: &[&str] = &[
 mod tests {
     use super::*;
     use crate::layout::Model;
+    use proptest::prelude::*;
+
+    fn striping() -> impl Strategy<Value = Striping> {
+        (12u32..=22, 1u8..=64, 0u8..=2)
+            .prop_map(|(shift, data, parity)| Striping { stripe_unit_bytes: 1 << shift, data, parity })
+            .prop_filter("stripes are bounded", |striping| striping.check().is_ok())
+    }
+
+    /// Sizes of every magnitude up to some chunks of the largest unit, many of them at an edge of a unit.
+    fn bytes() -> impl Strategy<Value = u64> {
+        let magnitude = (0u32..36, any::<u64>()).prop_map(|(shift, bits)| (bits >> 28) >> shift);
+        let edge = (12u32..34, 1u64..70, 0u64..3).prop_map(|(shift, times, beside)| (times << shift) + beside - 1);
+        prop_oneof![magnitude, edge].prop_filter("something is striped", |&bytes| bytes > 0)
+    }
 
     #[test]
     fn twenty_thousand_bytes_take_half_a_per_cent_more() {
         // The data set of Vorontsov: 50,000 files of 20,000 bytes, here with their keys and their index entries.
-        let space = Model::parse("granulo").unwrap().layout.file(20_000);
-        let ratio = (space.allocated_bytes + space.metadata_bytes) as f64 / 20_000.0;
-        assert!(ratio < 1.01, "{ratio}");
+        let space = Model::parse("granulo:key=12").unwrap().layout.file(20_000);
+        assert_eq!(space.allocated_bytes, 20_072);
+        assert_eq!(space.allocated_bytes + space.metadata_bytes, 20_100);
+    }
+
+    #[test]
+    fn an_access_time_and_a_key_are_counted_to_the_byte() {
+        // Header, key, attributes, access time, content, padding.
+        for (model, bytes) in [("granulo:key=0", 40 + 19 + 5), ("granulo:key=9,atime=on", 40 + 9 + 19 + 14 + 5 + 1)] {
+            let layout = Model::parse(model).unwrap().layout;
+            assert_eq!(layout.symlink(5).unwrap().allocated_bytes, bytes, "{model}");
+            assert_eq!(layout.file(5), layout.symlink(5).unwrap(), "{model}");
+        }
     }
 
     #[test]
     fn a_large_object_is_striped_with_parity() {
         let model = Model::parse("granulo:small=mirror,large=raid5,data=8").unwrap();
-        // Two full stripes of 512 KiB behind the packed bytes: 9 units each, and two descriptors.
+        // Two full stripes of 512 KiB behind the packed bytes: 9 units each, and two descriptors with 9 components and 18 checksums.
         let size = 4 * KIB + 2 * 512 * KIB;
-        let descriptor = round_up_wide(HEADER_BYTES + ATTRIBUTE_BYTES + 24 + PACKED_BYTES + MAP_BYTES, 8);
+        let content = 16 + 4096 + 16 + 9 * 10 + 18 * 8;
         let allocated = model.layout.file(size).allocated_bytes;
-        assert_eq!(allocated, 2 * descriptor + 2 * 9 * 64 * u128::from(KIB));
-        // One byte more begins a stripe: a sector of data and one of parity.
-        assert_eq!(model.layout.file(size + 1).allocated_bytes, allocated + 2 * 4096);
+        assert_eq!(allocated, 2 * record_bytes(24, 19, content) + 2 * 9 * 64 * u128::from(KIB));
+        // One byte more begins a stripe: a sector and a checksum of data, and of parity.
+        assert_eq!(model.layout.file(size + 1).allocated_bytes, allocated + 2 * 4096 + 2 * 16);
         let placed = model.layout.place(size, 64 * KIB).unwrap();
         assert_eq!(placed.slow_bytes, 2 * 9 * 64 * u128::from(KIB));
+    }
+
+    #[test]
+    fn stripes_that_do_not_fit_into_memory_are_refused() {
+        let said = Model::parse("granulo:data=64,stripe_unit=1M").unwrap_err().to_string();
+        assert!(said.contains("64 units of 1048576 bytes are more than a stripe of 32 MiB"), "{said}");
+        Model::parse("granulo:data=32,stripe_unit=1M").unwrap();
+    }
+
+    #[test]
+    fn units_grow_with_the_object_up_to_a_stripe_in_memory() {
+        let rule = |data| Striping { stripe_unit_bytes: 64 << 10, data, parity: 1 };
+        let units = |data| (0..100).map(|chunk| rule(data).unit_bytes(chunk) >> 10).collect::<Vec<_>>();
+        assert_eq!(units(8)[..8], [64, 128, 256, 512, 1024, 2048, 4096, 4096]);
+        assert_eq!(units(10)[4..], [[1024; 1].as_slice(), &[2048; 95]].concat());
+        assert_eq!(units(64)[2..5], [256, 512, 512]);
+        assert_eq!(rule(10).longest_chunk_bytes(0), 1020 * 64 * KIB);
+        // A tebibyte in a descriptor of a few mebibytes.
+        assert!(rule(8).descriptor_content_bytes(1 << 40) < 3 * u128::from(MIB));
+    }
+
+    proptest! {
+        #[test]
+        fn totals_are_the_sum_over_the_chunks(rule in striping(), bytes in bytes()) {
+            let chunks: Vec<Stripes> = rule.chunks(bytes).collect();
+            prop_assert_eq!(chunks.iter().map(|chunk| chunk.length_bytes).sum::<u64>(), bytes);
+            prop_assert_eq!(chunks.iter().map(|chunk| u128::from(chunk.allocated_bytes())).sum::<u128>(), rule.striped_bytes(bytes));
+            let map: u64 = chunks.iter().map(|chunk| chunk.map_bytes()).sum();
+            prop_assert_eq!(rule.descriptor_content_bytes(bytes + PACKED_BYTES), u128::from(16 + 4096 + map));
+            for chunk in &chunks {
+                prop_assert_eq!(chunk.check(), Ok(()));
+            }
+            for chunk in &chunks[..chunks.len() - 1] {
+                prop_assert_eq!(chunk.length_bytes % chunk.stripe_bytes(), 0);
+            }
+        }
+
+        #[test]
+        fn every_unit_has_its_place(rule in striping(), bytes in bytes()) {
+            // The last chunk: all others are full.
+            let stripes = rule.chunks(bytes).last().unwrap();
+            let (width, data) = (stripes.width(), usize::from(stripes.data));
+            let (mut next, mut content, mut components) = (0, 0, vec![0u64; width]);
+            for stripe in 0..stripes.count() {
+                for unit in 0..width {
+                    let component = stripes.component(stripe, unit);
+                    prop_assert_eq!(stripes.unit_in(stripe, component), unit);
+                    let length = stripes.unit_length(stripe, unit) as u64;
+                    prop_assert!(length <= stripes.unit_bytes.into() && length.is_multiple_of(SECTOR_BYTES));
+                    prop_assert_eq!(stripes.position(stripe, unit), (length > 0).then_some(next), "{} {}", stripe, unit);
+                    next += usize::from(length > 0);
+                    if length > 0 {
+                        components[component] = stripe as u64 * u64::from(stripes.unit_bytes) + length;
+                    }
+                    if unit < data {
+                        content += stripes.content_bytes(stripe, unit);
+                        prop_assert!(length <= stripes.unit_length(stripe, 0) as u64);
+                    } else {
+                        prop_assert_eq!(length, stripes.unit_length(stripe, 0) as u64);
+                    }
+                }
+            }
+            prop_assert_eq!((next, content), (stripes.units(), stripes.length_bytes));
+            let said: Vec<u64> = (0..width).map(|component| stripes.component_bytes(component)).collect();
+            prop_assert_eq!(said.iter().sum::<u64>(), stripes.allocated_bytes());
+            prop_assert_eq!(said, components);
+        }
     }
 }

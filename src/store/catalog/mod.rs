@@ -4,7 +4,7 @@
 //! been taken in. [`Sqlite`](sqlite::Sqlite) keeps it for many processes; [`Memory`](memory::Memory) serves stores whose index is
 //! lost, and the crash tests. It changes by whole batches, after they are durable in the log, so it is never ahead of the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -13,7 +13,11 @@ use super::geometry::Class;
 use crate::error::Result;
 
 pub mod memory;
+mod recent;
 pub mod sqlite;
+
+#[cfg(test)]
+mod tests;
 
 /// A place in the log: the end of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,7 +111,7 @@ pub enum Freed {
 }
 
 /// Everything the catalog has, in memory. Cheap to clone.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
     /// How far the log has been taken in.
     pub position: Position,
@@ -121,7 +125,7 @@ pub struct State {
     pub next_table: u64,
     /// What changed since the newest sorted table, by stored key.
     pub recent: Arc<BTreeMap<Vec<u8>, Entry>>,
-    /// Removed trees.
+    /// Removed trees, by key; a key has one.
     pub ranges: Arc<Vec<RangeRow>>,
     /// Sorted tables, oldest first.
     pub tables: Arc<Vec<TableRow>>,
@@ -154,7 +158,7 @@ pub struct Change {
     pub forget: Vec<Vec<u8>>,
     /// Keys that `recent` has now.
     pub recent: Vec<(Vec<u8>, Entry)>,
-    /// All removed trees.
+    /// All removed trees, in any order; of two with the same key the newer counts.
     pub ranges: Option<Vec<RangeRow>>,
     /// All sorted tables, oldest first.
     pub tables: Option<Vec<TableRow>>,
@@ -176,6 +180,62 @@ pub struct Change {
     pub durable: bool,
 }
 
+impl State {
+    /// Makes the changes of one transaction. This is what a catalog means by a [`Change`]; all keep to it.
+    pub fn apply(&mut self, change: Change) {
+        self.version += 1;
+        self.position = change.position.unwrap_or(self.position);
+        self.epoch = change.epoch.unwrap_or(self.epoch);
+        self.highest_id = change.highest_id.unwrap_or(self.highest_id);
+        self.next_table = change.next_table.unwrap_or(self.next_table);
+        if change.clear_recent {
+            // Not cleared in place: that would copy what a snapshot holds.
+            self.recent = Arc::default();
+        }
+        apply_rows(&mut self.recent, change.forget, change.recent);
+        if let Some(ranges) = change.ranges {
+            self.ranges = Arc::new(sorted_ranges(ranges));
+        }
+        if let Some(tables) = change.tables {
+            self.tables = Arc::new(tables);
+        }
+        let segments = change.segments.into_iter().map(|row| (row.number, row)).collect();
+        apply_rows(&mut self.segments, change.removed_segments, segments);
+        let extents = change.extents.into_iter().map(|row| ((row.device, row.file), row)).collect();
+        apply_rows(&mut self.extents, change.removed_extents, extents);
+        let (gone, shared) = change.shared.into_iter().partition(|(_, names)| *names == 0);
+        apply_rows(&mut self.shared, keys(gone), shared);
+        if let Some(freed) = change.freed {
+            self.freed = Arc::new(freed);
+        }
+        let (gone, notes) = change.notes.into_iter().partition(|(_, note)| note.is_empty());
+        apply_rows(&mut self.notes, keys(gone), notes);
+    }
+}
+
+/// Removes, then inserts. A map that a snapshot holds is copied, but not for nothing.
+fn apply_rows<K: Ord + Clone, V: Clone>(map: &mut Arc<BTreeMap<K, V>>, removed: Vec<K>, inserted: Vec<(K, V)>) {
+    if removed.is_empty() && inserted.is_empty() {
+        return;
+    }
+    let map = Arc::make_mut(map);
+    for key in &removed {
+        map.remove(key);
+    }
+    map.extend(inserted);
+}
+
+fn keys<K, V>(rows: Vec<(K, V)>) -> Vec<K> {
+    rows.into_iter().map(|(key, _)| key).collect()
+}
+
+/// Removed trees by key, of each the newest.
+fn sorted_ranges(mut ranges: Vec<RangeRow>) -> Vec<RangeRow> {
+    ranges.sort_by(|a, b| a.key.cmp(&b.key).then(b.id.cmp(&a.id)));
+    ranges.dedup_by(|next, first| next.key == first.key);
+    ranges
+}
+
 /// Where a catalog is kept.
 pub trait Catalog: Send + Sync + Debug {
     /// Brings `state` up to date; gives whether it changed. A fresh `State::default()` gets everything.
@@ -189,4 +249,47 @@ pub trait Catalog: Send + Sync + Debug {
     /// # Errors
     /// Nothing was changed, in `state` neither.
     fn commit(&self, state: &mut State, change: Change) -> Result<()>;
+}
+
+impl Change {
+    /// This change and then `later`, as one.
+    pub fn merge(&mut self, later: Change) {
+        self.position = later.position.or(self.position);
+        self.epoch = later.epoch.or(self.epoch);
+        self.highest_id = later.highest_id.or(self.highest_id);
+        self.next_table = later.next_table.or(self.next_table);
+        if later.clear_recent {
+            self.clear_recent = true;
+            self.forget.clear();
+            self.recent.clear();
+        }
+        if !later.forget.is_empty() {
+            let forgotten: BTreeSet<&[u8]> = later.forget.iter().map(Vec::as_slice).collect();
+            self.recent.retain(|(key, _)| !forgotten.contains(key.as_slice()));
+        }
+        self.forget.extend(later.forget);
+        self.recent.extend(later.recent);
+        self.ranges = later.ranges.or(self.ranges.take());
+        self.tables = later.tables.or(self.tables.take());
+        self.removed_segments.extend(later.removed_segments);
+        let removed = &self.removed_segments;
+        self.segments.retain(|row| !removed.contains(&row.number));
+        merge_rows(&mut self.segments, later.segments, |row| row.number);
+        self.removed_extents.extend(later.removed_extents);
+        merge_rows(&mut self.extents, later.extents, |row| (row.device, row.file));
+        merge_rows(&mut self.shared, later.shared, |row| row.0);
+        self.freed = later.freed.or(self.freed.take());
+        merge_rows(&mut self.notes, later.notes, |row| row.0.clone());
+        self.durable |= later.durable;
+    }
+}
+
+/// Rows of two changes; of two about the same thing, the later.
+fn merge_rows<T, K: Ord>(rows: &mut Vec<T>, later: Vec<T>, key: impl Fn(&T) -> K) {
+    if later.is_empty() {
+        return;
+    }
+    let mut all: BTreeMap<K, T> = std::mem::take(rows).into_iter().map(|row| (key(&row), row)).collect();
+    all.extend(later.into_iter().map(|row| (key(&row), row)));
+    rows.extend(all.into_values());
 }

@@ -1,0 +1,80 @@
+//! Reading little-endian fields from bytes that may be anything: each step says `None` when there is not enough.
+
+/// A place in bytes that are being decoded.
+#[derive(Debug, Clone)]
+pub(crate) struct Decoder<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Decoder<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Decoder<'a> {
+        Decoder { rest: bytes }
+    }
+
+    /// What was not taken yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(*taken)
+    }
+
+    pub(crate) fn identity(&mut self) -> Option<[u8; 16]> {
+        self.array()
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u24(&mut self) -> Option<u32> {
+        self.array().map(|[a, b, c]| u32::from_le_bytes([a, b, c, 0]))
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// Five bytes with a sign.
+    pub(crate) fn i40(&mut self) -> Option<i64> {
+        let bytes: [u8; 5] = self.array()?;
+        let mut wide = [if bytes[4] & 0x80 == 0 { 0 } else { 0xff }; 8];
+        wide[..5].copy_from_slice(&bytes);
+        Some(i64::from_le_bytes(wide))
+    }
+
+    pub(crate) fn u48(&mut self) -> Option<u64> {
+        self.array().map(|[a, b, c, d, e, f]| u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_input_is_no_value_and_signs_hold() {
+        assert_eq!(Decoder::new(&[1, 2]).u24(), None);
+        assert_eq!(Decoder::new(&[1, 2, 3]).u24(), Some(0x0003_0201));
+        for seconds in [0, -1, 1 << 38, -(1 << 39), 253_402_300_800] {
+            assert_eq!(Decoder::new(&i64::to_le_bytes(seconds)[..5]).i40(), Some(seconds));
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! What all handles of an open store share: devices, index, accounts, and the writer's end of the log.
+//!
+//! Lock order: `sync`, then `writer`, then `view`. Readers take only `view`, for as long as a look-up in memory takes; nobody reads
+//! a device while holding it. A failed write or sync sets the latch: nothing is written any more until the store is opened again.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
+
+use super::catalog::{Catalog, Change, ExtentRow, Freed, RangeRow, SegmentRow, State};
+use super::descriptor::Descriptor;
+use super::devices::{Devices, Lock, Platform};
+use super::effects::Ledger;
+use super::entry::Location;
+use super::extents::{Allocator, DeviceSource, ExtentFiles};
+use super::geometry::Geometry;
+use super::index::{Snapshot, Tables, open_tables};
+use super::log::Writer;
+use super::table::BlockCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::device::{Device, Mode};
+
+/// A reader looks for changes of another process's at most this often.
+const FRESH_NANOSECONDS: u64 = 1_000_000;
+
+/// The index and the accounts, as handles of this process see them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    pub(crate) state: State,
+    pub(crate) tables: Tables,
+}
+
+impl View {
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.state, Arc::clone(&self.tables))
+    }
+}
+
+/// The catalog, and the state that it has.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    catalog: Box<dyn Catalog>,
+    /// Behind the view by what is not durable yet.
+    state: Mutex<State>,
+}
+
+impl Kept {
+    /// One transaction.
+    ///
+    /// # Errors
+    /// As [`Catalog::commit`].
+    pub(crate) fn commit(&self, change: &Change) -> Result<()> {
+        self.catalog.commit(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), change.clone())
+    }
+
+    /// Brings a state up to date; gives whether it changed.
+    ///
+    /// # Errors
+    /// As [`Catalog::refresh`].
+    pub(crate) fn refresh(&self, state: &mut State) -> Result<bool> {
+        self.catalog.refresh(state)
+    }
+
+    /// The state when it was opened.
+    ///
+    /// # Errors
+    /// As [`Catalog::refresh`].
+    pub(crate) fn load(&self) -> Result<State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.catalog.refresh(&mut state)?;
+        Ok(state.clone())
+    }
+}
+
+/// What all handles of an open store share.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) platform: Arc<dyn Platform>,
+    pub(crate) home: PathBuf,
+    geometry: RwLock<Arc<Geometry>>,
+    pub(crate) devices: Arc<Devices>,
+    pub(crate) extents: Arc<ExtentFiles>,
+    /// Where the next chunk of a large object goes.
+    pub(crate) allocator: RwLock<Arc<Allocator>>,
+    /// The device that the index is on (or a directory for it, where it is lost), and its path.
+    pub(crate) index: Arc<dyn Device>,
+    pub(crate) index_directory: PathBuf,
+    pub(crate) catalog: Kept,
+    /// The index is in a directory that goes with this process.
+    is_index_private: bool,
+    pub(crate) cache: Arc<BlockCache>,
+    view: RwLock<View>,
+    /// `None` in a store that is opened for reading.
+    writer: Option<Mutex<Writer>>,
+    /// Held while files are synced and the catalog changes.
+    pub(crate) sync: Mutex<()>,
+    /// The highest id given.
+    pub(crate) highest_id: AtomicU64,
+    /// Why nothing may be written any more.
+    latch: OnceLock<String>,
+    opened: Instant,
+    /// When a reader last looked for changes, in nanoseconds since `opened`.
+    looked: AtomicU64,
+    /// Reads that needed redundancy or were made good by it.
+    pub(crate) healed: AtomicU64,
+    /// Locks of the writer; let go when the store is dropped.
+    _locks: Vec<Box<dyn Lock>>,
+}
+
+/// What an engine is made of.
+pub(crate) struct Parts {
+    pub(crate) platform: Arc<dyn Platform>,
+    pub(crate) home: PathBuf,
+    pub(crate) geometry: Geometry,
+    pub(crate) devices: Devices,
+    pub(crate) index: Arc<dyn Device>,
+    pub(crate) index_directory: PathBuf,
+    pub(crate) catalog: Box<dyn Catalog>,
+    pub(crate) is_index_private: bool,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) writer: Option<Writer>,
+    pub(crate) locks: Vec<Box<dyn Lock>>,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> Engine {
+        let devices = Arc::new(parts.devices);
+        Engine {
+            platform: parts.platform,
+            home: parts.home,
+            geometry: RwLock::new(Arc::new(parts.geometry)),
+            extents: Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>)),
+            devices,
+            allocator: RwLock::new(Arc::new(Allocator::new([]))),
+            index: parts.index,
+            index_directory: parts.index_directory,
+            catalog: Kept { catalog: parts.catalog, state: Mutex::default() },
+            is_index_private: parts.is_index_private,
+            cache: parts.cache,
+            view: RwLock::default(),
+            writer: parts.writer.map(Mutex::new),
+            sync: Mutex::new(()),
+            highest_id: AtomicU64::new(0),
+            latch: OnceLock::new(),
+            opened: Instant::now(),
+            looked: AtomicU64::new(0),
+            healed: AtomicU64::new(0),
+            _locks: parts.locks,
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Arc<Geometry> {
+        Arc::clone(&self.geometry.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts another geometry in the place of this one; it is on the devices already.
+    pub(crate) fn set_geometry(&self, geometry: Geometry) {
+        *self.geometry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(geometry);
+    }
+
+    pub(crate) fn is_writer(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Whether the catalog and the tables are this process's to change.
+    pub(crate) fn owns_index(&self) -> bool {
+        self.writer.is_some() || self.is_index_private
+    }
+
+    /// The writer's end of the log.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ReadOnly`] if the store was opened for reading, or a write has failed.
+    pub(crate) fn writer(&self) -> Result<MutexGuard<'_, Writer>> {
+        let Some(writer) = &self.writer else {
+            return Err(
+                Error::new(ErrorKind::ReadOnly, "write to the store", "it was opened for reading").at(&self.home)
+            );
+        };
+        let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.latch.get() {
+            None => Ok(writer),
+            Some(cause) => {
+                Err(Error::new(ErrorKind::ReadOnly, "write to the store", format!("a write failed before: {cause}"))
+                    .at(&self.home)
+                    .advise("open it again, which recovers it, and run granulo store check"))
+            }
+        }
+    }
+
+    /// From here on nothing is written: what is durable after a failed write or sync is not known.
+    pub(crate) fn latch(&self, cause: &Error) {
+        let _ = self.latch.set(cause.to_string());
+    }
+
+    /// Why nothing may be written any more, if so.
+    pub(crate) fn latched(&self) -> Option<&str> {
+        self.latch.get().map(String::as_str)
+    }
+
+    pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state to look things up in, brought up to date if this process does not write and it is time.
+    ///
+    /// # Errors
+    /// What reading the catalog or opening a table fails with.
+    pub(crate) fn fresh(&self) -> Result<RwLockReadGuard<'_, View>> {
+        if self.writer.is_none() {
+            let now = self.opened.elapsed().as_nanos() as u64;
+            if now.saturating_sub(self.looked.load(Ordering::Relaxed)) > FRESH_NANOSECONDS {
+                self.refresh()?;
+            }
+        }
+        Ok(self.view())
+    }
+
+    /// Brings the view up to date with what another process wrote; gives whether it changed.
+    ///
+    /// # Errors
+    /// As [`fresh`](Self::fresh).
+    pub(crate) fn refresh(&self) -> Result<bool> {
+        if self.writer.is_some() {
+            return Ok(false);
+        }
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        self.looked.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        let mut view = self.view().clone();
+        // A table may be merged and removed between reading its row and opening it: then the catalog has changed again.
+        for attempt in 0.. {
+            let is_changed = self.catalog.refresh(&mut view.state)?;
+            if !is_changed && attempt == 0 {
+                return Ok(false);
+            }
+            match self.open_tables(&view) {
+                Ok(tables) => {
+                    view.tables = tables;
+                    break;
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound && attempt < 8 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
+        Ok(true)
+    }
+
+    /// Puts a state in the place of the view's, its tables opened.
+    ///
+    /// # Errors
+    /// A table cannot be opened.
+    pub(crate) fn set_state(&self, state: State) -> Result<()> {
+        let mut view = View { state, ..View::default() };
+        view.tables = self.open_tables(&view)?;
+        self.highest_id.fetch_max(view.state.highest_id, Ordering::Relaxed);
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
+        Ok(())
+    }
+
+    fn open_tables(&self, view: &View) -> Result<Tables> {
+        open_tables(&*self.index, &self.cache, &view.state.tables, &view.tables)
+    }
+
+    /// The allocator of units.
+    pub(crate) fn allocator(&self) -> Arc<Allocator> {
+        Arc::clone(&self.allocator.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a change into the view that this process reads from.
+    ///
+    /// # Errors
+    /// A new table cannot be opened.
+    pub(crate) fn apply(&self, change: Change) -> Result<()> {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let has_tables = change.tables.is_some();
+        view.state.apply(change);
+        if has_tables {
+            view.tables = self.open_tables(&view)?;
+        }
+        Ok(())
+    }
+
+    /// A copy of a segment that may be read, for each device that has one, in an order that spreads load.
+    pub(crate) fn copies(&self, segment: u64) -> Vec<u16> {
+        self.view().state.segments.get(&segment).map(|row| row.devices.clone()).unwrap_or_default()
+    }
+
+    /// Reads `length` bytes of a segment onto `buffer`, from one copy.
+    pub(crate) fn read_copy(
+        &self,
+        device: u16,
+        segment: u64,
+        offset: u64,
+        length: usize,
+        buffer: &mut Vec<u8>,
+    ) -> std::io::Result<usize> {
+        self.devices.segment(device, segment, Mode::Read)?.read_onto(buffer, length, offset)
+    }
+}
+
+/// The accounts before a batch, as the writer sees them.
+pub(crate) struct EngineLedger<'e> {
+    pub(crate) engine: &'e Engine,
+    pub(crate) state: State,
+    pub(crate) snapshot: Snapshot,
+}
+
+impl<'e> EngineLedger<'e> {
+    pub(crate) fn new(engine: &'e Engine) -> EngineLedger<'e> {
+        let view = engine.view();
+        EngineLedger { engine, state: view.state.clone(), snapshot: view.snapshot() }
+    }
+}
+
+impl Ledger for EngineLedger<'_> {
+    fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    fn segment(&self, number: u64) -> Option<SegmentRow> {
+        self.state.segments.get(&number).cloned()
+    }
+
+    fn extent(&self, device: u16, file: u32) -> Option<ExtentRow> {
+        self.state.extents.get(&(device, file)).copied()
+    }
+
+    fn names(&self, shared: u64) -> u64 {
+        self.state.shared.get(&shared).copied().unwrap_or(0)
+    }
+
+    fn ranges(&self) -> &[RangeRow] {
+        &self.state.ranges
+    }
+
+    fn freed(&self) -> (&[(u64, Freed)], u64) {
+        (&self.state.freed, self.state.epoch)
+    }
+
+    fn descriptor(&self, location: Location) -> Option<Descriptor> {
+        self.engine.descriptor(location).ok()
+    }
+}

@@ -1,0 +1,197 @@
+//! The platform that stores live on outside of tests: directories, `flock`, SQLite, the clock.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::catalog::Catalog;
+use super::catalog::memory::Memory;
+use super::catalog::sqlite::Sqlite;
+use super::devices::{Lock, Platform};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::device::{Device, Directory};
+
+/// File that the writer locks.
+pub(crate) const LOCK: &str = "lock";
+/// Directory of the pins of readers, in that of the index.
+const PINS: &str = "pins";
+
+/// This machine.
+#[derive(Debug)]
+pub(crate) struct Host;
+
+/// An open file that holds a lock.
+#[derive(Debug)]
+struct Held {
+    _file: File,
+}
+
+impl Lock for Held {}
+
+/// A directory that goes with whoever has it.
+#[derive(Debug)]
+struct Temporary {
+    directory: Directory,
+    path: PathBuf,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn try_lock(file: File, operation: FlockOperation) -> io::Result<Option<File>> {
+    match flock(&file, operation) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn pin_path(index: &Path, epoch: u64) -> PathBuf {
+    index.join(PINS).join(format!("{epoch:016x}"))
+}
+
+impl Platform for Host {
+    fn device(&self, path: &Path) -> Arc<dyn Device> {
+        Arc::new(Directory::new(path))
+    }
+
+    fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(directory.join(LOCK))?;
+        let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(held.map(|file| Box::new(Held { _file: file }) as Box<dyn Lock>))
+    }
+
+    fn is_locked(&self, directory: &Path) -> bool {
+        // A shared lock for a moment: a writer that comes just then looks again.
+        let Ok(file) = File::open(directory.join(LOCK)) else { return false };
+        matches!(try_lock(file, FlockOperation::NonBlockingLockShared), Ok(None))
+    }
+
+    fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
+        let path = pin_path(index, epoch);
+        let open = || OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(index.join(PINS))?;
+                open()?
+            }
+            // Where a reader may not write, nothing is given back under it but what it then finds damaged and looks up again.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+            {
+                return Ok(None);
+            }
+            other => other?,
+        };
+        flock(&file, FlockOperation::LockShared)?;
+        Ok(Some(Box::new(Held { _file: file })))
+    }
+
+    fn unpinned(&self, index: &Path, below: u64) -> io::Result<u64> {
+        let entries = match fs::read_dir(index.join(PINS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(below),
+            other => other?,
+        };
+        let mut free_below = below;
+        for entry in entries {
+            let entry = entry?;
+            let epoch = entry.file_name().to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+            let Some(epoch) = epoch.filter(|&epoch| epoch < below) else { continue };
+            match try_lock(File::open(entry.path())?, FlockOperation::NonBlockingLockExclusive)? {
+                Some(_) => fs::remove_file(entry.path())?,
+                None => free_below = free_below.min(epoch),
+            }
+        }
+        Ok(free_below)
+    }
+
+    fn catalog(&self, directory: &Path, is_writer: bool, create: bool) -> Result<Option<Box<dyn Catalog>>> {
+        let catalog = match create {
+            true => Sqlite::create(directory),
+            false => Sqlite::open(directory, !is_writer),
+        };
+        match catalog {
+            Ok(catalog) => Ok(Some(Box::new(catalog))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove_catalog(&self, directory: &Path) -> Result<()> {
+        // One that is made takes its place.
+        let _ = directory;
+        Ok(())
+    }
+
+    fn private_index(&self) -> Result<(Arc<dyn Device>, PathBuf, Box<dyn Catalog>)> {
+        let fail = |error| Error::io("make an index of its own", &std::env::temp_dir(), error);
+        for attempt in 0..100 {
+            let path = std::env::temp_dir().join(format!("granulo-index-{}-{attempt}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => {
+                    fs::create_dir(path.join(super::open::INDEX)).map_err(fail)?;
+                    let device = Arc::new(Temporary { directory: Directory::new(&path), path: path.clone() });
+                    return Ok((device, path.join(super::open::INDEX), Box::new(Memory::default())));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(fail(error)),
+            }
+        }
+        Err(Error::new(ErrorKind::Exists, "make an index of its own", "all names are taken").at(&std::env::temp_dir()))
+    }
+
+    fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool> {
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() && !allowed.iter().any(|allowed| allowed.starts_with(entry.path())) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn now_nanoseconds(&self) -> i64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
+    }
+}
+
+impl Device for Temporary {
+    fn place(&self) -> PathBuf {
+        self.directory.place()
+    }
+
+    fn open(&self, path: &str, mode: crate::io::device::Mode) -> io::Result<Arc<dyn crate::io::device::DeviceFile>> {
+        self.directory.open(path, mode)
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
+        self.directory.list(directory)
+    }
+
+    fn create_directory(&self, directory: &str) -> io::Result<()> {
+        self.directory.create_directory(directory)
+    }
+
+    fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        self.directory.sync_directory(directory)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.directory.remove(path)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.directory.rename(from, to)
+    }
+
+    fn room(&self) -> io::Result<crate::io::device::Room> {
+        self.directory.room()
+    }
+}

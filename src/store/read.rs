@@ -1,0 +1,368 @@
+//! Reading objects: every byte verified, from another copy or from parity where one is damaged, never returned when it is wrong.
+//!
+//! A reader's index may be a little old: the place it names may have been given back since. Then the index is brought up to date
+//! and asked again; only what fails with a fresh index is damage.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::attributes::{Attributes, Holes};
+use super::descriptor::Descriptor;
+use super::effects::{shared_key, shared_number};
+use super::engine::Engine;
+use super::entry::{Entry, Kind, Location};
+use super::index::{Snapshot, look_up_recent};
+use super::key::Key;
+use super::record::Record;
+use super::segment::segment_path;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Memory that reads go to; use it again to save allocations.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    record: Vec<u8>,
+    content: Vec<u8>,
+    spread: Vec<u8>,
+}
+
+/// An object that was read and verified.
+#[derive(Debug)]
+pub struct Object<'b> {
+    /// Its key; of a link the name that was asked for.
+    pub key: Key,
+    /// What the index has of it, links followed.
+    pub entry: Entry,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Of a file all bytes, holes filled with zeroes; of a symlink the target; of a special file major and minor number, 4 bytes each.
+    pub content: &'b [u8],
+}
+
+/// What is known of an object. Links are followed: this is of the file, not of the name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Kind, size, place of the record.
+    pub entry: Entry,
+    /// All attributes, extended ones and holes with them.
+    pub attributes: Attributes,
+    /// Names that the file has.
+    pub names: u64,
+    /// Number of the shared object, if the name is a link.
+    pub shared: Option<u64>,
+    /// Bytes taken on all devices: the record and its copies, and stripe units with parity, without the index.
+    pub allocated_bytes: u64,
+}
+
+/// A key as it was found in the index.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    /// Links followed.
+    pub(crate) entry: Entry,
+    pub(crate) shared: Option<u64>,
+}
+
+/// Where bytes of a record go when they may be needed again.
+enum Part {
+    Record,
+    Content,
+    Spread,
+}
+
+impl Engine {
+    /// The entry of a key, links followed.
+    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Found>> {
+        let look_up = |key: &[u8]| -> Result<Option<Entry>> {
+            let tables = {
+                let view = self.fresh()?;
+                if let Some(entry) = look_up_recent(&view.state, key) {
+                    return Ok(entry);
+                }
+                // Devices are read without the lock.
+                Snapshot::of_tables(&view.state, Arc::clone(&view.tables))
+            };
+            tables.look_up(key)
+        };
+        let Some(entry) = look_up(key)? else { return Ok(None) };
+        if entry.kind != Kind::Link {
+            return Ok(Some(Found { entry, shared: shared_number(key) }));
+        }
+        let shared = entry.size_bytes;
+        Ok(look_up(&shared_key(shared))?.map(|entry| Found { entry, shared: Some(shared) }))
+    }
+
+    /// Calls `read` with the entry of `key`; if that fails for what was read, once more with a fresh index.
+    fn with_found<T>(&self, key: &[u8], mut read: impl FnMut(Found) -> Result<T>) -> Result<Option<T>> {
+        let Some(found) = self.find(key)? else {
+            // Another process may have put it a moment ago.
+            return match self.refresh()? {
+                true => self.find(key)?.map(read).transpose(),
+                false => Ok(None),
+            };
+        };
+        match read(found) {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound)
+                    && self.refresh()? =>
+            {
+                self.find(key)?.map(read).transpose()
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// Reads a record from the first copy on which it holds, to the end of `buffer`; `is_right` looks at what was read.
+    fn read_record<'b>(
+        &self,
+        location: Location,
+        buffer: &'b mut Vec<u8>,
+        is_right: impl Fn(&Record<'_>) -> bool,
+    ) -> Result<Record<'b>> {
+        let copies = self.copies(location.segment);
+        let mut cause = None;
+        let mut holds = false;
+        for (at, &device) in copies.iter().enumerate() {
+            buffer.clear();
+            match self.read_copy(device, location.segment, location.offset, location.record_bytes as usize, buffer) {
+                Ok(_) => holds = Record::decode(buffer).is_some_and(|record| is_right(&record)),
+                Err(error) => cause = Some(error),
+            }
+            if holds {
+                if at > 0 {
+                    self.healed.fetch_add(1, Ordering::Relaxed);
+                }
+                break;
+            }
+        }
+        match Record::decode(buffer).filter(|_| holds) {
+            Some(record) => Ok(record),
+            None => {
+                let place = self.devices.place(copies.first().copied().unwrap_or(0), &segment_path(location.segment));
+                let what = match (copies.len(), cause) {
+                    (0, _) => "its segment is on no device that is in service".to_owned(),
+                    (_, Some(error)) => crate::error::os_message(&error),
+                    (1, None) => "its bytes are damaged".to_owned(),
+                    (_, None) => "its bytes are damaged on every copy".to_owned(),
+                };
+                let cause = format!("the record at {} does not hold: {what}", location.offset);
+                Err(Error::new(ErrorKind::Corrupt, "read", cause).at(&place).advise("run granulo store check --deep"))
+            }
+        }
+    }
+
+    /// Reads a record that must be of a key (or of a shared object) with an id.
+    pub(crate) fn read_entry<'b>(&self, entry: &Entry, buffer: &'b mut Vec<u8>) -> Result<Record<'b>> {
+        self.read_record(entry.location, buffer, |record| record.head.id == entry.id && record.head.kind == entry.kind)
+    }
+
+    /// The descriptor of a large object.
+    pub(crate) fn descriptor(&self, location: Location) -> Result<Descriptor> {
+        let mut buffer = Vec::new();
+        let record = self.read_record(location, &mut buffer, |record| record.head.kind == Kind::Large)?;
+        self.decode_descriptor(location, record.content)
+    }
+
+    /// Units of a large object, verified; those that had to be made up for are counted.
+    fn read_units(&self, descriptor: &Descriptor, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
+        let wrong = self.extents.read_range(descriptor, range, onto)?;
+        self.healed.fetch_add(wrong.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {
+        let device = self.copies(location.segment).first().copied().unwrap_or(0);
+        Descriptor::decode(content, &self.devices.place(device, &segment_path(location.segment)))
+    }
+
+    /// The content of a record as it was given: of a large object from its units, decompressed, without its holes. In `record` or in `content`.
+    fn stored_content(
+        &self,
+        entry: &Entry,
+        record: &mut Vec<u8>,
+        content: &mut Vec<u8>,
+    ) -> Result<(Attributes, Range<usize>, Part)> {
+        let read = self.read_entry(entry, record)?;
+        let Some(attributes) = Attributes::decode(read.head.attributes) else {
+            return Err(Error::new(
+                ErrorKind::NewerVersion,
+                "read the attributes",
+                "they have something that this granulo does not know",
+            ));
+        };
+        let head_bytes = read.head.lengths.head_bytes();
+        if entry.kind == Kind::Large {
+            let descriptor = self.decode_descriptor(entry.location, read.content)?;
+            content.clear();
+            self.read_units(&descriptor, 0..descriptor.stored_bytes, content)?;
+            return Ok((attributes, 0..content.len(), Part::Content));
+        }
+        if read.head.is_zstd {
+            *content = decompress(read.content, attributes.holes.as_ref().map_or(entry.size_bytes, Holes::data_bytes))?;
+            return Ok((attributes, 0..content.len(), Part::Content));
+        }
+        let range = head_bytes..head_bytes + read.content.len();
+        Ok((attributes, range, Part::Record))
+    }
+
+    /// Reads an object that was found.
+    pub(crate) fn read_found<'b>(&self, key: Key, found: Found, buffer: &'b mut Buffer) -> Result<Object<'b>> {
+        let Buffer { record, content, spread } = buffer;
+        let (attributes, range, mut part) = self.stored_content(&found.entry, record, content)?;
+        if let Some(holes) = &attributes.holes {
+            let data = match part {
+                Part::Record => &record[range.clone()],
+                _ => &content[range.clone()],
+            };
+            fill_holes(holes, data, spread)?;
+            part = Part::Spread;
+        }
+        let content = match part {
+            Part::Record => &record[range],
+            Part::Content => &content[range],
+            Part::Spread => &spread[..],
+        };
+        Ok(Object { key, entry: found.entry, attributes, content })
+    }
+
+    pub(crate) fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
+        // Two steps, as the object borrows the buffer only when reading it has succeeded.
+        let mut entry = None;
+        let looked = self.with_found(key.stored(), |found| {
+            let (attributes, range, part) =
+                self.stored_content(&found.entry, &mut buffer.record, &mut buffer.content)?;
+            entry = Some((found.entry, attributes, range, part));
+            Ok(())
+        })?;
+        let Some((entry, attributes, range, part)) = entry.filter(|_| looked.is_some()) else { return Ok(None) };
+        let Buffer { record, content, spread } = buffer;
+        let data = match part {
+            Part::Record => &record[range],
+            _ => &content[range],
+        };
+        let content = match &attributes.holes {
+            Some(holes) => {
+                fill_holes(holes, data, spread)?;
+                &spread[..]
+            }
+            None => data,
+        };
+        Ok(Some(Object { key: key.clone(), entry, attributes, content }))
+    }
+
+    pub(crate) fn stat(&self, key: &Key) -> Result<Option<Status>> {
+        let mut buffer = Vec::new();
+        self.with_found(key.stored(), |found| {
+            let record = self.read_entry(&found.entry, &mut buffer)?;
+            let attributes = Attributes::decode(record.head.attributes).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::NewerVersion,
+                    "read the attributes",
+                    "they have something that this granulo does not know",
+                )
+            })?;
+            let copies = self.copies(found.entry.location.segment).len() as u64;
+            let mut allocated_bytes = copies * found.entry.location.record_bytes;
+            if found.entry.kind == Kind::Large {
+                allocated_bytes += self
+                    .decode_descriptor(found.entry.location, record.content)?
+                    .runs()
+                    .map(|run| run.length_bytes)
+                    .sum::<u64>();
+            }
+            let names = match found.shared {
+                Some(shared) => self.view().state.shared.get(&shared).copied().unwrap_or(0),
+                None => 1,
+            };
+            Ok(Status { entry: found.entry, attributes, names, shared: found.shared, allocated_bytes })
+        })
+    }
+
+    pub(crate) fn read_range(&self, key: &Key, range: Range<u64>, onto: &mut Vec<u8>) -> Result<Option<u64>> {
+        let (mut record, mut content) = (Vec::new(), Vec::new());
+        let start = onto.len();
+        self.with_found(key.stored(), |found| {
+            onto.truncate(start);
+            let size = found.entry.size_bytes;
+            let (from, to) = (range.start.min(size), range.end.min(size));
+            if from >= to || found.entry.kind == Kind::Directory {
+                return Ok(0);
+            }
+            if found.entry.kind != Kind::Large {
+                let (attributes, within, part) = self.stored_content(&found.entry, &mut record, &mut content)?;
+                let data = match part {
+                    Part::Record => &record[within],
+                    _ => &content[within],
+                };
+                pieces(attributes.holes.as_ref(), from..to, |piece| {
+                    match piece {
+                        Piece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
+                        Piece::Data(stored) => onto.extend_from_slice(within_data(data, stored)?),
+                    }
+                    Ok(())
+                })?;
+                return Ok(to - from);
+            }
+            let read = self.read_entry(&found.entry, &mut record)?;
+            let holes = Attributes::decode(read.head.attributes).and_then(|attributes| attributes.holes);
+            let descriptor = self.decode_descriptor(found.entry.location, read.content)?;
+            pieces(holes.as_ref(), from..to, |piece| {
+                match piece {
+                    Piece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
+                    Piece::Data(stored) => self.read_units(&descriptor, stored, onto)?,
+                }
+                Ok(())
+            })?;
+            Ok(to - from)
+        })
+    }
+}
+
+/// A part of a range of a file: so many zeroes, or bytes of what is stored.
+enum Piece {
+    Hole(u64),
+    Data(Range<u64>),
+}
+
+/// Splits a range of a file into holes and data.
+fn pieces(holes: Option<&Holes>, range: Range<u64>, mut take: impl FnMut(Piece) -> Result<()>) -> Result<()> {
+    let Some(holes) = holes else { return take(Piece::Data(range)) };
+    let (mut at, mut stored) = (range.start, 0);
+    for &(offset, length) in &holes.data {
+        let (from, to) = (offset.max(at), (offset + length).min(range.end));
+        if from < to {
+            if from > at {
+                take(Piece::Hole(from - at))?;
+            }
+            take(Piece::Data(stored + from - offset..stored + to - offset))?;
+            at = to;
+        }
+        stored += length;
+    }
+    if at < range.end { take(Piece::Hole(range.end - at)) } else { Ok(()) }
+}
+
+fn within_data(data: &[u8], stored: Range<u64>) -> Result<&[u8]> {
+    let wrong = || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes says");
+    data.get(stored.start as usize..stored.end as usize).ok_or_else(wrong)
+}
+
+/// The whole of a sparse file.
+fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
+    onto.clear();
+    pieces(Some(holes), 0..holes.size_bytes, |piece| {
+        match piece {
+            Piece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
+            Piece::Data(stored) => onto.extend_from_slice(within_data(data, stored)?),
+        }
+        Ok(())
+    })
+}
+
+fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
+    let wrong = |cause: String| Error::new(ErrorKind::Corrupt, "decompress", cause);
+    let content = zstd::bulk::decompress(frame, size_bytes as usize).map_err(|error| wrong(error.to_string()))?;
+    match content.len() as u64 == size_bytes {
+        true => Ok(content),
+        false => Err(wrong("the content is not as long as the index says".into())),
+    }
+}
