@@ -32,6 +32,7 @@ pub mod geometry;
 mod host;
 pub(crate) mod index;
 pub mod key;
+pub mod tree;
 mod log;
 mod open;
 mod placement;

@@ -20,6 +20,7 @@ mod population;
 mod resume;
 mod sources;
 mod store_cli;
+mod store_tree;
 mod survey;
 mod tidy;
 mod xfs;
