@@ -19,6 +19,7 @@ mod plan;
 mod population;
 mod resume;
 mod sources;
+mod store_cli;
 mod store_tree;
 mod survey;
 mod tidy;
