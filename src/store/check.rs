@@ -186,6 +186,11 @@ impl<'c> Checker<'c> {
         self.slot(device).is_some_and(Slot::is_readable)
     }
 
+    /// Whether everything that accounts have on a device should be there.
+    fn is_settled(&self, device: u16) -> bool {
+        self.slot(device).is_some_and(|slot| slot.is_readable() && slot.entry.state == DeviceState::InUse)
+    }
+
     /// Devices and their superblocks.
     fn devices(&mut self) -> Result<()> {
         let geometry = self.engine.geometry();

@@ -167,17 +167,24 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// In words, without what to do next.
+    pub fn without_advice(&self) -> String {
+        let mut text = escape_path(&self.path);
+        if let Some(range) = &self.range {
+            text.push_str(&format!(", bytes {} to {}", range.start, range.end));
+        }
+        text.push_str(&format!(": {}", self.cause));
+        if let Some(object) = self.object() {
+            text.push_str(&format!("; it concerns {object}"));
+        }
+        text
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", escape_path(&self.path))?;
-        if let Some(range) = &self.range {
-            write!(f, ", bytes {} to {}", range.start, range.end)?;
-        }
-        write!(f, ": {}", self.cause)?;
-        if let Some(object) = self.object() {
-            write!(f, "; it concerns {object}")?;
-        }
-        write!(f, " ({})", self.remedy.advice())
+        write!(f, "{} ({})", self.without_advice(), self.remedy.advice())
     }
 }
 

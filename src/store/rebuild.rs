@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use super::Store;
 use super::catalog::{Change, Freed, SegmentRow};
-use super::descriptor::{Descriptor, Run};
+use super::descriptor::{Chunk, Descriptor, Run};
 use super::devices::{Slot, Trouble};
 use super::effects::{Effects, Nameless};
 use super::engine::{Engine, EngineLedger};
@@ -149,8 +149,10 @@ impl Store {
         let is_done = pace.outcome(result)?;
         let mut report = rebuild.report;
         if is_done && report.lost == 0 {
-            engine.complete_copies(&mut pace)?;
             engine.settle_device(slot.entry.number, options.onto.is_some())?;
+            // What was written while it was lost has too few copies.
+            let result = engine.complete_copies(&mut pace).map(|_| ());
+            pace.outcome(result)?;
             report.is_complete = true;
         }
         engine.sync_all()?;
@@ -158,18 +160,13 @@ impl Store {
     }
 }
 
-/// Chunks and components of an object that have bytes on a device.
+/// Chunks and components of an object that are on a device; one without bytes names its device all the same.
 fn components_on(descriptor: &Descriptor, device: u16) -> Vec<(usize, usize)> {
-    let of_chunk = |(number, chunk): (usize, &super::descriptor::Chunk)| {
+    let of_chunk = |(number, chunk): (usize, &Chunk)| {
         let component = chunk.components.iter().position(|component| component.device == device)?;
-        (chunk.stripes.component_bytes(component) > 0).then_some((number, component))
+        Some((number, component))
     };
     descriptor.chunks.iter().enumerate().filter_map(of_chunk).collect()
-}
-
-/// A component without bytes names its device all the same.
-fn names(descriptor: &Descriptor, device: u16) -> bool {
-    descriptor.chunks.iter().any(|chunk| chunk.components.iter().any(|component| component.device == device))
 }
 
 impl Engine {
@@ -380,7 +377,7 @@ impl Rebuild<'_> {
                 self.report.lost += 1;
                 continue;
             };
-            if !names(&descriptor, self.device) {
+            if components_on(&descriptor, self.device).is_empty() {
                 continue;
             }
             match self.object(key, &mut descriptor, &mut touched, pace) {
@@ -408,8 +405,8 @@ impl Rebuild<'_> {
         let engine = self.engine;
         let before = descriptor.clone();
         let mut written = 0;
-        for (number, chunk) in before.chunks.iter().enumerate() {
-            let Some(component) = chunk.components.iter().position(|component| component.device == self.device) else { continue };
+        for (number, component) in components_on(&before, self.device) {
+            let chunk = &before.chunks[number];
             let bytes = chunk.stripes.component_bytes(component);
             let target = if self.is_onto {
                 chunk.components[component]

@@ -3,14 +3,20 @@
 //! Commands that only read open the store for reading, beside a writer or without one. Exit status: 2 where a command could not do
 //! what it was asked (no store, another writer, no such key), 1 where it met damage or ended early, see [`or_damage`].
 
+mod check;
 mod get;
 mod init;
 mod list;
+mod problems;
 mod progress;
 mod put;
+mod rebuild;
 mod record;
 mod remove;
+mod repair;
+mod scrub;
 mod stat;
+mod watch;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -48,6 +54,10 @@ enum StoreCommand {
     Ls(list::ListArguments),
     Stat(stat::StatArguments),
     Rm(remove::RemoveArguments),
+    Check(check::CheckArguments),
+    Scrub(scrub::ScrubArguments),
+    Repair(repair::RepairArguments),
+    Rebuild(rebuild::RebuildArguments),
 }
 
 impl StoreArguments {
@@ -59,6 +69,10 @@ impl StoreArguments {
             StoreCommand::Ls(arguments) => arguments.run(),
             StoreCommand::Stat(arguments) => arguments.run(),
             StoreCommand::Rm(arguments) => arguments.run(),
+            StoreCommand::Check(arguments) => arguments.run(),
+            StoreCommand::Scrub(arguments) => arguments.run(),
+            StoreCommand::Repair(arguments) => arguments.run(),
+            StoreCommand::Rebuild(arguments) => arguments.run(),
         }
     }
 }

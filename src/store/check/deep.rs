@@ -158,7 +158,7 @@ impl Checker<'_> {
         let mut of_device: BTreeMap<(u16, bool, String), (u64, &Wrong)> = BTreeMap::new();
         for unit in &wrong {
             let lost = is_lost(unit);
-            if lost || self.is_readable(unit.device) {
+            if lost || self.is_settled(unit.device) {
                 of_device.entry((unit.device, lost, unit.flaw.to_string())).or_insert((0, unit)).0 += 1;
             }
         }
@@ -166,7 +166,7 @@ impl Checker<'_> {
             let Some(chunk) = descriptor.chunks.get(first.chunk) else { continue };
             let run = chunk.unit(first.stripe, first.unit);
             let place = self.engine.devices.place(device, &extent_path(run.file));
-            let remedy = match (lost, self.is_readable(device)) {
+            let remedy = match (lost, self.is_settled(device)) {
                 (true, true) => Remedy::Lost,
                 (true, false) => Remedy::Rebuild,
                 (false, _) => Remedy::Repair,
