@@ -53,7 +53,8 @@ impl Sample {
         let plan = Plan {
             fast: directories("fast", fast),
             slow: directories("slow", slow),
-            cutoff_bytes: 8192,
+            // Two devices are too few for stripes with parity: with a mirror alone everything is a record.
+            cutoff_bytes: if (fast, slow) == (2, 0) { 1 << 20 } else { 8192 },
             copies: (fast > 0).then_some(copies),
             parity: (slow > 0).then_some(parity),
             stripe_unit_bytes: 4096,
@@ -192,6 +193,12 @@ fn is_always_found(path: &Path, at: usize) -> bool {
     let name = path.to_string_lossy();
     if name.contains("catalog") {
         return false;
+    }
+    if name.contains("extents/") {
+        // Units of an object that was removed were given back.
+        let content = fs::read(path).unwrap();
+        let block = at / 4096 * 4096;
+        return content[block..content.len().min(block + 4096)].iter().filter(|&&byte| byte != 0).count() > 1;
     }
     !name.ends_with("superblock") || at % 65_536 < 100
 }
