@@ -117,11 +117,6 @@ pub(crate) struct Devices {
     generation: Mutex<u64>,
 }
 
-/// Where a device is. A home that is its own device has no dot at its end.
-pub(crate) fn place(home: &Path, path: &Path) -> PathBuf {
-    if path == Path::new(".") { home.to_owned() } else { home.join(path) }
-}
-
 /// The geometry that a directory (a home or a device) leads to, and where the home is.
 ///
 /// # Errors
@@ -153,7 +148,7 @@ impl Devices {
         let mut slots = Vec::new();
         let mut generations = Vec::new();
         for entry in &geometry.devices {
-            let path = place(home, &entry.path);
+            let path = entry.directory(home);
             let device = platform.device(&path);
             let mut trouble = None;
             let mut generation = None;

@@ -13,13 +13,18 @@
 //! | `effects` | what a batch does to index and accounts |
 //! | `engine`, `write`, `sync`, `read`, `walk` | an open store: batches, durability, reading, listings |
 //! | `open`, `recovery` | making and opening, and what a writer does first |
+//! | `check`, `problem`, `audit` | what can be wrong, and looking for it |
+//! | `scrub`, `repair`, `rebuild`, `copies`, `pace` | making good from redundancy, at a rate |
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 pub mod attributes;
+mod audit;
 pub mod catalog;
+mod check;
+mod copies;
 pub(crate) mod decode;
 pub(crate) mod descriptor;
 pub(crate) mod devices;
@@ -35,11 +40,16 @@ pub mod key;
 pub mod tree;
 mod log;
 mod open;
+mod pace;
 mod placement;
+mod problem;
 mod read;
+mod rebuild;
 pub(crate) mod record;
 mod recovery;
+mod repair;
 mod scan;
+mod scrub;
 pub(crate) mod segment;
 #[cfg(test)]
 mod simulation;
@@ -53,13 +63,19 @@ mod walk;
 mod write;
 
 pub use attributes::{Attributes, Holes};
+pub use check::{CheckOptions, CheckReport};
 pub use devices::Trouble;
 pub use entry::{Entry, Kind, Location, Time};
 pub use geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Plan};
 pub use key::Key;
 pub use open::is_store;
+pub use pace::{Progress, Watch};
+pub use problem::{Problem, ProblemKind, Remedy};
 pub use read::{Buffer, Object, Status};
+pub use rebuild::{RebuildOptions, RebuildPlan, RebuildReport};
 pub use recovery::{Damage, Recovered};
+pub use repair::{PlanLine, RepairOptions, RepairPlan, RepairReport, plan_repair, rebuild_index, repair};
+pub use scrub::{ScrubOptions, ScrubReport, ScrubStatus};
 pub use walk::{Listed, Walk};
 pub use write::Batch;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
-use super::devices::{Devices, Lock, Platform, Slot, Trouble, find, place};
+use super::devices::{Devices, Lock, Platform, Slot, Trouble, find};
 use super::engine::{Engine, Parts};
 use super::extents::DIRECTORY as EXTENTS;
 use super::geometry::{Class, Geometry, Plan};
@@ -42,7 +42,7 @@ pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Resul
         move |error| Error::io("make the store", &path, error)
     };
     let places: Vec<PathBuf> =
-        geometry.devices.iter().map(|device| place(home, &device.path)).chain([home.to_owned()]).collect();
+        geometry.devices.iter().map(|device| device.directory(home)).chain([home.to_owned()]).collect();
     for path in &places {
         let path = path.clone();
         let device = platform.device(&path);
@@ -62,7 +62,7 @@ pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Resul
     for generation in [1, 2] {
         superblock.generation = generation;
         for entry in &devices {
-            let path = place(home, &entry.path);
+            let path = entry.directory(home);
             let device = platform.device(&path);
             for directory in [SEGMENTS, EXTENTS] {
                 device.create_directory(directory).map_err(fail(&path))?;
@@ -137,7 +137,7 @@ fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>
 fn newest(platform: &dyn Platform, home: &Path, superblock: Superblock) -> Superblock {
     let mut newest = superblock;
     for entry in newest.geometry.devices.clone() {
-        let found = Superblock::read(&*platform.device(&place(home, &entry.path)));
+        let found = Superblock::read(&*platform.device(&entry.directory(home)));
         if let Ok(Some(found)) = found
             && found.geometry.store == newest.geometry.store
             && found.generation > newest.generation

@@ -21,6 +21,7 @@ mod resume;
 mod sources;
 mod store_cli;
 mod store_tree;
+mod store_integrity;
 mod survey;
 mod tidy;
 mod xfs;

@@ -4,15 +4,21 @@
 //! what it was asked (no store, another writer, no such key), 1 where it met damage or ended early, see [`or_damage`].
 
 mod export;
+mod check;
 mod get;
 mod import;
 mod init;
 mod list;
+mod problems;
 mod progress;
 mod put;
+mod rebuild;
 mod record;
 mod remove;
+mod repair;
+mod scrub;
 mod stat;
+mod watch;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -54,6 +60,10 @@ enum StoreCommand {
     Ls(list::ListArguments),
     Stat(stat::StatArguments),
     Rm(remove::RemoveArguments),
+    Check(check::CheckArguments),
+    Scrub(scrub::ScrubArguments),
+    Repair(repair::RepairArguments),
+    Rebuild(rebuild::RebuildArguments),
 }
 
 impl StoreArguments {
@@ -67,6 +77,10 @@ impl StoreArguments {
             StoreCommand::Ls(arguments) => arguments.run(),
             StoreCommand::Stat(arguments) => arguments.run(),
             StoreCommand::Rm(arguments) => arguments.run(),
+            StoreCommand::Check(arguments) => arguments.run(),
+            StoreCommand::Scrub(arguments) => arguments.run(),
+            StoreCommand::Repair(arguments) => arguments.run(),
+            StoreCommand::Rebuild(arguments) => arguments.run(),
         }
     }
 }
