@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 mod directory;
@@ -33,6 +34,8 @@ pub struct Room {
 
 /// A directory on a device. Paths are relative to it, with `/` between components.
 pub trait Device: Send + Sync + Debug {
+    /// Where it is, for messages.
+    fn place(&self) -> PathBuf;
     /// Opens the file at `path`.
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>>;
     /// Names and sizes in bytes of the files in `directory`, in no order. A directory that does not exist is empty.
@@ -70,6 +73,8 @@ pub trait DeviceFile: Send + Sync + Debug {
     /// Starts writing back what is dirty in a range, without waiting, so that a later [`sync`](Self::sync) finds little to do;
     /// a hint that promises nothing.
     fn start_writeback(&self, offset: u64, length: u64);
+    /// Says that a range will be read soon, so that the device can begin; a hint that promises nothing.
+    fn will_read(&self, _offset: u64, _length: u64) {}
     /// Bytes allocated by the file system.
     fn allocated_bytes(&self) -> io::Result<u64>;
 }

@@ -291,8 +291,7 @@ impl Engine {
         // The lock keeps batches away from here to the end.
         let mut writer = self.writer()?;
         self.settle(&mut writer)?;
-        self.make_table()?;
-        self.merge_tables(true)
+        self.merge_all()
     }
 }
 

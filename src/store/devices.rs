@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::catalog::Catalog;
+use super::extents::DeviceSource;
 use super::geometry::{Class, DeviceEntry, DeviceState, Geometry};
 use super::segment::segment_path;
 use super::superblock::{NO_DEVICE, Superblock};
@@ -111,7 +112,6 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Devices {
     slots: RwLock<Arc<Vec<Slot>>>,
-    files: RwLock<HashMap<(u16, String), Arc<dyn DeviceFile>>>,
     segments: RwLock<HashMap<(u16, u64), Arc<dyn DeviceFile>>>,
     /// Highest generation seen.
     generation: Mutex<u64>,
@@ -170,7 +170,7 @@ impl Devices {
                 slot.trouble = Some(Trouble::Stale { generation, newest });
             }
         }
-        Devices { slots: RwLock::new(Arc::new(slots)), files: RwLock::default(), segments: RwLock::default(), generation: Mutex::new(newest) }
+        Devices { slots: RwLock::new(Arc::new(slots)), segments: RwLock::default(), generation: Mutex::new(newest) }
     }
 
     /// All devices of the geometry.
@@ -181,7 +181,6 @@ impl Devices {
     /// Puts other slots in the place of these: after a change of the geometry.
     pub(crate) fn replace(&self, slots: Vec<Slot>) {
         *self.slots.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(slots);
-        self.files.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.segments.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
@@ -235,21 +234,6 @@ impl Devices {
         Ok(file)
     }
 
-    /// Any other file of a device; kept open.
-    pub(crate) fn file(&self, device: u16, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
-        let key = (device, path.to_owned());
-        if mode == Mode::Read
-            && let Some(file) = self.files.read().unwrap_or_else(PoisonError::into_inner).get(&key)
-        {
-            return Ok(Arc::clone(file));
-        }
-        let file = self.open_file(device, path, mode)?;
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
-        bound(&mut files);
-        files.insert(key, Arc::clone(&file));
-        Ok(file)
-    }
-
     /// A path on a device, for messages.
     pub(crate) fn place(&self, device: u16, path: &str) -> PathBuf {
         self.slots().get(usize::from(device)).map_or_else(|| PathBuf::from(path), |slot| slot.path.join(path))
@@ -268,6 +252,16 @@ impl Devices {
     /// Forgets open files of a segment that is removed.
     pub(crate) fn forget_segment(&self, number: u64) {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).retain(|&(_, segment), _| segment != number);
+    }
+}
+
+impl DeviceSource for Devices {
+    fn device(&self, number: u16) -> Option<Arc<dyn Device>> {
+        self.readable(number)
+    }
+
+    fn directory(&self, number: u16) -> PathBuf {
+        self.place(number, "")
     }
 }
 

@@ -111,12 +111,12 @@ impl<'l, L: Ledger> Effects<'l, L> {
         if self.keys.range(from.clone()..).take_while(|(at, _)| is_within(at, key)).any(|(_, entry)| is_used(entry)) {
             return Ok(true);
         }
-        for found in self.ledger.snapshot().scan_from(&from) {
-            let (found, _) = found?;
-            if !is_within(&found, key) {
+        let mut scan = self.ledger.snapshot().scan_from(&from)?;
+        while let Some((found, _)) = scan.next_entry()? {
+            if !is_within(found, key) {
                 break;
             }
-            if self.look_up(&found)?.is_some() {
+            if self.look_up(found)?.is_some() {
                 return Ok(true);
             }
         }
@@ -199,12 +199,12 @@ impl<'l, L: Ledger> Effects<'l, L> {
                 removed += 1;
             }
         }
-        for found in self.ledger.snapshot().scan_from(&below(top)) {
-            let (key, old) = found?;
-            if !is_within(&key, top) {
+        let mut scan = self.ledger.snapshot().scan_from(&below(top))?;
+        while let Some((key, old)) = scan.next_entry()? {
+            if !is_within(key, top) {
                 break;
             }
-            if !self.keys.contains_key(&key) && !self.is_hidden(&key, old.id) && old.id <= id {
+            if !self.keys.contains_key(key) && !self.is_hidden(key, old.id) && old.id <= id {
                 self.retire(old, false)?;
                 removed += 1;
             }
@@ -231,7 +231,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// The key is no more: a removal hides what sorted tables have of it.
     fn forget(&mut self, key: &[u8], id: u64, location: Location) {
-        let is_needed = !self.ledger.snapshot().is_without_tables();
+        let is_needed = !self.ledger.snapshot().tables().is_empty();
         self.keys.insert(key.to_vec(), is_needed.then(|| Entry::removal(id, location)));
     }
 
@@ -275,34 +275,34 @@ impl<'l, L: Ledger> Effects<'l, L> {
     fn take_units(&mut self, descriptor: &Descriptor) {
         for run in descriptor.runs() {
             let row = self.extent(run.device, run.file);
-            row.live_bytes += run.length;
-            row.end_bytes = row.end_bytes.max(run.offset + run.length);
+            row.live_bytes += run.length_bytes;
+            row.end_bytes = row.end_bytes.max(run.offset_bytes + run.length_bytes);
         }
     }
 
     fn give_units(&mut self, descriptor: &Descriptor) {
         for run in descriptor.runs() {
             let row = self.extent(run.device, run.file);
-            row.live_bytes = row.live_bytes.saturating_sub(run.length);
-            self.freed.push(Freed::Extent { device: run.device, file: run.file, offset: run.offset, length: run.length });
+            row.live_bytes = row.live_bytes.saturating_sub(run.length_bytes);
+            self.freed.push(Freed::Extent {
+                device: run.device,
+                file: run.file,
+                offset: run.offset_bytes,
+                length: run.length_bytes,
+            });
         }
     }
 
     /// The change that takes the batch into the catalog.
     pub(crate) fn finish(mut self, position: Option<Position>) -> Change {
         let mut change = Change { position, highest_id: Some(self.highest_id).filter(|&id| id > 0), ..Change::default() };
-        let snapshot = self.ledger.snapshot();
-        for range in &self.ranges {
-            // What the newest entries have of the tree goes; what sorted tables have is hidden.
-            change.forget.extend(snapshot.recent_within(&range.key, range.id));
-        }
         for (key, entry) in std::mem::take(&mut self.keys) {
             match entry {
                 Some(entry) => change.recent.push((key, entry)),
                 None => change.forget.push(key),
             }
         }
-        if !self.ranges.is_empty() && !snapshot.is_without_tables() {
+        if !self.ranges.is_empty() {
             change.ranges = Some(self.ledger.ranges().iter().cloned().chain(self.ranges).collect());
         }
         change.segments = self.segments.into_values().collect();
@@ -317,7 +317,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
 }
 
 /// Where what lies below a key begins.
-fn below(key: &[u8]) -> Vec<u8> {
+pub(crate) fn below(key: &[u8]) -> Vec<u8> {
     let mut from = key.to_vec();
     from.push(if key.is_empty() { 1 } else { 0 });
     from

@@ -14,9 +14,10 @@ use super::devices::{Devices, Lock, Platform};
 use super::effects::Ledger;
 use super::entry::Location;
 use super::geometry::Geometry;
-use super::index::Snapshot;
+use super::extents::{Allocator, DeviceSource, ExtentFiles};
+use super::index::{Snapshot, Tables, open_tables};
 use super::log::Writer;
-use super::table::{Cache, Table};
+use super::table::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::{Device, Mode};
 
@@ -27,12 +28,12 @@ const FRESH_NANOSECONDS: u64 = 1_000_000;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
     pub(crate) state: State,
-    pub(crate) tables: Arc<Vec<Arc<Table>>>,
+    pub(crate) tables: Tables,
 }
 
 impl View {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot::new(Arc::clone(&self.state.recent), Arc::clone(&self.state.ranges), Arc::clone(&self.tables))
+        Snapshot::new(&self.state, Arc::clone(&self.tables))
     }
 }
 
@@ -42,12 +43,17 @@ pub(crate) struct Engine {
     pub(crate) platform: Arc<dyn Platform>,
     pub(crate) home: PathBuf,
     geometry: RwLock<Arc<Geometry>>,
-    pub(crate) devices: Devices,
+    pub(crate) devices: Arc<Devices>,
+    pub(crate) extents: Arc<ExtentFiles>,
+    /// Where the next chunk of a large object goes.
+    pub(crate) allocator: RwLock<Arc<Allocator>>,
     /// The device that the index is on (or a directory for it, where it is lost), and its path.
     pub(crate) index: Arc<dyn Device>,
     pub(crate) index_directory: PathBuf,
     pub(crate) catalog: Box<dyn Catalog>,
-    pub(crate) cache: Arc<Cache>,
+    /// The index is in a directory that goes with this process.
+    is_index_private: bool,
+    pub(crate) cache: Arc<BlockCache>,
     view: RwLock<View>,
     /// `None` in a store that is opened for reading.
     writer: Option<Mutex<Writer>>,
@@ -75,28 +81,31 @@ pub(crate) struct Parts {
     pub(crate) index: Arc<dyn Device>,
     pub(crate) index_directory: PathBuf,
     pub(crate) catalog: Box<dyn Catalog>,
-    pub(crate) cache: Arc<Cache>,
-    pub(crate) view: View,
+    pub(crate) is_index_private: bool,
+    pub(crate) cache: Arc<BlockCache>,
     pub(crate) writer: Option<Writer>,
     pub(crate) locks: Vec<Box<dyn Lock>>,
 }
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Engine {
-        let highest_id = parts.view.state.highest_id;
+        let devices = Arc::new(parts.devices);
         Engine {
             platform: parts.platform,
             home: parts.home,
             geometry: RwLock::new(Arc::new(parts.geometry)),
-            devices: parts.devices,
+            extents: Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>)),
+            devices,
+            allocator: RwLock::new(Arc::new(Allocator::new([]))),
             index: parts.index,
             index_directory: parts.index_directory,
             catalog: parts.catalog,
+            is_index_private: parts.is_index_private,
             cache: parts.cache,
-            view: RwLock::new(parts.view),
+            view: RwLock::default(),
             writer: parts.writer.map(Mutex::new),
             sync: Mutex::new(()),
-            highest_id: AtomicU64::new(highest_id),
+            highest_id: AtomicU64::new(0),
             latch: OnceLock::new(),
             opened: Instant::now(),
             looked: AtomicU64::new(0),
@@ -116,6 +125,11 @@ impl Engine {
 
     pub(crate) fn is_writer(&self) -> bool {
         self.writer.is_some()
+    }
+
+    /// Whether the catalog and the tables are this process's to change.
+    pub(crate) fn owns_index(&self) -> bool {
+        self.writer.is_some() || self.is_index_private
     }
 
     /// The writer's end of the log.
@@ -205,23 +219,24 @@ impl Engine {
         Ok(())
     }
 
-    /// The tables of a state: those that are open already, and the others opened.
-    fn open_tables(&self, view: &View) -> Result<Arc<Vec<Arc<Table>>>> {
-        let open = |row| match view.tables.iter().find(|table| table.row() == row) {
-            Some(table) => Ok(Arc::clone(table)),
-            None => Table::open(&*self.index, row, &self.cache).map(Arc::new),
-        };
-        view.state.tables.iter().map(open).collect::<Result<Vec<_>>>().map(Arc::new)
+    fn open_tables(&self, view: &View) -> Result<Tables> {
+        open_tables(&*self.index, &self.cache, &view.state.tables, &view.tables)
+    }
+
+    /// The allocator of units.
+    pub(crate) fn allocator(&self) -> Arc<Allocator> {
+        Arc::clone(&self.allocator.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes a change into the view that this process reads from.
     ///
     /// # Errors
     /// A new table cannot be opened.
-    pub(crate) fn apply(&self, change: &Change) -> Result<()> {
+    pub(crate) fn apply(&self, change: Change) -> Result<()> {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let has_tables = change.tables.is_some();
         view.state.apply(change);
-        if change.tables.is_some() {
+        if has_tables {
             view.tables = self.open_tables(&view)?;
         }
         Ok(())

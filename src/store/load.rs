@@ -30,7 +30,7 @@ use super::entry::Kind;
 use super::gather::{Joining, Span, Wanted, sort, spans};
 use super::index::Snapshot;
 use super::key::Key;
-use super::read::{decode_descriptor, decompress};
+use super::read::decompress;
 use super::record::{Head, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{ALWAYS_RECORD_BYTES, PACKED_BYTES};
@@ -505,7 +505,7 @@ impl Work {
             match engine.wanted_record(wanted, &planned.span, &read, &mut other) {
                 Ok(record) => {
                     let lengths = record.head.lengths;
-                    let content = content_of(&record, largest);
+                    let content = content_of(engine, wanted, &record, largest);
                     let stored_bytes = lengths.head_bytes() + lengths.content;
                     let start = (wanted.location.offset - planned.span.bytes.start) as usize;
                     let is_large = record.head.kind == Kind::Large;
@@ -541,7 +541,7 @@ impl Work {
             }
             ahead += large.descriptor.stored_bytes - *at;
             if !*is_announced {
-                engine.announce(&large.descriptor, AHEAD_BYTES);
+                engine.extents.will_read(&large.descriptor, AHEAD_BYTES);
                 *is_announced = true;
             }
         }
@@ -574,9 +574,9 @@ enum Content {
     Large(Descriptor),
 }
 
-fn content_of(record: &Record<'_>, largest_bytes: u64) -> Result<Content> {
+fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>, largest_bytes: u64) -> Result<Content> {
     if record.head.kind == Kind::Large {
-        return decode_descriptor(record.content).map(Content::Large);
+        return engine.decode_descriptor(wanted.location, record.content).map(Content::Large);
     }
     if !record.head.is_zstd {
         return Ok(Content::Plain);

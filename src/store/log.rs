@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::catalog::{Change, Position, SegmentRow};
 use super::devices::{Devices, Slot};
 use super::entry::Kind;
+use super::extents::Touched;
 use super::geometry::{Class, Geometry};
 use super::record::NewRecord;
 use super::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, segment_path};
@@ -32,7 +33,7 @@ pub(crate) struct Active {
 }
 
 /// The writer's state, under one lock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Writer {
     pub(crate) active: Option<Active>,
     /// Number of the newest segment there ever was.
@@ -46,11 +47,11 @@ pub(crate) struct Writer {
     /// Files with bytes that are not synced.
     pub(crate) dirty: Vec<Arc<dyn DeviceFile>>,
     /// Extent files with bytes that are not synced.
-    pub(crate) dirty_extents: BTreeSet<(u16, u32)>,
+    pub(crate) touched: Touched,
     /// Devices whose directory of segments has a name that is not synced.
     pub(crate) dirty_directories: BTreeSet<u16>,
-    /// Devices whose directory of extents has a name that is not synced.
-    pub(crate) dirty_extent_directories: BTreeSet<u16>,
+    /// Records go to slow devices, as the fast ones are full.
+    pub(crate) is_overflowing: bool,
 }
 
 /// A batch that was written: where it lies.

@@ -339,7 +339,7 @@ impl Round<'_> {
         let mut change = effects.finish(Some(written.position));
         change.highest_id = None;
         drop(ledger);
-        engine.apply(&change)?;
+        engine.apply(change.clone())?;
         writer.pending.merge(change);
         drop(writer);
         self.moved.written_bytes += needed_bytes * copies;
@@ -387,7 +387,7 @@ impl Round<'_> {
             self.moved.freed_segments.push(number);
         }
         let change = Change { freed: Some(freed), ..Change::default() };
-        engine.apply(&change)?;
+        engine.apply(change.clone())?;
         writer.pending.merge(change);
         // Whatever asks next whether something is to be synced finds that there is.
         self.mark(&mut writer)
@@ -424,7 +424,7 @@ impl Round<'_> {
         }
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        engine.apply(&change)?;
+        engine.apply(change.clone())?;
         writer.pending.merge(change);
         Ok(())
     }

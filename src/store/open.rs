@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use super::catalog::{Catalog, State};
 use super::devices::{Devices, Lock, Platform, Slot, Trouble, find};
-use super::engine::{Engine, Parts, View};
-use super::extents::EXTENTS;
+use super::engine::{Engine, Parts};
+use super::extents::DIRECTORY as EXTENTS;
 use super::geometry::{Class, Geometry, Plan};
 use super::host::Host;
 use super::log::Writer;
 use super::recovery::Recovered;
 use super::segment::SEGMENTS;
 use super::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
-use super::table::Cache;
+use super::table::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::Device;
 
@@ -104,13 +104,14 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         index: place.device,
         index_directory: place.directory,
         catalog: place.catalog,
-        cache: Cache::new(CACHE_BYTES),
-        view: View::default(),
+        is_index_private: place.is_private,
+        cache: Arc::new(BlockCache::new(CACHE_BYTES)),
         writer: (access != Access::Read).then(Writer::default),
         locks,
     });
     engine.load_view()?;
-    let is_left = access != Access::Read || !platform.is_locked(&engine.home);
+    // What a writer that died has left in the log is taken in; one that lives is about to do it itself.
+    let is_left = access != Access::Read || engine.owns_index() || !platform.is_locked(&engine.home);
     let recovered = if is_left { engine.recover()? } else { Recovered::default() };
     Ok((engine, recovered))
 }
@@ -148,6 +149,7 @@ struct IndexPlace {
     device: Arc<dyn Device>,
     directory: PathBuf,
     catalog: Box<dyn Catalog>,
+    is_private: bool,
 }
 
 fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Result<IndexPlace> {
@@ -158,14 +160,14 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
         for slot in slots.iter().filter(usable) {
             let directory = slot.path.join(INDEX);
             if let Some(catalog) = platform.catalog(&directory, access == Access::Write, false)? {
-                return Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog });
+                return Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog, is_private: false });
             }
         }
     }
     if access == Access::Read {
         // Lost, and not this process's to make anew: one of its own, gone with it.
         let (device, directory, catalog) = platform.private_index()?;
-        return Ok(IndexPlace { device, directory, catalog });
+        return Ok(IndexPlace { device, directory, catalog, is_private: true });
     }
     let Some(slot) = slots.iter().find(usable).or_else(|| slots.iter().find(|slot| slot.is_writable())) else {
         let causes: Vec<String> =
@@ -181,7 +183,7 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
         }
     }
     match platform.catalog(&directory, true, true)? {
-        Some(catalog) => Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog }),
+        Some(catalog) => Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog, is_private: false }),
         None => Err(Error::new(ErrorKind::Io, "make the index", "it is not there after it was made").at(&directory)),
     }
 }

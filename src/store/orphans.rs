@@ -13,7 +13,6 @@ use super::engine::Engine;
 use super::entry::Kind;
 use super::extents;
 use super::gather::{Joining, Wanted, sort};
-use super::read::decode_descriptor;
 use super::segment::number_of;
 use crate::error::{Error, Result};
 use crate::io::device::Mode;
@@ -148,7 +147,7 @@ impl Engine {
             if wanted.len() >= DESCRIPTORS || is_end {
                 sort(&mut wanted);
                 let failure: Mutex<Option<Error>> = Mutex::new(None);
-                self.read_wanted(&wanted, JOINING, THREADS, &|_, record| match record.and_then(|record| decode_descriptor(record.content)) {
+                self.read_wanted(&wanted, JOINING, THREADS, &|at, record| match record.and_then(|record| self.decode_descriptor(wanted[at].location, record.content)) {
                     Ok(descriptor) => descriptor.runs().for_each(|run| mark(run.device, run.file, run.offset_bytes, run.length_bytes)),
                     Err(error) => {
                         failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

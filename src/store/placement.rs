@@ -139,10 +139,11 @@ impl Engine {
             return self.append_to(writer, geometry, &[class], needed_bytes, claim, batch);
         }
         let limits = Limits { high_watermark_percent: geometry.high_watermark_percent, low_watermark_percent: geometry.low_watermark_percent };
-        let is_overflowing = writer.is_overflowing.unwrap_or_else(|| writer.active.as_ref().is_some_and(|active| active.on == Class::Slow));
+        // A store that was opened again goes on as it was.
+        let is_overflowing = writer.is_overflowing || writer.active.as_ref().is_some_and(|active| active.on == Class::Slow);
         let [fast, slow] = [Class::Fast, Class::Slow].map(|class| rooms(&self.target_slots(writer, geometry, class)));
         let (classes, is_overflowing) = decide(&fast, &slow, limits, is_overflowing, needed_bytes, claim);
-        writer.is_overflowing = Some(is_overflowing);
+        writer.is_overflowing = is_overflowing;
         self.append_to(writer, geometry, &classes, needed_bytes, claim, batch)
     }
 

@@ -4,6 +4,7 @@
 //! and asked again; only what fails with a fresh index is damage.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::attributes::{Attributes, Holes};
@@ -11,7 +12,7 @@ use super::descriptor::Descriptor;
 use super::effects::{shared_key, shared_number};
 use super::engine::Engine;
 use super::entry::{Entry, Kind, Location};
-use super::extents;
+use super::index::{Snapshot, look_up_recent};
 use super::key::Key;
 use super::record::Record;
 use super::segment::segment_path;
@@ -74,11 +75,11 @@ impl Engine {
         let look_up = |key: &[u8]| -> Result<Option<Entry>> {
             let tables = {
                 let view = self.fresh()?;
-                let snapshot = view.snapshot_parts();
-                match snapshot.look_up_recent(&view.state.recent, key) {
-                    Some(entry) => return Ok(entry),
-                    None => view.table_snapshot(),
+                if let Some(entry) = look_up_recent(&view.state, key) {
+                    return Ok(entry);
                 }
+                // Devices are read without the lock.
+                Snapshot::of_tables(&view.state, Arc::clone(&view.tables))
             };
             tables.look_up(key)
         };
@@ -108,7 +109,7 @@ impl Engine {
     }
 
     /// Reads a record from the first copy on which it holds, to the end of `buffer`; `is_right` looks at what was read.
-    fn read_record<'b>(&self, location: Location, buffer: &'b mut Vec<u8>, is_right: impl Fn(&Record<'_>) -> bool) -> Result<Record<'b>> {
+    pub(crate) fn read_record<'b>(&self, location: Location, buffer: &'b mut Vec<u8>, is_right: impl Fn(&Record<'_>) -> bool) -> Result<Record<'b>> {
         let copies = self.copies(location.segment);
         let mut cause = None;
         let mut holds = false;
@@ -150,7 +151,19 @@ impl Engine {
     pub(crate) fn descriptor(&self, location: Location) -> Result<Descriptor> {
         let mut buffer = Vec::new();
         let record = self.read_record(location, &mut buffer, |record| record.head.kind == Kind::Large)?;
-        decode_descriptor(record.content)
+        self.decode_descriptor(location, record.content)
+    }
+
+    /// Units of a large object, verified; those that had to be made up for are counted.
+    pub(crate) fn read_units(&self, descriptor: &Descriptor, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
+        let wrong = self.extents.read_range(descriptor, range, onto)?;
+        self.healed.fetch_add(wrong.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {
+        let device = self.copies(location.segment).first().copied().unwrap_or(0);
+        Descriptor::decode(content, &self.devices.place(device, &segment_path(location.segment)))
     }
 
     /// The content of a record as it was given: of a large object from its units, decompressed, without its holes. In `record` or in `content`.
@@ -161,9 +174,9 @@ impl Engine {
         };
         let head_bytes = read.head.lengths.head_bytes();
         if entry.kind == Kind::Large {
-            let descriptor = decode_descriptor(read.content)?;
+            let descriptor = self.decode_descriptor(entry.location, read.content)?;
             content.clear();
-            extents::read_range(self, &descriptor, 0..descriptor.stored_size_bytes, content)?;
+            self.read_units(&descriptor, 0..descriptor.stored_bytes, content)?;
             return Ok((attributes, 0..content.len(), Part::Content));
         }
         if read.head.is_zstd {
@@ -227,7 +240,7 @@ impl Engine {
             let copies = self.copies(found.entry.location.segment).len() as u64;
             let mut allocated_bytes = copies * found.entry.location.record_bytes;
             if found.entry.kind == Kind::Large {
-                allocated_bytes += decode_descriptor(record.content)?.runs().map(|run| run.length).sum::<u64>();
+                allocated_bytes += self.decode_descriptor(found.entry.location, record.content)?.runs().map(|run| run.length_bytes).sum::<u64>();
             }
             let names = match found.shared {
                 Some(shared) => self.view().state.shared.get(&shared).copied().unwrap_or(0),
@@ -264,11 +277,11 @@ impl Engine {
             }
             let read = self.read_entry(&found.entry, &mut record)?;
             let holes = Attributes::decode(read.head.attributes).and_then(|attributes| attributes.holes);
-            let descriptor = decode_descriptor(read.content)?;
+            let descriptor = self.decode_descriptor(found.entry.location, read.content)?;
             pieces(holes.as_ref(), from..to, |piece| {
                 match piece {
                     Piece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
-                    Piece::Data(stored) => extents::read_range(self, &descriptor, stored, onto)?,
+                    Piece::Data(stored) => self.read_units(&descriptor, stored, onto)?,
                 }
                 Ok(())
             })?;
@@ -307,7 +320,7 @@ fn within_data(data: &[u8], stored: Range<u64>) -> Result<&[u8]> {
 }
 
 /// The whole of a sparse file.
-fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
     onto.clear();
     pieces(Some(holes), 0..holes.size_bytes, |piece| {
         match piece {
@@ -318,15 +331,11 @@ fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
+pub(crate) fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
     let wrong = |cause: String| Error::new(ErrorKind::Corrupt, "decompress", cause);
     let content = zstd::bulk::decompress(frame, size_bytes as usize).map_err(|error| wrong(error.to_string()))?;
     match content.len() as u64 == size_bytes {
         true => Ok(content),
         false => Err(wrong("the content is not as long as the index says".into())),
     }
-}
-
-pub(crate) fn decode_descriptor(content: &[u8]) -> Result<Descriptor> {
-    Descriptor::decode(content).ok_or_else(|| Error::new(ErrorKind::Corrupt, "read the descriptor", "it contradicts itself"))
 }

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
 
 use super::attributes::Attributes;
 use super::catalog::{Change, Position, SegmentRow};
@@ -13,11 +13,10 @@ use super::devices::Devices;
 use super::effects::{Effects, Nameless, shared_number};
 use super::engine::{Engine, EngineLedger};
 use super::entry::{Entry, Kind, Location};
-use super::extents;
+use super::extents::{Allocator, DIRECTORY, path as extent_path};
 use super::geometry::Class;
-use super::index::RECENT_LIMIT;
+use super::sync::RECENT_LIMIT;
 use super::log::{Active, Writer};
-use super::read::decode_descriptor;
 use super::record::Record;
 use super::scan::{SegmentScan, Step};
 use super::segment::{Commit, SEGMENTS, SEGMENT_HEADER_BYTES, SegmentHeader, chained, number_of, segment_path};
@@ -97,7 +96,15 @@ pub(crate) fn segments(devices: &Devices) -> Result<BTreeMap<u64, Vec<u16>>> {
 }
 
 impl Engine {
-    fn open_copies(&self, number: u64, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
+    /// Takes in a change that the log has: into the catalog, if it is this process's to change, and into the view.
+    fn take_in(&self, change: Change) -> Result<()> {
+        if self.owns_index() {
+            self.catalog.commit(&change)?;
+        }
+        self.apply(change)
+    }
+
+    pub(crate) fn open_copies(&self, number: u64, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
         let open = |&device: &u16| self.devices.segment(device, number, Mode::Read).ok().map(|file| (device, file));
         devices.iter().filter_map(open).collect()
     }
@@ -143,11 +150,15 @@ impl Engine {
         }
         reading.end()?;
         let end = reading.position;
+        if !self.is_writer() {
+            return Ok(reading.recovered);
+        }
         let mut recovered = reading.recovered;
         self.cut_off(&segments, start, end, &mut recovered)?;
         if is_making_anew {
             self.drop_nameless()?;
         }
+        self.cut_off_extents(&mut recovered)?;
         self.resume(&segments, &headers, end)?;
         Ok(recovered)
     }
@@ -207,10 +218,42 @@ impl Engine {
             if number > end.segment && self.view().state.segments.contains_key(&number) {
                 let change = Change { removed_segments: vec![number], ..Change::default() };
                 self.catalog.commit(&change)?;
-                self.apply(&change)?;
+                self.apply(change)?;
             }
         }
         self.make_copies_alike(segments, start, end)
+    }
+
+    /// Cuts extent files off behind the last unit that a descriptor names, and removes those of which none is named.
+    fn cut_off_extents(&self, recovered: &mut Recovered) -> Result<()> {
+        let rows = Arc::clone(&self.view().state.extents);
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
+            let listed = slot.device.list(DIRECTORY).map_err(|error| Error::io("list", &slot.path.join(DIRECTORY), error))?;
+            let mut is_changed = false;
+            for (name, size) in listed {
+                let Some(number) = number_of(&name).and_then(|number| u32::try_from(number).ok()) else { continue };
+                let end = rows.get(&(slot.entry.number, number)).map_or(0, |row| row.end_bytes);
+                let place = slot.path.join(DIRECTORY).join(&name);
+                let fail = |error| Error::io("cut off the extent file", &place, error);
+                if size <= end {
+                    continue;
+                }
+                recovered.cut_off_bytes += size - end;
+                let path = extent_path(number);
+                if end == 0 {
+                    slot.device.remove(&path).map_err(fail)?;
+                    is_changed = true;
+                } else {
+                    let file = slot.device.open(&path, Mode::Write).map_err(fail)?;
+                    file.set_size(end).and_then(|()| file.sync()).map_err(fail)?;
+                }
+            }
+            if is_changed {
+                slot.device.sync_directory(DIRECTORY).map_err(|error| Error::io("sync", &slot.path.join(DIRECTORY), error))?;
+            }
+        }
+        *self.allocator.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Allocator::new(rows.values().copied()));
+        Ok(())
     }
 
     /// Every copy of the segments of the tail gets the bytes that hold.
@@ -287,9 +330,9 @@ impl Engine {
     pub(crate) fn drop_nameless(&self) -> Result<()> {
         let ledger = EngineLedger::new(self);
         let mut nameless = Vec::new();
-        for found in ledger.snapshot.scan_from(&[0]) {
-            let (key, _) = found?;
-            let Some(number) = shared_number(&key) else { break };
+        let mut scan = ledger.snapshot.scan_from(&[0])?;
+        while let Some((key, _)) = scan.next_entry()? {
+            let Some(number) = shared_number(key) else { break };
             if ledger.state.shared.get(&number).copied().unwrap_or(0) == 0 {
                 nameless.push(number);
             }
@@ -299,7 +342,7 @@ impl Engine {
         let change = effects.finish(None);
         drop(ledger);
         self.catalog.commit(&change)?;
-        self.apply(&change)
+        self.apply(change)
     }
 
     /// The log goes on where it ends: in its last segment, if all its copies can be written, else in a new one.
@@ -360,8 +403,7 @@ impl Reading<'_> {
             return Ok(());
         }
         let change = Change { segments: vec![row], ..Change::default() };
-        engine.catalog.commit(&change)?;
-        engine.apply(&change)
+        engine.take_in(change)
     }
 
     fn break_off(&mut self, segment: u64, range: Range<u64>) {
@@ -457,7 +499,8 @@ impl Reading<'_> {
     fn end(&mut self) -> Result<()> {
         while let Some(Unsettled::Holds(stretch)) = self.unsettled.pop_front() {
             let mut descriptors = stretch.items.iter().filter_map(|item| item.descriptor.as_ref());
-            if !descriptors.all(|descriptor| extents::verify(self.engine, descriptor).is_ok_and(|wrong| wrong.is_empty())) {
+            let holds = |descriptor| self.engine.extents.verify(descriptor, &mut |_| Ok(())).is_ok_and(|wrong| wrong.is_empty());
+            if !descriptors.all(holds) {
                 break;
             }
             self.take_in(stretch)?;
@@ -489,10 +532,9 @@ impl Reading<'_> {
         let mut change = effects.finish(Some(stretch.position));
         change.highest_id = Some(highest_id);
         drop(ledger);
-        engine.catalog.commit(&change)?;
-        engine.apply(&change)?;
+        engine.take_in(change)?;
         engine.highest_id.fetch_max(highest_id, std::sync::atomic::Ordering::Relaxed);
-        if engine.view().state.recent.len() >= RECENT_LIMIT { engine.make_table() } else { Ok(()) }
+        if engine.owns_index() && engine.view().state.recent.len() >= RECENT_LIMIT { engine.make_table() } else { Ok(()) }
     }
 }
 
@@ -508,7 +550,7 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
             let attributes = Attributes::decode(head.attributes)?;
             let stored = match kind {
                 Kind::Large => {
-                    let decoded = decode_descriptor(record.content).ok()?;
+                    let decoded = Descriptor::decode(record.content, Path::new("")).ok()?;
                     let stored = decoded.stored_bytes;
                     descriptor = Some(decoded);
                     stored

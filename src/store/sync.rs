@@ -2,35 +2,41 @@
 //! what was freed is given back once no reader needs it.
 
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use super::catalog::{Change, Freed};
+use super::descriptor::Run;
 use super::engine::Engine;
-use super::extents::EXTENTS;
-use super::index::{self, RECENT_LIMIT};
+use super::extents::Touched;
+use super::index::{self, merge_tables};
 use super::log::Writer;
+use super::open::INDEX;
 use super::segment::{SEGMENTS, segment_path};
 use super::table::table_path;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::device::{DeviceFile, Mode};
+use crate::io::device::DeviceFile;
+
+/// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries.
+pub(crate) const RECENT_LIMIT: usize = 32_768;
+/// Removed trees that are kept before tables are merged.
+const RANGES_LIMIT: usize = 1024;
 
 /// What has to be synced for a batch to be durable.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     files: Vec<Arc<dyn DeviceFile>>,
-    extents: Vec<(u16, u32)>,
-    directories: Vec<(u16, &'static str)>,
+    extents: Touched,
+    directories: Vec<u16>,
 }
 
 impl Engine {
     /// What the writer has written and not synced.
     pub(crate) fn take_dirty(&self, writer: &mut Writer) -> Dirty {
-        let directories = std::mem::take(&mut writer.dirty_directories).into_iter().map(|device| (device, SEGMENTS));
-        let extent_directories = std::mem::take(&mut writer.dirty_extent_directories).into_iter().map(|device| (device, EXTENTS));
         Dirty {
             files: std::mem::take(&mut writer.dirty),
-            extents: std::mem::take(&mut writer.dirty_extents).into_iter().collect(),
-            directories: directories.chain(extent_directories).collect(),
+            extents: std::mem::take(&mut writer.touched),
+            directories: std::mem::take(&mut writer.dirty_directories).into_iter().collect(),
         }
     }
 
@@ -40,86 +46,126 @@ impl Engine {
     /// The first failure.
     pub(crate) fn sync_files(&self, dirty: &Dirty) -> Result<()> {
         let fail = |error| Error::io("sync", &self.home, error);
-        for &(device, directory) in &dirty.directories {
+        for &device in &dirty.directories {
             if let Some(slot) = self.devices.slots().get(usize::from(device)) {
-                slot.device.sync_directory(directory).map_err(fail)?;
+                slot.device.sync_directory(SEGMENTS).map_err(fail)?;
             }
         }
-        let extents = dirty.extents.iter().map(|&(device, file)| self.devices.file(device, &super::extents::extent_path(file), Mode::Write));
-        let mut files = extents.collect::<io::Result<Vec<_>>>().map_err(fail)?;
-        files.extend(dirty.files.iter().cloned());
-        match &files[..] {
+        let segments = || match &dirty.files[..] {
             [] => Ok(()),
             [file] => file.sync().map_err(fail),
-            files => {
-                let outcomes: Vec<io::Result<()>> = std::thread::scope(|scope| {
-                    let threads: Vec<_> = files.iter().map(|file| scope.spawn(|| file.sync())).collect();
-                    let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread died"))));
-                    joined.collect()
-                });
-                outcomes.into_iter().collect::<io::Result<()>>().map_err(fail)
-            }
+            files => std::thread::scope(|scope| {
+                let threads: Vec<_> = files.iter().map(|file| scope.spawn(|| file.sync())).collect();
+                let join = |thread: std::thread::ScopedJoinHandle<'_, io::Result<()>>| {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(fail)
+                };
+                threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
+            }),
+        };
+        if dirty.extents.is_empty() {
+            return segments();
         }
+        std::thread::scope(|scope| {
+            let extents = scope.spawn(|| self.extents.sync(&dirty.extents));
+            let synced = segments();
+            extents.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(synced)
+        })
+    }
+
+    /// Makes everything durable that was committed, and takes it into the catalog.
+    ///
+    /// # Errors
+    /// What syncing fails with; the store is read-only then.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        let target = self.writer()?.position.sequence;
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer()?;
+        if writer.durable_sequence >= target {
+            return Ok(());
+        }
+        let dirty = self.take_dirty(&mut writer);
+        let (sequence, change) = (writer.position.sequence, std::mem::take(&mut writer.pending));
+        drop(writer);
+        self.make_durable(&dirty, change)?;
+        self.writer()?.durable_sequence = sequence;
+        self.flush_recent()
+    }
+
+    /// Syncs, then changes the catalog. A catalog that is only full takes the change in with the next.
+    fn make_durable(&self, dirty: &Dirty, change: Change) -> Result<()> {
+        self.sync_files(dirty).and_then(|()| self.catalog.commit(&change)).inspect_err(|error| self.latch(error))
+    }
+
+    /// As [`sync_all`](Self::sync_all), if more has changed than memory should hold.
+    pub(crate) fn flush_if_full(&self) -> Result<()> {
+        if self.is_full() { self.sync_all() } else { Ok(()) }
+    }
+
+    fn is_full(&self) -> bool {
+        let view = self.view();
+        view.state.recent.len() >= RECENT_LIMIT || view.state.ranges.len() >= RANGES_LIMIT
     }
 
     /// When `recent` is full, makes it a sorted table, and merges tables when there are many. Called with `sync` held and nothing pending before.
     pub(crate) fn flush_recent(&self) -> Result<()> {
-        if self.view().state.recent.len() < RECENT_LIMIT {
+        if !self.is_full() {
             return Ok(());
         }
         // The lock keeps batches away from here to the end.
         let mut writer = self.writer()?;
-        let dirty = self.take_dirty(&mut writer);
-        let (sequence, change) = (writer.position.sequence, std::mem::take(&mut writer.pending));
-        let durable = self.sync_files(&dirty).and_then(|()| self.catalog.commit(&change));
-        durable.inspect_err(|error| self.latch(error))?;
-        writer.durable_sequence = sequence;
+        self.settle(&mut writer)?;
         self.make_table()
     }
 
-    /// `recent` becomes a sorted table; then the tables that the policy chooses become one. Nothing may be pending.
-    pub(crate) fn make_table(&self) -> Result<()> {
-        let (state, snapshot) = {
-            let view = self.view();
-            (view.state.clone(), view.snapshot())
-        };
-        let Some(row) = index::write_recent(&*self.index, state.next_table, &snapshot)? else { return Ok(()) };
-        let mut tables = state.tables.to_vec();
-        tables.push(row);
-        let change = Change {
-            clear_recent: true,
-            next_table: Some(state.next_table + 1),
-            tables: Some(tables),
-            ..Change::default()
-        };
-        drop((state, snapshot));
-        self.catalog.commit(&change)?;
-        self.apply(&change)?;
-        self.merge_tables(false)
+    /// Makes everything durable with the writer's lock held, so that nothing is pending. Called with `sync` held.
+    pub(crate) fn settle(&self, writer: &mut Writer) -> Result<()> {
+        let dirty = self.take_dirty(writer);
+        let change = std::mem::take(&mut writer.pending);
+        self.make_durable(&dirty, change)?;
+        writer.durable_sequence = writer.position.sequence;
+        Ok(())
     }
 
-    /// Merges the tables that the policy chooses, or `all`.
-    pub(crate) fn merge_tables(&self, all: bool) -> Result<()> {
-        let (state, tables) = {
+    /// `recent` becomes a sorted table; then the tables that the policy chooses become one. Nothing may be pending, and no batch come.
+    pub(crate) fn make_table(&self) -> Result<()> {
+        let end = self.view().state.tables.len();
+        self.merge_into_one(end..end, true)?;
+        let chosen = index::choose(&self.view().state.tables);
+        chosen.map_or(Ok(()), |chosen| self.merge_into_one(chosen, false))
+    }
+
+    /// All of the index becomes one sorted table. Nothing may be pending, and no batch come.
+    pub(crate) fn merge_all(&self) -> Result<()> {
+        let view = self.view().clone();
+        if view.state.recent.is_empty() && view.state.ranges.is_empty() && view.state.tables.len() < 2 {
+            return Ok(());
+        }
+        let end = view.state.tables.len();
+        drop(view);
+        self.merge_into_one(0..end, true)
+    }
+
+    fn merge_into_one(&self, tables: Range<usize>, with_recent: bool) -> Result<()> {
+        let (snapshot, number, mut rows) = {
             let view = self.view();
-            (view.state.clone(), Arc::clone(&view.tables))
+            (view.snapshot(), view.state.next_table, view.state.tables.to_vec())
         };
-        let chosen = match all {
-            true if state.tables.len() > 1 || !state.ranges.is_empty() && !state.tables.is_empty() => Some(0..state.tables.len()),
-            true => None,
-            false => index::choose(&state.tables),
+        self.index.create_directory(INDEX).map_err(|error| Error::io("write the index", &self.index_directory, error))?;
+        let merged = merge_tables(&*self.index, number, &snapshot, tables.clone(), with_recent)?;
+        drop(snapshot);
+        let replaced: Vec<_> = rows.splice(tables, merged.row).collect();
+        let change = Change {
+            clear_recent: with_recent,
+            next_table: Some(number + 1),
+            tables: Some(rows),
+            ranges: Some(merged.ranges),
+            durable: !replaced.is_empty(),
+            ..Change::default()
         };
-        let Some(chosen) = chosen else { return Ok(()) };
-        let row = index::merge_tables(&*self.index, state.next_table, &tables[chosen.clone()], &state.ranges, chosen.start == 0)?;
-        let mut rows = state.tables.to_vec();
-        let merged: Vec<_> = rows.splice(chosen.clone(), row).collect();
-        let ranges = (chosen.start == 0 && chosen.end == state.tables.len()).then(Vec::new);
-        let change = Change { next_table: Some(state.next_table + 1), tables: Some(rows), ranges, durable: true, ..Change::default() };
-        drop((state, tables));
         self.catalog.commit(&change)?;
-        self.apply(&change)?;
-        // Readers that opened them keep them; others find the merged one.
-        for row in merged {
+        self.apply(change)?;
+        // Readers that have them open keep them; others find the new one.
+        for row in replaced {
             let _ = self.index.remove(&table_path(row.number));
         }
         Ok(())
@@ -139,7 +185,7 @@ impl Engine {
         // From here on, new snapshots are of the next epoch; and what was freed is durable.
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
         self.catalog.commit(&next)?;
-        self.apply(&next)?;
+        self.apply(next)?;
         let free_below = self.platform.unpinned(&self.index_directory, epoch + 1).map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
         let freed = Arc::clone(&self.view().state.freed);
         let (gone, kept): (Vec<_>, Vec<_>) = freed.iter().cloned().partition(|&(since, _)| since < free_below);
@@ -164,7 +210,10 @@ impl Engine {
                     }
                     self.devices.forget_segment(number);
                 }
-                Freed::Extent { device, file, offset, length } => self.punch(device, file, offset, length),
+                Freed::Extent { device, file, offset, length } => {
+                    // What cannot be given back now is found by compaction.
+                    let _ = self.extents.punch(Run { device, file, offset_bytes: offset, length_bytes: length });
+                }
                 Freed::Table(number) => {
                     let _ = self.index.remove(&table_path(number));
                 }
@@ -173,14 +222,7 @@ impl Engine {
         drop(freed);
         drop(rows);
         self.catalog.commit(&change)?;
-        self.apply(&change)
-    }
-
-    /// Gives back the space of units, as far as the file system can; what fails is found by compaction.
-    pub(crate) fn punch(&self, device: u16, file: u32, offset: u64, length: u64) {
-        if let Ok(file) = self.devices.file(device, &super::extents::extent_path(file), Mode::Write) {
-            let _ = file.punch_hole(offset, length);
-        }
+        self.apply(change)
     }
 
     /// Makes everything durable, the catalog too, before the store is closed.

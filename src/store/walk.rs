@@ -42,8 +42,8 @@ impl Engine {
             return Err(Error::new(kind, "list", cause).at(&top.to_path()));
         }
         let scan = match is_flat {
-            true => snapshot.scan_from(&super::effects::below(top.stored())),
-            false => snapshot.scan_from(top.stored()),
+            true => snapshot.scan_from(&super::effects::below(top.stored()))?,
+            false => snapshot.scan_from(top.stored())?,
         };
         Ok(Walk { snapshot, scan, top: top.clone(), is_flat, ended: false })
     }
@@ -52,11 +52,10 @@ impl Engine {
 impl Walk {
     fn step(&mut self) -> Result<Option<Listed>> {
         loop {
-            let Some(found) = self.scan.next() else { return Ok(None) };
-            let (stored, entry) = found?;
-            let Some(key) = Key::from_stored(&stored) else {
+            let Some((stored, entry)) = self.scan.next_entry()? else { return Ok(None) };
+            let Some(key) = Key::from_stored(stored) else {
                 // Shared objects lie before all paths but the root.
-                self.scan.seek(&[1]);
+                self.scan.seek(&[1])?;
                 continue;
             };
             let Some(below) = key.below(&self.top) else { return Ok(None) };
@@ -66,7 +65,7 @@ impl Walk {
                 let end = stored.len() - below.stored().len() + first;
                 let mut past = stored[..end].to_vec();
                 past.push(1);
-                self.scan.seek(&past);
+                self.scan.seek(&past)?;
                 continue;
             }
             if entry.kind != Kind::Link {

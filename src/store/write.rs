@@ -7,22 +7,21 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::attributes::Attributes;
 use super::descriptor::Descriptor;
 use super::effects::{Effects, Nameless, shared_key};
 use super::engine::{Engine, EngineLedger};
 use super::entry::{Entry, Kind, Location, Time};
-use super::extents::LargeWriter;
-use super::geometry::Compression;
-use super::index::RECENT_LIMIT;
+use super::extents::{LargeWriter, Touched, Written, order};
+use super::geometry::{Class, Compression};
 use super::key::Key;
 use super::log::Batched;
-use super::record::{HEADER_BYTES, LARGEST_ID, NewRecord, give_id};
+use super::record::{HEADER_BYTES, LARGEST_ID, NewRecord, checksum, give_id};
 use super::{Durability, Store};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::granulo::is_record;
+use crate::layout::granulo::{Striping, is_record};
 
 /// Records of a batch that are committed together, in bytes.
 const PIECE_BYTES: usize = 8 << 20;
@@ -61,11 +60,21 @@ pub struct Batch<'s> {
     waiting: Vec<Waiting>,
     attributes: Vec<u8>,
     compressed: Vec<u8>,
+    /// Extent files with units of what waits.
+    touched: Touched,
 }
 
 impl<'s> Batch<'s> {
     pub(crate) fn new(store: &'s Store, durability: Durability) -> Batch<'s> {
-        Batch { store, durability, records: Vec::new(), waiting: Vec::new(), attributes: Vec::new(), compressed: Vec::new() }
+        Batch {
+            store,
+            durability,
+            records: Vec::new(),
+            waiting: Vec::new(),
+            attributes: Vec::new(),
+            compressed: Vec::new(),
+            touched: Touched::default(),
+        }
     }
 
     fn engine(&self) -> &'s Engine {
@@ -236,7 +245,8 @@ impl<'s> Batch<'s> {
             self.add(key, Kind::File, attributes, size, &content, None)?;
             return Ok(stored);
         }
-        let mut writer = LargeWriter::begin(self.engine(), &key, size_bytes)?;
+        self.engine().writer().map(|_| ())?;
+        let mut writer = self.engine().begin_large(&key, size_bytes);
         writer.write(&content)?;
         content.clear();
         content.reserve(READ_BYTES);
@@ -248,8 +258,8 @@ impl<'s> Batch<'s> {
             }
             writer.write(&content)?;
         }
-        let descriptor = writer.finish()?;
-        let stored = descriptor.stored_size_bytes;
+        let Written { descriptor, touched } = writer.finish()?;
+        let stored = descriptor.stored_bytes;
         let size = match check(stored) {
             Ok(size) => size,
             Err(error) => {
@@ -257,6 +267,7 @@ impl<'s> Batch<'s> {
                 return Err(error);
             }
         };
+        self.touched.merge(touched);
         self.add(key, Kind::Large, attributes, size, &descriptor.encode(), Some(Arc::new(descriptor)))?;
         Ok(stored)
     }
@@ -338,7 +349,8 @@ impl<'s> Batch<'s> {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let committed = self.engine().commit(&mut self.records, &mut self.waiting, self.timestamp());
+        let timestamp = self.timestamp();
+        let committed = self.engine().commit(&mut self.records, &mut self.waiting, std::mem::take(&mut self.touched), timestamp);
         if committed.is_err() {
             self.abandon();
         }
@@ -381,16 +393,27 @@ impl Engine {
     /// Punches the units of an object that was not committed.
     fn abandon(&self, descriptor: &Descriptor) {
         for run in descriptor.runs() {
-            self.punch(run.device, run.file, run.offset, run.length);
+            // What cannot be given back now is found by compaction.
+            let _ = self.extents.punch(run);
         }
     }
 
-    fn commit(&self, records: &mut Vec<u8>, waiting: &mut Vec<Waiting>, timestamp_milliseconds: u64) -> Result<()> {
+    /// Begins a large object of a stored key, on the devices that its key chooses.
+    fn begin_large(&self, key: &[u8], size_bytes: Option<u64>) -> LargeWriter {
+        let geometry = self.geometry();
+        let devices: Vec<(u16, [u8; 16])> =
+            self.devices.writable(Class::Slow).iter().map(|slot| (slot.entry.number, slot.entry.identity)).collect();
+        let rule = Striping { stripe_unit_bytes: geometry.stripe_unit_bytes, data: geometry.data, parity: geometry.parity };
+        let order = order(checksum(key), &devices);
+        LargeWriter::begin(Arc::clone(&self.extents), self.allocator(), order, rule, size_bytes)
+    }
+
+    fn commit(&self, records: &mut Vec<u8>, waiting: &mut Vec<Waiting>, touched: Touched, timestamp_milliseconds: u64) -> Result<()> {
         let mut writer = self.writer()?;
         let geometry = self.geometry();
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
-        self.check(&ledger, &mut effects, records, waiting, timestamp_milliseconds)?;
+        self.check(&ledger, records, waiting, timestamp_milliseconds)?;
         let count = waiting.len() as u64;
         let first_id = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
         if first_id + count > LARGEST_ID {
@@ -435,17 +458,16 @@ impl Engine {
         }
         for record in waiting.iter_mut() {
             // What is committed is no longer this batch's to give back.
-            if let Subject::Put(_, descriptor) = &mut record.subject
-                && let Some(descriptor) = descriptor.take()
-            {
-                writer.dirty_extents.extend(descriptor.runs().map(|run| (run.device, run.file)));
+            if let Subject::Put(_, descriptor) = &mut record.subject {
+                *descriptor = None;
             }
         }
         let mut change = effects.finish(Some(written.position));
         change.highest_id = Some(self.highest_id.load(Ordering::Relaxed));
         drop(ledger);
-        self.apply(&change)?;
-        writer.pending.merge(change);
+        writer.touched.merge(touched);
+        writer.pending.merge(change.clone());
+        self.apply(change)?;
         Ok(())
     }
 
@@ -453,7 +475,6 @@ impl Engine {
     fn check(
         &self,
         ledger: &EngineLedger<'_>,
-        effects: &mut Effects<'_, EngineLedger<'_>>,
         records: &mut Vec<u8>,
         waiting: &mut Vec<Waiting>,
         timestamp_milliseconds: u64,
@@ -514,7 +535,6 @@ impl Engine {
                 }
             }
         }
-        let _ = effects;
         let seconds = (timestamp_milliseconds / 1000) as i64;
         let nanoseconds = (timestamp_milliseconds % 1000 * 1_000_000) as u32;
         let attributes = Attributes::of_directory(Time { seconds, nanoseconds });
@@ -533,36 +553,11 @@ impl Engine {
                 content: &[],
             };
             record.encode(records)?;
-            let content_checksum = super::record::checksum(&[]);
+            let content_checksum = checksum(&[]);
             let (head_bytes, record_bytes) = (HEADER_BYTES + key.len() + stored.len(), records.len() - start);
             let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes)), None);
             waiting.push(Waiting { key, start, head_bytes, record_bytes, content_checksum, subject });
         }
         Ok(())
-    }
-
-    /// Makes everything durable that was committed, and takes it into the catalog.
-    ///
-    /// # Errors
-    /// What syncing fails with; the store is read-only then.
-    pub(crate) fn sync_all(&self) -> Result<()> {
-        let target = self.writer()?.position.sequence;
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut writer = self.writer()?;
-        if writer.durable_sequence >= target {
-            return Ok(());
-        }
-        let files = self.take_dirty(&mut writer);
-        let (sequence, change) = (writer.position.sequence, std::mem::take(&mut writer.pending));
-        drop(writer);
-        let durable = files.and_then(|files| self.sync_files(&files)).and_then(|()| self.catalog.commit(&change));
-        durable.inspect_err(|error| self.latch(error))?;
-        self.writer()?.durable_sequence = sequence;
-        self.flush_recent()
-    }
-
-    /// As [`sync_all`](Self::sync_all), if more has changed than memory should hold.
-    pub(crate) fn flush_if_full(&self) -> Result<()> {
-        if self.view().state.recent.len() < RECENT_LIMIT { Ok(()) } else { self.sync_all() }
     }
 }

@@ -71,6 +71,10 @@ fn create_synced(path: &Path) -> io::Result<()> {
 }
 
 impl Device for Directory {
+    fn place(&self) -> PathBuf {
+        self.root.clone()
+    }
+
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(mode != Mode::Read).create_new(mode == Mode::Create);

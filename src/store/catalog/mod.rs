@@ -13,7 +13,11 @@ use super::geometry::Class;
 use crate::error::Result;
 
 pub mod memory;
+mod recent;
 pub mod sqlite;
+
+#[cfg(test)]
+mod tests;
 
 /// A place in the log: the end of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,7 +111,7 @@ pub enum Freed {
 }
 
 /// Everything the catalog has, in memory. Cheap to clone.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
     /// How far the log has been taken in.
     pub position: Position,
@@ -121,7 +125,7 @@ pub struct State {
     pub next_table: u64,
     /// What changed since the newest sorted table, by stored key.
     pub recent: Arc<BTreeMap<Vec<u8>, Entry>>,
-    /// Removed trees.
+    /// Removed trees, by key; a key has one.
     pub ranges: Arc<Vec<RangeRow>>,
     /// Sorted tables, oldest first.
     pub tables: Arc<Vec<TableRow>>,
@@ -154,7 +158,7 @@ pub struct Change {
     pub forget: Vec<Vec<u8>>,
     /// Keys that `recent` has now.
     pub recent: Vec<(Vec<u8>, Entry)>,
-    /// All removed trees.
+    /// All removed trees, in any order; of two with the same key the newer counts.
     pub ranges: Option<Vec<RangeRow>>,
     /// All sorted tables, oldest first.
     pub tables: Option<Vec<TableRow>>,
@@ -174,6 +178,62 @@ pub struct Change {
     pub notes: Vec<(String, Vec<u8>)>,
     /// Whether the transaction must be durable when `commit` returns. The others are so some time later, in order.
     pub durable: bool,
+}
+
+impl State {
+    /// Makes the changes of one transaction. This is what a catalog means by a [`Change`]; all keep to it.
+    pub fn apply(&mut self, change: Change) {
+        self.version += 1;
+        self.position = change.position.unwrap_or(self.position);
+        self.epoch = change.epoch.unwrap_or(self.epoch);
+        self.highest_id = change.highest_id.unwrap_or(self.highest_id);
+        self.next_table = change.next_table.unwrap_or(self.next_table);
+        if change.clear_recent {
+            // Not cleared in place: that would copy what a snapshot holds.
+            self.recent = Arc::default();
+        }
+        apply_rows(&mut self.recent, change.forget, change.recent);
+        if let Some(ranges) = change.ranges {
+            self.ranges = Arc::new(sorted_ranges(ranges));
+        }
+        if let Some(tables) = change.tables {
+            self.tables = Arc::new(tables);
+        }
+        let segments = change.segments.into_iter().map(|row| (row.number, row)).collect();
+        apply_rows(&mut self.segments, change.removed_segments, segments);
+        let extents = change.extents.into_iter().map(|row| ((row.device, row.file), row)).collect();
+        apply_rows(&mut self.extents, change.removed_extents, extents);
+        let (gone, shared) = change.shared.into_iter().partition(|(_, names)| *names == 0);
+        apply_rows(&mut self.shared, keys(gone), shared);
+        if let Some(freed) = change.freed {
+            self.freed = Arc::new(freed);
+        }
+        let (gone, notes) = change.notes.into_iter().partition(|(_, note)| note.is_empty());
+        apply_rows(&mut self.notes, keys(gone), notes);
+    }
+}
+
+/// Removes, then inserts. A map that a snapshot holds is copied, but not for nothing.
+fn apply_rows<K: Ord + Clone, V: Clone>(map: &mut Arc<BTreeMap<K, V>>, removed: Vec<K>, inserted: Vec<(K, V)>) {
+    if removed.is_empty() && inserted.is_empty() {
+        return;
+    }
+    let map = Arc::make_mut(map);
+    for key in &removed {
+        map.remove(key);
+    }
+    map.extend(inserted);
+}
+
+fn keys<K, V>(rows: Vec<(K, V)>) -> Vec<K> {
+    rows.into_iter().map(|(key, _)| key).collect()
+}
+
+/// Removed trees by key, of each the newest.
+fn sorted_ranges(mut ranges: Vec<RangeRow>) -> Vec<RangeRow> {
+    ranges.sort_by(|a, b| a.key.cmp(&b.key).then(b.id.cmp(&a.id)));
+    ranges.dedup_by(|next, first| next.key == first.key);
+    ranges
 }
 
 /// Where a catalog is kept.

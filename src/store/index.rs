@@ -1,0 +1,100 @@
+//! The index: what the store has for a key, over the catalog's recent changes, removed trees and sorted tables.
+//!
+//! A [`Snapshot`] is one state of all that, and stays what it is: entries by key in memory, tables that never change. For a key the
+//! newest source counts: recent changes first, then tables from the newest to the oldest. What it has is hidden by a removed tree with
+//! a higher id. Ids rise from source to source for a key, so what is behind a hidden entry is hidden too.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | [`ranges`] | which removed tree hides a key |
+//! | [`scan`] | entries in order over all sources |
+//! | [`merge`] | tables into one, and which |
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::catalog::{RangeRow, State, TableRow};
+use super::entry::{Entry, Kind};
+use super::table::{BlockCache, Table};
+use crate::error::Result;
+use crate::io::device::Device;
+
+pub(crate) mod merge;
+pub(crate) mod ranges;
+pub(crate) mod scan;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use merge::{Merged, choose, merge_tables};
+pub(crate) use scan::Scan;
+
+/// Open tables, oldest first.
+pub(crate) type Tables = Arc<[Arc<Table>]>;
+
+/// Opens the tables in `rows`, taking over those that are open in `previous`.
+///
+/// # Errors
+/// As [`Table::open`].
+pub(crate) fn open_tables(
+    device: &dyn Device,
+    cache: &Arc<BlockCache>,
+    rows: &[TableRow],
+    previous: &[Arc<Table>],
+) -> Result<Tables> {
+    let open = |row: &TableRow| match previous.iter().find(|table| table.row() == row) {
+        Some(table) => Ok(table.clone()),
+        None => Table::open(device, row, cache).map(Arc::new),
+    };
+    rows.iter().map(open).collect()
+}
+
+/// One state of the index. Cheap to clone; it keeps its tables open.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    recent: Arc<BTreeMap<Vec<u8>, Entry>>,
+    ranges: Arc<Vec<RangeRow>>,
+    tables: Tables,
+}
+
+impl Snapshot {
+    /// The snapshot of `state`, whose tables are `tables`.
+    pub(crate) fn new(state: &State, tables: Tables) -> Snapshot {
+        debug_assert!(tables.iter().map(|table| table.row()).eq(state.tables.iter()), "other tables");
+        Snapshot { recent: state.recent.clone(), ranges: state.ranges.clone(), tables }
+    }
+
+    /// Its tables, oldest first.
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// What the store has for a stored key; `None` if nothing, or no more.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub(crate) fn look_up(&self, key: &[u8]) -> Result<Option<Entry>> {
+        if let Some(entry) = self.recent.get(key) {
+            return Ok(self.visible(key, *entry));
+        }
+        for table in self.tables.iter().rev() {
+            if let Some(entry) = table.look_up(key)? {
+                return Ok(self.visible(key, entry));
+            }
+        }
+        Ok(None)
+    }
+
+    fn visible(&self, key: &[u8], entry: Entry) -> Option<Entry> {
+        (entry.kind != Kind::Removal && ranges::hiding(&self.ranges, key, entry.id).is_none()).then_some(entry)
+    }
+
+    /// Everything that the store has from one stored key to another, in order.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub(crate) fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
+        Scan::new(self, from, to)
+    }
+}

@@ -1,0 +1,399 @@
+//! What is written, apart from what is durable: the content of one file, and the names of one device.
+//!
+//! Both keep a **base**, which a crash leaves as it is, and a log of what was done since. An entry of the log is *pending* until a sync.
+//! If that succeeds it is *sure*; if it fails it is *doubtful* for ever: it may be durable or not, and a later sync says nothing about it,
+//! as Linux takes such pages for clean. A crash keeps what is sure, and of the rest any part:
+//!
+//! - pending writes are taken in any order, each whole, in part (a prefix, a suffix, any sectors, any bytes), as nothing but a longer
+//!   file, or not at all;
+//! - what lies between the old end of a file and a write behind it that became durable is zeroes or anything;
+//! - names are made, replaced and removed each by itself, a rename as a whole.
+//!
+//! A doubtful write does not come back over a later one that is sure: its page was written again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::chance::Chance;
+
+/// The unit in which files take space, in bytes.
+pub(crate) const BLOCK_BYTES: usize = 4096;
+
+/// The unit that a device writes without tearing it, most of the time; in bytes.
+const SECTOR_BYTES: usize = 512;
+
+/// Files are held in memory, so that one may not be longer than this, in bytes.
+pub(crate) const LONGEST_FILE_BYTES: u64 = 256 << 20;
+
+/// How far an entry of a log has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Certainty {
+    Pending,
+    Doubtful,
+    Sure,
+}
+
+/// How much of what is not sure a crash keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Luck {
+    /// Nothing.
+    Nothing,
+    /// All.
+    Everything,
+    /// Of `0`/8 of the changes something.
+    Some(u64),
+}
+
+impl Luck {
+    /// The luck of a crash: the extremes are not rare, as they find most faults.
+    pub(crate) fn draw(chance: &mut Chance) -> Luck {
+        match chance.below(8) {
+            0 => Luck::Nothing,
+            1 => Luck::Everything,
+            _ => Luck::Some(1 + chance.below(7)),
+        }
+    }
+
+    fn keeps(self, chance: &mut Chance) -> bool {
+        match self {
+            Luck::Nothing => false,
+            Luck::Everything => true,
+            Luck::Some(share) => chance.happens(share, 8),
+        }
+    }
+}
+
+/// A change of a file.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    /// Bytes written at an offset.
+    Write(u64, Arc<[u8]>),
+    /// A new size.
+    Size(u64),
+    /// Offset and length of a hole.
+    Punch(u64, u64),
+}
+
+/// Bytes of a file, and which of its blocks have space.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Content {
+    /// The bytes.
+    pub(crate) bytes: Vec<u8>,
+    allocated: Vec<bool>,
+    /// Numbers of sectors that cannot be read until they are written again.
+    unreadable: BTreeSet<u64>,
+}
+
+impl Content {
+    /// These bytes, with space for all of them.
+    pub(crate) fn new(bytes: Vec<u8>) -> Content {
+        let allocated = vec![true; bytes.len().div_ceil(BLOCK_BYTES)];
+        Content { bytes, allocated, unreadable: BTreeSet::new() }
+    }
+
+    /// Makes the sectors of a range unreadable.
+    pub(crate) fn make_unreadable(&mut self, offset: u64, length: u64) {
+        self.unreadable.extend(sectors(offset, length));
+    }
+
+    /// Whether a range can be read.
+    pub(crate) fn is_readable(&self, offset: u64, length: u64) -> bool {
+        self.unreadable.range(sectors(offset, length)).next().is_none()
+    }
+
+    /// Space it takes, in bytes.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        (self.allocated.iter().filter(|&&is| is).count() * BLOCK_BYTES) as u64
+    }
+
+    /// How many of `length` bytes at `offset` can be written if no more than `room_bytes` may be allocated.
+    pub(crate) fn fitting(&self, offset: u64, length: usize, room_bytes: u64) -> usize {
+        let (start, mut room_blocks) = (offset as usize, room_bytes / BLOCK_BYTES as u64);
+        for block in start / BLOCK_BYTES..(start + length).div_ceil(BLOCK_BYTES) {
+            if !self.allocated.get(block).is_some_and(|&is| is) {
+                if room_blocks == 0 {
+                    return (block * BLOCK_BYTES).saturating_sub(start).min(length);
+                }
+                room_blocks -= 1;
+            }
+        }
+        length
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        let (start, end) = (offset as usize, offset as usize + data.len());
+        if self.bytes.len() < end {
+            self.set_size(end as u64);
+        }
+        self.bytes[start..end].copy_from_slice(data);
+        self.allocated[start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)].fill(true);
+        if !self.unreadable.is_empty() {
+            self.unreadable.retain(|sector| !sectors(offset, data.len() as u64).contains(sector));
+        }
+    }
+
+    fn set_size(&mut self, size_bytes: u64) {
+        self.bytes.resize(size_bytes as usize, 0);
+        self.allocated.resize(self.bytes.len().div_ceil(BLOCK_BYTES), false);
+    }
+
+    fn punch(&mut self, offset: u64, length: u64) {
+        let start = (offset as usize).min(self.bytes.len());
+        let end = (offset.saturating_add(length) as usize).min(self.bytes.len());
+        self.bytes[start..end].fill(0);
+        // The last block is whole if the hole goes to the end of the file.
+        let last = if end == self.bytes.len() { self.allocated.len() } else { end / BLOCK_BYTES };
+        if let Some(blocks) = self.allocated.get_mut(start.div_ceil(BLOCK_BYTES)..last) {
+            blocks.fill(false);
+        }
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Write(offset, data) => self.write(*offset, data),
+            Change::Size(size_bytes) => self.set_size(*size_bytes),
+            Change::Punch(offset, length) => self.punch(*offset, *length),
+        }
+    }
+
+    /// Applies what a crash may leave of a change.
+    fn apply_remains(&mut self, change: &Change, luck: Luck, chance: &mut Chance) {
+        if !luck.keeps(chance) {
+            return;
+        }
+        let whole = luck == Luck::Everything || chance.happens(1, 3);
+        match change {
+            _ if whole => self.apply(change),
+            Change::Size(_) => self.apply(change),
+            Change::Punch(offset, length) => self.punch(*offset, chance.below(*length + 1)),
+            Change::Write(offset, data) => self.write_remains(*offset, data, chance),
+        }
+    }
+
+    fn write_remains(&mut self, offset: u64, data: &[u8], chance: &mut Chance) {
+        let (old_end, start) = (self.bytes.len(), offset as usize);
+        let mut written = Vec::new();
+        match chance.below(5) {
+            0 => written.push(0..chance.index(data.len() + 1)),
+            1 => written.push(chance.index(data.len() + 1)..data.len()),
+            2 => written.push(chance.range(data.len())),
+            // Sectors of the device, not of the write.
+            3 => {
+                let mut from = 0;
+                while from < data.len() {
+                    let to = data.len().min(from + SECTOR_BYTES - (start + from) % SECTOR_BYTES);
+                    if chance.happens(1, 2) {
+                        written.push(from..to);
+                    }
+                    from = to;
+                }
+            }
+            _ => self.set_size(old_end.max(start + chance.index(data.len() + 1)) as u64),
+        }
+        for range in &written {
+            self.write(offset + range.start as u64, &data[range.clone()]);
+        }
+        // Single bytes that went another way than their neighbours.
+        if chance.happens(1, 8) && !data.is_empty() {
+            let at = chance.index(data.len());
+            self.write(offset + at as u64, &data[at..=at]);
+        }
+        if self.bytes.len() > old_end && chance.happens(1, 4) {
+            let mut holds = vec![false; self.bytes.len() - old_end];
+            for range in written {
+                for at in (start + range.start).max(old_end)..(start + range.end).max(old_end) {
+                    holds[at - old_end] = true;
+                }
+            }
+            let garbage = chance.bytes(holds.len());
+            for (at, _) in holds.iter().enumerate().filter(|(_, holds)| !**holds) {
+                self.bytes[old_end + at] = garbage[at];
+            }
+        }
+    }
+}
+
+/// A file: its content as it is read, and what of that is durable.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct File {
+    /// As it is read.
+    pub(crate) current: Arc<Content>,
+    base: Arc<Content>,
+    log: Vec<(Change, Certainty)>,
+}
+
+impl File {
+    /// A file with this content, all of it durable.
+    pub(crate) fn settled(content: Arc<Content>) -> File {
+        File { current: Arc::clone(&content), base: content, log: Vec::new() }
+    }
+
+    /// Changes the file; nothing of it is durable.
+    pub(crate) fn change(&mut self, change: Change) {
+        Arc::make_mut(&mut self.current).apply(&change);
+        self.log.push((change, Certainty::Pending));
+    }
+
+    /// Whether a sync has anything to do.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.log.iter().any(|(_, certainty)| *certainty == Certainty::Pending)
+    }
+
+    /// A sync that succeeded.
+    pub(crate) fn sync(&mut self) {
+        turn(&mut self.log, Certainty::Sure, |_| true);
+        if !self.log.is_empty() {
+            let base = Arc::make_mut(&mut self.base);
+            fold(&mut self.log, |change| base.apply(change));
+        }
+    }
+
+    /// A sync that failed.
+    pub(crate) fn fail_sync(&mut self) {
+        turn(&mut self.log, Certainty::Doubtful, |_| true);
+    }
+
+    /// What a crash leaves.
+    pub(crate) fn remains(&self, luck: Luck, chance: &mut Chance) -> File {
+        if self.log.is_empty() {
+            return File::settled(Arc::clone(&self.base));
+        }
+        let mut content = Content::clone(&self.base);
+        for (change, certainty) in &self.log {
+            match certainty {
+                Certainty::Sure => content.apply(change),
+                Certainty::Doubtful => content.apply_remains(change, luck, chance),
+                Certainty::Pending => {}
+            }
+        }
+        let mut pending: Vec<&Change> = self
+            .log
+            .iter()
+            .filter(|(_, certainty)| *certainty == Certainty::Pending)
+            .map(|(change, _)| change)
+            .collect();
+        if luck != Luck::Everything {
+            chance.shuffle(&mut pending);
+        }
+        for change in pending {
+            content.apply_remains(change, luck, chance);
+        }
+        File::settled(Arc::new(content))
+    }
+}
+
+/// A change of the names of a device.
+#[derive(Debug, Clone)]
+pub(crate) enum NameChange {
+    /// A name for a new file.
+    Create(String, u64),
+    /// No name any more.
+    Remove(String),
+    /// From, to, and the file.
+    Rename(String, String, u64),
+}
+
+impl NameChange {
+    /// The directory whose sync makes it durable.
+    fn directory(&self) -> &str {
+        match self {
+            NameChange::Create(path, _) | NameChange::Remove(path) | NameChange::Rename(_, path, _) => {
+                directory_of(path)
+            }
+        }
+    }
+
+    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            NameChange::Create(path, file) => {
+                names.insert(path.clone(), *file);
+            }
+            NameChange::Remove(path) => {
+                names.remove(path);
+            }
+            NameChange::Rename(from, to, file) => {
+                names.insert(to.clone(), *file);
+                // The old name may have been given to another file since, or never have become durable.
+                if names.get(from) == Some(file) && from != to {
+                    names.remove(from);
+                }
+            }
+        }
+    }
+}
+
+/// The names on a device: path and number of the file.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Names {
+    /// As they are seen.
+    pub(crate) current: BTreeMap<String, u64>,
+    base: BTreeMap<String, u64>,
+    log: Vec<(NameChange, Certainty)>,
+}
+
+impl Names {
+    /// These names, all of them durable.
+    pub(crate) fn settled(names: BTreeMap<String, u64>) -> Names {
+        Names { current: names.clone(), base: names, log: Vec::new() }
+    }
+
+    /// Changes the names; nothing of it is durable.
+    pub(crate) fn change(&mut self, change: NameChange) {
+        change.apply(&mut self.current);
+        self.log.push((change, Certainty::Pending));
+    }
+
+    /// A sync of a directory that succeeded.
+    pub(crate) fn sync(&mut self, directory: &str) {
+        turn(&mut self.log, Certainty::Sure, |change| change.directory() == directory);
+        let base = &mut self.base;
+        fold(&mut self.log, |change| change.apply(base));
+    }
+
+    /// A sync of a directory that failed.
+    pub(crate) fn fail_sync(&mut self, directory: &str) {
+        turn(&mut self.log, Certainty::Doubtful, |change| change.directory() == directory);
+    }
+
+    /// What a crash leaves.
+    pub(crate) fn remains(&self, luck: Luck, chance: &mut Chance) -> Names {
+        let mut names = self.base.clone();
+        for (change, certainty) in &self.log {
+            if *certainty == Certainty::Sure || luck.keeps(chance) {
+                change.apply(&mut names);
+            }
+        }
+        Names::settled(names)
+    }
+}
+
+/// Numbers of the sectors that a range touches.
+fn sectors(offset: u64, length: u64) -> Range<u64> {
+    offset / SECTOR_BYTES as u64..offset.saturating_add(length).div_ceil(SECTOR_BYTES as u64)
+}
+
+/// The directory that a file is in.
+pub(crate) fn directory_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
+/// What was pending, and is meant, becomes something else.
+fn turn<T>(log: &mut [(T, Certainty)], into: Certainty, is_meant: impl Fn(&T) -> bool) {
+    for (change, certainty) in log {
+        if *certainty == Certainty::Pending && is_meant(change) {
+            *certainty = into;
+        }
+    }
+}
+
+/// Takes what is sure and has nothing uncertain before it out of the log.
+fn fold<T>(log: &mut Vec<(T, Certainty)>, mut apply: impl FnMut(&T)) {
+    let sure = log.iter().take_while(|(_, certainty)| *certainty == Certainty::Sure).count();
+    for (change, _) in log.drain(..sure) {
+        apply(&change);
+    }
+}

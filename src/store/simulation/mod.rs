@@ -1,0 +1,20 @@
+//! What the store is tested on: devices that crash, fail, fill up and rot, and a model of what it may be afterwards.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | [`chance`] | random numbers from a seed |
+//! | [`media`] | what is written, apart from what is durable: one file, the names of one device |
+//! | [`world`] | several devices that crash together; faults; the count of operations |
+//! | [`device`] | the devices as the store sees them, and damage done to them |
+//! | [`model`] | the states that a store may have after a crash |
+//! | [`workload`] | random operations, as plain data |
+//!
+//! Everything follows from seeds: the same seeds give the same operations, the same crash and the same remains of it. Nothing is assumed
+//! of the media but what docs/FORMAT.md, section 2, assumes.
+
+pub(crate) mod chance;
+pub(crate) mod device;
+pub(crate) mod media;
+pub(crate) mod model;
+pub(crate) mod workload;
+pub(crate) mod world;

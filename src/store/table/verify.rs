@@ -1,0 +1,147 @@
+//! Verification of a whole sorted table, in one pass and constant memory.
+//!
+//! Every block holds, the checksums are those that were written, keys rise from the first leaf to the last, entries and ids are as
+//! the footer says, and every level says of the one below exactly what is there: first keys and pages of the blocks of a level
+//! have the same digest as the entries of the level above.
+
+use std::hash::Hasher;
+
+use twox_hash::XxHash3_64;
+
+use super::block::{Block, PAGE_BYTES};
+use super::footer::CLASSES_LEVEL;
+use super::leaf::{self, Before};
+use super::reader::Table;
+use super::window::Window;
+use crate::error::Result;
+use crate::store::varint;
+
+impl Table {
+    /// Reads and verifies every block.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::error::ErrorKind::Corrupt) with the first thing that is wrong; what reading fails with.
+    pub(crate) fn verify(&self) -> Result<()> {
+        let footer_page = self.row().size_bytes / PAGE_BYTES as u64 - 1;
+        let (mut window, mut walk, mut chain) = (Window::new(), Walk::new(self), XxHash3_64::new());
+        let mut page = 0;
+        while page < footer_page {
+            let block = window.block(self, page, footer_page)?;
+            chain.write(&block.checksum().to_le_bytes());
+            walk.block(&block, page).ok_or_else(|| self.contradictory(page))?;
+            page += block.pages();
+        }
+        if chain.finish() != self.footer.chain {
+            return Err(self.damaged("its blocks are not those that were written"));
+        }
+        if walk.agrees() { Ok(()) } else { Err(self.damaged("its blocks contradict each other or the footer")) }
+    }
+}
+
+/// What has been seen of a level.
+#[derive(Default)]
+struct Level {
+    blocks: u64,
+    /// First keys and pages of its blocks.
+    own: XxHash3_64,
+    /// Keys and pages in the blocks above.
+    above: XxHash3_64,
+}
+
+/// What has been seen of a table.
+struct Walk<'a> {
+    table: &'a Table,
+    levels: Vec<Level>,
+    key: Vec<u8>,
+    /// Last key of the leaf before.
+    last_key: Vec<u8>,
+    entries: u64,
+    lowest_id: u64,
+    highest_id: u64,
+}
+
+impl<'a> Walk<'a> {
+    fn new(table: &'a Table) -> Walk<'a> {
+        let levels = (0..table.footer.levels).map(|_| Level::default()).collect();
+        Walk { table, levels, key: Vec::new(), last_key: Vec::new(), entries: 0, lowest_id: u64::MAX, highest_id: 0 }
+    }
+
+    /// Takes the next block in; `None` if it should not be there.
+    fn block(&mut self, block: &Block, page: u64) -> Option<()> {
+        let footer = &self.table.footer;
+        if block.level() == CLASSES_LEVEL {
+            return (page >= footer.first_class_page).then_some(());
+        }
+        let level = usize::from(block.level());
+        let in_place = (level == 0) == (page < footer.leaf_pages) && page < footer.first_class_page;
+        // Levels come one after the other, and the root is the only block of the last.
+        let in_order = self.levels.iter().skip(level + 1).all(|above| above.blocks == 0);
+        if !in_place || !in_order {
+            return None;
+        }
+        if level == 0 {
+            self.leaf(block)?
+        } else {
+            self.upper(block, level)?
+        }
+        let first_key = self.first_key(block)?;
+        let own = self.levels.get_mut(level)?;
+        own.blocks += 1;
+        digest(&mut own.own, &first_key, page);
+        Some(())
+    }
+
+    fn first_key(&mut self, block: &Block) -> Option<Vec<u8>> {
+        let mut key = Vec::new();
+        if block.count() > 0 {
+            block.start().next(block, &mut key, |_, _| Some(()))?;
+        }
+        Some(key)
+    }
+
+    fn leaf(&mut self, block: &Block) -> Option<()> {
+        let (mut cursor, mut before) = (block.start(), Before::default());
+        self.key.clear();
+        while !cursor.at_end(block) {
+            if cursor.at_restart() {
+                before = Before::default();
+            }
+            let entry = cursor.next(block, &mut self.key, |bytes, at| leaf::decode(bytes, at, &mut before))?;
+            let id = entry.resolve(&self.table.classes)?.id;
+            if self.entries > 0 && self.key <= self.last_key {
+                return None;
+            }
+            self.last_key.clone_from(&self.key);
+            self.entries += 1;
+            self.lowest_id = self.lowest_id.min(id);
+            self.highest_id = self.highest_id.max(id);
+        }
+        cursor.used_all(block).then_some(())
+    }
+
+    fn upper(&mut self, block: &Block, level: usize) -> Option<()> {
+        let mut cursor = block.start();
+        self.key.clear();
+        while !cursor.at_end(block) {
+            let page = cursor.next(block, &mut self.key, varint::take)?;
+            digest(&mut self.levels.get_mut(level - 1)?.above, &self.key, page);
+        }
+        cursor.used_all(block).then_some(())
+    }
+
+    /// Whether all that was seen is what the footer and the levels say.
+    fn agrees(&self) -> bool {
+        let footer = &self.table.footer;
+        let [below @ .., root] = self.levels.as_slice() else { return false };
+        let counted = (self.entries, self.lowest_id, self.highest_id);
+        counted == (footer.entries, footer.lowest_id, footer.highest_id)
+            && root.blocks == 1
+            && below.iter().all(|level| level.own.finish() == level.above.finish())
+    }
+}
+
+fn digest(digest: &mut XxHash3_64, key: &[u8], page: u64) {
+    digest.write(&(key.len() as u64).to_le_bytes());
+    digest.write(key);
+    digest.write(&page.to_le_bytes());
+}
