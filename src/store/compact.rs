@@ -122,7 +122,7 @@ impl CompactPlan {
 }
 
 impl PlannedSegment {
-    fn of(row: &SegmentRow) -> PlannedSegment {
+    pub(crate) fn of(row: &SegmentRow) -> PlannedSegment {
         PlannedSegment {
             number: row.number,
             class: row.class,

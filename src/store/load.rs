@@ -30,7 +30,7 @@ use super::entry::Kind;
 use super::gather::{Joining, Span, Wanted, sort, spans};
 use super::index::Snapshot;
 use super::key::Key;
-use super::read::decompress;
+use super::read::{decode_attributes, decompress};
 use super::record::{Head, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{ALWAYS_RECORD_BYTES, PACKED_BYTES};
@@ -169,7 +169,7 @@ impl<'p> LoadedObject<'p> {
     /// # Errors
     /// [`ErrorKind::NewerVersion`] if a newer granulo wrote something that may not be passed over.
     pub fn attributes(&self) -> Result<Attributes> {
-        Attributes::decode(self.head.attributes).ok_or_else(|| Error::new(ErrorKind::NewerVersion, "read the attributes", "they have something that this granulo does not know"))
+        decode_attributes(self.head.attributes)
     }
 
     /// What is here of its content: all, or of a large object a part. Of a sparse file the runs of data, one after the other; of a symlink the target; of

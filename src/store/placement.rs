@@ -110,6 +110,15 @@ impl Engine {
         has(Class::Fast) && has(Class::Slow)
     }
 
+    /// Bytes of records that fast devices still take down to the low watermark.
+    pub(crate) fn fast_room_bytes(&self, geometry: &Geometry) -> u64 {
+        let room_of = |room: &Room| {
+            let allowed = u128::from(room.total_bytes) * u128::from(geometry.low_watermark_percent) / 100;
+            (allowed as u64).saturating_sub(room.total_bytes.saturating_sub(room.available_bytes))
+        };
+        rooms(&self.next_slots(geometry, Class::Fast)).rooms.iter().map(room_of).min().unwrap_or(0)
+    }
+
     /// The devices of a class that a new segment would be put on.
     pub(crate) fn next_slots(&self, geometry: &Geometry, class: Class) -> Vec<Slot> {
         roomiest(self.devices.writable(class), geometry.copies.into())
