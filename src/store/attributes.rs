@@ -99,7 +99,9 @@ impl Attributes {
             return refuse("extended attributes must come by rising name");
         }
         for (name, value) in &self.xattrs {
-            let Ok(length) = u16::try_from(name.len()) else { return refuse("the name of an extended attribute is too long") };
+            let Ok(length) = u16::try_from(name.len()) else {
+                return refuse("the name of an extended attribute is too long");
+            };
             extension(onto, XATTR, |onto| {
                 onto.extend_from_slice(&length.to_le_bytes());
                 onto.extend_from_slice(name);
@@ -204,8 +206,16 @@ mod tests {
             Holes { size_bytes: end + 7, data }
         });
         let xattrs = proptest::collection::btree_map(bytes(20), bytes(100), 0..4);
-        (any::<u16>(), any::<u32>(), any::<u32>(), time(), proptest::option::of(time()), xattrs, proptest::option::of(holes)).prop_map(
-            |(mode, uid, gid, mtime, atime, xattrs, holes)| Attributes {
+        (
+            any::<u16>(),
+            any::<u32>(),
+            any::<u32>(),
+            time(),
+            proptest::option::of(time()),
+            xattrs,
+            proptest::option::of(holes),
+        )
+            .prop_map(|(mode, uid, gid, mtime, atime, xattrs, holes)| Attributes {
                 mode,
                 uid,
                 gid,
@@ -213,8 +223,7 @@ mod tests {
                 atime,
                 xattrs: xattrs.into_iter().collect(),
                 holes,
-            },
-        )
+            })
     }
 
     proptest! {

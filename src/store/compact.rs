@@ -12,7 +12,8 @@ use super::Store;
 use super::catalog::{Freed, SegmentRow};
 use super::engine::Engine;
 use super::geometry::Class;
-use super::moving::{Advance, GoOn, Pace, Target};
+use super::moving::Target;
+use super::pace::{Pace, Watch};
 use super::placement::reserve_bytes;
 use super::segment::SEGMENT_HEADER_BYTES;
 use crate::error::{Error, ErrorKind, Result};
@@ -143,7 +144,8 @@ pub(crate) fn dead_bytes(row: &SegmentRow) -> u64 {
 pub(crate) fn choose(rows: &[&SegmentRow], choice: Choice, breaks: &BTreeMap<u64, u64>) -> Vec<PlannedSegment> {
     let is_dead = |row: &SegmentRow, percent: u8| {
         let dead = dead_bytes(row);
-        dead > 0 && (row.live_records == 0 || u128::from(dead) * 100 >= u128::from(row.size_bytes) * u128::from(percent))
+        dead > 0
+            && (row.live_records == 0 || u128::from(dead) * 100 >= u128::from(row.size_bytes) * u128::from(percent))
     };
     let is_disordered = |row: &SegmentRow| {
         let breaks = breaks.get(&row.number).copied().unwrap_or(0);
@@ -156,7 +158,10 @@ pub(crate) fn choose(rows: &[&SegmentRow], choice: Choice, breaks: &BTreeMap<u64
     };
     let mut chosen: Vec<PlannedSegment> = rows.iter().filter(is_chosen).map(|row| PlannedSegment::of(row)).collect();
     // What gives back most for what is written comes first, for the case that there is room for little.
-    chosen.sort_by(|a, b| (u128::from(a.live_bytes) * u128::from(b.size_bytes)).cmp(&(u128::from(b.live_bytes) * u128::from(a.size_bytes))));
+    chosen.sort_by(|a, b| {
+        (u128::from(a.live_bytes) * u128::from(b.size_bytes))
+            .cmp(&(u128::from(b.live_bytes) * u128::from(a.size_bytes)))
+    });
     chosen
 }
 
@@ -180,7 +185,9 @@ impl Engine {
     pub(crate) fn waiting_bytes(&self) -> u64 {
         let view = self.view();
         let bytes = |(_, freed): &(u64, Freed)| match freed {
-            Freed::Segment(number) => view.state.segments.get(number).map_or(0, |row| row.size_bytes * row.devices.len() as u64),
+            Freed::Segment(number) => {
+                view.state.segments.get(number).map_or(0, |row| row.size_bytes * row.devices.len() as u64)
+            }
             Freed::Extent { length, .. } => *length,
             Freed::Table(_) => 0,
         };
@@ -211,7 +218,11 @@ impl Engine {
         let rows = std::sync::Arc::clone(&self.view().state.segments);
         let rows: Vec<&SegmentRow> = rows.values().filter(|row| !self.is_freed(row.number)).collect();
         let orphaned_bytes = if options.is_alone { self.orphaned_bytes() } else { 0 };
-        Ok(CompactPlan { segments: choose(&rows, options.choice, &breaks), orphaned_bytes, waiting_bytes: self.waiting_bytes() })
+        Ok(CompactPlan {
+            segments: choose(&rows, options.choice, &breaks),
+            orphaned_bytes,
+            waiting_bytes: self.waiting_bytes(),
+        })
     }
 
     /// Room for moved records on devices of a class, for one copy.
@@ -228,7 +239,7 @@ impl Engine {
         Ok(rooms.into_iter().min().unwrap_or(0))
     }
 
-    pub(crate) fn compact(&self, options: &CompactOptions, go_on: GoOn<'_>) -> Result<Compacted> {
+    pub(crate) fn compact(&self, options: &CompactOptions, watch: Watch<'_>) -> Result<Compacted> {
         self.sync_all()?;
         if options.is_alone {
             let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,25 +247,25 @@ impl Engine {
             self.drop_nameless()?;
         }
         let plan = self.plan_compaction(options)?;
-        let mut advance = Advance { total_bytes: plan.live_bytes(), ..Advance::default() };
-        let mut pace = Pace::new(options.bytes_per_second);
+        let mut pace = Pace::new(options.bytes_per_second, watch);
+        pace.stage("moving records", plan.live_bytes());
         let mut done = Compacted::default();
-        let outcome = self.compact_rounds(&plan, &mut pace, &mut advance, &mut done, go_on);
-        (done.moved_bytes, done.moved_records) = (advance.moved_bytes, advance.moved_records);
-        outcome?;
+        self.compact_rounds(&plan, &mut pace, &mut done)?;
         if options.is_alone && !done.is_interrupted {
-            done.orphaned_bytes = self.give_back_orphans(options.is_deep, &|| go_on(advance))?;
+            pace.stage("looking for units that nothing names", plan.orphaned_bytes);
+            done.orphaned_bytes = self.give_back_orphans(options.is_deep, &mut pace)?;
+            done.is_interrupted = pace.is_stopped();
         }
         self.merge_index()?;
         self.reclaim()?;
         done.waiting_bytes = self.waiting_bytes();
-        done.is_interrupted |= !go_on(advance);
         Ok(done)
     }
 
-    fn compact_rounds(&self, plan: &CompactPlan, pace: &mut Pace, advance: &mut Advance, done: &mut Compacted, go_on: GoOn<'_>) -> Result<()> {
+    fn compact_rounds(&self, plan: &CompactPlan, pace: &mut Pace<'_>, done: &mut Compacted) -> Result<()> {
         for class in [Class::Fast, Class::Slow] {
-            let of_class: Vec<PlannedSegment> = plan.segments.iter().filter(|segment| segment.class == class).copied().collect();
+            let of_class: Vec<PlannedSegment> =
+                plan.segments.iter().filter(|segment| segment.class == class).copied().collect();
             let mut left = &of_class[..];
             while !left.is_empty() && !done.is_interrupted {
                 let chosen = round(left, self.room_for_moved(class)?);
@@ -263,8 +274,10 @@ impl Engine {
                 }
                 left = &left[chosen.len()..];
                 let chosen: BTreeSet<u64> = chosen.iter().map(|segment| segment.number).collect();
-                let moved = self.move_segments(&chosen, Target::SameClass(class), pace, advance, go_on)?;
+                let moved = self.move_segments(&chosen, Target::SameClass(class), pace)?;
                 self.reclaim()?;
+                done.moved_records += moved.records;
+                done.moved_bytes += moved.bytes;
                 done.kept_removals += moved.removals;
                 done.segments += moved.freed_segments.len() as u64;
                 done.gained_bytes += moved.freed_bytes as i64 - moved.written_bytes as i64;
@@ -276,7 +289,10 @@ impl Engine {
     }
 
     fn no_room(&self, needed_bytes: u64) -> Error {
-        let cause = format!("moving a segment takes {} for a while, and there is less room", crate::units::format_size(needed_bytes.into()));
+        let cause = format!(
+            "moving a segment takes {} for a while, and there is less room",
+            crate::units::format_size(needed_bytes.into())
+        );
         let advice = match self.waiting_bytes() {
             0 => "free some space on the device first".to_owned(),
             bytes => format!("{} wait for readers that have the store open", crate::units::format_size(bytes.into())),
@@ -304,12 +320,12 @@ impl Store {
         self.engine().plan_compaction(options)
     }
 
-    /// Gives back what dead records take; `go_on` is told how far it is, and ends it by saying no. Reading and writing go on meanwhile.
+    /// Gives back what dead records take; `watch` is told how far it is, and ends it by saying no. Reading and writing go on meanwhile.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if there is no room for what has to be moved first; what writing fails with. The store is whole in any case.
-    pub fn compact(&self, options: &CompactOptions, go_on: &dyn Fn(Advance) -> bool) -> Result<Compacted> {
-        self.engine().compact(options, go_on)
+    pub fn compact(&self, options: &CompactOptions, watch: Watch<'_>) -> Result<Compacted> {
+        self.engine().compact(options, watch)
     }
 }
 
@@ -319,7 +335,16 @@ mod tests {
 
     fn row(number: u64, size_bytes: u64, live_bytes: u64) -> SegmentRow {
         let live_records = live_bytes / 100;
-        SegmentRow { number, class: Class::Fast, devices: vec![0, 1], size_bytes, live_bytes, live_records, dead_records: 1, lowest_id: 1 }
+        SegmentRow {
+            number,
+            class: Class::Fast,
+            devices: vec![0, 1],
+            size_bytes,
+            live_bytes,
+            live_records,
+            dead_records: 1,
+            lowest_id: 1,
+        }
     }
 
     fn numbers(rows: &[SegmentRow], choice: Choice, breaks: &BTreeMap<u64, u64>) -> Vec<u64> {
@@ -329,7 +354,14 @@ mod tests {
 
     #[test]
     fn segments_are_chosen_by_what_they_give_back_most_for_least_first() {
-        let rows = [row(1, 10_080, 10_000), row(2, 10_080, 7_100), row(3, 10_080, 7_000), row(4, 10_080, 0), row(5, 80, 0), row(6, 20_080, 2_000)];
+        let rows = [
+            row(1, 10_080, 10_000),
+            row(2, 10_080, 7_100),
+            row(3, 10_080, 7_000),
+            row(4, 10_080, 0),
+            row(5, 80, 0),
+            row(6, 20_080, 2_000),
+        ];
         let none = BTreeMap::new();
         assert_eq!(numbers(&rows, Choice::Dead(30), &none), [4, 6, 3]);
         assert_eq!(numbers(&rows, Choice::Dead(100), &none), [4]);

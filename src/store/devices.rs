@@ -124,8 +124,14 @@ pub(crate) struct Devices {
 pub(crate) fn find(platform: &dyn Platform, directory: &Path) -> Result<(PathBuf, Superblock)> {
     let device = platform.device(directory);
     let Some(superblock) = Superblock::read(&*device)? else {
-        let cause = if directory.is_dir() { "there is no superblock in it: it is no store" } else { "there is no such directory" };
-        return Err(Error::new(ErrorKind::NotFound, "open the store", cause).at(directory).advise("make one with granulo store init"));
+        let cause = if directory.is_dir() {
+            "there is no superblock in it: it is no store"
+        } else {
+            "there is no such directory"
+        };
+        return Err(Error::new(ErrorKind::NotFound, "open the store", cause)
+            .at(directory)
+            .advise("make one with granulo store init"));
     };
     let home = match superblock.number {
         NO_DEVICE => directory.to_owned(),
@@ -154,7 +160,13 @@ impl Devices {
                         generation = Some(found.generation);
                     }
                     Ok(Some(_)) => trouble = Some(Trouble::Stranger),
-                    Ok(None) => trouble = Some(if path.is_dir() { Trouble::Empty } else { Trouble::Missing("there is no such directory".into()) }),
+                    Ok(None) => {
+                        trouble = Some(if path.is_dir() {
+                            Trouble::Empty
+                        } else {
+                            Trouble::Missing("there is no such directory".into())
+                        })
+                    }
                     Err(error) if error.kind() == ErrorKind::Corrupt => trouble = Some(Trouble::Damaged),
                     Err(error) => trouble = Some(Trouble::Missing(error.to_string())),
                 }
@@ -193,7 +205,9 @@ impl Devices {
     /// Devices that may be written, of the class, or of the other if the store has none of it.
     pub(crate) fn writable(&self, class: Class) -> Vec<Slot> {
         let slots = self.slots();
-        let of = |wanted: Class| slots.iter().filter(move |slot| slot.entry.class == wanted && slot.entry.state != DeviceState::Gone);
+        let of = |wanted: Class| {
+            slots.iter().filter(move |slot| slot.entry.class == wanted && slot.entry.state != DeviceState::Gone)
+        };
         let class = if of(class).next().is_some() { class } else { other(class) };
         of(class).filter(|slot| slot.is_writable()).cloned().collect()
     }
@@ -207,7 +221,12 @@ impl Devices {
         let slots = self.slots();
         for _ in 0..2 {
             *generation += 1;
-            let mut superblock = Superblock { generation: *generation, number: NO_DEVICE, identity: [0; 16], geometry: geometry.clone() };
+            let mut superblock = Superblock {
+                generation: *generation,
+                number: NO_DEVICE,
+                identity: [0; 16],
+                geometry: geometry.clone(),
+            };
             if !geometry.home.as_os_str().is_empty() {
                 superblock.write(&*platform.device(home))?;
             }

@@ -189,7 +189,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
         self.highest_id = self.highest_id.max(id);
         self.dead(location, id);
         let of_batch = self.keys.range(below(top)..).take_while(|(key, _)| is_within(key, top));
-        let mut found: Vec<(Vec<u8>, Entry)> = of_batch.filter_map(|(key, entry)| entry.map(|entry| (key.clone(), entry))).collect();
+        let mut found: Vec<(Vec<u8>, Entry)> =
+            of_batch.filter_map(|(key, entry)| entry.map(|entry| (key.clone(), entry))).collect();
         found.extend(self.look_up(top)?.map(|entry| (top.to_vec(), entry)));
         let mut removed = 0;
         for (key, old) in found {
@@ -267,9 +268,9 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     fn extent(&mut self, device: u16, file: u32) -> &mut ExtentRow {
         let ledger = self.ledger;
-        self.extents
-            .entry((device, file))
-            .or_insert_with(|| ledger.extent(device, file).unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 }))
+        self.extents.entry((device, file)).or_insert_with(|| {
+            ledger.extent(device, file).unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 })
+        })
     }
 
     fn take_units(&mut self, descriptor: &Descriptor) {
@@ -295,7 +296,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// The change that takes the batch into the catalog.
     pub(crate) fn finish(mut self, position: Option<Position>) -> Change {
-        let mut change = Change { position, highest_id: Some(self.highest_id).filter(|&id| id > 0), ..Change::default() };
+        let mut change =
+            Change { position, highest_id: Some(self.highest_id).filter(|&id| id > 0), ..Change::default() };
         for (key, entry) in std::mem::take(&mut self.keys) {
             match entry {
                 Some(entry) => change.recent.push((key, entry)),
@@ -310,7 +312,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
         change.shared = self.shared.into_iter().collect();
         if !self.freed.is_empty() {
             let (freed, epoch) = self.ledger.freed();
-            change.freed = Some(freed.iter().cloned().chain(self.freed.into_iter().map(|freed| (epoch, freed))).collect());
+            change.freed =
+                Some(freed.iter().cloned().chain(self.freed.into_iter().map(|freed| (epoch, freed))).collect());
         }
         change
     }

@@ -13,8 +13,8 @@ use super::descriptor::Descriptor;
 use super::devices::{Devices, Lock, Platform};
 use super::effects::Ledger;
 use super::entry::Location;
-use super::geometry::Geometry;
 use super::extents::{Allocator, DeviceSource, ExtentFiles};
+use super::geometry::Geometry;
 use super::index::{Snapshot, Tables, open_tables};
 use super::log::Writer;
 use super::table::BlockCache;
@@ -37,6 +37,42 @@ impl View {
     }
 }
 
+/// The catalog, and the state that it has.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    catalog: Box<dyn Catalog>,
+    /// Behind the view by what is not durable yet.
+    state: Mutex<State>,
+}
+
+impl Kept {
+    /// One transaction.
+    ///
+    /// # Errors
+    /// As [`Catalog::commit`].
+    pub(crate) fn commit(&self, change: &Change) -> Result<()> {
+        self.catalog.commit(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), change.clone())
+    }
+
+    /// Brings a state up to date; gives whether it changed.
+    ///
+    /// # Errors
+    /// As [`Catalog::refresh`].
+    pub(crate) fn refresh(&self, state: &mut State) -> Result<bool> {
+        self.catalog.refresh(state)
+    }
+
+    /// The state when it was opened.
+    ///
+    /// # Errors
+    /// As [`Catalog::refresh`].
+    pub(crate) fn load(&self) -> Result<State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.catalog.refresh(&mut state)?;
+        Ok(state.clone())
+    }
+}
+
 /// What all handles of an open store share.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -50,7 +86,7 @@ pub(crate) struct Engine {
     /// The device that the index is on (or a directory for it, where it is lost), and its path.
     pub(crate) index: Arc<dyn Device>,
     pub(crate) index_directory: PathBuf,
-    pub(crate) catalog: Box<dyn Catalog>,
+    pub(crate) catalog: Kept,
     /// The index is in a directory that goes with this process.
     is_index_private: bool,
     pub(crate) cache: Arc<BlockCache>,
@@ -99,7 +135,7 @@ impl Engine {
             allocator: RwLock::new(Arc::new(Allocator::new([]))),
             index: parts.index,
             index_directory: parts.index_directory,
-            catalog: parts.catalog,
+            catalog: Kept { catalog: parts.catalog, state: Mutex::default() },
             is_index_private: parts.is_index_private,
             cache: parts.cache,
             view: RwLock::default(),
@@ -138,14 +174,18 @@ impl Engine {
     /// [`ErrorKind::ReadOnly`] if the store was opened for reading, or a write has failed.
     pub(crate) fn writer(&self) -> Result<MutexGuard<'_, Writer>> {
         let Some(writer) = &self.writer else {
-            return Err(Error::new(ErrorKind::ReadOnly, "write to the store", "it was opened for reading").at(&self.home));
+            return Err(
+                Error::new(ErrorKind::ReadOnly, "write to the store", "it was opened for reading").at(&self.home)
+            );
         };
         let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
         match self.latch.get() {
             None => Ok(writer),
-            Some(cause) => Err(Error::new(ErrorKind::ReadOnly, "write to the store", format!("a write failed before: {cause}"))
-                .at(&self.home)
-                .advise("open it again, which recovers it, and run granulo store check")),
+            Some(cause) => {
+                Err(Error::new(ErrorKind::ReadOnly, "write to the store", format!("a write failed before: {cause}"))
+                    .at(&self.home)
+                    .advise("open it again, which recovers it, and run granulo store check"))
+            }
         }
     }
 
@@ -248,7 +288,14 @@ impl Engine {
     }
 
     /// Reads `length` bytes of a segment onto `buffer`, from one copy.
-    pub(crate) fn read_copy(&self, device: u16, segment: u64, offset: u64, length: usize, buffer: &mut Vec<u8>) -> std::io::Result<usize> {
+    pub(crate) fn read_copy(
+        &self,
+        device: u16,
+        segment: u64,
+        offset: u64,
+        length: usize,
+        buffer: &mut Vec<u8>,
+    ) -> std::io::Result<usize> {
         self.devices.segment(device, segment, Mode::Read)?.read_onto(buffer, length, offset)
     }
 }

@@ -92,9 +92,16 @@ impl Engine {
     ///
     /// # Errors
     /// It holds on no copy.
-    pub(crate) fn wanted_record<'b>(&self, wanted: &Wanted, span: &Span, buffer: &'b [u8], other: &'b mut Vec<u8>) -> Result<Record<'b>> {
+    pub(crate) fn wanted_record<'b>(
+        &self,
+        wanted: &Wanted,
+        span: &Span,
+        buffer: &'b [u8],
+        other: &'b mut Vec<u8>,
+    ) -> Result<Record<'b>> {
         let at = (wanted.location.offset - span.bytes.start) as usize;
-        let is_right = |record: &Record<'_>| record.head.id == wanted.id && record.record_bytes() == wanted.location.record_bytes;
+        let is_right =
+            |record: &Record<'_>| record.head.id == wanted.id && record.record_bytes() == wanted.location.record_bytes;
         match buffer.get(at..).and_then(Record::decode).filter(|record| is_right(record)) {
             Some(record) => Ok(record),
             None => {
@@ -107,7 +114,13 @@ impl Engine {
 
     /// The records of `wanted`, sorted by place, read by up to `threads`: `take` gets the place in the list and the record, or why there is none. In
     /// the order of the disk, but for threads overtaking each other.
-    pub(crate) fn read_wanted(&self, wanted: &[Wanted], joining: Joining, threads: usize, take: &(dyn Fn(usize, Result<Record<'_>>) + Sync)) {
+    pub(crate) fn read_wanted(
+        &self,
+        wanted: &[Wanted],
+        joining: Joining,
+        threads: usize,
+        take: &(dyn Fn(usize, Result<Record<'_>>) + Sync),
+    ) {
         let spans = spans(wanted, joining);
         let next = AtomicUsize::new(0);
         let work = || {
@@ -148,7 +161,8 @@ mod tests {
 
     #[test]
     fn neighbours_are_read_together_and_others_are_not() {
-        let list = [wanted(1, 80, 100), wanted(1, 180, 100), wanted(1, 344, 100), wanted(1, 509, 100), wanted(2, 609, 100)];
+        let list =
+            [wanted(1, 80, 100), wanted(1, 180, 100), wanted(1, 344, 100), wanted(1, 509, 100), wanted(2, 609, 100)];
         let found = spans(&list, JOINING);
         let short: Vec<_> = found.iter().map(|span| (span.segment, span.bytes.clone(), span.wanted.clone())).collect();
         assert_eq!(short, [(1, 80..444, 0..3), (1, 509..609, 3..4), (2, 609..709, 4..5)]);

@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::catalog::Catalog;
 use super::catalog::memory::Memory;
 use super::catalog::sqlite::Sqlite;
-use super::catalog::Catalog;
 use super::devices::{Lock, Platform};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::{Device, Directory};
@@ -83,7 +83,11 @@ impl Platform for Host {
                 open()?
             }
             // Where a reader may not write, nothing is given back under it but what it then finds damaged and looks up again.
-            Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => return Ok(None),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+            {
+                return Ok(None);
+            }
             other => other?,
         };
         flock(&file, FlockOperation::LockShared)?;
@@ -110,14 +114,20 @@ impl Platform for Host {
 
     fn catalog(&self, directory: &Path, is_writer: bool, create: bool) -> Result<Option<Box<dyn Catalog>>> {
         let catalog = match create {
-            true => Sqlite::create(directory).map(Some)?,
-            false => Sqlite::open(directory, !is_writer)?,
+            true => Sqlite::create(directory),
+            false => Sqlite::open(directory, !is_writer),
         };
-        Ok(catalog.map(|catalog| Box::new(catalog) as Box<dyn Catalog>))
+        match catalog {
+            Ok(catalog) => Ok(Some(Box::new(catalog))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn remove_catalog(&self, directory: &Path) -> Result<()> {
-        Sqlite::remove(directory)
+        // One that is made takes its place.
+        let _ = directory;
+        Ok(())
     }
 
     fn private_index(&self) -> Result<(Arc<dyn Device>, PathBuf, Box<dyn Catalog>)> {

@@ -65,6 +65,11 @@ impl Snapshot {
         Snapshot { recent: state.recent.clone(), ranges: state.ranges.clone(), tables }
     }
 
+    /// As [`new`](Self::new), without the recent changes: for a look-up that has asked them already.
+    pub(crate) fn of_tables(state: &State, tables: Tables) -> Snapshot {
+        Snapshot { recent: Arc::default(), ranges: state.ranges.clone(), tables }
+    }
+
     /// Its tables, oldest first.
     pub(crate) fn tables(&self) -> &Tables {
         &self.tables
@@ -76,18 +81,22 @@ impl Snapshot {
     /// As [`Table::look_up`].
     pub(crate) fn look_up(&self, key: &[u8]) -> Result<Option<Entry>> {
         if let Some(entry) = self.recent.get(key) {
-            return Ok(self.visible(key, *entry));
+            return Ok(visible(&self.ranges, key, *entry));
         }
         for table in self.tables.iter().rev() {
             if let Some(entry) = table.look_up(key)? {
-                return Ok(self.visible(key, entry));
+                return Ok(visible(&self.ranges, key, entry));
             }
         }
         Ok(None)
     }
 
-    fn visible(&self, key: &[u8], entry: Entry) -> Option<Entry> {
-        (entry.kind != Kind::Removal && ranges::hiding(&self.ranges, key, entry.id).is_none()).then_some(entry)
+    /// Everything that the store has from a stored key on, in order.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub(crate) fn scan_from(&self, from: &[u8]) -> Result<Scan> {
+        self.scan(Bound::Included(from), Bound::Unbounded)
     }
 
     /// Everything that the store has from one stored key to another, in order.
@@ -97,4 +106,14 @@ impl Snapshot {
     pub(crate) fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
         Scan::new(self, from, to)
     }
+}
+
+/// What an entry stands for: nothing if it is a removal, or lies in a tree that was removed later.
+fn visible(ranges: &[RangeRow], key: &[u8], entry: Entry) -> Option<Entry> {
+    (entry.kind != Kind::Removal && ranges::hiding(ranges, key, entry.id).is_none()).then_some(entry)
+}
+
+/// What the recent changes of a state have for a stored key: `None` if they say nothing, `Some(None)` if it is no more.
+pub(crate) fn look_up_recent(state: &State, key: &[u8]) -> Option<Option<Entry>> {
+    state.recent.get(key).map(|&entry| visible(&state.ranges, key, entry))
 }

@@ -98,7 +98,12 @@ impl Loaded {
     pub fn objects(&self) -> impl Iterator<Item = LoadedObject<'_>> {
         self.objects.iter().filter_map(|placed| {
             let head = Head::decode(self.bytes(&placed.head))?;
-            Some(LoadedObject { head, content: self.bytes(&placed.content), offset: placed.offset, content_bytes: placed.content_bytes })
+            Some(LoadedObject {
+                head,
+                content: self.bytes(&placed.content),
+                offset: placed.offset,
+                content_bytes: placed.content_bytes,
+            })
         })
     }
 
@@ -277,7 +282,12 @@ impl Store {
         let threads = default_threads();
         let (plan, plans) = sync_channel(PLANNED);
         let (give, pieces) = sync_channel(threads);
-        let work = Arc::new(Work { plans: Mutex::new(plans), large: Mutex::default(), is_over: AtomicBool::new(false), spare: Spare::default() });
+        let work = Arc::new(Work {
+            plans: Mutex::new(plans),
+            large: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            spare: Spare::default(),
+        });
         let mut handles = Vec::new();
         // The pin goes when the last worker has ended.
         let scope = Arc::new(scope);
@@ -297,11 +307,21 @@ impl Store {
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn load_with(&self, group: &Key, threads: usize, each: impl Fn(Result<LoadedObject<'_>>) -> bool + Sync) -> Result<()> {
+    pub fn load_with(
+        &self,
+        group: &Key,
+        threads: usize,
+        each: impl Fn(Result<LoadedObject<'_>>) -> bool + Sync,
+    ) -> Result<()> {
         let scope = self.engine().scope(group)?;
         let threads = if threads == 0 { default_threads() } else { threads.min(MOST_THREADS) };
         let (plan, plans) = sync_channel(PLANNED);
-        let work = Work { plans: Mutex::new(plans), large: Mutex::default(), is_over: AtomicBool::new(false), spare: Spare::default() };
+        let work = Work {
+            plans: Mutex::new(plans),
+            large: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            spare: Spare::default(),
+        };
         let take = |piece: Result<Loaded>| match piece {
             Ok(piece) => piece.objects().all(|object| each(Ok(object))),
             Err(error) => each(Err(error)),
@@ -333,7 +353,10 @@ impl Engine {
         self.refresh()?;
         loop {
             let epoch = self.view().state.epoch;
-            let pin = self.platform.pin(&self.index_directory, epoch).map_err(|error| Error::io("pin a snapshot in", &self.index_directory, error))?;
+            let pin = self
+                .platform
+                .pin(&self.index_directory, epoch)
+                .map_err(|error| Error::io("pin a snapshot in", &self.index_directory, error))?;
             self.refresh()?;
             let view = self.view();
             // Else it may have been given back between looking and pinning.
@@ -509,7 +532,11 @@ impl Work {
                     let stored_bytes = lengths.head_bytes() + lengths.content;
                     let start = (wanted.location.offset - planned.span.bytes.start) as usize;
                     let is_large = record.head.kind == Kind::Large;
-                    let (bytes, start) = if other.is_empty() { (&read[start..start + stored_bytes], Some(start)) } else { (&other[..stored_bytes], None) };
+                    let (bytes, start) = if other.is_empty() {
+                        (&read[start..start + stored_bytes], Some(start))
+                    } else {
+                        (&other[..stored_bytes], None)
+                    };
                     match content {
                         Ok(Content::Large(descriptor)) if is_large => {
                             let head = bytes[..lengths.head_bytes()].to_vec();
@@ -581,7 +608,8 @@ fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>, largest_byt
     if !record.head.is_zstd {
         return Ok(Content::Plain);
     }
-    let wrong = || Error::new(ErrorKind::Corrupt, "decompress", "the frame does not say its size, or one that no record has");
+    let wrong =
+        || Error::new(ErrorKind::Corrupt, "decompress", "the frame does not say its size, or one that no record has");
     let size_bytes = zstd::zstd_safe::get_frame_content_size(record.content).ok().flatten();
     let size_bytes = size_bytes.filter(|&size| size <= largest_bytes).ok_or_else(wrong)?;
     decompress(record.content, size_bytes).map(Content::Unpacked)

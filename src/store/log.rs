@@ -103,10 +103,17 @@ impl Writer {
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`]: nothing was written, the log is what it was. Others: what is written is not known.
-    pub(crate) fn append(&mut self, devices: &Devices, geometry: &Geometry, class: Class, batch: Batched<'_>) -> Result<Written> {
+    pub(crate) fn append(
+        &mut self,
+        devices: &Devices,
+        geometry: &Geometry,
+        class: Class,
+        batch: Batched<'_>,
+    ) -> Result<Written> {
         let length = batch.records.len() as u64;
         let stay = self.active.as_ref().is_some_and(|active| {
-            active.class == class && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= geometry.segment_bytes)
+            active.class == class
+                && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= geometry.segment_bytes)
         });
         let is_new_segment = !stay;
         if is_new_segment {
@@ -116,7 +123,8 @@ impl Writer {
             return Err(Error::new(ErrorKind::NoSpace, "write to the store", "no device has room for a segment"));
         };
         let begin = active.end;
-        let chain = batch.checksums.iter().fold(self.position.chain, |chain, &(head, content)| chained(chain, head, content));
+        let chain =
+            batch.checksums.iter().fold(self.position.chain, |chain, &(head, content)| chained(chain, head, content));
         let commit = Commit {
             sequence: self.position.sequence + 1,
             records: batch.count,
@@ -140,7 +148,8 @@ impl Writer {
         for (device, file) in &active.copies {
             let written = file.write_at(batch.records, begin).and_then(|()| file.write_at(&end_record, begin + length));
             if let Err(error) = written {
-                let fail = Error::io("write to the segment", &devices.place(*device, &segment_path(active.number)), error);
+                let fail =
+                    Error::io("write to the segment", &devices.place(*device, &segment_path(active.number)), error);
                 if fail.kind() != ErrorKind::NoSpace {
                     return Err(fail);
                 }
@@ -164,7 +173,14 @@ impl Writer {
     }
 
     /// Makes the files of the next segment, on as many devices as there shall be copies.
-    fn begin_segment(&mut self, devices: &Devices, geometry: &Geometry, class: Class, highest_id: u64, now_nanoseconds: i64) -> Result<()> {
+    fn begin_segment(
+        &mut self,
+        devices: &Devices,
+        geometry: &Geometry,
+        class: Class,
+        highest_id: u64,
+        now_nanoseconds: i64,
+    ) -> Result<()> {
         let number = self.newest_segment + 1;
         let slots = roomiest(devices.writable(class), geometry.copies.into());
         if slots.is_empty() {
@@ -192,7 +208,11 @@ impl Writer {
                     }
                     devices.forget_segment(number);
                     self.newest_segment = number;
-                    return Err(Error::io("begin the segment", &devices.place(slot.entry.number, &segment_path(number)), error));
+                    return Err(Error::io(
+                        "begin the segment",
+                        &devices.place(slot.entry.number, &segment_path(number)),
+                        error,
+                    ));
                 }
             }
         }
@@ -203,7 +223,12 @@ impl Writer {
     }
 }
 
-fn make_segment(devices: &Devices, slot: &Slot, number: u64, header: &SegmentHeader) -> io::Result<Arc<dyn DeviceFile>> {
+fn make_segment(
+    devices: &Devices,
+    slot: &Slot,
+    number: u64,
+    header: &SegmentHeader,
+) -> io::Result<Arc<dyn DeviceFile>> {
     let file = match devices.segment(slot.entry.number, number, Mode::Create) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             slot.device.create_directory(SEGMENTS)?;

@@ -40,6 +40,7 @@ mod many;
 mod moving;
 mod open;
 mod orphans;
+mod pace;
 mod placement;
 mod read;
 mod rebalance;
@@ -47,8 +48,12 @@ pub(crate) mod record;
 mod recovery;
 mod scan;
 pub(crate) mod segment;
-pub(crate) mod superblock;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod space_tests;
 mod status;
+pub(crate) mod superblock;
 mod sync;
 pub(crate) mod table;
 #[cfg(test)]
@@ -64,8 +69,8 @@ pub use entry::{Entry, Kind, Location, Time};
 pub use geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Plan};
 pub use key::Key;
 pub use load::{Load, Loaded, LoadedObject};
-pub use moving::Advance;
 pub use open::is_store;
+pub use pace::{Progress, Watch};
 pub use read::{Buffer, Object, Status};
 pub use rebalance::{RebalancePlan, Rebalanced};
 pub use recovery::{Damage, Recovered};

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use super::catalog::{Change, Freed, SegmentRow};
 use super::effects::{Effects, Nameless};
@@ -16,7 +15,8 @@ use super::engine::{Engine, EngineLedger};
 use super::entry::{Entry, Kind, Location};
 use super::gather::{Joining, Wanted, sort};
 use super::geometry::Class;
-use super::log::{Batched, Written};
+use super::log::{Batched, Writer, Written};
+use super::pace::Pace;
 use super::placement::Claim;
 use super::record::{HEADER_BYTES, NewRecord, Record};
 use super::scan::{SegmentScan, Step};
@@ -31,47 +31,6 @@ const SYNC_BYTES: u64 = 64 << 20;
 const JOINING: Joining = Joining { gap_bytes: 16 << 10, longest_bytes: 1 << 20 };
 const THREADS: usize = 4;
 
-/// How far it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Advance {
-    /// Bytes of records that were moved.
-    pub moved_bytes: u64,
-    /// Records that were moved.
-    pub moved_records: u64,
-    /// Bytes of records that are to be moved.
-    pub total_bytes: u64,
-}
-
-/// Whoever is told how far it is, and says whether to go on.
-pub type GoOn<'g> = &'g dyn Fn(Advance) -> bool;
-
-/// Holds back what would be faster than a rate.
-#[derive(Debug)]
-pub(crate) struct Pace {
-    bytes_per_second: Option<u64>,
-    started: Instant,
-    bytes: u64,
-}
-
-impl Pace {
-    pub(crate) fn new(bytes_per_second: Option<u64>) -> Pace {
-        Pace { bytes_per_second: bytes_per_second.filter(|&rate| rate > 0), started: Instant::now(), bytes: 0 }
-    }
-
-    /// So many bytes were moved: waits until it is time for them, or `go_on` is false.
-    pub(crate) fn spend(&mut self, bytes: u64, go_on: &dyn Fn() -> bool) {
-        self.bytes += bytes;
-        let Some(rate) = self.bytes_per_second else { return };
-        let due = Duration::from_secs_f64(self.bytes as f64 / rate as f64);
-        while let Some(left) = due.checked_sub(self.started.elapsed()).filter(|left| !left.is_zero()) {
-            if !go_on() {
-                return;
-            }
-            std::thread::sleep(left.min(Duration::from_millis(100)));
-        }
-    }
-}
-
 /// Where moved records go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -84,6 +43,10 @@ pub(crate) enum Target {
 /// What a round has moved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
+    /// Records that were moved, removals with them, and their bytes, of one copy.
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    /// Removals among them.
     pub(crate) removals: u64,
     /// Segments that are given back, and their bytes on all devices.
     pub(crate) freed_segments: Vec<u64>,
@@ -112,13 +75,11 @@ struct Hand {
 }
 
 /// One round.
-struct Round<'r> {
+struct Round<'r, 'w> {
     engine: &'r Engine,
     chosen: &'r BTreeSet<u64>,
     target: Target,
-    pace: &'r mut Pace,
-    advance: &'r mut Advance,
-    go_on: GoOn<'r>,
+    pace: &'r mut Pace<'w>,
     unsynced_bytes: u64,
     moved: Moved,
     /// Records that the index had in each segment.
@@ -136,14 +97,7 @@ impl Engine {
     ///
     /// # Errors
     /// What reading the index or writing fails with. What was moved until then stays moved.
-    pub(crate) fn move_segments(
-        &self,
-        chosen: &BTreeSet<u64>,
-        target: Target,
-        pace: &mut Pace,
-        advance: &mut Advance,
-        go_on: GoOn<'_>,
-    ) -> Result<Moved> {
+    pub(crate) fn move_segments(&self, chosen: &BTreeSet<u64>, target: Target, pace: &mut Pace<'_>) -> Result<Moved> {
         {
             let mut writer = self.writer()?;
             if writer.active.as_ref().is_some_and(|active| chosen.contains(&active.number)) {
@@ -155,8 +109,6 @@ impl Engine {
             chosen,
             target,
             pace,
-            advance,
-            go_on,
             unsynced_bytes: 0,
             moved: Moved::default(),
             found: BTreeMap::new(),
@@ -171,17 +123,23 @@ impl Engine {
     }
 }
 
-impl Round<'_> {
+impl Round<'_, '_> {
     fn run(&mut self) -> Result<()> {
         let rows = std::sync::Arc::clone(&self.engine.view().state.segments);
         self.move_live()?;
         if self.moved.is_interrupted || self.moved.is_full {
             return self.free(&rows, &BTreeSet::new());
         }
-        let staying = rows.values().filter(|row| !self.chosen.contains(&row.number) && !self.engine.is_freed(row.number));
+        let staying =
+            rows.values().filter(|row| !self.chosen.contains(&row.number) && !self.engine.is_freed(row.number));
         let lowest = lowest_dead_id(staying);
         let mut removals = BTreeSet::new();
-        for row in self.chosen.iter().filter_map(|number| rows.get(number)).filter(|row| row.dead_records > 0 && lowest < u64::MAX) {
+        for row in self
+            .chosen
+            .iter()
+            .filter_map(|number| rows.get(number))
+            .filter(|row| row.dead_records > 0 && lowest < u64::MAX)
+        {
             if !self.move_removals(row, lowest, &mut removals)? {
                 break;
             }
@@ -191,9 +149,11 @@ impl Round<'_> {
         self.free(&rows, &scanned)
     }
 
-    fn goes_on(&mut self) -> bool {
-        self.moved.is_interrupted |= !(self.go_on)(*self.advance);
-        !self.moved.is_interrupted && !self.moved.is_full
+    /// So many bytes were moved or read; gives whether to go on.
+    fn spend(&mut self, bytes: u64) -> Result<bool> {
+        let spent = self.pace.spend(bytes);
+        self.moved.is_interrupted |= !self.pace.outcome(spent)?;
+        Ok(!self.moved.is_interrupted && !self.moved.is_full)
     }
 
     /// Everything that the index has in the chosen segments, in order of keys.
@@ -215,8 +175,8 @@ impl Round<'_> {
             if bytes >= BATCH_BYTES || batch.len() >= BATCH_RECORDS || is_end && !batch.is_empty() {
                 let hand = self.read(std::mem::take(&mut batch))?;
                 bytes = 0;
-                self.commit(hand)?;
-                if !self.goes_on() {
+                let committed = self.commit(hand)?;
+                if !self.spend(committed)? {
                     return Ok(());
                 }
             }
@@ -259,7 +219,10 @@ impl Round<'_> {
                 Step::Damage(_) => is_damaged = true,
                 Step::Record(offset, record, _) => {
                     let head = record.head;
-                    if matches!(head.kind, Kind::Removal | Kind::TreeRemoval) && head.id > lowest && done.insert(head.id) {
+                    if matches!(head.kind, Kind::Removal | Kind::TreeRemoval)
+                        && head.id > lowest
+                        && done.insert(head.id)
+                    {
                         let location = Location { segment: row.number, offset, record_bytes: record.record_bytes() };
                         let entry = Entry { kind: head.kind, ..Entry::removal(head.id, location) };
                         hand.add(head.key.to_vec(), entry, &moved(&record)?);
@@ -274,14 +237,13 @@ impl Round<'_> {
             self.damaged.insert(row.number);
         }
         self.commit(hand)?;
-        self.pace.spend(row.size_bytes, &|| (self.go_on)(*self.advance));
-        Ok(self.goes_on())
+        self.spend(0)
     }
 
-    /// Commits records in hand, but for those that their keys do not have any more.
-    fn commit(&mut self, mut hand: Hand) -> Result<()> {
+    /// Commits records in hand, but for those that their keys do not have any more; gives their bytes.
+    fn commit(&mut self, mut hand: Hand) -> Result<u64> {
         if hand.records.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let engine = self.engine;
         let mut writer = engine.writer()?;
@@ -295,19 +257,22 @@ impl Round<'_> {
         }
         hand.keep(&is_current);
         if hand.records.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let needed_bytes = hand.bytes.len() as u64;
         let class = match self.target {
             _ if !engine.has_both_classes() => writer.active.as_ref().map_or(Class::Fast, |active| active.class),
             Target::SameClass(class) => class,
-            Target::Fast if engine.fast_room_bytes(&geometry) < needed_bytes => {
-                self.moved.is_full = true;
-                return Ok(());
+            Target::Fast => {
+                if engine.fast_room_bytes(&geometry) < needed_bytes {
+                    self.moved.is_full = true;
+                    return Ok(0);
+                }
+                Class::Fast
             }
-            Target::Fast => Class::Fast,
         };
-        let checksums: Vec<(u32, u64)> = hand.records.iter().map(|record| checksums(&hand.bytes[record.bytes.clone()])).collect();
+        let checksums: Vec<(u32, u64)> =
+            hand.records.iter().map(|record| checksums(&hand.bytes[record.bytes.clone()])).collect();
         let batch = Batched {
             records: &hand.bytes,
             count: hand.records.len() as u32,
@@ -327,7 +292,11 @@ impl Round<'_> {
             effects.add_segment(row);
         }
         for InHand { key, entry, bytes } in &hand.records {
-            let location = Location { segment: written.segment, offset: written.begin + bytes.start as u64, record_bytes: bytes.len() as u64 };
+            let location = Location {
+                segment: written.segment,
+                offset: written.begin + bytes.start as u64,
+                record_bytes: bytes.len() as u64,
+            };
             match entry.kind.is_used() {
                 true => effects.put(key, Entry { location, ..*entry }, None)?,
                 false => effects.dead(location, entry.id),
@@ -343,16 +312,14 @@ impl Round<'_> {
         writer.pending.merge(change);
         drop(writer);
         self.moved.written_bytes += needed_bytes * copies;
-        self.advance.moved_bytes += needed_bytes;
-        self.advance.moved_records += hand.records.len() as u64;
+        self.moved.bytes += needed_bytes;
+        self.moved.records += hand.records.len() as u64;
         self.unsynced_bytes += needed_bytes;
         if self.unsynced_bytes >= SYNC_BYTES {
             self.unsynced_bytes = 0;
             engine.sync_all()?;
         }
-        let (advance, go_on) = (*self.advance, self.go_on);
-        self.pace.spend(needed_bytes, &|| go_on(advance));
-        Ok(())
+        Ok(needed_bytes)
     }
 
     /// Gives back those of the chosen segments that nothing is left in: the index had as many records in them as their accounts say, and
@@ -364,8 +331,12 @@ impl Round<'_> {
         let is_empty = |number: &&u64| {
             let account = rows.get(number).map_or(0, |row| row.live_records);
             let is_there = view_rows.get(number).is_some_and(|row| row.live_records == 0 && row.live_bytes == 0);
-            let without_removals = rows.get(number).is_some_and(|row| row.dead_records == 0) || scanned.contains(number);
-            is_there && without_removals && account >= self.found.get(number).copied().unwrap_or(0) && !self.damaged.contains(number)
+            let without_removals =
+                rows.get(number).is_some_and(|row| row.dead_records == 0) || scanned.contains(number);
+            is_there
+                && without_removals
+                && account >= self.found.get(number).copied().unwrap_or(0)
+                && !self.damaged.contains(number)
         };
         let empty: Vec<u64> = self.chosen.iter().filter(is_empty).copied().collect();
         if empty.is_empty() {
@@ -394,7 +365,7 @@ impl Round<'_> {
     }
 
     /// A batch without records: the log goes on.
-    fn mark(&mut self, writer: &mut super::log::Writer) -> Result<()> {
+    fn mark(&mut self, writer: &mut Writer) -> Result<()> {
         let engine = self.engine;
         let geometry = engine.geometry();
         let batch = Batched {

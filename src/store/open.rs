@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::catalog::{Catalog, State};
+use super::catalog::Catalog;
 use super::devices::{Devices, Lock, Platform, Slot, Trouble, find};
 use super::engine::{Engine, Parts};
 use super::extents::DIRECTORY as EXTENTS;
@@ -41,7 +41,8 @@ pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Resul
         let path = path.to_owned();
         move |error| Error::io("make the store", &path, error)
     };
-    let places: Vec<PathBuf> = geometry.devices.iter().map(|device| home.join(&device.path)).chain([home.to_owned()]).collect();
+    let places: Vec<PathBuf> =
+        geometry.devices.iter().map(|device| home.join(&device.path)).chain([home.to_owned()]).collect();
     for path in &places {
         let path = path.clone();
         let device = platform.device(&path);
@@ -50,7 +51,8 @@ pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Resul
         if Superblock::read(&*device).map_or(true, |found| found.is_some()) {
             return refuse(ErrorKind::Exists, "there is a store already");
         }
-        let is_empty = device.list("").map_err(fail(&path))?.is_empty() && !platform.has_directories(&path, &places).map_err(fail(&path))?;
+        let is_empty = device.list("").map_err(fail(&path))?.is_empty()
+            && !platform.has_directories(&path, &places).map_err(fail(&path))?;
         if !is_empty {
             return refuse(ErrorKind::Exists, "the directory is not empty");
         }
@@ -123,9 +125,11 @@ fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>
             locks.push(lock);
             Ok(())
         }
-        None => Err(Error::new(ErrorKind::Busy, "open the store for writing", "another process has it open for writing")
-            .at(directory)
-            .advise("wait for it to end; reading is possible meanwhile")),
+        None => {
+            Err(Error::new(ErrorKind::Busy, "open the store for writing", "another process has it open for writing")
+                .at(directory)
+                .advise("wait for it to end; reading is possible meanwhile"))
+        }
     }
 }
 
@@ -170,9 +174,17 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
         return Ok(IndexPlace { device, directory, catalog, is_private: true });
     }
     let Some(slot) = slots.iter().find(usable).or_else(|| slots.iter().find(|slot| slot.is_writable())) else {
-        let causes: Vec<String> =
-            slots.iter().filter_map(|slot| Some(format!("device {} {}", slot.entry.number, slot.trouble.as_ref().map(Trouble::explain)?))).collect();
-        return Err(Error::new(ErrorKind::Lost, "open the store", format!("no device is in service: {}", causes.join("; "))));
+        let causes: Vec<String> = slots
+            .iter()
+            .filter_map(|slot| {
+                Some(format!("device {} {}", slot.entry.number, slot.trouble.as_ref().map(Trouble::explain)?))
+            })
+            .collect();
+        return Err(Error::new(
+            ErrorKind::Lost,
+            "open the store",
+            format!("no device is in service: {}", causes.join("; ")),
+        ));
     };
     let directory = slot.path.join(INDEX);
     platform.remove_catalog(&directory)?;
@@ -201,8 +213,6 @@ pub fn is_store(directory: &Path) -> bool {
 impl Engine {
     /// The view as the catalog has it.
     fn load_view(&self) -> Result<()> {
-        let mut state = State::default();
-        self.catalog.refresh(&mut state)?;
-        self.set_state(state)
+        self.set_state(self.catalog.load()?)
     }
 }

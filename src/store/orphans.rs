@@ -13,6 +13,7 @@ use super::engine::Engine;
 use super::entry::Kind;
 use super::extents;
 use super::gather::{Joining, Wanted, sort};
+use super::pace::Pace;
 use super::segment::number_of;
 use crate::error::{Error, Result};
 use crate::io::device::Mode;
@@ -47,7 +48,8 @@ impl Named {
 
     /// Runs of bytes up to `size_bytes` that nothing names.
     fn unnamed(&self, size_bytes: u64) -> Vec<(u64, u64)> {
-        let is_named = |sector: u64| self.bits.get((sector / 64) as usize).is_some_and(|word| word >> (sector % 64) & 1 == 1);
+        let is_named =
+            |sector: u64| self.bits.get((sector / 64) as usize).is_some_and(|word| word >> (sector % 64) & 1 == 1);
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for sector in (0..size_bytes.div_ceil(SECTOR_BYTES)).filter(|&sector| !is_named(sector)) {
             let at = sector * SECTOR_BYTES;
@@ -75,7 +77,11 @@ impl Engine {
             for (name, _) in slot.device.list(extents::DIRECTORY).unwrap_or_default() {
                 let Some(file) = number_of(&name).and_then(|file| u32::try_from(file).ok()) else { continue };
                 let place = (slot.entry.number, file);
-                let Ok(allocated) = slot.device.open(&extents::path(file), Mode::Read).and_then(|file| file.allocated_bytes()) else { continue };
+                let Ok(allocated) =
+                    slot.device.open(&extents::path(file), Mode::Read).and_then(|file| file.allocated_bytes())
+                else {
+                    continue;
+                };
                 let live = view.state.extents.get(&place).map_or(0, |row| row.live_bytes);
                 found.push((place, allocated.saturating_sub(live + waiting.get(&place).copied().unwrap_or(0))));
             }
@@ -92,17 +98,23 @@ impl Engine {
     ///
     /// # Errors
     /// What reading the index fails with; a descriptor that cannot be read.
-    pub(crate) fn give_back_orphans(&self, is_deep: bool, go_on: &dyn Fn() -> bool) -> Result<u64> {
+    pub(crate) fn give_back_orphans(&self, is_deep: bool, pace: &mut Pace<'_>) -> Result<u64> {
         let found = self.surpluses();
-        let files: Vec<(u16, u32)> = found.into_iter().filter(|&(_, surplus)| is_deep || surplus > TOLERATED_BYTES).map(|(place, _)| place).collect();
+        let files: Vec<(u16, u32)> = found
+            .into_iter()
+            .filter(|&(_, surplus)| is_deep || surplus > TOLERATED_BYTES)
+            .map(|(place, _)| place)
+            .collect();
         let mut given = 0;
         for files in files.chunks(FILES) {
-            if !go_on() {
-                break;
-            }
             let named = self.named(files)?;
             for (&(device, number), named) in &named {
-                given += self.punch_unnamed(device, number, named)?;
+                let punched = self.punch_unnamed(device, number, named)?;
+                given += punched;
+                let spent = pace.spend(punched);
+                if !pace.outcome(spent)? {
+                    return Ok(given);
+                }
             }
         }
         Ok(given)
@@ -122,7 +134,8 @@ impl Engine {
 
     /// What is named in some extent files.
     fn named(&self, files: &[(u16, u32)]) -> Result<BTreeMap<(u16, u32), Named>> {
-        let named: Mutex<BTreeMap<(u16, u32), Named>> = Mutex::new(files.iter().map(|&file| (file, Named::default())).collect());
+        let named: Mutex<BTreeMap<(u16, u32), Named>> =
+            Mutex::new(files.iter().map(|&file| (file, Named::default())).collect());
         let mark = |device: u16, file: u32, offset: u64, length: u64| {
             let mut named = named.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(named) = named.get_mut(&(device, file)) {
@@ -147,8 +160,12 @@ impl Engine {
             if wanted.len() >= DESCRIPTORS || is_end {
                 sort(&mut wanted);
                 let failure: Mutex<Option<Error>> = Mutex::new(None);
-                self.read_wanted(&wanted, JOINING, THREADS, &|at, record| match record.and_then(|record| self.decode_descriptor(wanted[at].location, record.content)) {
-                    Ok(descriptor) => descriptor.runs().for_each(|run| mark(run.device, run.file, run.offset_bytes, run.length_bytes)),
+                self.read_wanted(&wanted, JOINING, THREADS, &|at, record| match record
+                    .and_then(|record| self.decode_descriptor(wanted[at].location, record.content))
+                {
+                    Ok(descriptor) => {
+                        descriptor.runs().for_each(|run| mark(run.device, run.file, run.offset_bytes, run.length_bytes))
+                    }
                     Err(error) => {
                         failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     }
@@ -175,7 +192,10 @@ mod tests {
         named.mark(4096, 8192);
         named.mark(1 << 20, 5000);
         assert_eq!(named.unnamed(12_288), [(0, 4096)]);
-        assert_eq!(named.unnamed((1 << 20) + 16_384), [(0, 4096), (12_288, (1 << 20) - 12_288), ((1 << 20) + 8192, 8192)]);
+        assert_eq!(
+            named.unnamed((1 << 20) + 16_384),
+            [(0, 4096), (12_288, (1 << 20) - 12_288), ((1 << 20) + 8192, 8192)]
+        );
         assert_eq!(Named::default().unnamed(5000), [(0, 8192)]);
         assert_eq!(Named::default().unnamed(0), []);
     }

@@ -68,7 +68,14 @@ impl Rooms {
 }
 
 /// The classes to try, first the better one, and whether records overflow from here on. Empty: there is no room at all.
-pub(crate) fn decide(fast: &Rooms, slow: &Rooms, limits: Limits, is_overflowing: bool, needed_bytes: u64, claim: Claim) -> (Vec<Class>, bool) {
+pub(crate) fn decide(
+    fast: &Rooms,
+    slow: &Rooms,
+    limits: Limits,
+    is_overflowing: bool,
+    needed_bytes: u64,
+    claim: Claim,
+) -> (Vec<Class>, bool) {
     let has_room = |class: &Class| match class {
         Class::Fast => fast.has_room(needed_bytes, claim),
         Class::Slow => slow.has_room(needed_bytes, claim),
@@ -98,15 +105,21 @@ fn only_removes(batch: &Batched<'_>) -> bool {
 }
 
 fn full() -> Error {
-    Error::new(ErrorKind::NoSpace, "write to the store", "the devices for records are full, but for what removing needs")
-        .advise("remove something and run granulo store compact, or give the store larger devices")
+    Error::new(
+        ErrorKind::NoSpace,
+        "write to the store",
+        "the devices for records are full, but for what removing needs",
+    )
+    .advise("remove something and run granulo store compact, or give the store larger devices")
 }
 
 impl Engine {
     /// Whether the store has devices of both classes, so that records can overflow.
     pub(crate) fn has_both_classes(&self) -> bool {
         let geometry = self.geometry();
-        let has = |class: Class| geometry.devices.iter().any(|device| device.class == class && device.state != DeviceState::Gone);
+        let has = |class: Class| {
+            geometry.devices.iter().any(|device| device.class == class && device.state != DeviceState::Gone)
+        };
         has(Class::Fast) && has(Class::Slow)
     }
 
@@ -139,7 +152,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if no class of devices has room: nothing was written. Others: what is written is not known.
-    pub(crate) fn append_somewhere(&self, writer: &mut Writer, geometry: &Geometry, batch: Batched<'_>) -> Result<Written> {
+    pub(crate) fn append_somewhere(
+        &self,
+        writer: &mut Writer,
+        geometry: &Geometry,
+        batch: Batched<'_>,
+    ) -> Result<Written> {
         let needed_bytes = batch.records.len() as u64;
         let claim = if only_removes(&batch) { Claim::Frees } else { Claim::Put };
         if !self.has_both_classes() {
@@ -147,9 +165,13 @@ impl Engine {
             let class = writer.active.as_ref().map_or(Class::Fast, |active| active.class);
             return self.append_to(writer, geometry, &[class], needed_bytes, claim, batch);
         }
-        let limits = Limits { high_watermark_percent: geometry.high_watermark_percent, low_watermark_percent: geometry.low_watermark_percent };
+        let limits = Limits {
+            high_watermark_percent: geometry.high_watermark_percent,
+            low_watermark_percent: geometry.low_watermark_percent,
+        };
         // A store that was opened again goes on as it was.
-        let is_overflowing = writer.is_overflowing || writer.active.as_ref().is_some_and(|active| active.on == Class::Slow);
+        let is_overflowing =
+            writer.is_overflowing || writer.active.as_ref().is_some_and(|active| active.on == Class::Slow);
         let [fast, slow] = [Class::Fast, Class::Slow].map(|class| rooms(&self.target_slots(writer, geometry, class)));
         let (classes, is_overflowing) = decide(&fast, &slow, limits, is_overflowing, needed_bytes, claim);
         writer.is_overflowing = is_overflowing;
@@ -160,7 +182,15 @@ impl Engine {
     ///
     /// # Errors
     /// As [`append_somewhere`](Self::append_somewhere).
-    pub(crate) fn append_to(&self, writer: &mut Writer, geometry: &Geometry, classes: &[Class], needed_bytes: u64, claim: Claim, batch: Batched<'_>) -> Result<Written> {
+    pub(crate) fn append_to(
+        &self,
+        writer: &mut Writer,
+        geometry: &Geometry,
+        classes: &[Class],
+        needed_bytes: u64,
+        claim: Claim,
+        batch: Batched<'_>,
+    ) -> Result<Written> {
         let mut outcome = Err(full());
         for &class in classes {
             if !rooms(&self.target_slots(writer, geometry, class)).has_room(needed_bytes, claim) {
@@ -187,7 +217,12 @@ mod tests {
     const LIMITS: Limits = Limits { high_watermark_percent: 90, low_watermark_percent: 80 };
 
     fn device(total_mib: u64, percent_taken: u64) -> Rooms {
-        Rooms { rooms: vec![Room { total_bytes: total_mib * MIB, available_bytes: total_mib * MIB * (100 - percent_taken) / 100 }] }
+        Rooms {
+            rooms: vec![Room {
+                total_bytes: total_mib * MIB,
+                available_bytes: total_mib * MIB * (100 - percent_taken) / 100,
+            }],
+        }
     }
 
     fn put(fast: &Rooms, slow: &Rooms, is_overflowing: bool) -> (Vec<Class>, bool) {

@@ -101,15 +101,25 @@ impl Engine {
             };
         };
         match read(found) {
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) && self.refresh()? => {
-                self.find(key)?.map(read).transpose()
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
+                // Another process may have moved or removed it since it was looked up, or compaction in this one.
+                let is_changed = self.refresh()?;
+                match self.find(key)? {
+                    Some(again) if !is_changed && again.entry.location == found.entry.location => Err(error),
+                    again => again.map(read).transpose(),
+                }
             }
             other => other.map(Some),
         }
     }
 
     /// Reads a record from the first copy on which it holds, to the end of `buffer`; `is_right` looks at what was read.
-    pub(crate) fn read_record<'b>(&self, location: Location, buffer: &'b mut Vec<u8>, is_right: impl Fn(&Record<'_>) -> bool) -> Result<Record<'b>> {
+    pub(crate) fn read_record<'b>(
+        &self,
+        location: Location,
+        buffer: &'b mut Vec<u8>,
+        is_right: impl Fn(&Record<'_>) -> bool,
+    ) -> Result<Record<'b>> {
         let copies = self.copies(location.segment);
         let mut cause = None;
         let mut holds = false;
@@ -167,11 +177,14 @@ impl Engine {
     }
 
     /// The content of a record as it was given: of a large object from its units, decompressed, without its holes. In `record` or in `content`.
-    fn stored_content(&self, entry: &Entry, record: &mut Vec<u8>, content: &mut Vec<u8>) -> Result<(Attributes, Range<usize>, Part)> {
+    fn stored_content(
+        &self,
+        entry: &Entry,
+        record: &mut Vec<u8>,
+        content: &mut Vec<u8>,
+    ) -> Result<(Attributes, Range<usize>, Part)> {
         let read = self.read_entry(entry, record)?;
-        let Some(attributes) = Attributes::decode(read.head.attributes) else {
-            return Err(Error::new(ErrorKind::NewerVersion, "read the attributes", "they have something that this granulo does not know"));
-        };
+        let attributes = decode_attributes(read.head.attributes)?;
         let head_bytes = read.head.lengths.head_bytes();
         if entry.kind == Kind::Large {
             let descriptor = self.decode_descriptor(entry.location, read.content)?;
@@ -211,7 +224,8 @@ impl Engine {
         // Two steps, as the object borrows the buffer only when reading it has succeeded.
         let mut entry = None;
         let looked = self.with_found(key.stored(), |found| {
-            let (attributes, range, part) = self.stored_content(&found.entry, &mut buffer.record, &mut buffer.content)?;
+            let (attributes, range, part) =
+                self.stored_content(&found.entry, &mut buffer.record, &mut buffer.content)?;
             entry = Some((found.entry, attributes, range, part));
             Ok(())
         })?;
@@ -235,12 +249,15 @@ impl Engine {
         let mut buffer = Vec::new();
         self.with_found(key.stored(), |found| {
             let record = self.read_entry(&found.entry, &mut buffer)?;
-            let attributes = Attributes::decode(record.head.attributes)
-                .ok_or_else(|| Error::new(ErrorKind::NewerVersion, "read the attributes", "they have something that this granulo does not know"))?;
+            let attributes = decode_attributes(record.head.attributes)?;
             let copies = self.copies(found.entry.location.segment).len() as u64;
             let mut allocated_bytes = copies * found.entry.location.record_bytes;
             if found.entry.kind == Kind::Large {
-                allocated_bytes += self.decode_descriptor(found.entry.location, record.content)?.runs().map(|run| run.length_bytes).sum::<u64>();
+                allocated_bytes += self
+                    .decode_descriptor(found.entry.location, record.content)?
+                    .runs()
+                    .map(|run| run.length_bytes)
+                    .sum::<u64>();
             }
             let names = match found.shared {
                 Some(shared) => self.view().state.shared.get(&shared).copied().unwrap_or(0),
@@ -338,4 +355,16 @@ pub(crate) fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
         true => Ok(content),
         false => Err(wrong("the content is not as long as the index says".into())),
     }
+}
+
+/// The attributes of a record that holds.
+pub(crate) fn decode_attributes(stored: &[u8]) -> Result<Attributes> {
+    let unknown = || {
+        Error::new(
+            ErrorKind::NewerVersion,
+            "read the attributes",
+            "they have something that this granulo does not know",
+        )
+    };
+    Attributes::decode(stored).ok_or_else(unknown)
 }

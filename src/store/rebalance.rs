@@ -10,7 +10,8 @@ use super::catalog::SegmentRow;
 use super::compact::{PlannedSegment, round};
 use super::engine::Engine;
 use super::geometry::Class;
-use super::moving::{Advance, GoOn, Pace, Target};
+use super::moving::Target;
+use super::pace::{Pace, Watch};
 use crate::error::Result;
 
 /// What would be done.
@@ -72,21 +73,22 @@ impl Engine {
         RebalancePlan { segments: overflowed[..fits].to_vec(), left: overflowed[fits..].to_vec(), room_bytes }
     }
 
-    pub(crate) fn rebalance(&self, bytes_per_second: Option<u64>, go_on: GoOn<'_>) -> Result<Rebalanced> {
+    pub(crate) fn rebalance(&self, bytes_per_second: Option<u64>, watch: Watch<'_>) -> Result<Rebalanced> {
         self.sync_all()?;
         let plan = self.plan_rebalance();
-        let mut advance = Advance { total_bytes: plan.live_bytes(), ..Advance::default() };
+        let mut pace = Pace::new(bytes_per_second, watch);
+        pace.stage("moving records", plan.live_bytes());
         let mut done = Rebalanced { is_full: !plan.left.is_empty(), ..Rebalanced::default() };
         let chosen: BTreeSet<u64> = plan.segments.iter().map(|segment| segment.number).collect();
         if !chosen.is_empty() {
-            let moved = self.move_segments(&chosen, Target::Fast, &mut Pace::new(bytes_per_second), &mut advance, go_on)?;
+            let moved = self.move_segments(&chosen, Target::Fast, &mut pace)?;
             self.reclaim()?;
+            (done.moved_bytes, done.moved_records) = (moved.bytes, moved.records);
             done.segments = moved.freed_segments.len() as u64;
             done.damaged_segments = moved.damaged_segments;
             done.is_full |= moved.is_full;
             done.is_interrupted = moved.is_interrupted;
         }
-        (done.moved_bytes, done.moved_records) = (advance.moved_bytes, advance.moved_records);
         done.waiting_bytes = self.waiting_bytes();
         Ok(done)
     }
@@ -98,12 +100,12 @@ impl Store {
         self.engine().plan_rebalance()
     }
 
-    /// Moves records that overflowed back to fast devices, down to the low watermark; `go_on` is told how far it is, and ends it by saying no.
+    /// Moves records that overflowed back to fast devices, down to the low watermark; `watch` is told how far it is, and ends it by saying no.
     /// Reading and writing go on meanwhile.
     ///
     /// # Errors
     /// What reading the index or writing fails with. The store is whole in any case.
-    pub fn rebalance(&self, bytes_per_second: Option<u64>, go_on: &dyn Fn(Advance) -> bool) -> Result<Rebalanced> {
-        self.engine().rebalance(bytes_per_second, go_on)
+    pub fn rebalance(&self, bytes_per_second: Option<u64>, watch: Watch<'_>) -> Result<Rebalanced> {
+        self.engine().rebalance(bytes_per_second, watch)
     }
 }

@@ -54,7 +54,8 @@ impl NewRecord<'_> {
     /// # Errors
     /// [`ErrorKind::Usage`] if a part is too long for its length.
     pub(crate) fn encode(&self, onto: &mut Vec<u8>) -> Result<()> {
-        let too_long = || Error::new(ErrorKind::Usage, "write the record", "the key, the attributes or the content is too long");
+        let too_long =
+            || Error::new(ErrorKind::Usage, "write the record", "the key, the attributes or the content is too long");
         let key_length = u16::try_from(self.key.len()).map_err(|_| too_long())?;
         let content_length = u32::try_from(self.content.len()).map_err(|_| too_long())?;
         if self.attributes.len() > LARGEST_ATTRIBUTES_BYTES {
@@ -158,7 +159,9 @@ impl<'a> Head<'a> {
         if head_checksum != checksum(rest) as u32 {
             return None;
         }
-        let six = |at: usize| u64::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3], head[at + 4], head[at + 5], 0, 0]);
+        let six = |at: usize| {
+            u64::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3], head[at + 4], head[at + 5], 0, 0])
+        };
         let kind = Kind::from_byte(head[4])?;
         let (flags, key) = (head[5], &head[HEADER_BYTES..HEADER_BYTES + lengths.key]);
         let sound = flags & !(USED | ZSTD | MOVED) == 0

@@ -15,11 +15,11 @@ use super::engine::{Engine, EngineLedger};
 use super::entry::{Entry, Kind, Location};
 use super::extents::{Allocator, DIRECTORY, path as extent_path};
 use super::geometry::Class;
-use super::sync::RECENT_LIMIT;
 use super::log::{Active, Writer};
 use super::record::Record;
 use super::scan::{SegmentScan, Step};
-use super::segment::{Commit, SEGMENTS, SEGMENT_HEADER_BYTES, SegmentHeader, chained, number_of, segment_path};
+use super::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, number_of, segment_path};
+use super::sync::RECENT_LIMIT;
 use super::write::entry_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::{DeviceFile, Mode};
@@ -133,14 +133,20 @@ impl Engine {
         drop(state);
         let mut headers: BTreeMap<u64, SegmentHeader> = BTreeMap::new();
         for (&number, devices) in segments.range(start.segment..) {
-            let mut scan = SegmentScan::new(self.open_copies(number, devices), if number == start.segment { start.offset } else { 0 });
+            let mut scan = SegmentScan::new(
+                self.open_copies(number, devices),
+                if number == start.segment { start.offset } else { 0 },
+            );
             let (header, _) = scan.header();
-            let header = match header.filter(|header| header.number == number && header.store == self.geometry().store) {
+            let header = match header.filter(|header| header.number == number && header.store == self.geometry().store)
+            {
                 Some(header) => header,
                 None if scan.end <= SEGMENT_HEADER_BYTES => continue,
                 None => {
                     // Its records tell by themselves whether they go on where the segment before ended.
-                    reading.unsettled.push_back(Unsettled::Broken(Damage { segment: number, range: 0..SEGMENT_HEADER_BYTES }));
+                    reading
+                        .unsettled
+                        .push_back(Unsettled::Broken(Damage { segment: number, range: 0..SEGMENT_HEADER_BYTES }));
                     reading.assumed_header(number, devices.len() as u8)
                 }
             };
@@ -170,23 +176,25 @@ impl Engine {
         let mut scan = SegmentScan::new(self.open_copies(position.segment, devices), from);
         let holds = match scan.next(false) {
             Some(Step::Record(at, record, _)) if at == from && record.head.kind == Kind::Commit => {
-                Commit::decode(record.content).is_some_and(|commit| commit.chain == position.chain && commit.sequence == position.sequence)
+                Commit::decode(record.content)
+                    .is_some_and(|commit| commit.chain == position.chain && commit.sequence == position.sequence)
             }
             _ => false,
         };
         if holds {
             return Ok(());
         }
-        let place = devices.first().map_or_else(|| PathBuf::from(segment_path(position.segment)), |&device| {
-            self.devices.place(device, &segment_path(position.segment))
-        });
+        let place = devices.first().map_or_else(
+            || PathBuf::from(segment_path(position.segment)),
+            |&device| self.devices.place(device, &segment_path(position.segment)),
+        );
         let cause = format!(
             "the log should have batch {} there, ending at {}, and has not: the device lost acknowledged writes, or is an old copy",
             position.sequence, position.offset
         );
-        Err(Error::new(ErrorKind::Corrupt, "recover the log", cause)
-            .at(&place)
-            .advise("bring the device back as it was, or run granulo store check --rebuild-index to go on with what there is"))
+        Err(Error::new(ErrorKind::Corrupt, "recover the log", cause).at(&place).advise(
+            "bring the device back as it was, or run granulo store check --rebuild-index to go on with what there is",
+        ))
     }
 
     /// Cuts the log off at `end` on all devices, removes segments after it, and makes copies of the last segment alike.
@@ -197,21 +205,31 @@ impl Engine {
         end: Position,
         recovered: &mut Recovered,
     ) -> Result<()> {
-        let fail = |device: u16, number: u64, error| Error::io("cut off the segment", &self.devices.place(device, &segment_path(number)), error);
+        let fail = |device: u16, number: u64, error| {
+            Error::io("cut off the segment", &self.devices.place(device, &segment_path(number)), error)
+        };
         for (&number, devices) in segments.range(end.segment..) {
             for &device in devices {
-                let Some(slot) = self.devices.slots().get(usize::from(device)).filter(|slot| slot.is_writable()).cloned() else { continue };
+                let Some(slot) =
+                    self.devices.slots().get(usize::from(device)).filter(|slot| slot.is_writable()).cloned()
+                else {
+                    continue;
+                };
                 if number > end.segment {
-                    recovered.cut_off_bytes += self.devices.segment(device, number, Mode::Read).and_then(|file| file.size()).unwrap_or(0);
+                    recovered.cut_off_bytes +=
+                        self.devices.segment(device, number, Mode::Read).and_then(|file| file.size()).unwrap_or(0);
                     slot.device.remove(&segment_path(number)).map_err(|error| fail(device, number, error))?;
                     slot.device.sync_directory(SEGMENTS).map_err(|error| fail(device, number, error))?;
                     continue;
                 }
-                let file = self.devices.segment(device, number, Mode::Write).map_err(|error| fail(device, number, error))?;
+                let file =
+                    self.devices.segment(device, number, Mode::Write).map_err(|error| fail(device, number, error))?;
                 let size = file.size().map_err(|error| fail(device, number, error))?;
                 if size > end.offset {
                     recovered.cut_off_bytes += size - end.offset;
-                    file.set_size(end.offset).and_then(|()| file.sync()).map_err(|error| fail(device, number, error))?;
+                    file.set_size(end.offset)
+                        .and_then(|()| file.sync())
+                        .map_err(|error| fail(device, number, error))?;
                 }
             }
             self.devices.forget_segment(number);
@@ -228,7 +246,8 @@ impl Engine {
     fn cut_off_extents(&self, recovered: &mut Recovered) -> Result<()> {
         let rows = Arc::clone(&self.view().state.extents);
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
-            let listed = slot.device.list(DIRECTORY).map_err(|error| Error::io("list", &slot.path.join(DIRECTORY), error))?;
+            let listed =
+                slot.device.list(DIRECTORY).map_err(|error| Error::io("list", &slot.path.join(DIRECTORY), error))?;
             let mut is_changed = false;
             for (name, size) in listed {
                 let Some(number) = number_of(&name).and_then(|number| u32::try_from(number).ok()) else { continue };
@@ -249,10 +268,13 @@ impl Engine {
                 }
             }
             if is_changed {
-                slot.device.sync_directory(DIRECTORY).map_err(|error| Error::io("sync", &slot.path.join(DIRECTORY), error))?;
+                slot.device
+                    .sync_directory(DIRECTORY)
+                    .map_err(|error| Error::io("sync", &slot.path.join(DIRECTORY), error))?;
             }
         }
-        *self.allocator.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Allocator::new(rows.values().copied()));
+        *self.allocator.write().unwrap_or_else(PoisonError::into_inner) =
+            Arc::new(Allocator::new(rows.values().copied()));
         Ok(())
     }
 
@@ -295,8 +317,9 @@ impl Engine {
                         let found = record.record_bytes();
                         let source = devices.iter().find(|device| !without.contains(device));
                         if let Some(&source) = source {
-                            self.read_copy(source, number, at, found as usize, &mut bytes)
-                                .map_err(|error| Error::io("read", &self.devices.place(source, &segment_path(number)), error))?;
+                            self.read_copy(source, number, at, found as usize, &mut bytes).map_err(|error| {
+                                Error::io("read", &self.devices.place(source, &segment_path(number)), error)
+                            })?;
                             repairs.push((without, at, bytes));
                         }
                     }
@@ -320,7 +343,10 @@ impl Engine {
         }
         for device in touched {
             let place = self.devices.place(device, &segment_path(number));
-            let file = self.devices.segment(device, number, Mode::Write).map_err(|error| Error::io("repair", &place, error))?;
+            let file = self
+                .devices
+                .segment(device, number, Mode::Write)
+                .map_err(|error| Error::io("repair", &place, error))?;
             file.sync().map_err(|error| Error::io("sync", &place, error))?;
         }
         Ok(healed)
@@ -346,18 +372,25 @@ impl Engine {
     }
 
     /// The log goes on where it ends: in its last segment, if all its copies can be written, else in a new one.
-    fn resume(&self, segments: &BTreeMap<u64, Vec<u16>>, headers: &BTreeMap<u64, SegmentHeader>, end: Position) -> Result<()> {
+    fn resume(
+        &self,
+        segments: &BTreeMap<u64, Vec<u16>>,
+        headers: &BTreeMap<u64, SegmentHeader>,
+        end: Position,
+    ) -> Result<()> {
         let row = self.view().state.segments.get(&end.segment).cloned();
         let mut writer = self.writer()?;
         let newest = segments.keys().next_back().copied().unwrap_or(0).max(end.segment);
         *writer = Writer { newest_segment: newest, position: end, durable_sequence: end.sequence, ..Writer::default() };
         let Some(row) = row else { return Ok(()) };
-        let open = |&device: &u16| self.devices.segment(device, row.number, Mode::Write).ok().map(|file| (device, file));
+        let open =
+            |&device: &u16| self.devices.segment(device, row.number, Mode::Write).ok().map(|file| (device, file));
         let copies: Vec<_> = row.devices.iter().filter_map(open).collect();
         let wanted = headers.get(&row.number).map_or(row.devices.len(), |header| header.copies.into());
         let is_whole = copies.len() == row.devices.len() && copies.len() >= wanted.min(self.geometry().copies.into());
         if is_whole && row.size_bytes < self.geometry().segment_bytes {
-            writer.active = Some(Active { number: row.number, class: row.class, on: row.class, copies, end: end.offset });
+            writer.active =
+                Some(Active { number: row.number, class: row.class, on: row.class, copies, end: end.offset });
         }
         Ok(())
     }
@@ -499,7 +532,9 @@ impl Reading<'_> {
     fn end(&mut self) -> Result<()> {
         while let Some(Unsettled::Holds(stretch)) = self.unsettled.pop_front() {
             let mut descriptors = stretch.items.iter().filter_map(|item| item.descriptor.as_ref());
-            let holds = |descriptor| self.engine.extents.verify(descriptor, &mut |_| Ok(())).is_ok_and(|wrong| wrong.is_empty());
+            let holds = |descriptor| {
+                self.engine.extents.verify(descriptor, &mut |_| Ok(())).is_ok_and(|wrong| wrong.is_empty())
+            };
             if !descriptors.all(holds) {
                 break;
             }
@@ -534,7 +569,11 @@ impl Reading<'_> {
         drop(ledger);
         engine.take_in(change)?;
         engine.highest_id.fetch_max(highest_id, std::sync::atomic::Ordering::Relaxed);
-        if engine.owns_index() && engine.view().state.recent.len() >= RECENT_LIMIT { engine.make_table() } else { Ok(()) }
+        if engine.owns_index() && engine.view().state.recent.len() >= RECENT_LIMIT {
+            engine.make_table()
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -545,7 +584,10 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
     let mut descriptor = None;
     let mut entry = match head.kind {
         Kind::Removal | Kind::TreeRemoval => Entry::removal(head.id, location),
-        Kind::Link => Entry { size_bytes: u64::from_le_bytes(record.content.try_into().ok()?), ..entry_of(Kind::Link, &Attributes::default()) },
+        Kind::Link => Entry {
+            size_bytes: u64::from_le_bytes(record.content.try_into().ok()?),
+            ..entry_of(Kind::Link, &Attributes::default())
+        },
         kind => {
             let attributes = Attributes::decode(head.attributes)?;
             let stored = match kind {

@@ -14,7 +14,7 @@ use super::geometry::{Class, DeviceState};
 use crate::error::Result;
 use crate::io::device::Room;
 
-/// Note of when the last scrub ended, nanoseconds since 1970 in decimal.
+/// Note of when the last scrub ended (nanoseconds since 1970) and what it came to.
 pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";
 
 /// A device.
@@ -135,7 +135,11 @@ impl Engine {
             segment_bytes: segment_bytes.get(&slot.entry.number).copied().unwrap_or(0),
             unit_bytes: unit_bytes.get(&slot.entry.number).copied().unwrap_or(0),
         };
-        let note = view.state.notes.get(SCRUB_FINISHED).and_then(|note| std::str::from_utf8(note).ok()?.parse().ok());
+        let note = view
+            .state
+            .notes
+            .get(SCRUB_FINISHED)
+            .and_then(|note| std::str::from_utf8(note).ok()?.split(' ').next()?.parse().ok());
         let index_files = self.index.list(super::open::INDEX).unwrap_or_default();
         Ok(StoreStatus {
             home: self.home.clone(),

@@ -71,7 +71,11 @@ impl Superblock {
         encode_path(&geometry.home, &mut body);
         let length = body.len();
         if (length + 8) as u64 > SLOT_BYTES {
-            return Err(Error::new(ErrorKind::Usage, "write the superblock", "there are too many devices, or their paths are too long"));
+            return Err(Error::new(
+                ErrorKind::Usage,
+                "write the superblock",
+                "there are too many devices, or their paths are too long",
+            ));
         }
         body[12..16].copy_from_slice(&(length as u32).to_le_bytes());
         let mut slot = checksum(&body).to_le_bytes().to_vec();
@@ -85,7 +89,10 @@ impl Superblock {
     /// [`ErrorKind::NewerVersion`] for a sound one of a later version.
     pub(crate) fn decode(slot: &[u8]) -> Result<Option<Superblock>> {
         let Some((stored, body)) = slot.split_first_chunk::<8>() else { return Ok(None) };
-        let length = body.get(12..16).and_then(|bytes| bytes.first_chunk()).map_or(usize::MAX, |bytes| u32::from_le_bytes(*bytes) as usize);
+        let length = body
+            .get(12..16)
+            .and_then(|bytes| bytes.first_chunk())
+            .map_or(usize::MAX, |bytes| u32::from_le_bytes(*bytes) as usize);
         let Some(body) = body.get(..length) else { return Ok(None) };
         if !body.starts_with(MAGIC) || checksum(body) != u64::from_le_bytes(*stored) {
             return Ok(None);
@@ -147,7 +154,9 @@ impl Superblock {
         let bytes = self.encode()?;
         let (file, is_new) = match device.open(SUPERBLOCK, Mode::Write) {
             Ok(file) => (file, false),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (device.open(SUPERBLOCK, Mode::Create).map_err(fail)?, true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                (device.open(SUPERBLOCK, Mode::Create).map_err(fail)?, true)
+            }
             Err(error) => return Err(fail(error)),
         };
         file.write_at(&bytes, self.generation % 2 * SLOT_BYTES).map_err(fail)?;

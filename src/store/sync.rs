@@ -150,7 +150,9 @@ impl Engine {
             let view = self.view();
             (view.snapshot(), view.state.next_table, view.state.tables.to_vec())
         };
-        self.index.create_directory(INDEX).map_err(|error| Error::io("write the index", &self.index_directory, error))?;
+        self.index
+            .create_directory(INDEX)
+            .map_err(|error| Error::io("write the index", &self.index_directory, error))?;
         let merged = merge_tables(&*self.index, number, &snapshot, tables.clone(), with_recent)?;
         drop(snapshot);
         let replaced: Vec<_> = rows.splice(tables, merged.row).collect();
@@ -186,7 +188,10 @@ impl Engine {
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
         self.catalog.commit(&next)?;
         self.apply(next)?;
-        let free_below = self.platform.unpinned(&self.index_directory, epoch + 1).map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
+        let free_below = self
+            .platform
+            .unpinned(&self.index_directory, epoch + 1)
+            .map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
         let freed = Arc::clone(&self.view().state.freed);
         let (gone, kept): (Vec<_>, Vec<_>) = freed.iter().cloned().partition(|&(since, _)| since < free_below);
         if gone.is_empty() {
@@ -203,12 +208,8 @@ impl Engine {
         for (_, freed) in &gone {
             match *freed {
                 Freed::Segment(number) => {
-                    for &device in rows.get(&number).map_or(&[][..], |row| &row.devices) {
-                        if let Some(device) = self.devices.readable(device) {
-                            let _ = device.remove(&segment_path(number));
-                        }
-                    }
-                    self.devices.forget_segment(number);
+                    let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
+                    self.remove_segment(number, devices);
                 }
                 Freed::Extent { device, file, offset, length } => {
                     // What cannot be given back now is found by compaction.
@@ -223,6 +224,15 @@ impl Engine {
         drop(rows);
         self.catalog.commit(&change)?;
         self.apply(change)
+    }
+
+    /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,
+    /// section 8), so it must be gone before that one goes. What cannot be removed now is found by `check`.
+    fn remove_segment(&self, number: u64, devices: &[u16]) {
+        for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
+            let _ = device.remove(&segment_path(number)).and_then(|()| device.sync_directory(SEGMENTS));
+        }
+        self.devices.forget_segment(number);
     }
 
     /// Makes everything durable, the catalog too, before the store is closed.

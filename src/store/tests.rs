@@ -30,20 +30,28 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
 
 /// Plans, by name, with directories below `home`.
 fn plans(home: &std::path::Path) -> Vec<(&'static str, Plan)> {
-    let devices = |class: &str, count: usize| (0..count).map(|at| home.join(format!("{class}{at}"))).collect::<Vec<_>>();
+    let devices =
+        |class: &str, count: usize| (0..count).map(|at| home.join(format!("{class}{at}"))).collect::<Vec<_>>();
     vec![
         ("one directory", Plan::default()),
         ("mirror", Plan { fast: devices("fast", 2), ..Plan::default() }),
         ("hybrid", Plan { fast: devices("fast", 2), slow: devices("slow", 4), ..Plan::default() }),
         (
             "raid6",
-            Plan { fast: devices("fast", 3), slow: devices("slow", 5), copies: Some(3), parity: Some(2), ..Plan::default() },
+            Plan {
+                fast: devices("fast", 3),
+                slow: devices("slow", 5),
+                copies: Some(3),
+                parity: Some(2),
+                ..Plan::default()
+            },
         ),
         ("zstd", Plan { compression: Compression::Zstd(3), ..Plan::default() }),
     ]
 }
 
-const SIZES: [usize; 14] = [0, 1, 100, 4095, 4096, 8191, 8193, 20_000, 65_535, 65_536, 65_537, 70_000, 300_000, 3_000_000];
+const SIZES: [usize; 14] =
+    [0, 1, 100, 4095, 4096, 8191, 8193, 20_000, 65_535, 65_536, 65_537, 70_000, 300_000, 3_000_000];
 
 #[test]
 fn what_is_put_is_got_now_and_by_the_next() {
@@ -69,7 +77,8 @@ fn what_is_put_is_got_now_and_by_the_next() {
                 assert_eq!(store.stat(&key).unwrap().unwrap().attributes, file());
                 assert_eq!(store.entry(&key).unwrap().unwrap().entry.size_bytes, size as u64);
             }
-            let walked: Vec<String> = store.walk(&Key::root()).unwrap().map(|found| found.unwrap().key.to_string()).collect();
+            let walked: Vec<String> =
+                store.walk(&Key::root()).unwrap().map(|found| found.unwrap().key.to_string()).collect();
             assert_eq!(walked.len(), SIZES.len() + 3);
             assert!(walked.is_sorted());
         };

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::attributes::Attributes;
 use super::descriptor::Descriptor;
@@ -95,7 +95,13 @@ impl<'s> Batch<'s> {
     ///
     /// # Errors
     /// As [`put`](Self::put), and what reading fails with.
-    pub fn put_from(&mut self, key: &Key, attributes: &Attributes, stream: &mut dyn Read, size_bytes: Option<u64>) -> Result<u64> {
+    pub fn put_from(
+        &mut self,
+        key: &Key,
+        attributes: &Attributes,
+        stream: &mut dyn Read,
+        size_bytes: Option<u64>,
+    ) -> Result<u64> {
         self.refuse_root(key)?;
         self.file(key.stored().to_vec(), attributes, stream, size_bytes)
     }
@@ -225,7 +231,13 @@ impl<'s> Batch<'s> {
         (self.engine().platform.now_nanoseconds() / 1_000_000).max(0) as u64
     }
 
-    fn file(&mut self, key: Vec<u8>, attributes: &Attributes, stream: &mut dyn Read, size_bytes: Option<u64>) -> Result<u64> {
+    fn file(
+        &mut self,
+        key: Vec<u8>,
+        attributes: &Attributes,
+        stream: &mut dyn Read,
+        size_bytes: Option<u64>,
+    ) -> Result<u64> {
         let cutoff = self.engine().geometry().cutoff_bytes;
         let fail = |error| Error::new(ErrorKind::of(&error), "read the content", crate::error::os_message(&error));
         // One byte beyond the largest record tells whether there is more.
@@ -234,9 +246,11 @@ impl<'s> Batch<'s> {
         stream.take(largest + 1).read_to_end(&mut content).map_err(fail)?;
         let holes_bytes = attributes.holes.as_ref().map(super::Holes::data_bytes);
         let check = |stored: u64| match holes_bytes {
-            Some(data) if data != stored => {
-                Err(Error::new(ErrorKind::Usage, "write to the store", "the content is not as long as the runs of data of the sparse file"))
-            }
+            Some(data) if data != stored => Err(Error::new(
+                ErrorKind::Usage,
+                "write to the store",
+                "the content is not as long as the runs of data of the sparse file",
+            )),
             _ => Ok(attributes.holes.as_ref().map_or(stored, |holes| holes.size_bytes)),
         };
         if is_record(content.len() as u64, cutoff) {
@@ -292,7 +306,9 @@ impl<'s> Batch<'s> {
                     compressed.resize(content.len() - 1, 0);
                     let shrunk = zstd::bulk::compress_to_buffer(content, &mut compressed[..], level.into());
                     let outcome = match shrunk {
-                        Ok(length) => self.encode(key, entry, &stored_attributes, true, &compressed[..length], descriptor),
+                        Ok(length) => {
+                            self.encode(key, entry, &stored_attributes, true, &compressed[..length], descriptor)
+                        }
                         Err(_) => self.encode(key, entry, &stored_attributes, false, content, descriptor),
                     };
                     self.compressed = compressed;
@@ -350,7 +366,8 @@ impl<'s> Batch<'s> {
             return Ok(());
         }
         let timestamp = self.timestamp();
-        let committed = self.engine().commit(&mut self.records, &mut self.waiting, std::mem::take(&mut self.touched), timestamp);
+        let committed =
+            self.engine().commit(&mut self.records, &mut self.waiting, std::mem::take(&mut self.touched), timestamp);
         if committed.is_err() {
             self.abandon();
         }
@@ -403,12 +420,19 @@ impl Engine {
         let geometry = self.geometry();
         let devices: Vec<(u16, [u8; 16])> =
             self.devices.writable(Class::Slow).iter().map(|slot| (slot.entry.number, slot.entry.identity)).collect();
-        let rule = Striping { stripe_unit_bytes: geometry.stripe_unit_bytes, data: geometry.data, parity: geometry.parity };
+        let rule =
+            Striping { stripe_unit_bytes: geometry.stripe_unit_bytes, data: geometry.data, parity: geometry.parity };
         let order = order(checksum(key), &devices);
         LargeWriter::begin(Arc::clone(&self.extents), self.allocator(), order, rule, size_bytes)
     }
 
-    fn commit(&self, records: &mut Vec<u8>, waiting: &mut Vec<Waiting>, touched: Touched, timestamp_milliseconds: u64) -> Result<()> {
+    fn commit(
+        &self,
+        records: &mut Vec<u8>,
+        waiting: &mut Vec<Waiting>,
+        touched: Touched,
+        timestamp_milliseconds: u64,
+    ) -> Result<()> {
         let mut writer = self.writer()?;
         let geometry = self.geometry();
         let ledger = EngineLedger::new(self);
@@ -448,7 +472,9 @@ impl Engine {
                 record_bytes: record.record_bytes as u64,
             };
             match &record.subject {
-                Subject::Put(entry, descriptor) => effects.put(&record.key, Entry { id, location, ..**entry }, descriptor.as_deref())?,
+                Subject::Put(entry, descriptor) => {
+                    effects.put(&record.key, Entry { id, location, ..**entry }, descriptor.as_deref())?
+                }
                 Subject::Removal => effects.remove(&record.key, id, location).map(|_| ())?,
                 Subject::TreeRemoval => effects.remove_tree(&record.key, id, location).map(|_| ())?,
             }
@@ -515,7 +541,9 @@ impl Engine {
             match (look_up(&kinds, key)?, entry.kind) {
                 (Some(Kind::Directory), Kind::Directory) | (None, _) => {}
                 (Some(Kind::Directory), _) => return Err(exists(key, "there is a directory of this name")),
-                (Some(_), Kind::Directory) if !key.is_empty() => return Err(exists(key, "there is a file of this name")),
+                (Some(_), Kind::Directory) if !key.is_empty() => {
+                    return Err(exists(key, "there is a file of this name"));
+                }
                 _ => {}
             }
             if entry.kind == Kind::Link && look_up(&kinds, &shared_key(entry.size_bytes))?.is_none() {

@@ -12,7 +12,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use crate::args;
 use crate::harness::{
@@ -289,7 +289,7 @@ fn a_checkpoint_that_lies_with_a_right_checksum_does_no_harm() {
 fn seal(checkpoint: &mut [u8]) {
     let (header, body) = checkpoint.split_at_mut(HEADER);
     header[24..32].copy_from_slice(&(body.len() as u64).to_le_bytes());
-    header[32..40].copy_from_slice(&xxh3_64(body).to_le_bytes());
+    header[32..40].copy_from_slice(&XxHash3_64::oneshot(body).to_le_bytes());
 }
 
 #[test]

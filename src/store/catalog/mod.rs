@@ -4,7 +4,7 @@
 //! been taken in. [`Sqlite`](sqlite::Sqlite) keeps it for many processes; [`Memory`](memory::Memory) serves stores whose index is
 //! lost, and the crash tests. It changes by whole batches, after they are durable in the log, so it is never ahead of the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -249,4 +249,47 @@ pub trait Catalog: Send + Sync + Debug {
     /// # Errors
     /// Nothing was changed, in `state` neither.
     fn commit(&self, state: &mut State, change: Change) -> Result<()>;
+}
+
+impl Change {
+    /// This change and then `later`, as one.
+    pub fn merge(&mut self, later: Change) {
+        self.position = later.position.or(self.position);
+        self.epoch = later.epoch.or(self.epoch);
+        self.highest_id = later.highest_id.or(self.highest_id);
+        self.next_table = later.next_table.or(self.next_table);
+        if later.clear_recent {
+            self.clear_recent = true;
+            self.forget.clear();
+            self.recent.clear();
+        }
+        if !later.forget.is_empty() {
+            let forgotten: BTreeSet<&[u8]> = later.forget.iter().map(Vec::as_slice).collect();
+            self.recent.retain(|(key, _)| !forgotten.contains(key.as_slice()));
+        }
+        self.forget.extend(later.forget);
+        self.recent.extend(later.recent);
+        self.ranges = later.ranges.or(self.ranges.take());
+        self.tables = later.tables.or(self.tables.take());
+        self.removed_segments.extend(later.removed_segments);
+        let removed = &self.removed_segments;
+        self.segments.retain(|row| !removed.contains(&row.number));
+        merge_rows(&mut self.segments, later.segments, |row| row.number);
+        self.removed_extents.extend(later.removed_extents);
+        merge_rows(&mut self.extents, later.extents, |row| (row.device, row.file));
+        merge_rows(&mut self.shared, later.shared, |row| row.0);
+        self.freed = later.freed.or(self.freed.take());
+        merge_rows(&mut self.notes, later.notes, |row| row.0.clone());
+        self.durable |= later.durable;
+    }
+}
+
+/// Rows of two changes; of two about the same thing, the later.
+fn merge_rows<T, K: Ord>(rows: &mut Vec<T>, later: Vec<T>, key: impl Fn(&T) -> K) {
+    if later.is_empty() {
+        return;
+    }
+    let mut all: BTreeMap<K, T> = std::mem::take(rows).into_iter().map(|row| (key(&row), row)).collect();
+    all.extend(later.into_iter().map(|row| (key(&row), row)));
+    rows.extend(all.into_values());
 }

@@ -33,6 +33,9 @@ struct LimitedFile {
 }
 
 impl Device for Limited {
+    fn place(&self) -> std::path::PathBuf {
+        self.directory.place()
+    }
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
         let file = self.directory.open(path, mode)?;
         Ok(Arc::new(LimitedFile { file, writes: Arc::clone(&self.writes) }))

@@ -151,6 +151,10 @@ fn missing() -> io::Error {
 }
 
 impl Device for SimulatedDevice {
+    fn place(&self) -> std::path::PathBuf {
+        std::path::PathBuf::from(format!("/simulated/{}", self.number))
+    }
+
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
         if mode == Mode::Create {
             return self.whole(Operation::Create, |state, device| {
