@@ -111,7 +111,12 @@ impl RepairPlan {
 ///
 /// # Errors
 /// What opening fails with, but for an index that is damaged.
-pub fn plan_repair(home: &Path, bytes_per_second: Option<u64>, found: &mut dyn FnMut(&Problem), watch: Watch<'_>) -> Result<RepairPlan> {
+pub fn plan_repair(
+    home: &Path,
+    bytes_per_second: Option<u64>,
+    found: &mut dyn FnMut(&Problem),
+    watch: Watch<'_>,
+) -> Result<RepairPlan> {
     let mut plan = RepairPlan::default();
     let store = match Store::open_read_only(home) {
         Ok(store) => store,
@@ -198,7 +203,8 @@ impl Store {
         report.admitted = engine.admit()?;
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
-        let mut mender = Mender { engine, report: ScrubReport::default(), found, keeps_notes: false, noted: Instant::now() };
+        let mut mender =
+            Mender { engine, report: ScrubReport::default(), found, keeps_notes: false, noted: Instant::now() };
         let mended = mender.all((0, 0), pace);
         report.mended = mender.report;
         mended?;
@@ -227,7 +233,13 @@ impl Store {
             let (Some(key), Some(entry)) = (Key::from_stored(&stored), snapshot.look_up(&stored)?) else { continue };
             let mut batch = self.batch(Durability::None);
             if entry.kind == Kind::Directory {
-                let attributes = Attributes { mode: entry.mode, uid: entry.uid, gid: entry.gid, mtime: entry.mtime, ..Attributes::default() };
+                let attributes = Attributes {
+                    mode: entry.mode,
+                    uid: entry.uid,
+                    gid: entry.gid,
+                    mtime: entry.mtime,
+                    ..Attributes::default()
+                };
                 batch.directory(&key, &attributes)?;
                 report.restored_directories += 1;
             } else {
@@ -268,7 +280,10 @@ impl Engine {
         let number = slot.entry.number;
         let geometry = self.geometry();
         for row in view.state.segments.values().filter(|row| row.devices.contains(&number)) {
-            let Ok(file) = slot.device.open(&super::segment::segment_path(row.number), crate::io::device::Mode::Read) else { continue };
+            let Ok(file) = slot.device.open(&super::segment::segment_path(row.number), crate::io::device::Mode::Read)
+            else {
+                continue;
+            };
             let (header, _) = SegmentScan::new(vec![(number, file)], 0).header();
             if header.is_some_and(|header| header.store == geometry.store && header.number == row.number) {
                 return Ok(true);

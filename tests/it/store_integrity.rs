@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use granulo::store::{
-    Attributes, CheckOptions, CheckReport, Durability, Key, Plan, Problem, Progress, RebuildOptions, RepairOptions, ScrubOptions, Store,
-    plan_repair, rebuild_index, repair,
+    Attributes, CheckOptions, CheckReport, Durability, Key, Plan, Problem, Progress, RebuildOptions, RepairOptions,
+    ScrubOptions, Store, plan_repair, rebuild_index, repair,
 };
 use tempfile::TempDir;
 
@@ -49,7 +49,9 @@ fn file() -> Attributes {
 impl Sample {
     fn new((fast, slow, copies, parity): (usize, usize, u8, u8)) -> Sample {
         let sandbox = sandbox_for_many();
-        let directories = |class: &str, count: usize| (0..count).map(|n| sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>();
+        let directories = |class: &str, count: usize| {
+            (0..count).map(|n| sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>()
+        };
         let plan = Plan {
             fast: directories("fast", fast),
             slow: directories("slow", slow),
@@ -99,7 +101,9 @@ impl Sample {
 
     /// Directories of the devices, by number.
     fn devices(&self) -> Vec<PathBuf> {
-        let of = |class: &str, count: usize| (0..count).map(|n| self.sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>();
+        let of = |class: &str, count: usize| {
+            (0..count).map(|n| self.sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>()
+        };
         match self.fast + self.slow {
             0 => vec![self.home()],
             _ => [of("fast", self.fast), of("slow", self.slow)].concat(),
@@ -210,7 +214,13 @@ fn every_flipped_bit_is_found_or_harmless_and_never_read() {
         let has_redundancy = geometry.2 > 1;
         let mut all: Vec<(PathBuf, usize)> = Vec::new();
         for directory in sample.devices().into_iter().chain([sample.home()]) {
-            all.extend(files(&directory).into_iter().map(|path| (fs::metadata(&path).unwrap().len() as usize, path)).filter(|f| f.0 > 0).map(|(s, p)| (p, s)));
+            all.extend(
+                files(&directory)
+                    .into_iter()
+                    .map(|path| (fs::metadata(&path).unwrap().len() as usize, path))
+                    .filter(|f| f.0 > 0)
+                    .map(|(s, p)| (p, s)),
+            );
         }
         all.sort();
         all.dedup();
@@ -222,12 +232,18 @@ fn every_flipped_bit_is_found_or_harmless_and_never_read() {
                 flip(&path, at, bit);
                 let what = format!("{geometry:?}: bit {bit} of byte {at} in {}", path.display());
                 match Store::open_read_only(&sample.home()) {
-                    Err(_) => assert!(!has_redundancy || path.ends_with("index/catalog.sqlite") || path.ends_with("superblock"), "{what}: cannot be opened"),
+                    Err(_) => assert!(
+                        !has_redundancy || path.ends_with("index/catalog.sqlite") || path.ends_with("superblock"),
+                        "{what}: cannot be opened"
+                    ),
                     Ok(store) => {
                         let unreadable = sample.unreadable(&store);
                         let (_, problems) = check(&store, true);
                         assert!(!problems.is_empty() || !is_always_found(&path, at), "{what}: not found");
-                        assert!(unreadable == 0 || !has_redundancy || path.to_string_lossy().contains("catalog"), "{what}: {unreadable} unreadable");
+                        assert!(
+                            unreadable == 0 || !has_redundancy || path.to_string_lossy().contains("catalog"),
+                            "{what}: {unreadable} unreadable"
+                        );
                         assert!(unreadable == 0 || !problems.is_empty(), "{what}: unreadable, and not found");
                     }
                 }
@@ -244,7 +260,9 @@ fn what_is_damaged_is_repaired_from_redundancy() {
         let sample = Sample::new(*geometry);
         for (round, path) in sample.devices().iter().flat_map(|directory| files(directory)).enumerate() {
             let size = fs::metadata(&path).unwrap().len() as usize;
-            if size == 0 || !(path.to_string_lossy().contains("segments/") || path.to_string_lossy().contains("extents/")) {
+            if size == 0
+                || !(path.to_string_lossy().contains("segments/") || path.to_string_lossy().contains("extents/"))
+            {
                 continue;
             }
             for at in [0, size / 3, size - 1] {
@@ -254,15 +272,23 @@ fn what_is_damaged_is_repaired_from_redundancy() {
                 let store = Store::open(&sample.home()).unwrap();
                 let mut repaired = Vec::new();
                 let report = store
-                    .scrub(ScrubOptions::default(), &mut |problem, is_repaired| repaired.push((problem.to_string(), is_repaired)), &mut go_on)
+                    .scrub(
+                        ScrubOptions::default(),
+                        &mut |problem, is_repaired| repaired.push((problem.to_string(), is_repaired)),
+                        &mut go_on,
+                    )
                     .unwrap();
-                assert!(report.is_complete && report.found > 0 && report.found == report.repaired, "{path:?}: {repaired:?}");
+                assert!(
+                    report.is_complete && report.found > 0 && report.found == report.repaired,
+                    "{path:?}: {repaired:?}"
+                );
                 let status = store.last_scrub().unwrap();
                 assert_eq!((status.report.found, status.finished_nanoseconds.is_some()), (report.found, true));
             } else {
                 let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
                 assert!(!plan.is_empty() && plan.lost.is_empty(), "{plan:?}");
-                let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+                let report =
+                    repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
                 assert!(report.is_complete && report.check.problems() == 0, "{path:?}: {report:?}");
             }
             sample.is_clean();
@@ -283,7 +309,10 @@ fn missing_and_short_files_are_explained_and_made_anew() {
     assert_eq!(sample.unreadable(&store), 0);
     let (_, problems) = check(&store, false);
     let said = problems.join("\n");
-    assert!(said.contains("the segment is cut off: it has") && said.contains("granulo store repair makes it good"), "{said}");
+    assert!(
+        said.contains("the segment is cut off: it has") && said.contains("granulo store repair makes it good"),
+        "{said}"
+    );
     assert!(said.contains("the extent file is missing"), "{said}");
     drop(store);
     fs::remove_file(&segment).unwrap();
@@ -305,7 +334,11 @@ fn without_redundancy_what_is_lost_is_named_and_given_up_only_on_demand() {
     flip(&segment, at, 3);
     let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
     assert_eq!(plan.lost.len(), 1, "{plan:?}");
-    assert!(plan.lost[0].to_string().contains("it concerns d0/e/3") && plan.lost[0].to_string().contains("backup"), "{}", plan.lost[0]);
+    assert!(
+        plan.lost[0].to_string().contains("it concerns d0/e/3") && plan.lost[0].to_string().contains("backup"),
+        "{}",
+        plan.lost[0]
+    );
     let kept = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
     assert_eq!((kept.dropped, kept.lost.len()), (0, 1));
     assert_eq!(sample.unreadable(&Store::open_read_only(&sample.home()).unwrap()), 1);
@@ -335,7 +368,8 @@ fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be(
             assert!(said.contains("granulo store rebuild"), "{said}");
             let store = Store::open(&sample.home()).unwrap();
             assert_eq!(sample.unreadable(&store), 0);
-            let options = RebuildOptions { device: number as u16, onto: Some(directory.clone()), bytes_per_second: None };
+            let options =
+                RebuildOptions { device: number as u16, onto: Some(directory.clone()), bytes_per_second: None };
             let plan = store.plan_rebuild(&options).unwrap();
             assert_eq!((plan.lost_segments, plan.without_place), (0, 0));
             let report = store.rebuild(&options, &mut go_on).unwrap();
@@ -432,7 +466,10 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     drop(Store::open(&sample.home()).unwrap());
     fs::rename(&away, &devices[1]).unwrap();
     let words = said(&sample);
-    assert!(words.contains("device 1 is old (generation") && words.contains("it was away, or restored from a copy"), "{words}");
+    assert!(
+        words.contains("device 1 is old (generation") && words.contains("it was away, or restored from a copy"),
+        "{words}"
+    );
     sample.is_whole();
     let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
     let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
@@ -467,7 +504,9 @@ fn an_old_copy_of_the_log_is_explained() {
     let old: Vec<Vec<(PathBuf, Vec<u8>)>> = sample
         .devices()
         .iter()
-        .map(|device| files(&device.join("segments")).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect())
+        .map(|device| {
+            files(&device.join("segments")).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+        })
         .collect();
     let store = Store::open(&sample.home()).unwrap();
     sample.put(&store, "newest", bytes(5, 500));
@@ -476,7 +515,10 @@ fn an_old_copy_of_the_log_is_explained() {
         fs::write(path, content).unwrap();
     }
     let error = Store::open(&sample.home()).unwrap_err().to_string();
-    assert!(error.contains("the device lost acknowledged writes, or is an old copy") && error.contains("--rebuild-index"), "{error}");
+    assert!(
+        error.contains("the device lost acknowledged writes, or is an old copy") && error.contains("--rebuild-index"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -514,7 +556,12 @@ fn a_scrub_goes_on_where_it_was_and_keeps_to_its_rate() {
     for number in 0..40u64 {
         store.put(&key(&format!("more/{number}")), &file(), &bytes(number, 8000)).unwrap();
     }
-    let stored: u64 = sample.devices().iter().flat_map(|device| files(&device.join("segments"))).map(|path| fs::metadata(path).unwrap().len()).sum();
+    let stored: u64 = sample
+        .devices()
+        .iter()
+        .flat_map(|device| files(&device.join("segments")))
+        .map(|path| fs::metadata(path).unwrap().len())
+        .sum();
     let started = std::time::Instant::now();
     let rated = ScrubOptions { bytes_per_second: Some(stored), resume: false };
     let report = store.scrub(rated, &mut |_, _| {}, &mut go_on).unwrap();

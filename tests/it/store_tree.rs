@@ -245,8 +245,12 @@ fn nasty_tree(root: &Path) {
         }
         std::os::unix::fs::lchown(links.join("up"), Some(7), Some(8)).unwrap();
     }
-    let times =
-        [("nothing", -1, 999_999_999), ("suid", -2_000_000_000, 1), ("sgid", 4_000_000_000, 123_456_789), ("sticky", 0, 0)];
+    let times = [
+        ("nothing", -1, 999_999_999),
+        ("suid", -2_000_000_000, 1),
+        ("sgid", 4_000_000_000, 123_456_789),
+        ("sticky", 0, 0),
+    ];
     for (name, seconds, nanoseconds) in times {
         set_times(&attributes.join(name), seconds, nanoseconds);
     }
@@ -295,7 +299,12 @@ impl Place {
     }
 
     fn import_tar(&self, archive: &[u8]) -> granulo::error::Result<ImportSummary> {
-        import_tar(&self.store, &mut &archive[..], &ImportOptions { prefix: key("in"), ..ImportOptions::default() }, &())
+        import_tar(
+            &self.store,
+            &mut &archive[..],
+            &ImportOptions { prefix: key("in"), ..ImportOptions::default() },
+            &(),
+        )
     }
 }
 
@@ -419,8 +428,7 @@ fn records_lie_in_order_of_keys() {
     }
     place.import("tree");
     let walk = place.store.walk(&Key::root()).unwrap().map(Result::unwrap);
-    let places: Vec<_> =
-        walk.map(|listed| (listed.entry.location.segment, listed.entry.location.offset)).collect();
+    let places: Vec<_> = walk.map(|listed| (listed.entry.location.segment, listed.entry.location.offset)).collect();
     assert_eq!(places.len(), 3038);
     assert!(places.is_sorted(), "some records lie before those of smaller keys");
 }
@@ -577,7 +585,15 @@ fn archives_of_the_system_s_tar_come_back_as_the_tree() {
         assert_same_trees(&tree, &place.path("back"));
         let again = place.import_tar(&archive).unwrap();
         assert_eq!((again.files, again.links, again.content_bytes), (0, 0, 0), "{again:?}");
-        assert_eq!(again.unchanged, summary.unchanged + summary.directories + summary.files + summary.links + summary.symlinks + summary.specials);
+        assert_eq!(
+            again.unchanged,
+            summary.unchanged
+                + summary.directories
+                + summary.files
+                + summary.links
+                + summary.symlinks
+                + summary.specials
+        );
     }
 }
 
@@ -649,7 +665,9 @@ fn members_of_a_hostile_archive_stay_inside() {
         summary.reports
     );
     assert_eq!((summary.refused, summary.files, summary.links), (14, 4, 1));
-    for (name, content) in [("in/f", &b"second"[..]), ("in/late", b"second"), ("in/d/e/g", b"kept"), ("secret", b"not yours")] {
+    for (name, content) in
+        [("in/f", &b"second"[..]), ("in/late", b"second"), ("in/d/e/g", b"kept"), ("secret", b"not yours")]
+    {
         assert_eq!(place.store.get(&key(name)).unwrap().unwrap(), content);
     }
     assert_eq!(place.store.stat(&key("in/f")).unwrap().unwrap().names, 2);
@@ -674,7 +692,9 @@ fn a_file_becomes_a_directory_and_names_are_taken_again_within_one_archive() {
     ]);
     let summary = place.import_tar(&bytes).unwrap();
     assert_eq!((summary.refused, summary.reports.count), (0, 0), "{summary:?}");
-    for (name, content, names) in [("in/a/b", &b"inside"[..], 1), ("in/c", b"two", 2), ("in/d", b"one", 2), ("in/f", b"two", 2)] {
+    for (name, content, names) in
+        [("in/a/b", &b"inside"[..], 1), ("in/c", b"two", 2), ("in/d", b"one", 2), ("in/f", b"two", 2)]
+    {
         assert_eq!(place.store.get(&key(name)).unwrap().unwrap(), content, "{name}");
         assert_eq!(place.store.stat(&key(name)).unwrap().unwrap().names, names, "{name}");
     }

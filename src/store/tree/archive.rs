@@ -10,7 +10,8 @@
 use std::io::{self, Read};
 
 use super::header::{
-    BLOCK_BYTES, Decoded, Header, OldSparse, decimal, decode, decode_continuation, extended, sparse_map, time, xattr_name,
+    BLOCK_BYTES, Decoded, Header, OldSparse, decimal, decode, decode_continuation, extended, sparse_map, time,
+    xattr_name,
 };
 use super::posix::MOST_RUNS;
 use crate::store::attributes::{Attributes, Holes};

@@ -291,9 +291,7 @@ impl<'e> Walker<'e> {
     }
 
     fn come_to(&mut self, listed: Listed) -> Result<()> {
-        while self.levels.len() > 1
-            && self.levels.last().is_some_and(|level| listed.key.below(&level.key).is_none())
-        {
+        while self.levels.len() > 1 && self.levels.last().is_some_and(|level| listed.key.below(&level.key).is_none()) {
             self.leave();
         }
         let Some(level) = self.levels.last() else { return Ok(()) };
@@ -312,7 +310,11 @@ impl<'e> Walker<'e> {
         }
         let (shared, is_link) = self.link(&listed)?;
         let job = Job { directory, listed, shared, is_link };
-        if is_link { self.links.push(job) } else { self.window.push(job) }
+        if is_link {
+            self.links.push(job)
+        } else {
+            self.window.push(job)
+        }
         if self.window.len() + self.links.len() >= WINDOW_OBJECTS {
             self.flush();
         }

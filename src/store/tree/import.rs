@@ -268,8 +268,7 @@ pub(super) fn is_same(status: &FileStatus, listed: &Listed) -> bool {
         FileType::Directory => entry.kind == Kind::Directory,
         _ => entry.kind == Kind::Special,
     };
-    alike
-        && (entry.mtime, entry.mode, entry.uid, entry.gid) == (status.mtime, status.mode, status.uid, status.gid)
+    alike && (entry.mtime, entry.mode, entry.uid, entry.gid) == (status.mtime, status.mode, status.uid, status.gid)
 }
 
 fn work<'s>(

@@ -111,7 +111,10 @@ mod tests {
     #[test]
     fn what_was_said_first_counts_and_wakes_those_that_wait() {
         let slot = Arc::new(Slot::default());
-        let waiting = { let slot = slot.clone(); std::thread::spawn(move || slot.wait()) };
+        let waiting = {
+            let slot = slot.clone();
+            std::thread::spawn(move || slot.wait())
+        };
         assert_eq!(slot.known(), None);
         slot.set(Some(5));
         slot.set(None);

@@ -369,8 +369,7 @@ mod tests {
     fn a_status_is_that_of_the_file() {
         let (path, opened) = directory();
         fs::write(path.path().join("file"), b"content").unwrap();
-        let (before, known) =
-            (status_at(&opened, c"file").unwrap(), fs::metadata(path.path().join("file")).unwrap());
+        let (before, known) = (status_at(&opened, c"file").unwrap(), fs::metadata(path.path().join("file")).unwrap());
         assert_eq!((before.size_bytes, u32::from(before.mode)), (7, known.mode()));
         assert_eq!((before.mtime.seconds, i64::from(before.mtime.nanoseconds)), (known.mtime(), known.mtime_nsec()));
         assert_eq!(before.allocated_bytes, known.blocks() * 512);

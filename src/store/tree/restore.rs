@@ -251,7 +251,8 @@ impl<'e> Restorer<'e> {
         };
         let device = makedev(number(0)?, number(4)?);
         let mode = Mode::from_raw_mode(u32::from(attributes.mode & 0o7777));
-        match mknodat(directory, name, FileType::from_raw_mode(attributes.mode.into()), Mode::RUSR | Mode::WUSR, device) {
+        match mknodat(directory, name, FileType::from_raw_mode(attributes.mode.into()), Mode::RUSR | Mode::WUSR, device)
+        {
             Err(Errno::PERM) if !self.export.is_root_user => return Err(Failure::NotAllowed),
             made => made?,
         }
@@ -392,7 +393,9 @@ impl<'e> Restorer<'e> {
                 self.done.xattrs_not_set += 1;
                 let error = Error::io("set an extended attribute of", &self.export.path_of(key), errno.into());
                 let name = crate::units::escape(name);
-                self.export.ledger.report(error.advise(format!("the attribute is {name}; the rest of the file is there")));
+                self.export
+                    .ledger
+                    .report(error.advise(format!("the attribute is {name}; the rest of the file is there")));
             }
         }
     }
@@ -412,7 +415,8 @@ fn write_runs(file: &File, attributes: &Attributes, content: &[u8]) -> Result<u6
     file.set_len(holes.size_bytes)?;
     let mut written = 0;
     for &(offset, length) in &holes.data {
-        let run = usize::try_from(offset).ok().and_then(|offset| content.get(offset..)?.get(..usize::try_from(length).ok()?));
+        let run =
+            usize::try_from(offset).ok().and_then(|offset| content.get(offset..)?.get(..usize::try_from(length).ok()?));
         file.write_all_at(run.ok_or(Failure::Gone("its holes contradict its size"))?, offset)?;
         written += length;
     }

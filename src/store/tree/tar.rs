@@ -107,8 +107,10 @@ impl From<Broken> for Error {
                 Error::new(ErrorKind::Corrupt, READ, "it is cut off").advise("what was before that is imported")
             }
             Broken::Stream(error) => Error::new(ErrorKind::of(&error), READ, os_message(&error)),
-            Broken::Content(0, why) => Error::new(ErrorKind::NotRecognised, READ, format!("it is no tar archive: {why}"))
-                .advise("if it is compressed, pipe it through its decompressor to standard input"),
+            Broken::Content(0, why) => {
+                Error::new(ErrorKind::NotRecognised, READ, format!("it is no tar archive: {why}"))
+                    .advise("if it is compressed, pipe it through its decompressor to standard input")
+            }
             Broken::Content(at, why) => Error::new(ErrorKind::Corrupt, READ, format!("at byte {at}, {why}"))
                 .advise("what was before that is imported"),
         }
@@ -273,7 +275,8 @@ impl<'s> TarImport<'s, '_, '_> {
             return Ok(data_bytes);
         }
         let mut failure = None;
-        let mut stream = Watched { ledger: self.ledger, inner: Noting { inner: archive.data(), failure: &mut failure } };
+        let mut stream =
+            Watched { ledger: self.ledger, inner: Noting { inner: archive.data(), failure: &mut failure } };
         let put = self.batch.put_from(key, attributes, &mut stream, Some(data_bytes));
         match failure {
             // The store says that the stream failed; why, the stream knows.

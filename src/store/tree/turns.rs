@@ -85,7 +85,10 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
             return;
         }
         // `next` stays while its batch is committed: nobody else takes the turn.
-        while let Some(piece) = { let next = state.next; state.parked.remove(&next) } {
+        while let Some(piece) = {
+            let next = state.next;
+            state.parked.remove(&next)
+        } {
             let mut unsynced = std::mem::take(&mut state.unsynced);
             drop(state);
             let bytes = piece.as_ref().map_or(0, |piece| piece.held_bytes);
