@@ -76,7 +76,7 @@ impl Sample {
         batch.symlink(&key("d0/link"), &Attributes { mode: 0o120_777, ..Attributes::default() }, b"../there").unwrap();
         batch.commit().unwrap();
         for name in ["gone", "d0/gone", "tree/a", "tree/b/c"] {
-            store.put(&key(name), &file(), &bytes(7, 2000)).unwrap();
+            store.put(&key(name), &file(), &bytes(1007, 2000)).unwrap();
         }
         store.put(&key("gone-large"), &file(), &bytes(8, 30_000)).unwrap();
         for name in ["gone", "d0/gone", "gone-large"] {
@@ -203,11 +203,13 @@ fn is_always_found(path: &Path, at: usize) -> bool {
     !name.ends_with("superblock") || at % 65_536 < 100
 }
 
+/// `GRANULO_FLIPS`: so many of each file.
 #[test]
 fn every_flipped_bit_is_found_or_harmless_and_never_read() {
     for geometry in GEOMETRIES {
         let sample = Sample::new(geometry);
         let has_redundancy = geometry.2 > 1;
+        let flips: usize = std::env::var("GRANULO_FLIPS").ok().and_then(|flips| flips.parse().ok()).unwrap_or(24);
         let mut all: Vec<(PathBuf, usize)> = Vec::new();
         for directory in sample.devices().into_iter().chain([sample.home()]) {
             all.extend(files(&directory).into_iter().map(|path| (fs::metadata(&path).unwrap().len() as usize, path)).filter(|f| f.0 > 0).map(|(s, p)| (p, s)));
@@ -216,7 +218,7 @@ fn every_flipped_bit_is_found_or_harmless_and_never_read() {
         all.dedup();
         for (path, size) in all {
             // Every byte of small files in turn, with another bit each time; a prime stride keeps away from any period.
-            let stride = (size / 24).max(1) | 1;
+            let stride = (size / flips).max(1) | 1;
             for (round, at) in (0..size).step_by(stride).enumerate() {
                 let bit = (round % 8) as u8;
                 flip(&path, at, bit);
@@ -295,29 +297,103 @@ fn missing_and_short_files_are_explained_and_made_anew() {
     sample.is_clean();
 }
 
+/// The log of a store with one segment, and where some bytes of an object are in it.
+fn in_log(sample: &Sample, content: &[u8]) -> (PathBuf, usize) {
+    let segment = files(&sample.devices()[0].join("segments")).remove(0);
+    let log = fs::read(&segment).unwrap();
+    let at = log.windows(content.len()).position(|window| window == content).unwrap();
+    (segment, at)
+}
+
 #[test]
 fn without_redundancy_what_is_lost_is_named_and_given_up_only_on_demand() {
     let mut sample = Sample::new(GEOMETRIES[0]);
-    let segment = files(&sample.home().join("segments")).remove(0);
-    let content = fs::read(&segment).unwrap();
-    let victim = sample.content["d0/e/3"].clone();
-    let at = content.windows(64).position(|window| window == &victim[100..164]).unwrap();
+    let (segment, at) = in_log(&sample, &sample.content["d0/e/3"][100..164]);
     flip(&segment, at, 3);
+    // The map of a large object, and the record of a directory.
+    let (_, at) = in_log(&sample, &sample.content["d0/e/6"][..64]);
+    flip(&segment, at, 7);
+    let (_, at) = in_log(&sample, &sample.content["d1/first"][..64]);
+    flip(&segment, at, 0);
     let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
-    assert_eq!(plan.lost.len(), 1, "{plan:?}");
-    assert!(plan.lost[0].to_string().contains("it concerns d0/e/3") && plan.lost[0].to_string().contains("backup"), "{}", plan.lost[0]);
+    let said: Vec<String> = plan.lost.iter().map(Problem::to_string).collect();
+    assert_eq!(said.len(), 3, "{said:?}");
+    for object in ["it concerns d0/e/3", "it concerns d0/e/6", "it concerns shared file"] {
+        assert!(said.iter().any(|said| said.contains(object) && said.contains("backup")), "{said:?}");
+    }
     let kept = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
-    assert_eq!((kept.dropped, kept.lost.len()), (0, 1));
-    assert_eq!(sample.unreadable(&Store::open_read_only(&sample.home()).unwrap()), 1);
+    assert_eq!((kept.dropped, kept.lost.len(), kept.given_back), (0, 3, 0));
+    assert_eq!(sample.unreadable(&Store::open_read_only(&sample.home()).unwrap()), 4);
     let options = RepairOptions { drop_lost: true, ..RepairOptions::default() };
     let dropped = repair(&sample.home(), &plan, options, &mut |_, _| {}, &mut go_on).unwrap();
-    assert_eq!(dropped.dropped, 1);
-    let store = Store::open_read_only(&sample.home()).unwrap();
-    assert_eq!(store.get(&key("d0/e/3")).unwrap(), None);
-    sample.content.remove("d0/e/3");
-    assert_eq!(sample.unreadable(&store), 0);
-    let (report, _) = check(&store, true);
-    assert_eq!(report.lost, 0);
+    assert_eq!((dropped.dropped, dropped.given_back, dropped.check.problems()), (4, 1, 0), "{dropped:?}");
+    for name in ["d0/e/3", "d0/e/6", "d1/first", "d2/second"] {
+        let store = Store::open_read_only(&sample.home()).unwrap();
+        assert_eq!(store.get(&key(name)).unwrap(), None);
+        sample.content.remove(name);
+    }
+    sample.is_whole();
+    assert_eq!(check(&Store::open_read_only(&sample.home()).unwrap(), true).1, Vec::<String>::new());
+    let anew = rebuild_index(&sample.home()).unwrap();
+    assert_eq!(sample.unreadable(&anew), 0);
+    assert_eq!(check(&anew, true).1, Vec::<String>::new());
+}
+
+#[test]
+fn damage_where_no_object_is_in_use_costs_nothing() {
+    // The record of an object that was removed, and the header of the segment.
+    for damage in [0, 1] {
+        let sample = Sample::new(GEOMETRIES[0]);
+        let (segment, at) = in_log(&sample, &bytes(1007, 2000)[..64]);
+        flip(&segment, if damage == 0 { at } else { 60 }, 1);
+        let store = Store::open_read_only(&sample.home()).unwrap();
+        let (report, problems) = check(&store, true);
+        assert!(report.harmless > 0 && report.problems() == report.harmless, "{problems:?}");
+        drop(store);
+        let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
+        let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+        assert_eq!((report.given_back, report.check.problems()), (1, 0), "{report:?}");
+        assert!(!segment.exists());
+        sample.is_whole();
+        let anew = rebuild_index(&sample.home()).unwrap();
+        assert_eq!(sample.unreadable(&anew), 0);
+        assert_eq!(anew.get(&key("gone")).unwrap(), None);
+        assert_eq!(check(&anew, true).1, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
+    for onto in [true, false] {
+        let sample = Sample::new((3, 5, 2, 1));
+        for number in [1usize, 5] {
+            let directory = sample.devices()[number].clone();
+            fs::remove_dir_all(&directory).unwrap();
+            let options = RebuildOptions { device: number as u16, onto: onto.then_some(directory), bytes_per_second: None };
+            let mut sessions = 0;
+            loop {
+                let store = Store::open(&sample.home()).unwrap();
+                let reader = Store::open_read_only(&sample.home()).unwrap();
+                let mut steps = 0;
+                let report = store.rebuild(&options, &mut |_| {
+                    steps += 1;
+                    if steps % 3 == 0 {
+                        assert_eq!(sample.unreadable(&reader), 0);
+                    }
+                    steps < 1 + 4 * sessions
+                });
+                let report = report.unwrap();
+                sessions += 1;
+                if report.is_complete {
+                    break;
+                }
+                assert!(sessions < 100);
+            }
+            assert!(sessions > 1, "it was never interrupted");
+            sample.is_whole();
+            sample.is_clean();
+        }
+    }
 }
 
 #[test]

@@ -62,6 +62,7 @@ struct RepairDocument {
     files_removed: u64,
     objects_dropped: u64,
     directories_restored: u64,
+    segments_given_back: u64,
     problems_left: u64,
     lost: Vec<ProblemRecord>,
 }
@@ -103,8 +104,7 @@ impl RepairArguments {
             true => output::print_json(&document(&plan, Some(&report)))?,
             false => print_report(&report)?,
         };
-        let is_well = report.is_complete && (report.check.problems() == 0 || self.drop_lost && report.check.problems() == report.check.lost);
-        Ok(if is_well { Ended::Well } else { Ended::Amiss })
+        Ok(if report.is_complete && report.check.problems() == 0 { Ended::Well } else { Ended::Amiss })
     }
 
     fn print_plan(&self, plan: &RepairPlan) -> Result<Ended> {
@@ -140,6 +140,7 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
             (report.mended.repaired, "problems repaired"),
             (report.copies, "copies of segments made"),
             (report.removed_files, "files removed that belonged to nothing"),
+            (report.given_back, "damaged segments emptied and given back"),
             (report.restored_directories, "directories made anew from the index"),
             (report.dropped, "lost objects removed"),
         ];
@@ -176,6 +177,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         files_removed: report.removed_files,
         objects_dropped: report.dropped,
         directories_restored: report.restored_directories,
+        segments_given_back: report.given_back,
         problems_left: report.check.problems(),
         lost: lost.iter().map(|problem| ProblemRecord::new(problem, None)).collect(),
     }
