@@ -37,6 +37,7 @@ pub mod geometry;
 mod host;
 pub(crate) mod index;
 pub mod key;
+pub mod tree;
 mod log;
 mod open;
 mod pace;

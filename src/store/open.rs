@@ -97,16 +97,16 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         }
         devices.write_superblocks(&*platform, &home, &geometry)?;
     }
-    let place = index_place(&*platform, &devices, access)?;
+    let index = index_place(&*platform, &devices, access)?;
     let engine = Engine::new(Parts {
         platform: Arc::clone(&platform),
         home,
         geometry,
         devices,
-        index: place.device,
-        index_directory: place.directory,
-        catalog: place.catalog,
-        is_index_private: place.is_private,
+        index: index.device,
+        index_directory: index.directory,
+        catalog: index.catalog,
+        is_index_private: index.is_private,
         cache: Arc::new(BlockCache::new(CACHE_BYTES)),
         writer: (access != Access::Read).then(Writer::default),
         locks,

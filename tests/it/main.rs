@@ -19,6 +19,8 @@ mod plan;
 mod population;
 mod resume;
 mod sources;
+mod store_cli;
+mod store_tree;
 mod store_integrity;
 mod survey;
 mod tidy;
