@@ -218,7 +218,7 @@ impl Mender<'_> {
                     self.found(&problem.within(row.number, range), false);
                 }
                 Sight::Batch(range, cause) => {
-                    let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Compact);
+                    let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
                     self.found(&problem.within(row.number, range), false);
                 }
                 Sight::Batched(end) => {
@@ -305,7 +305,7 @@ impl Mender<'_> {
         let healed = if is_held { self.engine.heal_segment(row.number, range.clone())? } else { 0 };
         for &device in without {
             let place = self.engine.devices.place(device, &segment_path(row.number));
-            let remedy = if is_held { Remedy::Repair } else { Remedy::Compact };
+            let remedy = if is_held { Remedy::Repair } else { Remedy::Harmless };
             let problem = Problem::new(ProblemKind::SegmentHeader, place, "its header is damaged", remedy).on(device);
             self.found(&problem.within(row.number, range.clone()), healed > 0 && self.engine.is_settled(device));
         }

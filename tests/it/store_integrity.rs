@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use granulo::store::{
-    Attributes, CheckOptions, CheckReport, Durability, Key, Plan, Problem, Progress, RebuildOptions, RepairOptions,
-    ScrubOptions, Store, plan_repair, rebuild_index, repair,
+    Attributes, CheckOptions, CheckReport, Durability, Key, Plan, Problem, Progress, RebuildOptions, RepairOptions, ScrubOptions, Store,
+    plan_repair, rebuild_index, repair,
 };
 use tempfile::TempDir;
 
@@ -49,9 +49,7 @@ fn file() -> Attributes {
 impl Sample {
     fn new((fast, slow, copies, parity): (usize, usize, u8, u8)) -> Sample {
         let sandbox = sandbox_for_many();
-        let directories = |class: &str, count: usize| {
-            (0..count).map(|n| sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>()
-        };
+        let directories = |class: &str, count: usize| (0..count).map(|n| sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>();
         let plan = Plan {
             fast: directories("fast", fast),
             slow: directories("slow", slow),
@@ -78,7 +76,7 @@ impl Sample {
         batch.symlink(&key("d0/link"), &Attributes { mode: 0o120_777, ..Attributes::default() }, b"../there").unwrap();
         batch.commit().unwrap();
         for name in ["gone", "d0/gone", "tree/a", "tree/b/c"] {
-            store.put(&key(name), &file(), &bytes(7, 2000)).unwrap();
+            store.put(&key(name), &file(), &bytes(1007, 2000)).unwrap();
         }
         store.put(&key("gone-large"), &file(), &bytes(8, 30_000)).unwrap();
         for name in ["gone", "d0/gone", "gone-large"] {
@@ -101,9 +99,7 @@ impl Sample {
 
     /// Directories of the devices, by number.
     fn devices(&self) -> Vec<PathBuf> {
-        let of = |class: &str, count: usize| {
-            (0..count).map(|n| self.sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>()
-        };
+        let of = |class: &str, count: usize| (0..count).map(|n| self.sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>();
         match self.fast + self.slow {
             0 => vec![self.home()],
             _ => [of("fast", self.fast), of("slow", self.slow)].concat(),
@@ -207,43 +203,33 @@ fn is_always_found(path: &Path, at: usize) -> bool {
     !name.ends_with("superblock") || at % 65_536 < 100
 }
 
+/// `GRANULO_FLIPS`: so many of each file.
 #[test]
 fn every_flipped_bit_is_found_or_harmless_and_never_read() {
     for geometry in GEOMETRIES {
         let sample = Sample::new(geometry);
         let has_redundancy = geometry.2 > 1;
+        let flips: usize = std::env::var("GRANULO_FLIPS").ok().and_then(|flips| flips.parse().ok()).unwrap_or(24);
         let mut all: Vec<(PathBuf, usize)> = Vec::new();
         for directory in sample.devices().into_iter().chain([sample.home()]) {
-            all.extend(
-                files(&directory)
-                    .into_iter()
-                    .map(|path| (fs::metadata(&path).unwrap().len() as usize, path))
-                    .filter(|f| f.0 > 0)
-                    .map(|(s, p)| (p, s)),
-            );
+            all.extend(files(&directory).into_iter().map(|path| (fs::metadata(&path).unwrap().len() as usize, path)).filter(|f| f.0 > 0).map(|(s, p)| (p, s)));
         }
         all.sort();
         all.dedup();
         for (path, size) in all {
             // Every byte of small files in turn, with another bit each time; a prime stride keeps away from any period.
-            let stride = (size / 24).max(1) | 1;
+            let stride = (size / flips).max(1) | 1;
             for (round, at) in (0..size).step_by(stride).enumerate() {
                 let bit = (round % 8) as u8;
                 flip(&path, at, bit);
                 let what = format!("{geometry:?}: bit {bit} of byte {at} in {}", path.display());
                 match Store::open_read_only(&sample.home()) {
-                    Err(_) => assert!(
-                        !has_redundancy || path.ends_with("index/catalog.sqlite") || path.ends_with("superblock"),
-                        "{what}: cannot be opened"
-                    ),
+                    Err(_) => assert!(!has_redundancy || path.ends_with("index/catalog.sqlite") || path.ends_with("superblock"), "{what}: cannot be opened"),
                     Ok(store) => {
                         let unreadable = sample.unreadable(&store);
                         let (_, problems) = check(&store, true);
                         assert!(!problems.is_empty() || !is_always_found(&path, at), "{what}: not found");
-                        assert!(
-                            unreadable == 0 || !has_redundancy || path.to_string_lossy().contains("catalog"),
-                            "{what}: {unreadable} unreadable"
-                        );
+                        assert!(unreadable == 0 || !has_redundancy || path.to_string_lossy().contains("catalog"), "{what}: {unreadable} unreadable");
                         assert!(unreadable == 0 || !problems.is_empty(), "{what}: unreadable, and not found");
                     }
                 }
@@ -260,9 +246,7 @@ fn what_is_damaged_is_repaired_from_redundancy() {
         let sample = Sample::new(*geometry);
         for (round, path) in sample.devices().iter().flat_map(|directory| files(directory)).enumerate() {
             let size = fs::metadata(&path).unwrap().len() as usize;
-            if size == 0
-                || !(path.to_string_lossy().contains("segments/") || path.to_string_lossy().contains("extents/"))
-            {
+            if size == 0 || !(path.to_string_lossy().contains("segments/") || path.to_string_lossy().contains("extents/")) {
                 continue;
             }
             for at in [0, size / 3, size - 1] {
@@ -272,23 +256,15 @@ fn what_is_damaged_is_repaired_from_redundancy() {
                 let store = Store::open(&sample.home()).unwrap();
                 let mut repaired = Vec::new();
                 let report = store
-                    .scrub(
-                        ScrubOptions::default(),
-                        &mut |problem, is_repaired| repaired.push((problem.to_string(), is_repaired)),
-                        &mut go_on,
-                    )
+                    .scrub(ScrubOptions::default(), &mut |problem, is_repaired| repaired.push((problem.to_string(), is_repaired)), &mut go_on)
                     .unwrap();
-                assert!(
-                    report.is_complete && report.found > 0 && report.found == report.repaired,
-                    "{path:?}: {repaired:?}"
-                );
+                assert!(report.is_complete && report.found > 0 && report.found == report.repaired, "{path:?}: {repaired:?}");
                 let status = store.last_scrub().unwrap();
                 assert_eq!((status.report.found, status.finished_nanoseconds.is_some()), (report.found, true));
             } else {
                 let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
                 assert!(!plan.is_empty() && plan.lost.is_empty(), "{plan:?}");
-                let report =
-                    repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+                let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
                 assert!(report.is_complete && report.check.problems() == 0, "{path:?}: {report:?}");
             }
             sample.is_clean();
@@ -309,10 +285,7 @@ fn missing_and_short_files_are_explained_and_made_anew() {
     assert_eq!(sample.unreadable(&store), 0);
     let (_, problems) = check(&store, false);
     let said = problems.join("\n");
-    assert!(
-        said.contains("the segment is cut off: it has") && said.contains("granulo store repair makes it good"),
-        "{said}"
-    );
+    assert!(said.contains("the segment is cut off: it has") && said.contains("granulo store repair makes it good"), "{said}");
     assert!(said.contains("the extent file is missing"), "{said}");
     drop(store);
     fs::remove_file(&segment).unwrap();
@@ -324,33 +297,103 @@ fn missing_and_short_files_are_explained_and_made_anew() {
     sample.is_clean();
 }
 
+/// The log of a store with one segment, and where some bytes of an object are in it.
+fn in_log(sample: &Sample, content: &[u8]) -> (PathBuf, usize) {
+    let segment = files(&sample.devices()[0].join("segments")).remove(0);
+    let log = fs::read(&segment).unwrap();
+    let at = log.windows(content.len()).position(|window| window == content).unwrap();
+    (segment, at)
+}
+
 #[test]
 fn without_redundancy_what_is_lost_is_named_and_given_up_only_on_demand() {
     let mut sample = Sample::new(GEOMETRIES[0]);
-    let segment = files(&sample.home().join("segments")).remove(0);
-    let content = fs::read(&segment).unwrap();
-    let victim = sample.content["d0/e/3"].clone();
-    let at = content.windows(64).position(|window| window == &victim[100..164]).unwrap();
+    let (segment, at) = in_log(&sample, &sample.content["d0/e/3"][100..164]);
     flip(&segment, at, 3);
+    // The map of a large object, and the record of a directory.
+    let (_, at) = in_log(&sample, &sample.content["d0/e/6"][..64]);
+    flip(&segment, at, 7);
+    let (_, at) = in_log(&sample, &sample.content["d1/first"][..64]);
+    flip(&segment, at, 0);
     let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
-    assert_eq!(plan.lost.len(), 1, "{plan:?}");
-    assert!(
-        plan.lost[0].to_string().contains("it concerns d0/e/3") && plan.lost[0].to_string().contains("backup"),
-        "{}",
-        plan.lost[0]
-    );
+    let said: Vec<String> = plan.lost.iter().map(Problem::to_string).collect();
+    assert_eq!(said.len(), 3, "{said:?}");
+    for object in ["it concerns d0/e/3", "it concerns d0/e/6", "it concerns shared file"] {
+        assert!(said.iter().any(|said| said.contains(object) && said.contains("backup")), "{said:?}");
+    }
     let kept = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
-    assert_eq!((kept.dropped, kept.lost.len()), (0, 1));
-    assert_eq!(sample.unreadable(&Store::open_read_only(&sample.home()).unwrap()), 1);
+    assert_eq!((kept.dropped, kept.lost.len(), kept.given_back), (0, 3, 0));
+    assert_eq!(sample.unreadable(&Store::open_read_only(&sample.home()).unwrap()), 4);
     let options = RepairOptions { drop_lost: true, ..RepairOptions::default() };
     let dropped = repair(&sample.home(), &plan, options, &mut |_, _| {}, &mut go_on).unwrap();
-    assert_eq!(dropped.dropped, 1);
-    let store = Store::open_read_only(&sample.home()).unwrap();
-    assert_eq!(store.get(&key("d0/e/3")).unwrap(), None);
-    sample.content.remove("d0/e/3");
-    assert_eq!(sample.unreadable(&store), 0);
-    let (report, _) = check(&store, true);
-    assert_eq!(report.lost, 0);
+    assert_eq!((dropped.dropped, dropped.given_back, dropped.check.problems()), (4, 1, 0), "{dropped:?}");
+    for name in ["d0/e/3", "d0/e/6", "d1/first", "d2/second"] {
+        let store = Store::open_read_only(&sample.home()).unwrap();
+        assert_eq!(store.get(&key(name)).unwrap(), None);
+        sample.content.remove(name);
+    }
+    sample.is_whole();
+    assert_eq!(check(&Store::open_read_only(&sample.home()).unwrap(), true).1, Vec::<String>::new());
+    let anew = rebuild_index(&sample.home()).unwrap();
+    assert_eq!(sample.unreadable(&anew), 0);
+    assert_eq!(check(&anew, true).1, Vec::<String>::new());
+}
+
+#[test]
+fn damage_where_no_object_is_in_use_costs_nothing() {
+    // The record of an object that was removed, and the header of the segment.
+    for damage in [0, 1] {
+        let sample = Sample::new(GEOMETRIES[0]);
+        let (segment, at) = in_log(&sample, &bytes(1007, 2000)[..64]);
+        flip(&segment, if damage == 0 { at } else { 60 }, 1);
+        let store = Store::open_read_only(&sample.home()).unwrap();
+        let (report, problems) = check(&store, true);
+        assert!(report.harmless > 0 && report.problems() == report.harmless, "{problems:?}");
+        drop(store);
+        let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
+        let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+        assert_eq!((report.given_back, report.check.problems()), (1, 0), "{report:?}");
+        assert!(!segment.exists());
+        sample.is_whole();
+        let anew = rebuild_index(&sample.home()).unwrap();
+        assert_eq!(sample.unreadable(&anew), 0);
+        assert_eq!(anew.get(&key("gone")).unwrap(), None);
+        assert_eq!(check(&anew, true).1, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
+    for onto in [true, false] {
+        let sample = Sample::new((3, 5, 2, 1));
+        for number in [1usize, 5] {
+            let directory = sample.devices()[number].clone();
+            fs::remove_dir_all(&directory).unwrap();
+            let options = RebuildOptions { device: number as u16, onto: onto.then_some(directory), bytes_per_second: None };
+            let mut sessions = 0;
+            loop {
+                let store = Store::open(&sample.home()).unwrap();
+                let reader = Store::open_read_only(&sample.home()).unwrap();
+                let mut steps = 0;
+                let report = store.rebuild(&options, &mut |_| {
+                    steps += 1;
+                    if steps % 3 == 0 {
+                        assert_eq!(sample.unreadable(&reader), 0);
+                    }
+                    steps < 1 + 4 * sessions
+                });
+                let report = report.unwrap();
+                sessions += 1;
+                if report.is_complete {
+                    break;
+                }
+                assert!(sessions < 100);
+            }
+            assert!(sessions > 1, "it was never interrupted");
+            sample.is_whole();
+            sample.is_clean();
+        }
+    }
 }
 
 #[test]
@@ -368,8 +411,7 @@ fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be(
             assert!(said.contains("granulo store rebuild"), "{said}");
             let store = Store::open(&sample.home()).unwrap();
             assert_eq!(sample.unreadable(&store), 0);
-            let options =
-                RebuildOptions { device: number as u16, onto: Some(directory.clone()), bytes_per_second: None };
+            let options = RebuildOptions { device: number as u16, onto: Some(directory.clone()), bytes_per_second: None };
             let plan = store.plan_rebuild(&options).unwrap();
             assert_eq!((plan.lost_segments, plan.without_place), (0, 0));
             let report = store.rebuild(&options, &mut go_on).unwrap();
@@ -466,10 +508,7 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     drop(Store::open(&sample.home()).unwrap());
     fs::rename(&away, &devices[1]).unwrap();
     let words = said(&sample);
-    assert!(
-        words.contains("device 1 is old (generation") && words.contains("it was away, or restored from a copy"),
-        "{words}"
-    );
+    assert!(words.contains("device 1 is old (generation") && words.contains("it was away, or restored from a copy"), "{words}");
     sample.is_whole();
     let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
     let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
@@ -504,9 +543,7 @@ fn an_old_copy_of_the_log_is_explained() {
     let old: Vec<Vec<(PathBuf, Vec<u8>)>> = sample
         .devices()
         .iter()
-        .map(|device| {
-            files(&device.join("segments")).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
-        })
+        .map(|device| files(&device.join("segments")).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect())
         .collect();
     let store = Store::open(&sample.home()).unwrap();
     sample.put(&store, "newest", bytes(5, 500));
@@ -515,10 +552,7 @@ fn an_old_copy_of_the_log_is_explained() {
         fs::write(path, content).unwrap();
     }
     let error = Store::open(&sample.home()).unwrap_err().to_string();
-    assert!(
-        error.contains("the device lost acknowledged writes, or is an old copy") && error.contains("--rebuild-index"),
-        "{error}"
-    );
+    assert!(error.contains("the device lost acknowledged writes, or is an old copy") && error.contains("--rebuild-index"), "{error}");
 }
 
 #[test]
@@ -556,12 +590,7 @@ fn a_scrub_goes_on_where_it_was_and_keeps_to_its_rate() {
     for number in 0..40u64 {
         store.put(&key(&format!("more/{number}")), &file(), &bytes(number, 8000)).unwrap();
     }
-    let stored: u64 = sample
-        .devices()
-        .iter()
-        .flat_map(|device| files(&device.join("segments")))
-        .map(|path| fs::metadata(path).unwrap().len())
-        .sum();
+    let stored: u64 = sample.devices().iter().flat_map(|device| files(&device.join("segments"))).map(|path| fs::metadata(path).unwrap().len()).sum();
     let started = std::time::Instant::now();
     let rated = ScrubOptions { bytes_per_second: Some(stored), resume: false };
     let report = store.scrub(rated, &mut |_, _| {}, &mut go_on).unwrap();

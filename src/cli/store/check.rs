@@ -113,7 +113,7 @@ fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemReco
         repairable: report.repairable,
         rebuildable: report.rebuildable,
         of_index: report.of_index,
-        harmless: report.compactable,
+        harmless: report.harmless,
         lost: report.lost,
         problems,
     }
@@ -135,7 +135,7 @@ pub(super) fn words(report: &CheckReport) -> String {
         (report.repairable, "repairable"),
         (report.rebuildable, "for a rebuild"),
         (report.of_index, "of the index"),
-        (report.compactable, "harmless"),
+        (report.harmless, "harmless"),
         (report.lost, "lost"),
     ];
     let parts: Vec<String> = parts

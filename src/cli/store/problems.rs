@@ -52,7 +52,7 @@ pub(super) fn word(remedy: Remedy) -> &'static str {
         Remedy::Repair => "repairable",
         Remedy::Rebuild => "device",
         Remedy::RebuildIndex => "index",
-        Remedy::Compact => "harmless",
+        Remedy::Harmless => "harmless",
         Remedy::Lost => "lost",
     }
 }

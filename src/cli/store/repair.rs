@@ -22,9 +22,7 @@ const PRINTED: usize = 1000;
 /// more: superblocks, copies of segments, stripe units, devices that were away, the index. What no copy and no parity has is listed, and
 /// removed only with --drop-lost. Exit status 1 if something is wrong in the end.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  granulo store repair /srv/s --dry-run\n  granulo store repair /srv/s\n  granulo store repair /srv/s --drop-lost"
-)]
+#[command(after_help = "Examples:\n  granulo store repair /srv/s --dry-run\n  granulo store repair /srv/s\n  granulo store repair /srv/s --drop-lost")]
 pub(super) struct RepairArguments {
     /// The store
     #[arg(value_name = "STORE")]
@@ -64,6 +62,7 @@ struct RepairDocument {
     files_removed: u64,
     objects_dropped: u64,
     directories_restored: u64,
+    segments_given_back: u64,
     problems_left: u64,
     lost: Vec<ProblemRecord>,
 }
@@ -105,9 +104,7 @@ impl RepairArguments {
             true => output::print_json(&document(&plan, Some(&report)))?,
             false => print_report(&report)?,
         };
-        let is_well = report.is_complete
-            && (report.check.problems() == 0 || self.drop_lost && report.check.problems() == report.check.lost);
-        Ok(if is_well { Ended::Well } else { Ended::Amiss })
+        Ok(if report.is_complete && report.check.problems() == 0 { Ended::Well } else { Ended::Amiss })
     }
 
     fn print_plan(&self, plan: &RepairPlan) -> Result<Ended> {
@@ -121,13 +118,7 @@ impl RepairArguments {
             }
             for ((remedy, kind), line) in &plan.lines {
                 let bytes = format_size(line.bytes.into());
-                writeln!(
-                    out,
-                    "  {:<10} {:<16} {:>10} problems  {bytes:>10}",
-                    word(*remedy),
-                    kind.name(),
-                    format_count(line.problems.into())
-                )?;
+                writeln!(out, "  {:<10} {:<16} {:>10} problems  {bytes:>10}", word(*remedy), kind.name(), format_count(line.problems.into()))?;
             }
             for problem in plan.lost.iter().take(PRINTED) {
                 writeln!(out, "  lost: {}", problem.without_advice())?;
@@ -149,6 +140,7 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
             (report.mended.repaired, "problems repaired"),
             (report.copies, "copies of segments made"),
             (report.removed_files, "files removed that belonged to nothing"),
+            (report.given_back, "damaged segments emptied and given back"),
             (report.restored_directories, "directories made anew from the index"),
             (report.dropped, "lost objects removed"),
         ];
@@ -163,10 +155,12 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
 }
 
 fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument {
-    let row =
-        |(&(remedy, kind), line): (&(crate::store::Remedy, crate::store::ProblemKind), &crate::store::PlanLine)| {
-            PlanRow { remedy: remedy.name(), kind: kind.name(), problems: line.problems, bytes: line.bytes }
-        };
+    let row = |(&(remedy, kind), line): (&(crate::store::Remedy, crate::store::ProblemKind), &crate::store::PlanLine)| PlanRow {
+        remedy: remedy.name(),
+        kind: kind.name(),
+        problems: line.problems,
+        bytes: line.bytes,
+    };
     let empty = RepairReport::default();
     let done = report.is_some();
     let report = report.unwrap_or(&empty);
@@ -183,6 +177,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         files_removed: report.removed_files,
         objects_dropped: report.dropped,
         directories_restored: report.restored_directories,
+        segments_given_back: report.given_back,
         problems_left: report.check.problems(),
         lost: lost.iter().map(|problem| ProblemRecord::new(problem, None)).collect(),
     }
