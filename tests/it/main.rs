@@ -19,6 +19,7 @@ mod plan;
 mod population;
 mod resume;
 mod sources;
+mod store_space;
 mod survey;
 mod tidy;
 mod xfs;

@@ -3,14 +3,18 @@
 //! Commands that only read open the store for reading, beside a writer or without one. Exit status: 2 where a command could not do
 //! what it was asked (no store, another writer, no such key), 1 where it met damage or ended early, see [`or_damage`].
 
+mod compact;
 mod get;
 mod init;
 mod list;
+mod load;
 mod progress;
 mod put;
+mod rebalance;
 mod record;
 mod remove;
 mod stat;
+mod status;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -22,7 +26,7 @@ use clap::{Args, Subcommand};
 use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::ObjectType;
-use crate::store::{Key, Listed, Store};
+use crate::store::{Class, Key, Listed, Store};
 
 /// Keep files in a store: small ones as records in a few large files, large ones in stripes
 ///
@@ -48,6 +52,10 @@ enum StoreCommand {
     Ls(list::ListArguments),
     Stat(stat::StatArguments),
     Rm(remove::RemoveArguments),
+    Load(load::LoadArguments),
+    Compact(compact::CompactArguments),
+    Rebalance(rebalance::RebalanceArguments),
+    Status(status::StatusArguments),
 }
 
 impl StoreArguments {
@@ -59,6 +67,10 @@ impl StoreArguments {
             StoreCommand::Ls(arguments) => arguments.run(),
             StoreCommand::Stat(arguments) => arguments.run(),
             StoreCommand::Rm(arguments) => arguments.run(),
+            StoreCommand::Load(arguments) => arguments.run(),
+            StoreCommand::Compact(arguments) => arguments.run(),
+            StoreCommand::Rebalance(arguments) => arguments.run(),
+            StoreCommand::Status(arguments) => arguments.run(),
         }
     }
 }
@@ -88,6 +100,14 @@ fn not_found(store: &Store, key: &Key, operation: &'static str) -> Error {
             error.advise(format!("the nearest above it is {}, a {what}", found.key))
         }
         None => error,
+    }
+}
+
+/// The name of a class of devices.
+fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Fast => "fast",
+        Class::Slow => "slow",
     }
 }
 
