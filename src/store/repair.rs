@@ -169,7 +169,8 @@ pub fn repair(
         store.drop_lost(&lost, &mut report)?;
     }
     // What holds no object that is lost and still there goes, and with it what is damaged.
-    let kept: BTreeSet<u64> = if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
+    let kept: BTreeSet<u64> =
+        if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
     let damaged: BTreeSet<u64> = report.damaged_segments.difference(&kept).copied().collect();
     let mut pace = Pace::new(options.bytes_per_second, watch);
     let result = store.give_back(&damaged, &mut report, &mut pace);
@@ -205,7 +206,8 @@ impl Store {
         let mut lost = Vec::new();
         let mut damaged = BTreeSet::new();
         let mut keep = |problem: Problem| {
-            let is_of_log = matches!(problem.kind, ProblemKind::Record | ProblemKind::Batch | ProblemKind::SegmentHeader);
+            let is_of_log =
+                matches!(problem.kind, ProblemKind::Record | ProblemKind::Batch | ProblemKind::SegmentHeader);
             if is_of_log && matches!(problem.remedy, Remedy::Harmless | Remedy::Lost) {
                 damaged.extend(problem.segment);
             }
@@ -227,7 +229,8 @@ impl Store {
         }
         let engine = self.engine();
         engine.close_active_segment()?;
-        let rows: Vec<SegmentRow> = damaged.iter().filter_map(|number| engine.view().state.segments.get(number).cloned()).collect();
+        let rows: Vec<SegmentRow> =
+            damaged.iter().filter_map(|number| engine.view().state.segments.get(number).cloned()).collect();
         pace.stage("emptying damaged segments", rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum());
         for row in rows {
             report.given_back += u64::from(engine.salvage_segment(&row, pace)?);

@@ -39,6 +39,20 @@ pub struct DeviceStatus {
 }
 
 impl DeviceStatus {
+    /// Whether it is not as it should be.
+    pub fn is_in_trouble(&self) -> bool {
+        self.trouble.is_some() && self.state != DeviceState::Gone
+    }
+
+    /// Its state in words.
+    pub fn state_name(&self) -> &'static str {
+        match self.state {
+            DeviceState::InUse => "in use",
+            DeviceState::Rebuilding => "being rebuilt",
+            DeviceState::Gone => "gone",
+        }
+    }
+
     /// Share of the file system that is taken, by whomever.
     pub fn fill_fraction(&self) -> Option<f64> {
         let room = self.room.filter(|room| room.total_bytes > 0)?;

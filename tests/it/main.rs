@@ -21,6 +21,7 @@ mod resume;
 mod sources;
 mod store_cli;
 mod store_integrity;
+mod store_space;
 mod store_tree;
 mod survey;
 mod tidy;
