@@ -32,7 +32,6 @@ pub mod geometry;
 mod host;
 pub(crate) mod index;
 pub mod key;
-pub mod tree;
 mod log;
 mod open;
 mod placement;
@@ -48,6 +47,7 @@ mod sync;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
+pub mod tree;
 pub(crate) mod varint;
 mod walk;
 mod write;
