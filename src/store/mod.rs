@@ -13,13 +13,19 @@
 //! | `effects` | what a batch does to index and accounts |
 //! | `engine`, `write`, `sync`, `read`, `walk` | an open store: batches, durability, reading, listings |
 //! | `open`, `recovery` | making and opening, and what a writer does first |
+//! | `check`, `problem`, `audit` | what can be wrong, and looking for it |
+//! | `scrub`, `repair`, `rebuild`, `copies`, `salvage`, `pace` | making good from redundancy, at a rate |
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 pub mod attributes;
+mod audit;
 pub mod catalog;
+mod check;
+mod compact;
+mod copies;
 pub(crate) mod decode;
 pub(crate) mod descriptor;
 pub(crate) mod devices;
@@ -28,20 +34,38 @@ mod engine;
 pub mod entry;
 pub(crate) mod erasure;
 pub(crate) mod extents;
+mod gather;
 pub mod geometry;
 mod host;
 pub(crate) mod index;
 pub mod key;
+<<<<<<< HEAD
+=======
+mod load;
+>>>>>>> c913f5ae4530274ad3ccefb3a135fb8a364bcaea
 mod log;
+mod many;
+mod moving;
 mod open;
+mod orphans;
+mod pace;
 mod placement;
+mod problem;
 mod read;
+mod rebalance;
+mod rebuild;
 pub(crate) mod record;
 mod recovery;
+mod repair;
+mod salvage;
 mod scan;
+mod scrub;
 pub(crate) mod segment;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod space_tests;
+mod status;
 pub(crate) mod superblock;
 mod sync;
 pub(crate) mod table;
@@ -53,13 +77,23 @@ mod walk;
 mod write;
 
 pub use attributes::{Attributes, Holes};
+pub use check::{CheckOptions, CheckReport};
+pub use compact::{Choice, CompactOptions, CompactPlan, Compacted, PlannedSegment};
 pub use devices::Trouble;
 pub use entry::{Entry, Kind, Location, Time};
 pub use geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Plan};
 pub use key::Key;
+pub use load::{Load, Loaded, LoadedObject};
 pub use open::is_store;
+pub use pace::{Progress, Watch};
+pub use problem::{Problem, ProblemKind, Remedy};
 pub use read::{Buffer, Object, Status};
+pub use rebalance::{RebalancePlan, Rebalanced};
+pub use rebuild::{RebuildOptions, RebuildPlan, RebuildReport};
 pub use recovery::{Damage, Recovered};
+pub use repair::{PlanLine, RepairOptions, RepairPlan, RepairReport, plan_repair, rebuild_index, repair};
+pub use scrub::{ScrubOptions, ScrubReport, ScrubStatus};
+pub use status::{Census, DeviceStatus, StoreStatus};
 pub use walk::{Listed, Walk};
 pub use write::Batch;
 

@@ -101,18 +101,20 @@ impl Engine {
             };
         };
         match read(found) {
-            Err(error)
-                if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound)
-                    && self.refresh()? =>
-            {
-                self.find(key)?.map(read).transpose()
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
+                // Another process may have moved or removed it since it was looked up, or compaction in this one.
+                let is_changed = self.refresh()?;
+                match self.find(key)? {
+                    Some(again) if !is_changed && again.entry.location == found.entry.location => Err(error),
+                    again => again.map(read).transpose(),
+                }
             }
             other => other.map(Some),
         }
     }
 
     /// Reads a record from the first copy on which it holds, to the end of `buffer`; `is_right` looks at what was read.
-    fn read_record<'b>(
+    pub(crate) fn read_record<'b>(
         &self,
         location: Location,
         buffer: &'b mut Vec<u8>,
@@ -163,13 +165,13 @@ impl Engine {
     }
 
     /// Units of a large object, verified; those that had to be made up for are counted.
-    fn read_units(&self, descriptor: &Descriptor, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn read_units(&self, descriptor: &Descriptor, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
         let wrong = self.extents.read_range(descriptor, range, onto)?;
         self.healed.fetch_add(wrong.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {
+    pub(crate) fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {
         let device = self.copies(location.segment).first().copied().unwrap_or(0);
         Descriptor::decode(content, &self.devices.place(device, &segment_path(location.segment)))
     }
@@ -182,13 +184,7 @@ impl Engine {
         content: &mut Vec<u8>,
     ) -> Result<(Attributes, Range<usize>, Part)> {
         let read = self.read_entry(entry, record)?;
-        let Some(attributes) = Attributes::decode(read.head.attributes) else {
-            return Err(Error::new(
-                ErrorKind::NewerVersion,
-                "read the attributes",
-                "they have something that this granulo does not know",
-            ));
-        };
+        let attributes = decode_attributes(read.head.attributes)?;
         let head_bytes = read.head.lengths.head_bytes();
         if entry.kind == Kind::Large {
             let descriptor = self.decode_descriptor(entry.location, read.content)?;
@@ -253,13 +249,7 @@ impl Engine {
         let mut buffer = Vec::new();
         self.with_found(key.stored(), |found| {
             let record = self.read_entry(&found.entry, &mut buffer)?;
-            let attributes = Attributes::decode(record.head.attributes).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::NewerVersion,
-                    "read the attributes",
-                    "they have something that this granulo does not know",
-                )
-            })?;
+            let attributes = decode_attributes(record.head.attributes)?;
             let copies = self.copies(found.entry.location.segment).len() as u64;
             let mut allocated_bytes = copies * found.entry.location.record_bytes;
             if found.entry.kind == Kind::Large {
@@ -347,7 +337,7 @@ fn within_data(data: &[u8], stored: Range<u64>) -> Result<&[u8]> {
 }
 
 /// The whole of a sparse file.
-fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
     onto.clear();
     pieces(Some(holes), 0..holes.size_bytes, |piece| {
         match piece {
@@ -358,11 +348,23 @@ fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
+pub(crate) fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
     let wrong = |cause: String| Error::new(ErrorKind::Corrupt, "decompress", cause);
     let content = zstd::bulk::decompress(frame, size_bytes as usize).map_err(|error| wrong(error.to_string()))?;
     match content.len() as u64 == size_bytes {
         true => Ok(content),
         false => Err(wrong("the content is not as long as the index says".into())),
     }
+}
+
+/// The attributes of a record that holds.
+pub(crate) fn decode_attributes(stored: &[u8]) -> Result<Attributes> {
+    let unknown = || {
+        Error::new(
+            ErrorKind::NewerVersion,
+            "read the attributes",
+            "they have something that this granulo does not know",
+        )
+    };
+    Attributes::decode(stored).ok_or_else(unknown)
 }

@@ -237,7 +237,7 @@ mod tests {
             content in proptest::collection::vec(any::<u8>(), 0..3000),
         ) {
             let bytes = encode(Kind::File, &key, &attributes, &content);
-            prop_assert_eq!(bytes.len() as u64, record_bytes(key.len() as u64, attributes.len() as u64, content.len() as u64));
+            prop_assert_eq!(bytes.len() as u128, record_bytes(key.len() as u64, attributes.len() as u64, content.len() as u64));
             let record = Record::decode(&bytes).unwrap();
             prop_assert_eq!((record.head.key, record.head.attributes, record.content), (&key[..], &attributes[..], &content[..]));
             prop_assert_eq!((record.head.id, record.head.timestamp_milliseconds), (0x0605_0403_0201, 7));

@@ -3,14 +3,16 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::catalog::{Change, Freed};
 use super::descriptor::Run;
-use super::engine::Engine;
+use super::effects::{Effects, Nameless};
+use super::engine::{Engine, EngineLedger};
 use super::extents::Touched;
 use super::index::{self, merge_tables};
-use super::log::Writer;
+use super::log::{Batched, Writer};
 use super::open::INDEX;
 use super::segment::{SEGMENTS, segment_path};
 use super::table::table_path;
@@ -113,11 +115,17 @@ impl Engine {
         }
         // The lock keeps batches away from here to the end.
         let mut writer = self.writer()?;
-        let dirty = self.take_dirty(&mut writer);
-        let (sequence, change) = (writer.position.sequence, std::mem::take(&mut writer.pending));
-        self.make_durable(&dirty, change)?;
-        writer.durable_sequence = sequence;
+        self.settle(&mut writer)?;
         self.make_table()
+    }
+
+    /// Makes everything durable with the writer's lock held, so that nothing is pending. Called with `sync` held.
+    pub(crate) fn settle(&self, writer: &mut Writer) -> Result<()> {
+        let dirty = self.take_dirty(writer);
+        let change = std::mem::take(&mut writer.pending);
+        self.make_durable(&dirty, change)?;
+        writer.durable_sequence = writer.position.sequence;
+        Ok(())
     }
 
     /// `recent` becomes a sorted table; then the tables that the policy chooses become one. Nothing may be pending, and no batch come.
@@ -173,10 +181,11 @@ impl Engine {
     /// What the catalog fails with; a file that cannot be removed stays, and is found by `check`.
     pub(crate) fn reclaim(&self) -> Result<()> {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
-        let writer = self.writer()?;
+        let mut writer = self.writer()?;
         if writer.durable_sequence != writer.position.sequence || self.view().state.freed.is_empty() {
             return Ok(());
         }
+        self.mark_durable(&mut writer)?;
         let epoch = self.view().state.epoch;
         // From here on, new snapshots are of the next epoch; and what was freed is durable.
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
@@ -202,12 +211,8 @@ impl Engine {
         for (_, freed) in &gone {
             match *freed {
                 Freed::Segment(number) => {
-                    for &device in rows.get(&number).map_or(&[][..], |row| &row.devices) {
-                        if let Some(device) = self.devices.readable(device) {
-                            let _ = device.remove(&segment_path(number));
-                        }
-                    }
-                    self.devices.forget_segment(number);
+                    let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
+                    self.remove_segment(number, devices);
                 }
                 Freed::Extent { device, file, offset, length } => {
                     // What cannot be given back now is found by compaction.
@@ -222,6 +227,41 @@ impl Engine {
         drop(rows);
         self.catalog.commit(&change)?;
         self.apply(change)
+    }
+
+    /// Says in the log that all before was durable, by a commit without records: an index that is made anew then does not look for units that are given back.
+    fn mark_durable(&self, writer: &mut Writer) -> Result<()> {
+        let batch = Batched {
+            records: &[],
+            count: 0,
+            checksums: &[],
+            highest_id: self.highest_id.load(Ordering::Relaxed),
+            now_nanoseconds: self.platform.now_nanoseconds(),
+        };
+        let written = self.append_somewhere(writer, &self.geometry(), batch).inspect_err(|error| self.latch(error))?;
+        let ledger = EngineLedger::new(self);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        if let Some(row) = writer.active_row().filter(|_| written.is_new_segment) {
+            effects.add_segment(row);
+        }
+        if let Some(row) = effects.segment(written.segment) {
+            row.size_bytes = written.position.offset;
+        }
+        let change = effects.finish(Some(written.position));
+        drop(ledger);
+        let dirty = self.take_dirty(writer);
+        self.make_durable(&dirty, change.clone())?;
+        writer.durable_sequence = written.position.sequence;
+        self.apply(change)
+    }
+
+    /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,
+    /// section 8), so it must be gone before that one goes. What cannot be removed now is found by `check`.
+    fn remove_segment(&self, number: u64, devices: &[u16]) {
+        for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
+            let _ = device.remove(&segment_path(number)).and_then(|()| device.sync_directory(SEGMENTS));
+        }
+        self.devices.forget_segment(number);
     }
 
     /// Makes everything durable, the catalog too, before the store is closed.

@@ -20,6 +20,8 @@ mod plan;
 mod population;
 mod resume;
 mod sources;
+mod store_cli;
+mod store_integrity;
 mod store_tree;
 mod survey;
 mod tidy;

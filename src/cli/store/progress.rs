@@ -9,6 +9,7 @@ use std::time::Instant;
 use crate::cli::progress::Line;
 use crate::cli::signals;
 use crate::error::Result;
+use crate::store::tree::{Progress, Watch};
 use crate::units::{format_count, format_size};
 
 const MILLISECONDS_BETWEEN: u64 = 100;
@@ -59,6 +60,13 @@ impl TransferProgress {
     /// Removes the line.
     pub(super) fn clear(&self) {
         self.line.clear();
+    }
+}
+
+impl Watch for TransferProgress {
+    fn go_on(&self, progress: Progress) -> bool {
+        self.show(Some(progress.objects), progress.content_bytes);
+        !self.is_interrupted()
     }
 }
 
