@@ -39,10 +39,7 @@ pub mod geometry;
 mod host;
 pub(crate) mod index;
 pub mod key;
-<<<<<<< HEAD
-=======
 mod load;
->>>>>>> c913f5ae4530274ad3ccefb3a135fb8a364bcaea
 mod log;
 mod many;
 mod moving;
