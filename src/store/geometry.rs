@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::units::{GIB, KIB, MIB, format_size};
+use crate::units::{GIB, KIB, MIB, format_count, format_size};
 
 /// Objects up to this size are records whatever the cutoff: a descriptor would take more.
 pub use crate::layout::granulo::ALWAYS_RECORD_BYTES;
@@ -251,8 +251,8 @@ impl Geometry {
             Some(format!("a cutoff is at most 1 GiB, as each record is read and written whole, and this is {cutoff}"))
         } else if !unit.is_power_of_two() || !(4 * KIB..=16 * MIB).contains(&unit) {
             Some(format!(
-                "a stripe unit is a power of two from 4 KiB to 16 MiB, and this is {}",
-                format_size(unit.into())
+                "a stripe unit is a power of two from 4 KiB to 16 MiB, and this is {} bytes",
+                format_count(unit.into())
             ))
         } else if !(1..=3).contains(&self.copies) || !(1..=64).contains(&self.data) || self.parity > 2 {
             Some("there are 1 to 3 copies of a record, and 1 to 64 + 0 to 2 units in a stripe".to_owned())

@@ -73,12 +73,20 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-const COMMANDS: [&str; 8] = ["init", "import", "export", "put", "get", "ls", "stat", "rm"];
+/// The commands that the help of the store names.
+fn commands() -> Vec<String> {
+    let help = run(["store", "--help"]).ended(0).text();
+    let listed = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| line.starts_with("  "));
+    let named = listed.filter(|line| !line.starts_with("   ")).map(|line| line.split_whitespace().next().unwrap());
+    let commands: Vec<String> = named.filter(|name| *name != "help").map(str::to_owned).collect();
+    assert!(commands.len() >= 8, "{commands:?}");
+    commands
+}
 
 #[test]
 fn help_is_what_it_was_and_fits_a_hundred_columns() {
-    for command in COMMANDS {
-        let help = run(["store", command, "--help"]).ended(0).text();
+    for command in commands() {
+        let help = run(["store", command.as_str(), "--help"]).ended(0).text();
         assert!(help.lines().all(|line| line.width() <= 100), "{help}");
         assert_golden(&format!("help-store-{command}.txt"), &help);
     }
@@ -88,7 +96,7 @@ fn help_is_what_it_was_and_fits_a_hundred_columns() {
 fn there_is_a_man_page_for_every_command_of_the_store() {
     let sandbox = sandbox();
     run(args!["man", "--directory", sandbox.path()]).ended(0);
-    for command in COMMANDS {
+    for command in commands() {
         let page = fs::read_to_string(sandbox.path().join(format!("granulo-store-{command}.1"))).unwrap();
         assert!(page.contains(".SH NAME") && page.contains("STORE"), "{page}");
     }
@@ -163,8 +171,8 @@ fn a_geometry_that_cannot_keep_its_promise_is_refused() {
         (args!["--slow", &a, "--slow", &b, "--large-redundancy", "raid5"], ["raid5 needs at least 3", "--slow DIR"]),
         (args!["--fast", &a, "--slow", &a], ["named twice", "a directory of its own"]),
         (args!["--fast", &home], ["the home itself", "name no device"]),
-        (args!["--cutoff", "2GiB"], ["at most 1 GiB", "2.00 GiB"]),
-        (args!["--stripe-unit", "5000"], ["power of two", "5000"]),
+        (args!["--cutoff", "2GiB"], ["at most 1 GiB", "2 GiB"]),
+        (args!["--stripe-unit", "5000"], ["power of two", "5,000 bytes"]),
         (args!["--low-watermark", "95%"], ["watermark", "95 %"]),
         (args!["--compress", "zstd:40"], ["level of zstd", "22"]),
     ] {
@@ -225,7 +233,7 @@ fn a_file_keeps_mode_owner_and_time() {
     assert!((1234 + 40..1234 + 120).contains(&allocated), "{allocated}");
     on("put", &home, args!["docs/", &file, "--mode", "600"]).ended(0);
     let shown = on("stat", &home, ["docs/report.txt"]).ended(0).text();
-    for part in ["docs/report.txt", "1234 B", "0600 -rw-------", "2001-09-09T01:46:40.000000005Z", "segment "] {
+    for part in ["docs/report.txt", "1,234 B", "0600 -rw-------", "2001-09-09T01:46:40.000000005Z", "segment "] {
         assert!(shown.contains(part), "'{part}' is not in:\n{shown}");
     }
 }
@@ -402,7 +410,7 @@ fn there_is_one_writer_and_readers_do_not_mind() {
     let (_sandbox, home) = store();
     put(&home, "key", b"content");
     let mut writing = writer(&home);
-    complains(&on("rm", &home, ["key"]).ended(2), &["another process has the store open for writing"]);
+    complains(&on("rm", &home, ["key"]).ended(2), &["another process has it open for writing"]);
     assert_eq!(on("get", &home, ["key"]).ended(0).text(), "content");
     assert_eq!(on("ls", &home, [""; 0]).ended(0).text(), "key\n");
     drop(writing.stdin.take());
@@ -455,6 +463,89 @@ fn a_target_that_cannot_be_written_leaves_nothing() {
     command.args(["-c", "\"$1\" store get \"$2\" key > /dev/full", "sh"]).arg(crate::harness::binary()).arg(&home);
     complains(&finish(&mut command).ended(2), &["standard output", "No space left"]);
     on("get", &home, ["key", "--json"]).ended(2);
+}
+
+#[test]
+fn a_tree_goes_in_and_comes_out() {
+    let (sandbox, home) = store();
+    let tree = sandbox.path().join("tree");
+    for (name, size) in [("a/one", 1), ("a/b/large", 300_000), ("empty", 0)] {
+        write_file(tree.join(name), size);
+    }
+    std::os::unix::fs::symlink("a/one", tree.join("link")).unwrap();
+    fs::hard_link(tree.join("a/one"), tree.join("again")).unwrap();
+    let counts = "3 files, 3 directories, 1 symbolic link, 1 further name, 293 KiB";
+    let planned = on("import", &home, args![&tree, "--dry-run"]).ended(0);
+    assert!(one_line(&planned).ends_with(&format!("has {counts}; nothing was imported.")), "{}", planned.text());
+    assert_eq!(on("ls", &home, [""; 0]).ended(0).text(), "");
+    let imported = on("import", &home, args![&tree, "--prefix", "kept/here"]).ended(0);
+    assert_eq!(one_line(&imported), format!("Imported {counts}."));
+    assert_eq!(imported.said(), "");
+    let again = on("import", &home, args![&tree, "--prefix", "kept/here", "--json"]).ended(0).json();
+    assert_eq!((&again["schema"], &again["prefix"]), (&"granulo/store-import/1".into(), &"kept/here".into()));
+    assert_eq!((&again["files"], &again["complete"], &again["errors"]), (&0.into(), &true.into(), &0.into()));
+    assert!(again["unchanged"].as_u64().unwrap() >= 7, "{again}");
+
+    let long = on("ls", &home, ["kept/here", "-l"]).ended(0).text();
+    assert!(long.lines().any(|line| line.ends_with(" link -> a/one")), "{long}");
+    assert!(long.lines().any(|line| line.starts_with("-rw-r--r-- 2 ") && line.ends_with(" again")), "{long}");
+    let removal = on("rm", &home, ["kept/here/a", "-r", "--dry-run", "--json"]).ended(0).json();
+    assert_eq!((&removal["files"], &removal["names_of_files_that_stay"]), (&1.into(), &1.into()));
+    complains(&on("get", &home, ["kept/here/link"]).ended(2), &["symbolic link to a/one"]);
+
+    let out = sandbox.path().join("out");
+    let exported = on("export", &home, args![&out, "--prefix", "kept/here"]).ended(0);
+    assert!(one_line(&exported).starts_with("Exported 3 files"), "{}", exported.text());
+    assert_eq!(fs::read(out.join("a/b/large")).unwrap(), vec![b'x'; 300_000]);
+    assert_eq!(fs::read_link(out.join("link")).unwrap(), Path::new("a/one"));
+    complains(&on("export", &home, args![&out]).ended(2), &["out", "empty"]);
+    let resumed = on("export", &home, args![&out, "--prefix", "kept/here", "--resume", "--json"]).ended(0).json();
+    assert_eq!((&resumed["schema"], &resumed["files"]), (&"granulo/store-export/1".into(), &0.into()));
+    complains(&on("export", &home, args![sandbox.path().join("new"), "--prefix", "nowhere"]).ended(2), &["nowhere"]);
+    complains(&on("import", &home, args![sandbox.path().join("missing")]).ended(2), &["missing"]);
+}
+
+/// What was printed, without its line breaks.
+fn one_line(ran: &Ran) -> String {
+    ran.text().lines().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn an_archive_goes_in_from_a_file_and_from_a_pipe() {
+    let (sandbox, home) = store();
+    let archive = sandbox.path().join("archive.tar");
+    let mut builder = tar::Builder::new(File::create(&archive).unwrap());
+    for (name, content) in [("a/b", &b"one"[..]), ("c", b"three")] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o640);
+        header.set_mtime(1_000_000_000);
+        builder.append_data(&mut header, name, content).unwrap();
+    }
+    builder.into_inner().unwrap();
+    complains(&on("import", &home, args![&archive, "--dry-run"]).ended(2), &["archive", "tar -tv"]);
+    on("import", &home, args![&archive]).ended(0);
+    let mut piped = granulo();
+    piped.args([
+        "store".as_ref(),
+        "import".as_ref(),
+        home.as_os_str(),
+        "-".as_ref(),
+        "--prefix".as_ref(),
+        "p".as_ref(),
+    ]);
+    let ran = finish(piped.stdin(File::open(&archive).unwrap())).ended(0);
+    assert!(one_line(&ran).starts_with("Imported 2 files"), "{}", ran.text());
+    for key in ["a/b", "p/a/b"] {
+        assert_eq!(on("get", &home, [key]).ended(0).text(), "one");
+        assert_eq!(on("stat", &home, [key, "--json"]).ended(0).json()["mtime_seconds"], 1_000_000_000);
+    }
+    let garbage = write_file(sandbox.path().join("garbage"), 5000);
+    complains(&on("import", &home, args![&garbage]).ended(2), &["no tar archive"]);
+    let whole = fs::read(&archive).unwrap();
+    fs::write(&archive, &whole[..1600]).unwrap();
+    complains(&on("import", &home, args![&archive, "--prefix", "cut"]).ended(1), &["cut off"]);
+    assert_eq!(on("get", &home, ["cut/a/b"]).ended(0).text(), "one");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, find, key, not_found, open_to_read, or_damage, output, shown};
+use super::{Ended, find, key, not_found, open_to_read, or_damage_to, output, shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::AtomicFile;
 use crate::report::store::ObjectType;
@@ -102,7 +102,7 @@ impl GetArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
         let store = open_to_read(&self.store)?;
-        or_damage(self.get(&store, &key))
+        or_damage_to(&key, self.get(&store, &key))
     }
 
     fn get(&self, store: &Store, key: &Key) -> Result<Ended> {

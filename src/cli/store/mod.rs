@@ -207,6 +207,16 @@ fn or_damage(result: Result<Ended>) -> Result<Ended> {
     }
 }
 
+/// The same where one object is read: an error that names a place in the log is followed by what lies there.
+fn or_damage_to(key: &Key, result: Result<Ended>) -> Result<Ended> {
+    let is_damaged = result.as_ref().is_err_and(is_damage);
+    let ended = or_damage(result);
+    if is_damaged {
+        output::note(&format!("{key} was not read whole"));
+    }
+    ended
+}
+
 /// What ends a listing early: what is read, or where it is written.
 enum Stop {
     Store(Error),

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::record::{ObjectRecord, device_numbers};
-use super::{Ended, key, not_found, open_to_read, or_damage, output};
+use super::{Ended, key, not_found, open_to_read, or_damage_to, output};
 use crate::error::Result;
 use crate::report::store::listing::Owners;
 use crate::report::store::{ObjectType, write_status};
@@ -64,7 +64,7 @@ impl StatArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
         let store = open_to_read(&self.store)?;
-        or_damage(self.stat(&store, &key))
+        or_damage_to(&key, self.stat(&store, &key))
     }
 
     fn stat(&self, store: &Store, key: &Key) -> Result<Ended> {

@@ -147,9 +147,9 @@ fn what_the_devices_cannot_keep_is_refused_with_what_would_do() {
 fn settings_out_of_bounds_are_refused() {
     for (change, part) in [
         ((|plan| plan.cutoff_bytes = GIB + 1) as fn(&mut Plan), "at most 1 GiB"),
-        (|plan| plan.stripe_unit_bytes = 12 * KIB as u32, "12 KiB"),
+        (|plan| plan.stripe_unit_bytes = 12 * KIB as u32, "12,288 bytes"),
         (|plan| plan.stripe_unit_bytes = 2 * KIB as u32, "4 KiB to 16 MiB"),
-        (|plan| plan.stripe_unit_bytes = 32 * MIB as u32, "32 MiB"),
+        (|plan| plan.stripe_unit_bytes = 32 * MIB as u32, "33,554,432 bytes"),
         (|plan| plan.compression = Compression::Zstd(23), "level of zstd"),
         (|plan| plan.compression = Compression::Zstd(0), "level of zstd"),
         (|plan| plan.compression = Compression::Zstd(-8), "level of zstd"),
