@@ -90,7 +90,12 @@ impl Engine {
         let mut running = None;
         if from <= SEGMENT_HEADER_BYTES {
             let (header, without) = scan.header();
-            running = header.map(|header| Running { sequence: header.sequence, chain: header.chain, begin: SEGMENT_HEADER_BYTES, records: 0 });
+            running = header.map(|header| Running {
+                sequence: header.sequence,
+                chain: header.chain,
+                begin: SEGMENT_HEADER_BYTES,
+                records: 0,
+            });
             see(Sight::Header(header, without), pace)?;
         }
         while let Some(step) = scan.next(true) {
@@ -109,13 +114,15 @@ impl Engine {
                         running = follow(running, &record, &range, &mut |sight| see(sight, pace))?;
                     } else {
                         if let Some(running) = &mut running {
-                            running.chain = chained(running.chain, record.head.head_checksum, record.head.content_checksum);
+                            running.chain =
+                                chained(running.chain, record.head.head_checksum, record.head.content_checksum);
                             running.records += 1;
                         }
                         tally.records += 1;
                         if record.head.kind.is_used() {
                             met.known = snapshot.look_up(record.head.key)?;
-                            let here = Location { segment: row.number, offset: at, record_bytes: record.record_bytes() };
+                            let here =
+                                Location { segment: row.number, offset: at, record_bytes: record.record_bytes() };
                             met.live = met.known.filter(|entry| entry.location == here && entry.id == record.head.id);
                         }
                         if met.live.is_some() {

@@ -98,7 +98,12 @@ impl Store {
     ///
     /// # Errors
     /// What makes going on impossible; damage is a problem that was found, not an error.
-    pub fn check(&self, options: CheckOptions, found: &mut dyn FnMut(Problem), watch: Watch<'_>) -> Result<CheckReport> {
+    pub fn check(
+        &self,
+        options: CheckOptions,
+        found: &mut dyn FnMut(Problem),
+        watch: Watch<'_>,
+    ) -> Result<CheckReport> {
         let engine = self.engine();
         let (_pin, view) = engine.pinned()?;
         let mut pace = Pace::new(options.bytes_per_second, watch);
@@ -106,7 +111,8 @@ impl Store {
         checker.report.is_deep = options.is_deep;
         for damage in &self.recovered().damage {
             let place = engine.devices.place(0, &segment_path(damage.segment));
-            let problem = Problem::new(ProblemKind::Log, place, "acknowledged bytes of the log hold on no copy", Remedy::Lost);
+            let problem =
+                Problem::new(ProblemKind::Log, place, "acknowledged bytes of the log hold on no copy", Remedy::Lost);
             checker.found(problem.within(damage.segment, damage.range.clone()));
         }
         let result = checker.run(options.is_deep, &mut pace);
@@ -204,8 +210,12 @@ impl<'c> Checker<'c> {
                 None => {
                     self.superblock(&slot)?;
                     if slot.entry.state == DeviceState::Rebuilding {
-                        let cause = format!("device {} is being rebuilt: not everything is on it yet", slot.entry.number);
-                        self.found(Problem::new(ProblemKind::Device, slot.path.clone(), cause, Remedy::Rebuild).on(slot.entry.number));
+                        let cause =
+                            format!("device {} is being rebuilt: not everything is on it yet", slot.entry.number);
+                        self.found(
+                            Problem::new(ProblemKind::Device, slot.path.clone(), cause, Remedy::Rebuild)
+                                .on(slot.entry.number),
+                        );
                     }
                 }
             }
@@ -215,15 +225,35 @@ impl<'c> Checker<'c> {
             let place = self.engine.home.join(SUPERBLOCK);
             match Superblock::read(&*home) {
                 Ok(Some(found)) if found.geometry.store != geometry.store => {
-                    self.found(Problem::new(ProblemKind::Geometry, place, "the home has the superblock of another store", Remedy::Repair));
+                    self.found(Problem::new(
+                        ProblemKind::Geometry,
+                        place,
+                        "the home has the superblock of another store",
+                        Remedy::Repair,
+                    ));
                 }
                 Ok(Some(_)) if Superblock::sound_slots(&*home)? < 2 && self.is_damaged_still(&*home)? => {
-                    self.found(Problem::new(ProblemKind::Superblock, place, "one of its two slots is damaged", Remedy::Repair));
+                    self.found(Problem::new(
+                        ProblemKind::Superblock,
+                        place,
+                        "one of its two slots is damaged",
+                        Remedy::Repair,
+                    ));
                 }
                 Ok(Some(_)) => {}
-                Ok(None) => self.found(Problem::new(ProblemKind::Superblock, place, "the home has no superblock", Remedy::Repair)),
+                Ok(None) => self.found(Problem::new(
+                    ProblemKind::Superblock,
+                    place,
+                    "the home has no superblock",
+                    Remedy::Repair,
+                )),
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    self.found(Problem::new(ProblemKind::Superblock, place, "neither of its two slots is sound", Remedy::Repair));
+                    self.found(Problem::new(
+                        ProblemKind::Superblock,
+                        place,
+                        "neither of its two slots is sound",
+                        Remedy::Repair,
+                    ));
                 }
                 Err(error) => return Err(error),
             }
@@ -240,7 +270,8 @@ impl<'c> Checker<'c> {
     fn superblock(&mut self, slot: &Slot) -> Result<()> {
         let place = slot.path.join(SUPERBLOCK);
         if Superblock::sound_slots(&*slot.device)? < 2 && self.is_damaged_still(&*slot.device)? {
-            let problem = Problem::new(ProblemKind::Superblock, place.clone(), "one of its two slots is damaged", Remedy::Repair);
+            let problem =
+                Problem::new(ProblemKind::Superblock, place.clone(), "one of its two slots is damaged", Remedy::Repair);
             self.found(problem.on(slot.entry.number));
         }
         let found = Superblock::read(&*slot.device)?;
@@ -267,7 +298,10 @@ impl<'c> Checker<'c> {
                     Some(found) => {
                         let known = geometry.devices.iter().find(|entry| entry.identity == found.identity);
                         cause = match known {
-                            Some(entry) => format!("device {number} should be there, and it is device {}: directories were swapped", entry.number),
+                            Some(entry) => format!(
+                                "device {number} should be there, and it is device {}: directories were swapped",
+                                entry.number
+                            ),
                             None => format!("device {number} should be there, and it is one that was replaced"),
                         };
                     }
@@ -297,7 +331,8 @@ impl<'c> Checker<'c> {
     fn index_place(&mut self) {
         let directory = self.engine.index_directory.clone();
         if !self.slots.iter().any(|slot| directory.starts_with(&slot.path)) {
-            let cause = "no device in service has an index; this reader made one for itself, and the next writer will make one";
+            let cause =
+                "no device in service has an index; this reader made one for itself, and the next writer will make one";
             self.found(Problem::new(ProblemKind::Catalog, self.engine.home.clone(), cause, Remedy::RebuildIndex));
         }
     }
@@ -306,9 +341,10 @@ impl<'c> Checker<'c> {
         for table in self.view.tables.clone().iter() {
             self.report.tables += 1;
             if let Err(error) = table.verify() {
-                let path = error.path().map_or_else(|| self.engine.index_directory.clone(), |path| {
-                    self.engine.index_directory.parent().unwrap_or(path).join(path)
-                });
+                let path = error.path().map_or_else(
+                    || self.engine.index_directory.clone(),
+                    |path| self.engine.index_directory.parent().unwrap_or(path).join(path),
+                );
                 self.found(Problem::new(ProblemKind::Table, path, error.to_string(), Remedy::RebuildIndex));
             }
             pace.spend(table.row().size_bytes)?;
@@ -317,7 +353,8 @@ impl<'c> Checker<'c> {
     }
 
     fn entry_problem(&mut self, key: &[u8], cause: String) {
-        let problem = Problem::new(ProblemKind::Entry, self.engine.index_directory.clone(), cause, Remedy::RebuildIndex);
+        let problem =
+            Problem::new(ProblemKind::Entry, self.engine.index_directory.clone(), cause, Remedy::RebuildIndex);
         self.found(problem.of(key));
     }
 
@@ -391,7 +428,12 @@ impl<'c> Checker<'c> {
             return Err(error);
         }
         let directory = self.engine.index_directory.clone();
-        self.found(Problem::new(ProblemKind::Table, directory, format!("the index cannot be read to its end: {error}"), Remedy::RebuildIndex));
+        self.found(Problem::new(
+            ProblemKind::Table,
+            directory,
+            format!("the index cannot be read to its end: {error}"),
+            Remedy::RebuildIndex,
+        ));
         Ok(())
     }
 
@@ -402,7 +444,12 @@ impl<'c> Checker<'c> {
             return Some(format!("the index has it in segment {}, which the catalog has not", location.segment));
         };
         let is_beyond = location.offset.saturating_add(location.record_bytes) > row.size_bytes;
-        is_beyond.then(|| format!("the index has it at {} of segment {}, which has {} bytes", location.offset, row.number, row.size_bytes))
+        is_beyond.then(|| {
+            format!(
+                "the index has it at {} of segment {}, which has {} bytes",
+                location.offset, row.number, row.size_bytes
+            )
+        })
     }
 
     /// Accounts of the catalog against what the index has.
@@ -416,12 +463,18 @@ impl<'c> Checker<'c> {
                     "the catalog counts {} records in use of {} bytes, the index has {} of {}",
                     row.live_records, row.live_bytes, sum.records, sum.bytes
                 );
-                let problem = Problem::new(ProblemKind::Account, self.engine.segment_place(row), cause, Remedy::RebuildIndex);
+                let problem =
+                    Problem::new(ProblemKind::Account, self.engine.segment_place(row), cause, Remedy::RebuildIndex);
                 self.found(problem.within(row.number, 0..row.size_bytes));
             }
             if self.freed.contains(&row.number) && sum.records > 0 {
                 let cause = format!("it is to be given back, and {} records in it are in use", sum.records);
-                self.found(Problem::new(ProblemKind::Account, self.engine.segment_place(row), cause, Remedy::RebuildIndex));
+                self.found(Problem::new(
+                    ProblemKind::Account,
+                    self.engine.segment_place(row),
+                    cause,
+                    Remedy::RebuildIndex,
+                ));
             }
         }
         self.sums = Some(sums);
@@ -433,7 +486,12 @@ impl<'c> Checker<'c> {
         let Some(row) = self.view.state.segments.get(&position.segment).cloned() else {
             if position.segment > 0 {
                 let cause = format!("the log ends in segment {}, which the catalog has not", position.segment);
-                self.found(Problem::new(ProblemKind::Log, self.engine.index_directory.clone(), cause, Remedy::RebuildIndex));
+                self.found(Problem::new(
+                    ProblemKind::Log,
+                    self.engine.index_directory.clone(),
+                    cause,
+                    Remedy::RebuildIndex,
+                ));
             }
             return;
         };
@@ -443,7 +501,8 @@ impl<'c> Checker<'c> {
         let mut scan = SegmentScan::new(copies, from);
         let holds = match scan.next(false) {
             Some(Step::Record(at, record, _)) if at == from && record.head.kind == Kind::Commit => {
-                Commit::decode(record.content).is_some_and(|commit| (commit.sequence, commit.chain) == (position.sequence, position.chain))
+                Commit::decode(record.content)
+                    .is_some_and(|commit| (commit.sequence, commit.chain) == (position.sequence, position.chain))
             }
             _ => false,
         };
@@ -458,7 +517,8 @@ impl<'c> Checker<'c> {
     fn segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         for slot in self.slots.clone().iter().filter(|slot| slot.is_readable()) {
             let listed = slot.device.list(SEGMENTS).unwrap_or_default();
-            let numbered = listed.iter().filter_map(|(name, size)| Some(((slot.entry.number, number_of(name)?), *size)));
+            let numbered =
+                listed.iter().filter_map(|(name, size)| Some(((slot.entry.number, number_of(name)?), *size)));
             self.sizes.extend(numbered);
             if self.is_alone && slot.is_writable() {
                 for (name, size) in self.engine.leftover_segments(slot, &self.view.state)? {
@@ -480,11 +540,15 @@ impl<'c> Checker<'c> {
     fn segment(&mut self, row: &SegmentRow) {
         let is_active = row.number >= self.view.state.position.segment;
         let readable: Vec<u16> = row.devices.iter().copied().filter(|&device| self.is_readable(device)).collect();
-        let long_enough = |device: &u16| self.sizes.get(&(*device, row.number)).is_some_and(|&size| size >= row.size_bytes);
+        let long_enough =
+            |device: &u16| self.sizes.get(&(*device, row.number)).is_some_and(|&size| size >= row.size_bytes);
         let whole: Vec<u16> = readable.iter().copied().filter(long_enough).collect();
         if readable.is_empty() {
             let cause = "it is on no device that is in service";
-            self.found(Problem::new(ProblemKind::SegmentMissing, self.engine.segment_place(row), cause, Remedy::Rebuild).within(row.number, 0..row.size_bytes));
+            self.found(
+                Problem::new(ProblemKind::SegmentMissing, self.engine.segment_place(row), cause, Remedy::Rebuild)
+                    .within(row.number, 0..row.size_bytes),
+            );
         }
         for &device in &readable {
             let place = self.engine.devices.place(device, &segment_path(row.number));
@@ -496,18 +560,22 @@ impl<'c> Checker<'c> {
             };
             let problem = match self.sizes.get(&(device, row.number)) {
                 None => Some((ProblemKind::SegmentMissing, "the segment is missing".to_owned())),
-                Some(&size) if size < row.size_bytes => {
-                    Some((ProblemKind::SegmentSize, format!("the segment is cut off: it has {size} of {} bytes", row.size_bytes)))
-                }
-                Some(&size) if size > row.size_bytes && !is_active => {
-                    Some((ProblemKind::SegmentSize, format!("the segment is too long: it has {size} bytes, and should have {}", row.size_bytes)))
-                }
+                Some(&size) if size < row.size_bytes => Some((
+                    ProblemKind::SegmentSize,
+                    format!("the segment is cut off: it has {size} of {} bytes", row.size_bytes),
+                )),
+                Some(&size) if size > row.size_bytes && !is_active => Some((
+                    ProblemKind::SegmentSize,
+                    format!("the segment is too long: it has {size} bytes, and should have {}", row.size_bytes),
+                )),
                 Some(_) => None,
             };
             if let Some((kind, cause)) = problem {
                 let is_too_long = whole.contains(&device);
                 let remedy = if is_too_long { Remedy::Repair } else { remedy };
-                self.found(Problem::new(kind, place.clone(), cause, remedy).on(device).within(row.number, 0..row.size_bytes));
+                self.found(
+                    Problem::new(kind, place.clone(), cause, remedy).on(device).within(row.number, 0..row.size_bytes),
+                );
             }
         }
         self.headers(row, &readable);
@@ -517,13 +585,18 @@ impl<'c> Checker<'c> {
             let has_spare = writable.iter().any(|slot| !row.devices.contains(&slot.entry.number));
             let remedy = if has_spare { Remedy::Repair } else { Remedy::Rebuild };
             let cause = format!("it has {} of {wanted} copies", row.devices.len());
-            self.found(Problem::new(ProblemKind::Copies, self.engine.segment_place(row), cause, remedy).within(row.number, 0..row.size_bytes));
+            self.found(
+                Problem::new(ProblemKind::Copies, self.engine.segment_place(row), cause, remedy)
+                    .within(row.number, 0..row.size_bytes),
+            );
         }
     }
 
     /// Devices of a class that the store has, or of the other if there are none.
     fn devices_of(&self, class: Class) -> usize {
-        let count = |wanted: &dyn Fn(&Slot) -> bool| self.slots.iter().filter(|slot| slot.entry.state != DeviceState::Gone && wanted(slot)).count();
+        let count = |wanted: &dyn Fn(&Slot) -> bool| {
+            self.slots.iter().filter(|slot| slot.entry.state != DeviceState::Gone && wanted(slot)).count()
+        };
         match count(&|slot| slot.entry.class == class) {
             0 => count(&|_| true),
             some => some,
@@ -561,7 +634,10 @@ impl<'c> Checker<'c> {
         let mut sizes: BTreeMap<u16, HashMap<String, u64>> = BTreeMap::new();
         for slot in self.slots.iter().filter(|slot| slot.is_readable() && slot.entry.state == DeviceState::InUse) {
             let listed = slot.device.list(EXTENTS).unwrap_or_default();
-            sizes.insert(slot.entry.number, listed.into_iter().map(|(name, size)| (format!("{EXTENTS}/{name}"), size)).collect());
+            sizes.insert(
+                slot.entry.number,
+                listed.into_iter().map(|(name, size)| (format!("{EXTENTS}/{name}"), size)).collect(),
+            );
         }
         let rows = std::sync::Arc::clone(&self.view.state.extents);
         let remedy = if self.engine.geometry().parity > 0 { Remedy::Repair } else { Remedy::Lost };

@@ -121,7 +121,12 @@ impl Engine {
         sources.push(device);
         let copies = self.open_segment_copies(row.number, &sources);
         if copies.is_empty() {
-            return Err(Error::new(crate::error::ErrorKind::Lost, "make a copy of the segment", "no device in service has one").at(&place));
+            return Err(Error::new(
+                crate::error::ErrorKind::Lost,
+                "make a copy of the segment",
+                "no device in service has one",
+            )
+            .at(&place));
         }
         // What an interrupted attempt left.
         let _ = on.remove(&temporary);
@@ -207,7 +212,10 @@ impl Engine {
         let listed = slot.device.list(SEGMENTS).map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
         let newest = state.segments.keys().next_back().copied().unwrap_or(0).max(state.position.segment);
         let is_left = |(name, _): &(String, u64)| match number_of(name) {
-            Some(number) => number <= newest && state.segments.get(&number).is_none_or(|row| !row.devices.contains(&slot.entry.number)),
+            Some(number) => {
+                number <= newest
+                    && state.segments.get(&number).is_none_or(|row| !row.devices.contains(&slot.entry.number))
+            }
             None => name.ends_with(".new"),
         };
         Ok(listed.into_iter().filter(is_left).collect())

@@ -40,7 +40,13 @@ pub(crate) struct Pace<'w> {
 impl<'w> Pace<'w> {
     pub(crate) fn new(bytes_per_second: Option<u64>, watch: Watch<'w>) -> Pace<'w> {
         let progress = Progress { stage: "", done_bytes: 0, total_bytes: 0 };
-        Pace { bytes_per_second: bytes_per_second.filter(|&rate| rate > 0), due: Instant::now(), progress, is_stopped: false, watch }
+        Pace {
+            bytes_per_second: bytes_per_second.filter(|&rate| rate > 0),
+            due: Instant::now(),
+            progress,
+            is_stopped: false,
+            watch,
+        }
     }
 
     /// Begins another kind of work, of so many bytes.

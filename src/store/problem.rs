@@ -110,7 +110,9 @@ impl Remedy {
             Remedy::Rebuild => "bring the device back, or run granulo store rebuild",
             Remedy::RebuildIndex => "granulo store check --rebuild-index makes the index anew",
             Remedy::Harmless => "no object in use is concerned; granulo store repair gives the segment back",
-            Remedy::Lost => "no copy has it: restore it from a backup, or give it up with granulo store repair --drop-lost",
+            Remedy::Lost => {
+                "no copy has it: restore it from a backup, or give it up with granulo store repair --drop-lost"
+            }
         }
     }
 }
@@ -195,7 +197,12 @@ mod tests {
     #[test]
     fn a_problem_says_what_where_of_whom_and_what_helps() {
         let key = Key::parse(b"cats/1.jpg").unwrap();
-        let problem = Problem::new(ProblemKind::Record, PathBuf::from("/ssd0/segments/01"), "a record is damaged", Remedy::Repair);
+        let problem = Problem::new(
+            ProblemKind::Record,
+            PathBuf::from("/ssd0/segments/01"),
+            "a record is damaged",
+            Remedy::Repair,
+        );
         let problem = problem.on(0).within(1, 80..200).of(key.stored());
         assert_eq!(
             problem.to_string(),

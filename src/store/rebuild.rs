@@ -143,7 +143,12 @@ impl Store {
         engine.close_active_segment()?;
         let mut pace = Pace::new(options.bytes_per_second, watch);
         pace.stage("rebuilding", plan.total_bytes());
-        let mut rebuild = Rebuild { engine, device: slot.entry.number, is_onto: options.onto.is_some(), report: RebuildReport::default() };
+        let mut rebuild = Rebuild {
+            engine,
+            device: slot.entry.number,
+            is_onto: options.onto.is_some(),
+            report: RebuildReport::default(),
+        };
         let result = rebuild.segments(&mut pace).and_then(|()| rebuild.objects(&mut pace));
         let is_done = pace.outcome(result)?;
         let mut report = rebuild.report;
@@ -171,19 +176,26 @@ fn components_on(descriptor: &Descriptor, device: u16) -> Vec<(usize, usize)> {
 impl Engine {
     /// The device that is to be rebuilt, if it is one that can be.
     fn lost_slot(&self, options: &RebuildOptions) -> Result<Slot> {
-        let refuse = |cause: String, advice: &str| Err(Error::new(ErrorKind::Usage, "rebuild the device", cause).advise(advice));
+        let refuse =
+            |cause: String, advice: &str| Err(Error::new(ErrorKind::Usage, "rebuild the device", cause).advise(advice));
         let slots = self.devices.slots();
         let Some(slot) = slots.get(usize::from(options.device)) else {
             return refuse(format!("there is no device {}", options.device), "granulo store status has their numbers");
         };
         match (&slot.trouble, slot.entry.state) {
-            (Some(Trouble::Gone), _) => refuse(format!("device {} left the store", options.device), "nothing is missing on it"),
-            (None, DeviceState::InUse) => {
-                refuse(format!("device {} is in service at {}", options.device, crate::units::escape_path(&slot.path)), "granulo store scrub verifies what is on it")
+            (Some(Trouble::Gone), _) => {
+                refuse(format!("device {} left the store", options.device), "nothing is missing on it")
             }
+            (None, DeviceState::InUse) => refuse(
+                format!("device {} is in service at {}", options.device, crate::units::escape_path(&slot.path)),
+                "granulo store scrub verifies what is on it",
+            ),
             (None, _) if options.onto.as_ref().is_none_or(|onto| !is_same(onto, &slot.path)) => {
                 let onto = crate::units::escape_path(&slot.path);
-                refuse(format!("device {} is being rebuilt already", options.device), &format!("go on with --onto {onto}"))
+                refuse(
+                    format!("device {} is being rebuilt already", options.device),
+                    &format!("go on with --onto {onto}"),
+                )
             }
             _ => Ok(slot.clone()),
         }
@@ -202,7 +214,8 @@ impl Engine {
 
     /// Another device for a component that was on `lost`: the first by the object's key that the chunk is not on.
     fn device_for(&self, key: &[u8], descriptor: &Descriptor, chunk: usize, bytes: u64, lost: u16) -> Option<u16> {
-        let taken: BTreeSet<u16> = descriptor.chunks.get(chunk)?.components.iter().map(|component| component.device).collect();
+        let taken: BTreeSet<u16> =
+            descriptor.chunks.get(chunk)?.components.iter().map(|component| component.device).collect();
         let slots = self.devices.writable(Class::Slow);
         let fit = |slot: &&Slot| {
             let number = slot.entry.number;
@@ -229,17 +242,27 @@ impl Engine {
         device.create_directory("").map_err(fail)?;
         match Superblock::read(&*device) {
             // A rebuild that ended before the other devices heard of it.
-            Ok(Some(found)) if found.geometry.store == geometry.store && found.number == slot.entry.number && found.identity != slot.entry.identity => {}
+            Ok(Some(found))
+                if found.geometry.store == geometry.store
+                    && found.number == slot.entry.number
+                    && found.identity != slot.entry.identity => {}
             Ok(None) => {
-                let is_empty = device.list("").map_err(fail)?.is_empty() && !self.platform.has_directories(&path, &[]).map_err(fail)?;
+                let is_empty = device.list("").map_err(fail)?.is_empty()
+                    && !self.platform.has_directories(&path, &[]).map_err(fail)?;
                 if !is_empty {
-                    return Err(Error::new(ErrorKind::Exists, "make the device", "the directory is not empty").at(&path));
+                    return Err(
+                        Error::new(ErrorKind::Exists, "make the device", "the directory is not empty").at(&path)
+                    );
                 }
             }
             _ => {
-                return Err(Error::new(ErrorKind::Exists, "make the device", "there is a store, or a device of one, already")
-                    .at(&path)
-                    .advise("name an empty directory"));
+                return Err(Error::new(
+                    ErrorKind::Exists,
+                    "make the device",
+                    "there is a store, or a device of one, already",
+                )
+                .at(&path)
+                .advise("name an empty directory"));
             }
         }
         for directory in [SEGMENTS, EXTENTS] {
@@ -316,10 +339,15 @@ impl Rebuild<'_> {
     fn segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         let (engine, lost) = (self.engine, self.device);
         let (_pin, view) = engine.pinned()?;
-        let freed: BTreeSet<u64> = view.state.freed.iter().filter_map(|(_, freed)| match freed {
-            Freed::Segment(number) => Some(*number),
-            _ => None,
-        }).collect();
+        let freed: BTreeSet<u64> = view
+            .state
+            .freed
+            .iter()
+            .filter_map(|(_, freed)| match freed {
+                Freed::Segment(number) => Some(*number),
+                _ => None,
+            })
+            .collect();
         for row in view.state.segments.values().filter(|row| row.devices.contains(&lost)) {
             if freed.contains(&row.number) {
                 self.leave(row)?;
@@ -357,7 +385,11 @@ impl Rebuild<'_> {
     /// A segment that waits to be given back needs no copy.
     fn leave(&mut self, row: &SegmentRow) -> Result<()> {
         let lost = self.device;
-        if self.is_onto { Ok(()) } else { self.engine.change_devices(row.number, |devices| devices.retain(|&device| device != lost)) }
+        if self.is_onto {
+            Ok(())
+        } else {
+            self.engine.change_devices(row.number, |devices| devices.retain(|&device| device != lost))
+        }
     }
 
     /// Where it was, in the catalog.
@@ -431,7 +463,10 @@ impl Rebuild<'_> {
         let result = components.iter().try_for_each(|&(number, component)| {
             let target = self.target(key, before, number, component)?;
             moved.chunks[number].components[component] = target;
-            let touched = self.engine.extents.rebuild_component(before, number, component, target, &mut |bytes| pace.spend(bytes))?;
+            let touched = self
+                .engine
+                .extents
+                .rebuild_component(before, number, component, target, &mut |bytes| pace.spend(bytes))?;
             done.touched.merge(touched);
             let bytes = before.chunks[number].stripes.component_bytes(component);
             done.unsynced_bytes += bytes;

@@ -115,7 +115,12 @@ impl RepairPlan {
 ///
 /// # Errors
 /// What opening fails with, but for an index that is damaged.
-pub fn plan_repair(home: &Path, bytes_per_second: Option<u64>, found: &mut dyn FnMut(&Problem), watch: Watch<'_>) -> Result<RepairPlan> {
+pub fn plan_repair(
+    home: &Path,
+    bytes_per_second: Option<u64>,
+    found: &mut dyn FnMut(&Problem),
+    watch: Watch<'_>,
+) -> Result<RepairPlan> {
     let mut plan = RepairPlan::default();
     let store = match Store::open_read_only(home) {
         Ok(store) => store,
@@ -164,7 +169,8 @@ pub fn repair(
         store.drop_lost(&lost, &mut report)?;
     }
     // What holds no object that is lost and still there goes, and with it what is damaged.
-    let kept: BTreeSet<u64> = if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
+    let kept: BTreeSet<u64> =
+        if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
     let damaged: BTreeSet<u64> = report.damaged_segments.difference(&kept).copied().collect();
     let mut pace = Pace::new(options.bytes_per_second, watch);
     let result = store.give_back(&damaged, &mut report, &mut pace);
@@ -200,7 +206,8 @@ impl Store {
         let mut lost = Vec::new();
         let mut damaged = BTreeSet::new();
         let mut keep = |problem: Problem| {
-            let is_of_log = matches!(problem.kind, ProblemKind::Record | ProblemKind::Batch | ProblemKind::SegmentHeader);
+            let is_of_log =
+                matches!(problem.kind, ProblemKind::Record | ProblemKind::Batch | ProblemKind::SegmentHeader);
             if is_of_log && matches!(problem.remedy, Remedy::Harmless | Remedy::Lost) {
                 damaged.extend(problem.segment);
             }
@@ -222,7 +229,8 @@ impl Store {
         }
         let engine = self.engine();
         engine.close_active_segment()?;
-        let rows: Vec<SegmentRow> = damaged.iter().filter_map(|number| engine.view().state.segments.get(number).cloned()).collect();
+        let rows: Vec<SegmentRow> =
+            damaged.iter().filter_map(|number| engine.view().state.segments.get(number).cloned()).collect();
         pace.stage("emptying damaged segments", rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum());
         for row in rows {
             report.given_back += u64::from(engine.salvage_segment(&row, pace)?);
@@ -241,7 +249,8 @@ impl Store {
         report.admitted = engine.admit()?;
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
-        let mut mender = Mender { engine, report: ScrubReport::default(), found, keeps_notes: false, noted: Instant::now() };
+        let mut mender =
+            Mender { engine, report: ScrubReport::default(), found, keeps_notes: false, noted: Instant::now() };
         let mended = mender.all((0, 0), pace);
         report.mended = mender.report;
         mended?;
@@ -270,7 +279,13 @@ impl Store {
             let (Some(key), Some(entry)) = (Key::from_stored(&stored), snapshot.look_up(&stored)?) else { continue };
             let mut batch = self.batch(Durability::None);
             if entry.kind == Kind::Directory {
-                let attributes = Attributes { mode: entry.mode, uid: entry.uid, gid: entry.gid, mtime: entry.mtime, ..Attributes::default() };
+                let attributes = Attributes {
+                    mode: entry.mode,
+                    uid: entry.uid,
+                    gid: entry.gid,
+                    mtime: entry.mtime,
+                    ..Attributes::default()
+                };
                 batch.directory(&key, &attributes)?;
                 report.restored_directories += 1;
             } else {
@@ -315,7 +330,10 @@ impl Engine {
         let number = slot.entry.number;
         let geometry = self.geometry();
         for row in view.state.segments.values().filter(|row| row.devices.contains(&number)) {
-            let Ok(file) = slot.device.open(&super::segment::segment_path(row.number), crate::io::device::Mode::Read) else { continue };
+            let Ok(file) = slot.device.open(&super::segment::segment_path(row.number), crate::io::device::Mode::Read)
+            else {
+                continue;
+            };
             let (header, _) = SegmentScan::new(vec![(number, file)], 0).header();
             if header.is_some_and(|header| header.store == geometry.store && header.number == row.number) {
                 return Ok(true);

@@ -133,7 +133,10 @@ impl Engine {
             }
         }
         self.adjust(|state| {
-            let count = |row: &ExtentRow| ExtentRow { live_bytes: counted.get(&(row.device, row.file)).copied().unwrap_or(0), ..*row };
+            let count = |row: &ExtentRow| ExtentRow {
+                live_bytes: counted.get(&(row.device, row.file)).copied().unwrap_or(0),
+                ..*row
+            };
             let extents = state.extents.values().map(count).collect();
             Change { extents, durable: true, ..Change::default() }
         })
@@ -150,7 +153,9 @@ impl Engine {
             let Sight::Record(met) = sight else { return Ok(()) };
             let location = Location { segment: row.number, offset: met.at, record_bytes: met.record.record_bytes() };
             let entry = match (met.record.head.kind, met.live) {
-                (kind @ (Kind::Removal | Kind::TreeRemoval), _) => Entry { kind, ..Entry::removal(met.record.head.id, location) },
+                (kind @ (Kind::Removal | Kind::TreeRemoval), _) => {
+                    Entry { kind, ..Entry::removal(met.record.head.id, location) }
+                }
                 (_, Some(entry)) => entry,
                 _ => return Ok(()),
             };

@@ -209,7 +209,12 @@ impl Mender<'_> {
                     }
                 }
                 Sight::Damage(range) => {
-                    let problem = Problem::new(ProblemKind::Record, engine.segment_place(row), "bytes are damaged on every copy", Remedy::Lost);
+                    let problem = Problem::new(
+                        ProblemKind::Record,
+                        engine.segment_place(row),
+                        "bytes are damaged on every copy",
+                        Remedy::Lost,
+                    );
                     self.found(&problem.within(row.number, range), false);
                 }
                 Sight::Batch(range, cause) => {
@@ -231,7 +236,12 @@ impl Mender<'_> {
                         match engine.descriptor_in(row, &met.record) {
                             Ok(descriptor) => self.large(met.record.head.key, &descriptor, pace)?,
                             Err(error) => {
-                                let problem = Problem::new(ProblemKind::Record, engine.segment_place(row), error.to_string(), Remedy::Lost);
+                                let problem = Problem::new(
+                                    ProblemKind::Record,
+                                    engine.segment_place(row),
+                                    error.to_string(),
+                                    Remedy::Lost,
+                                );
                                 self.found(&problem.of(met.record.head.key), false);
                             }
                         }
@@ -254,15 +264,19 @@ impl Mender<'_> {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
                 Err(error) => return Err(Error::io("read the segment", &place, error)),
             };
-            let has_other = row.devices.iter().any(|&other| other != device && engine.devices.readable(other).is_some());
+            let has_other =
+                row.devices.iter().any(|&other| other != device && engine.devices.readable(other).is_some());
             let (kind, cause) = match size {
                 None => (ProblemKind::SegmentMissing, "the segment is missing"),
                 Some(size) if size < row.size_bytes => (ProblemKind::SegmentSize, "the segment is cut off"),
                 Some(size) if size > row.size_bytes && !is_active => {
-                    let cut = |file: std::sync::Arc<dyn crate::io::device::DeviceFile>| file.set_size(row.size_bytes).and_then(|()| file.sync());
+                    let cut = |file: std::sync::Arc<dyn crate::io::device::DeviceFile>| {
+                        file.set_size(row.size_bytes).and_then(|()| file.sync())
+                    };
                     let file = engine.devices.segment(device, row.number, Mode::Write);
                     file.and_then(cut).map_err(|error| Error::io("cut off the segment", &place, error))?;
-                    let problem = Problem::new(ProblemKind::SegmentSize, place, "the segment was too long", Remedy::Repair);
+                    let problem =
+                        Problem::new(ProblemKind::SegmentSize, place, "the segment was too long", Remedy::Repair);
                     self.found(&problem.on(device).within(row.number, row.size_bytes..size), true);
                     continue;
                 }
@@ -329,10 +343,18 @@ impl Mender<'_> {
         for unit in &here {
             let Some(chunk) = descriptor.chunks.get(unit.chunk) else { continue };
             let run = chunk.unit(unit.stripe, unit.unit);
-            let is_left = repaired.left.iter().any(|left| (left.chunk, left.stripe, left.unit) == (unit.chunk, unit.stripe, unit.unit));
+            let is_left = repaired
+                .left
+                .iter()
+                .any(|left| (left.chunk, left.stripe, left.unit) == (unit.chunk, unit.stripe, unit.unit));
             let remedy = if is_left { Remedy::Lost } else { Remedy::Repair };
             let cause = format!("a stripe unit {}", unit.flaw);
-            let mut problem = Problem::new(ProblemKind::Unit, engine.devices.place(run.device, &extent_path(run.file)), cause, remedy);
+            let mut problem = Problem::new(
+                ProblemKind::Unit,
+                engine.devices.place(run.device, &extent_path(run.file)),
+                cause,
+                remedy,
+            );
             problem.range = Some(Range { start: run.offset_bytes, end: run.offset_bytes + run.length_bytes });
             self.found(&problem.on(run.device).of(key), !is_left);
         }

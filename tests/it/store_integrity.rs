@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use granulo::store::{
-    Attributes, CheckOptions, CheckReport, Durability, Key, Plan, Problem, Progress, RebuildOptions, RepairOptions, ScrubOptions, Store,
-    plan_repair, rebuild_index, repair,
+    Attributes, CheckOptions, CheckReport, Durability, Key, Plan, Problem, Progress, RebuildOptions, RepairOptions,
+    ScrubOptions, Store, plan_repair, rebuild_index, repair,
 };
 use tempfile::TempDir;
 
@@ -49,7 +49,9 @@ fn file() -> Attributes {
 impl Sample {
     fn new((fast, slow, copies, parity): (usize, usize, u8, u8)) -> Sample {
         let sandbox = sandbox_for_many();
-        let directories = |class: &str, count: usize| (0..count).map(|n| sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>();
+        let directories = |class: &str, count: usize| {
+            (0..count).map(|n| sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>()
+        };
         let plan = Plan {
             fast: directories("fast", fast),
             slow: directories("slow", slow),
@@ -99,7 +101,9 @@ impl Sample {
 
     /// Directories of the devices, by number.
     fn devices(&self) -> Vec<PathBuf> {
-        let of = |class: &str, count: usize| (0..count).map(|n| self.sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>();
+        let of = |class: &str, count: usize| {
+            (0..count).map(|n| self.sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>()
+        };
         match self.fast + self.slow {
             0 => vec![self.home()],
             _ => [of("fast", self.fast), of("slow", self.slow)].concat(),
@@ -209,10 +213,16 @@ fn every_flipped_bit_is_found_or_harmless_and_never_read() {
     for geometry in GEOMETRIES {
         let sample = Sample::new(geometry);
         let has_redundancy = geometry.2 > 1;
-        let flips: usize = std::env::var("GRANULO_FLIPS").ok().and_then(|flips| flips.parse().ok()).unwrap_or(24);
+        let flips: usize = std::env::var("GRANULO_FLIPS").ok().and_then(|flips| flips.parse().ok()).unwrap_or(16);
         let mut all: Vec<(PathBuf, usize)> = Vec::new();
         for directory in sample.devices().into_iter().chain([sample.home()]) {
-            all.extend(files(&directory).into_iter().map(|path| (fs::metadata(&path).unwrap().len() as usize, path)).filter(|f| f.0 > 0).map(|(s, p)| (p, s)));
+            all.extend(
+                files(&directory)
+                    .into_iter()
+                    .map(|path| (fs::metadata(&path).unwrap().len() as usize, path))
+                    .filter(|f| f.0 > 0)
+                    .map(|(s, p)| (p, s)),
+            );
         }
         all.sort();
         all.dedup();
@@ -224,12 +234,18 @@ fn every_flipped_bit_is_found_or_harmless_and_never_read() {
                 flip(&path, at, bit);
                 let what = format!("{geometry:?}: bit {bit} of byte {at} in {}", path.display());
                 match Store::open_read_only(&sample.home()) {
-                    Err(_) => assert!(!has_redundancy || path.ends_with("index/catalog.sqlite") || path.ends_with("superblock"), "{what}: cannot be opened"),
+                    Err(_) => assert!(
+                        !has_redundancy || path.ends_with("index/catalog.sqlite") || path.ends_with("superblock"),
+                        "{what}: cannot be opened"
+                    ),
                     Ok(store) => {
                         let unreadable = sample.unreadable(&store);
                         let (_, problems) = check(&store, true);
                         assert!(!problems.is_empty() || !is_always_found(&path, at), "{what}: not found");
-                        assert!(unreadable == 0 || !has_redundancy || path.to_string_lossy().contains("catalog"), "{what}: {unreadable} unreadable");
+                        assert!(
+                            unreadable == 0 || !has_redundancy || path.to_string_lossy().contains("catalog"),
+                            "{what}: {unreadable} unreadable"
+                        );
                         assert!(unreadable == 0 || !problems.is_empty(), "{what}: unreadable, and not found");
                     }
                 }
@@ -246,7 +262,9 @@ fn what_is_damaged_is_repaired_from_redundancy() {
         let sample = Sample::new(*geometry);
         for (round, path) in sample.devices().iter().flat_map(|directory| files(directory)).enumerate() {
             let size = fs::metadata(&path).unwrap().len() as usize;
-            if size == 0 || !(path.to_string_lossy().contains("segments/") || path.to_string_lossy().contains("extents/")) {
+            if size == 0
+                || !(path.to_string_lossy().contains("segments/") || path.to_string_lossy().contains("extents/"))
+            {
                 continue;
             }
             for at in [0, size / 3, size - 1] {
@@ -256,15 +274,23 @@ fn what_is_damaged_is_repaired_from_redundancy() {
                 let store = Store::open(&sample.home()).unwrap();
                 let mut repaired = Vec::new();
                 let report = store
-                    .scrub(ScrubOptions::default(), &mut |problem, is_repaired| repaired.push((problem.to_string(), is_repaired)), &mut go_on)
+                    .scrub(
+                        ScrubOptions::default(),
+                        &mut |problem, is_repaired| repaired.push((problem.to_string(), is_repaired)),
+                        &mut go_on,
+                    )
                     .unwrap();
-                assert!(report.is_complete && report.found > 0 && report.found == report.repaired, "{path:?}: {repaired:?}");
+                assert!(
+                    report.is_complete && report.found > 0 && report.found == report.repaired,
+                    "{path:?}: {repaired:?}"
+                );
                 let status = store.last_scrub().unwrap();
                 assert_eq!((status.report.found, status.finished_nanoseconds.is_some()), (report.found, true));
             } else {
                 let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
                 assert!(!plan.is_empty() && plan.lost.is_empty(), "{plan:?}");
-                let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+                let report =
+                    repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
                 assert!(report.is_complete && report.check.problems() == 0, "{path:?}: {report:?}");
             }
             sample.is_clean();
@@ -285,7 +311,10 @@ fn missing_and_short_files_are_explained_and_made_anew() {
     assert_eq!(sample.unreadable(&store), 0);
     let (_, problems) = check(&store, false);
     let said = problems.join("\n");
-    assert!(said.contains("the segment is cut off: it has") && said.contains("granulo store repair makes it good"), "{said}");
+    assert!(
+        said.contains("the segment is cut off: it has") && said.contains("granulo store repair makes it good"),
+        "{said}"
+    );
     assert!(said.contains("the extent file is missing"), "{said}");
     drop(store);
     fs::remove_file(&segment).unwrap();
@@ -369,7 +398,8 @@ fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
         for number in [1usize, 5] {
             let directory = sample.devices()[number].clone();
             fs::remove_dir_all(&directory).unwrap();
-            let options = RebuildOptions { device: number as u16, onto: onto.then_some(directory), bytes_per_second: None };
+            let options =
+                RebuildOptions { device: number as u16, onto: onto.then_some(directory), bytes_per_second: None };
             let mut sessions = 0;
             loop {
                 let store = Store::open(&sample.home()).unwrap();
@@ -411,7 +441,8 @@ fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be(
             assert!(said.contains("granulo store rebuild"), "{said}");
             let store = Store::open(&sample.home()).unwrap();
             assert_eq!(sample.unreadable(&store), 0);
-            let options = RebuildOptions { device: number as u16, onto: Some(directory.clone()), bytes_per_second: None };
+            let options =
+                RebuildOptions { device: number as u16, onto: Some(directory.clone()), bytes_per_second: None };
             let plan = store.plan_rebuild(&options).unwrap();
             assert_eq!((plan.lost_segments, plan.without_place), (0, 0));
             let report = store.rebuild(&options, &mut go_on).unwrap();
@@ -508,7 +539,10 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     drop(Store::open(&sample.home()).unwrap());
     fs::rename(&away, &devices[1]).unwrap();
     let words = said(&sample);
-    assert!(words.contains("device 1 is old (generation") && words.contains("it was away, or restored from a copy"), "{words}");
+    assert!(
+        words.contains("device 1 is old (generation") && words.contains("it was away, or restored from a copy"),
+        "{words}"
+    );
     sample.is_whole();
     let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
     let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
@@ -543,7 +577,9 @@ fn an_old_copy_of_the_log_is_explained() {
     let old: Vec<Vec<(PathBuf, Vec<u8>)>> = sample
         .devices()
         .iter()
-        .map(|device| files(&device.join("segments")).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect())
+        .map(|device| {
+            files(&device.join("segments")).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+        })
         .collect();
     let store = Store::open(&sample.home()).unwrap();
     sample.put(&store, "newest", bytes(5, 500));
@@ -552,7 +588,10 @@ fn an_old_copy_of_the_log_is_explained() {
         fs::write(path, content).unwrap();
     }
     let error = Store::open(&sample.home()).unwrap_err().to_string();
-    assert!(error.contains("the device lost acknowledged writes, or is an old copy") && error.contains("--rebuild-index"), "{error}");
+    assert!(
+        error.contains("the device lost acknowledged writes, or is an old copy") && error.contains("--rebuild-index"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -590,7 +629,12 @@ fn a_scrub_goes_on_where_it_was_and_keeps_to_its_rate() {
     for number in 0..40u64 {
         store.put(&key(&format!("more/{number}")), &file(), &bytes(number, 8000)).unwrap();
     }
-    let stored: u64 = sample.devices().iter().flat_map(|device| files(&device.join("segments"))).map(|path| fs::metadata(path).unwrap().len()).sum();
+    let stored: u64 = sample
+        .devices()
+        .iter()
+        .flat_map(|device| files(&device.join("segments")))
+        .map(|path| fs::metadata(path).unwrap().len())
+        .sum();
     let started = std::time::Instant::now();
     let rated = ScrubOptions { bytes_per_second: Some(stored), resume: false };
     let report = store.scrub(rated, &mut |_, _| {}, &mut go_on).unwrap();

@@ -21,7 +21,9 @@ const KEPT: usize = 10_000;
 /// header. --deep reads every record on every copy and every stripe unit, and holds the index against them. Nothing is changed, and a
 /// writer may go on meanwhile. Exit status 1 if anything is wrong.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  granulo store check /srv/s\n  granulo store check /srv/s --deep --rate 200MiB\n  granulo store check /srv/s --rebuild-index")]
+#[command(
+    after_help = "Examples:\n  granulo store check /srv/s\n  granulo store check /srv/s --deep --rate 200MiB\n  granulo store check /srv/s --rebuild-index"
+)]
 pub(super) struct CheckArguments {
     /// The store
     #[arg(value_name = "STORE")]
@@ -136,8 +138,11 @@ pub(super) fn words(report: &CheckReport) -> String {
         (report.harmless, "harmless"),
         (report.lost, "lost"),
     ];
-    let parts: Vec<String> =
-        parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", format_count((*count).into()))).collect();
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", format_count((*count).into())))
+        .collect();
     let end = if report.is_complete { "" } else { "; interrupted before the end" };
     match parts.is_empty() {
         true => format!("{looked}: no problems{end}"),

@@ -3,8 +3,8 @@
 //! Commands that only read open the store for reading, beside a writer or without one. Exit status: 2 where a command could not do
 //! what it was asked (no store, another writer, no such key), 1 where it met damage or ended early, see [`or_damage`].
 
-mod export;
 mod check;
+mod export;
 mod get;
 mod import;
 mod init;

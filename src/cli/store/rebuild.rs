@@ -17,10 +17,8 @@ use crate::units::{format_count, format_size, parse_size};
 /// device leaves the store. The store can be read meanwhile. After Ctrl-C or a crash, the same command goes on. Exit status 1 if
 /// something could not be made from what is left.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  granulo store rebuild /srv/s --device 3 --onto /mnt/new/s --dry-run\n  \
-    granulo store rebuild /srv/s --device 3 --onto /mnt/new/s --rate 100MiB\n  granulo store rebuild /srv/s --device 3"
-)]
+#[command(after_help = "Examples:\n  granulo store rebuild /srv/s --device 3 --onto /mnt/new/s --dry-run\n  \
+    granulo store rebuild /srv/s --device 3 --onto /mnt/new/s --rate 100MiB\n  granulo store rebuild /srv/s --device 3")]
 pub(super) struct RebuildArguments {
     /// The store
     #[arg(value_name = "STORE")]
@@ -96,7 +94,11 @@ impl RebuildArguments {
                 format_size(plan.total_bytes().into())
             )?;
             if plan.lost_segments > 0 {
-                writeln!(out, "{} segments are on no other device in service: they are lost", format_count(plan.lost_segments.into()))?;
+                writeln!(
+                    out,
+                    "{} segments are on no other device in service: they are lost",
+                    format_count(plan.lost_segments.into())
+                )?;
             }
             if plan.without_place > 0 {
                 let count = format_count(plan.without_place.into());
@@ -109,7 +111,9 @@ impl RebuildArguments {
     fn print_report(&self, report: &RebuildReport) -> Result<Ended> {
         let written = format_size(report.bytes.into());
         output::print(|out| match (report.is_complete, report.lost) {
-            (true, _) if self.onto.is_some() => writeln!(out, "device {} is in use again; {written} were written", self.device),
+            (true, _) if self.onto.is_some() => {
+                writeln!(out, "device {} is in use again; {written} were written", self.device)
+            }
             (true, _) => writeln!(out, "device {} has left the store; {written} were written", self.device),
             (false, 0) => writeln!(out, "interrupted after {written}; the same command goes on"),
             (false, lost) => writeln!(

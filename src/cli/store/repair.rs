@@ -22,7 +22,9 @@ const PRINTED: usize = 1000;
 /// more: superblocks, copies of segments, stripe units, devices that were away, the index. What no copy and no parity has is listed, and
 /// removed only with --drop-lost. Exit status 1 if something is wrong in the end.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  granulo store repair /srv/s --dry-run\n  granulo store repair /srv/s\n  granulo store repair /srv/s --drop-lost")]
+#[command(
+    after_help = "Examples:\n  granulo store repair /srv/s --dry-run\n  granulo store repair /srv/s\n  granulo store repair /srv/s --drop-lost"
+)]
 pub(super) struct RepairArguments {
     /// The store
     #[arg(value_name = "STORE")]
@@ -118,7 +120,13 @@ impl RepairArguments {
             }
             for ((remedy, kind), line) in &plan.lines {
                 let bytes = format_size(line.bytes.into());
-                writeln!(out, "  {:<10} {:<16} {:>10} problems  {bytes:>10}", word(*remedy), kind.name(), format_count(line.problems.into()))?;
+                writeln!(
+                    out,
+                    "  {:<10} {:<16} {:>10} problems  {bytes:>10}",
+                    word(*remedy),
+                    kind.name(),
+                    format_count(line.problems.into())
+                )?;
             }
             for problem in plan.lost.iter().take(PRINTED) {
                 writeln!(out, "  lost: {}", problem.without_advice())?;
@@ -155,12 +163,10 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
 }
 
 fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument {
-    let row = |(&(remedy, kind), line): (&(crate::store::Remedy, crate::store::ProblemKind), &crate::store::PlanLine)| PlanRow {
-        remedy: remedy.name(),
-        kind: kind.name(),
-        problems: line.problems,
-        bytes: line.bytes,
-    };
+    let row =
+        |(&(remedy, kind), line): (&(crate::store::Remedy, crate::store::ProblemKind), &crate::store::PlanLine)| {
+            PlanRow { remedy: remedy.name(), kind: kind.name(), problems: line.problems, bytes: line.bytes }
+        };
     let empty = RepairReport::default();
     let done = report.is_some();
     let report = report.unwrap_or(&empty);

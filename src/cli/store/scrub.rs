@@ -20,7 +20,9 @@ const KEPT: usize = 10_000;
 /// Opens the store for writing. After Ctrl-C or a crash the next scrub goes on where this one was; granulo store status says when the last
 /// one ended. Run it regularly: damage that nobody reads is found only so, while there is still a copy. Exit status 1 if something was found.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  granulo store scrub /srv/s --rate 100MiB\n  granulo store scrub /srv/s --restart --json")]
+#[command(
+    after_help = "Examples:\n  granulo store scrub /srv/s --rate 100MiB\n  granulo store scrub /srv/s --restart --json"
+)]
 pub(super) struct ScrubArguments {
     /// The store
     #[arg(value_name = "STORE")]

@@ -27,7 +27,13 @@ impl MaintenanceProgress {
     /// From here on Ctrl-C is a wish to end.
     pub(super) fn begin() -> Result<MaintenanceProgress> {
         let began = (Instant::now(), 0);
-        Ok(MaintenanceProgress { line: Line::new(false), interrupted: signals::watch()?, stage: "", began, shown: None })
+        Ok(MaintenanceProgress {
+            line: Line::new(false),
+            interrupted: signals::watch()?,
+            stage: "",
+            began,
+            shown: None,
+        })
     }
 
     /// Shows how far it is; gives whether to go on.

@@ -94,7 +94,9 @@ impl Checker<'_> {
             let place = self.engine.devices.place(device, &segment_path(row.number));
             let cause = match flaw.records {
                 1 => "a record is damaged on this copy, and holds on another".to_owned(),
-                records => format!("{} records are damaged on this copy, and hold on another", format_count(records.into())),
+                records => {
+                    format!("{} records are damaged on this copy, and hold on another", format_count(records.into()))
+                }
             };
             let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
             let problem = problem.within(row.number, flaw.range.clone());
@@ -128,7 +130,12 @@ impl Checker<'_> {
                 Err(error) => {
                     seen.has_all_descriptors = false;
                     let end = met.at + met.record.record_bytes();
-                    let problem = Problem::new(ProblemKind::Record, self.engine.segment_place(row), error.to_string(), Remedy::Lost);
+                    let problem = Problem::new(
+                        ProblemKind::Record,
+                        self.engine.segment_place(row),
+                        error.to_string(),
+                        Remedy::Lost,
+                    );
                     self.found(problem.within(row.number, met.at..end).of(head.key));
                 }
             }
@@ -136,7 +143,14 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn large(&mut self, entry: &Entry, key: &[u8], descriptor: &Descriptor, seen: &mut Seen, pace: &mut Pace<'_>) -> Result<()> {
+    fn large(
+        &mut self,
+        entry: &Entry,
+        key: &[u8],
+        descriptor: &Descriptor,
+        seen: &mut Seen,
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
         self.report.large_objects += 1;
         for run in descriptor.runs() {
             *seen.units.entry((run.device, run.file)).or_default() += run.length_bytes;
@@ -171,9 +185,14 @@ impl Checker<'_> {
                 (true, false) => Remedy::Rebuild,
                 (false, _) => Remedy::Repair,
             };
-            let units = if count == 1 { "a stripe unit".to_owned() } else { format!("{} stripe units, the first there,", format_count(count.into())) };
+            let units = if count == 1 {
+                "a stripe unit".to_owned()
+            } else {
+                format!("{} stripe units, the first there,", format_count(count.into()))
+            };
             let rest = if lost { ", and parity does not make up for it" } else { "" };
-            let mut problem = Problem::new(ProblemKind::Unit, place, format!("{units} {flaw}{rest}"), remedy).on(device).of(key);
+            let mut problem =
+                Problem::new(ProblemKind::Unit, place, format!("{units} {flaw}{rest}"), remedy).on(device).of(key);
             problem.range = Some(run.offset_bytes..run.offset_bytes + run.length_bytes);
             problem.segment = Some(entry.location.segment);
             self.found(problem);
@@ -216,14 +235,23 @@ impl Checker<'_> {
                 let Some(row) = self.view.state.segments.get(&location.segment).cloned() else { continue };
                 let Err(error) = self.engine.read_entry(&entry, &mut buffer).map(|_| ()) else { continue };
                 let range = location.offset..location.offset + location.record_bytes;
-                let damage = seen.damaged.get(&row.number).into_iter().flatten().find(|damage| damage.start < range.end && range.start < damage.end);
+                let damage = seen
+                    .damaged
+                    .get(&row.number)
+                    .into_iter()
+                    .flatten()
+                    .find(|damage| damage.start < range.end && range.start < damage.end);
                 let (kind, cause, remedy) = match damage {
                     Some(damage) => {
                         hit.insert((row.number, damage.start));
                         let copies = if row.devices.len() > 1 { "on every copy" } else { "and there is no other copy" };
                         (ProblemKind::Record, format!("the record is damaged {copies}"), Remedy::Lost)
                     }
-                    None => (ProblemKind::Entry, format!("the index names no record that holds: {error}"), Remedy::RebuildIndex),
+                    None => (
+                        ProblemKind::Entry,
+                        format!("the index names no record that holds: {error}"),
+                        Remedy::RebuildIndex,
+                    ),
                 };
                 let is_away = !row.devices.iter().any(|&device| self.is_readable(device));
                 if is_away {
@@ -241,7 +269,8 @@ impl Checker<'_> {
             for range in ranges {
                 if !hit.contains(&(segment, range.start)) {
                     let cause = "bytes are damaged on every copy";
-                    let problem = Problem::new(ProblemKind::Record, self.engine.segment_place(&row), cause, Remedy::Harmless);
+                    let problem =
+                        Problem::new(ProblemKind::Record, self.engine.segment_place(&row), cause, Remedy::Harmless);
                     self.found(problem.within(segment, range.clone()));
                 }
             }
