@@ -73,6 +73,8 @@ pub trait DeviceFile: Send + Sync + Debug {
     /// Starts writing back what is dirty in a range, without waiting, so that a later [`sync`](Self::sync) finds little to do;
     /// a hint that promises nothing.
     fn start_writeback(&self, offset: u64, length: u64);
+    /// Says that a range will be read soon, so that the device can begin; a hint that promises nothing.
+    fn will_read(&self, _offset: u64, _length: u64) {}
     /// Bytes allocated by the file system.
     fn allocated_bytes(&self) -> io::Result<u64>;
 }

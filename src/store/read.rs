@@ -62,11 +62,10 @@ pub(crate) struct Found {
     pub(crate) shared: Option<u64>,
 }
 
-/// Where bytes of a record go when they may be needed again.
+/// Where in a buffer the content is.
 enum Part {
     Record,
     Content,
-    Spread,
 }
 
 impl Engine {
@@ -101,18 +100,20 @@ impl Engine {
             };
         };
         match read(found) {
-            Err(error)
-                if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound)
-                    && self.refresh()? =>
-            {
-                self.find(key)?.map(read).transpose()
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
+                // Another process may have moved or removed it since it was looked up, or compaction in this one.
+                let is_changed = self.refresh()?;
+                match self.find(key)? {
+                    Some(again) if !is_changed && again.entry.location == found.entry.location => Err(error),
+                    again => again.map(read).transpose(),
+                }
             }
             other => other.map(Some),
         }
     }
 
     /// Reads a record from the first copy on which it holds, to the end of `buffer`; `is_right` looks at what was read.
-    fn read_record<'b>(
+    pub(crate) fn read_record<'b>(
         &self,
         location: Location,
         buffer: &'b mut Vec<u8>,
@@ -163,13 +164,13 @@ impl Engine {
     }
 
     /// Units of a large object, verified; those that had to be made up for are counted.
-    fn read_units(&self, descriptor: &Descriptor, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn read_units(&self, descriptor: &Descriptor, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
         let wrong = self.extents.read_range(descriptor, range, onto)?;
         self.healed.fetch_add(wrong.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {
+    pub(crate) fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {
         let device = self.copies(location.segment).first().copied().unwrap_or(0);
         Descriptor::decode(content, &self.devices.place(device, &segment_path(location.segment)))
     }
@@ -182,13 +183,7 @@ impl Engine {
         content: &mut Vec<u8>,
     ) -> Result<(Attributes, Range<usize>, Part)> {
         let read = self.read_entry(entry, record)?;
-        let Some(attributes) = Attributes::decode(read.head.attributes) else {
-            return Err(Error::new(
-                ErrorKind::NewerVersion,
-                "read the attributes",
-                "they have something that this granulo does not know",
-            ));
-        };
+        let attributes = decode_attributes(read.head.attributes)?;
         let head_bytes = read.head.lengths.head_bytes();
         if entry.kind == Kind::Large {
             let descriptor = self.decode_descriptor(entry.location, read.content)?;
@@ -204,26 +199,6 @@ impl Engine {
         Ok((attributes, range, Part::Record))
     }
 
-    /// Reads an object that was found.
-    pub(crate) fn read_found<'b>(&self, key: Key, found: Found, buffer: &'b mut Buffer) -> Result<Object<'b>> {
-        let Buffer { record, content, spread } = buffer;
-        let (attributes, range, mut part) = self.stored_content(&found.entry, record, content)?;
-        if let Some(holes) = &attributes.holes {
-            let data = match part {
-                Part::Record => &record[range.clone()],
-                _ => &content[range.clone()],
-            };
-            fill_holes(holes, data, spread)?;
-            part = Part::Spread;
-        }
-        let content = match part {
-            Part::Record => &record[range],
-            Part::Content => &content[range],
-            Part::Spread => &spread[..],
-        };
-        Ok(Object { key, entry: found.entry, attributes, content })
-    }
-
     pub(crate) fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
         // Two steps, as the object borrows the buffer only when reading it has succeeded.
         let mut entry = None;
@@ -237,7 +212,7 @@ impl Engine {
         let Buffer { record, content, spread } = buffer;
         let data = match part {
             Part::Record => &record[range],
-            _ => &content[range],
+            Part::Content => &content[range],
         };
         let content = match &attributes.holes {
             Some(holes) => {
@@ -253,13 +228,7 @@ impl Engine {
         let mut buffer = Vec::new();
         self.with_found(key.stored(), |found| {
             let record = self.read_entry(&found.entry, &mut buffer)?;
-            let attributes = Attributes::decode(record.head.attributes).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::NewerVersion,
-                    "read the attributes",
-                    "they have something that this granulo does not know",
-                )
-            })?;
+            let attributes = decode_attributes(record.head.attributes)?;
             let copies = self.copies(found.entry.location.segment).len() as u64;
             let mut allocated_bytes = copies * found.entry.location.record_bytes;
             if found.entry.kind == Kind::Large {
@@ -291,7 +260,7 @@ impl Engine {
                 let (attributes, within, part) = self.stored_content(&found.entry, &mut record, &mut content)?;
                 let data = match part {
                     Part::Record => &record[within],
-                    _ => &content[within],
+                    Part::Content => &content[within],
                 };
                 pieces(attributes.holes.as_ref(), from..to, |piece| {
                     match piece {
@@ -347,7 +316,7 @@ fn within_data(data: &[u8], stored: Range<u64>) -> Result<&[u8]> {
 }
 
 /// The whole of a sparse file.
-fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
     onto.clear();
     pieces(Some(holes), 0..holes.size_bytes, |piece| {
         match piece {
@@ -358,11 +327,23 @@ fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
+pub(crate) fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
     let wrong = |cause: String| Error::new(ErrorKind::Corrupt, "decompress", cause);
     let content = zstd::bulk::decompress(frame, size_bytes as usize).map_err(|error| wrong(error.to_string()))?;
     match content.len() as u64 == size_bytes {
         true => Ok(content),
         false => Err(wrong("the content is not as long as the index says".into())),
     }
+}
+
+/// The attributes of a record that holds.
+pub(crate) fn decode_attributes(stored: &[u8]) -> Result<Attributes> {
+    let unknown = || {
+        Error::new(
+            ErrorKind::NewerVersion,
+            "read the attributes",
+            "they have something that this granulo does not know",
+        )
+    };
+    Attributes::decode(stored).ok_or_else(unknown)
 }

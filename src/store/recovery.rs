@@ -107,7 +107,7 @@ impl Engine {
         self.apply(change)
     }
 
-    fn open_copies(&self, number: u64, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
+    pub(crate) fn open_copies(&self, number: u64, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
         let open = |&device: &u16| self.devices.segment(device, number, Mode::Read).ok().map(|file| (device, file));
         devices.iter().filter_map(open).collect()
     }

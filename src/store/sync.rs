@@ -115,11 +115,17 @@ impl Engine {
         }
         // The lock keeps batches away from here to the end.
         let mut writer = self.writer()?;
-        let dirty = self.take_dirty(&mut writer);
-        let (sequence, change) = (writer.position.sequence, std::mem::take(&mut writer.pending));
-        self.make_durable(&dirty, change)?;
-        writer.durable_sequence = sequence;
+        self.settle(&mut writer)?;
         self.make_table()
+    }
+
+    /// Makes everything durable with the writer's lock held, so that nothing is pending. Called with `sync` held.
+    pub(crate) fn settle(&self, writer: &mut Writer) -> Result<()> {
+        let dirty = self.take_dirty(writer);
+        let change = std::mem::take(&mut writer.pending);
+        self.make_durable(&dirty, change)?;
+        writer.durable_sequence = writer.position.sequence;
+        Ok(())
     }
 
     /// `recent` becomes a sorted table; then the tables that the policy chooses become one. Nothing may be pending, and no batch come.
@@ -205,12 +211,8 @@ impl Engine {
         for (_, freed) in &gone {
             match *freed {
                 Freed::Segment(number) => {
-                    for &device in rows.get(&number).map_or(&[][..], |row| &row.devices) {
-                        if let Some(device) = self.devices.readable(device) {
-                            let _ = device.remove(&segment_path(number));
-                        }
-                    }
-                    self.devices.forget_segment(number);
+                    let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
+                    self.remove_segment(number, devices);
                 }
                 Freed::Extent { device, file, offset, length } => {
                     // What cannot be given back now is found by compaction.
@@ -251,6 +253,15 @@ impl Engine {
         self.make_durable(&dirty, change.clone())?;
         writer.durable_sequence = written.position.sequence;
         self.apply(change)
+    }
+
+    /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,
+    /// section 8), so it must be gone before that one goes. What cannot be removed now is found by `check`.
+    fn remove_segment(&self, number: u64, devices: &[u16]) {
+        for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
+            let _ = device.remove(&segment_path(number)).and_then(|()| device.sync_directory(SEGMENTS));
+        }
+        self.devices.forget_segment(number);
     }
 
     /// Makes everything durable, the catalog too, before the store is closed.

@@ -15,12 +15,6 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Bytes that `value` takes.
-#[inline]
-pub(crate) fn length_bytes(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
-}
-
 /// Reads the number at `at` and moves `at` behind it.
 #[inline]
 pub(crate) fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
@@ -78,7 +72,7 @@ mod tests {
         for (value, length) in [(0, 1), (127, 1), (128, 2), (16_383, 2), (16_384, 3), (u64::MAX, 10)] {
             let mut out = Vec::new();
             put(&mut out, value);
-            assert_eq!((out.len(), length_bytes(value)), (length, length), "{value}");
+            assert_eq!(out.len(), length, "{value}");
         }
     }
 

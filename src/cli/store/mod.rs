@@ -4,20 +4,24 @@
 //! what it was asked (no store, another writer, no such key), 1 where it met damage or ended early, see [`or_damage`].
 
 mod check;
+mod compact;
 mod export;
 mod get;
 mod import;
 mod init;
 mod list;
+mod load;
 mod problems;
 mod progress;
 mod put;
+mod rebalance;
 mod rebuild;
 mod record;
 mod remove;
 mod repair;
 mod scrub;
 mod stat;
+mod status;
 mod watch;
 
 use std::ffi::OsStr;
@@ -31,7 +35,7 @@ use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};
 use crate::store::tree::Reports;
-use crate::store::{Key, Listed, Store};
+use crate::store::{Class, Key, Listed, Store};
 use crate::units::{escape_path, format_count, format_size};
 
 /// Keep files in a store: small ones as records in a few large files, large ones in stripes
@@ -64,6 +68,10 @@ enum StoreCommand {
     Scrub(scrub::ScrubArguments),
     Repair(repair::RepairArguments),
     Rebuild(rebuild::RebuildArguments),
+    Load(load::LoadArguments),
+    Compact(compact::CompactArguments),
+    Rebalance(rebalance::RebalanceArguments),
+    Status(status::StatusArguments),
 }
 
 impl StoreArguments {
@@ -81,6 +89,10 @@ impl StoreArguments {
             StoreCommand::Scrub(arguments) => arguments.run(),
             StoreCommand::Repair(arguments) => arguments.run(),
             StoreCommand::Rebuild(arguments) => arguments.run(),
+            StoreCommand::Load(arguments) => arguments.run(),
+            StoreCommand::Compact(arguments) => arguments.run(),
+            StoreCommand::Rebalance(arguments) => arguments.run(),
+            StoreCommand::Status(arguments) => arguments.run(),
         }
     }
 }
@@ -169,6 +181,14 @@ fn say_reports(reports: &Reports) -> bool {
         output::warn(&format!("and {} more like these", format_count(unsaid.into())));
     }
     reports.count > 0
+}
+
+/// The name of a class of devices.
+fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Fast => "fast",
+        Class::Slow => "slow",
+    }
 }
 
 /// Whether an error is damage in the store.

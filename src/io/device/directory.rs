@@ -227,6 +227,12 @@ impl DeviceFile for OpenFile {
         }
     }
 
+    fn will_read(&self, offset: u64, length: u64) {
+        if let Some(length) = NonZeroU64::new(length) {
+            let _ = fadvise(&self.file, offset, Some(length), Advice::WillNeed);
+        }
+    }
+
     fn allocated_bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.blocks() * 512)
     }

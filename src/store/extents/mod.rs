@@ -21,7 +21,6 @@ mod tests;
 mod write;
 
 pub(crate) use allocate::{Allocator, order};
-pub(crate) use repair::Repaired;
 pub(crate) use write::{LargeWriter, Written};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,7 +32,7 @@ use std::thread;
 
 use twox_hash::XxHash3_64;
 
-use super::descriptor::{Chunk, Run};
+use super::descriptor::{Chunk, Descriptor, Run};
 use crate::error::{Error, Result, os_message};
 use crate::io::device::{Device, DeviceFile, Mode};
 
@@ -272,6 +271,20 @@ impl ExtentFiles {
             opened => opened.and_then(|file| file.punch_hole(run.offset_bytes, run.length_bytes)),
         };
         punched.map_err(|error| self.error("give back space in", run.device, run.file, error))
+    }
+
+    /// Tells the operating system that an object's units will be read soon, up to so many bytes of them.
+    pub(crate) fn will_read(&self, descriptor: &Descriptor, most_bytes: u64) {
+        let mut told = 0;
+        for run in descriptor.runs() {
+            if told >= most_bytes {
+                return;
+            }
+            told += run.length_bytes;
+            if let Ok(file) = self.open_run(run) {
+                file.will_read(run.offset_bytes, run.length_bytes.min(most_bytes));
+            }
+        }
     }
 
     /// Opens the file of a run for reading.

@@ -91,8 +91,11 @@ fn global_headers_hold_until_they_are_taken_back() {
     builder.append_data(&mut block(EntryType::Regular, 0), "a", &b""[..]).unwrap();
     paxed(&mut builder, &[("mtime", b"6")], block(EntryType::Regular, 0), "b", b"");
     paxed(&mut builder, &[("mtime", b"")], block(EntryType::Regular, 0), "c", b"");
-    let times: Vec<i64> =
-        members(&builder.into_inner().unwrap()).unwrap().iter().map(|(member, _)| member.attributes.mtime.seconds).collect();
+    let times: Vec<i64> = members(&builder.into_inner().unwrap())
+        .unwrap()
+        .iter()
+        .map(|(member, _)| member.attributes.mtime.seconds)
+        .collect();
     assert_eq!(times, [5, 6, 1_000_000_000]);
 }
 

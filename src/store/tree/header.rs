@@ -1,9 +1,10 @@
 //! The bytes of a tar archive: header blocks, numbers, extended headers, maps of sparse files.
 //!
-//! Sources: POSIX.1-2017, `pax` ("ustar Interchange Format", "pax Header Block"), and the GNU tar manual ("Basic Tar Format", "Storing Sparse Files").
-//! The crate `tar` has the layout of the blocks; numbers and extended headers are decoded here: the crate
-//! ends the value of an extended header at a line feed, which binary attributes and some names contain, and gives the data of sparse
-//! files only with their holes filled.
+//! Sources: POSIX.1-2017, `pax` ("ustar Interchange Format", "pax Header Block"), and the GNU tar manual ("Basic Tar
+//! Format", "Storing Sparse Files").
+//! The crate `tar` has the layout of the blocks; numbers and extended headers are decoded here: the crate ends the
+//! value of an extended header at a line feed, which binary attributes and some names contain, and gives the data of
+//! sparse files only with their holes filled.
 //!
 //! Everything is checked: a value that is not understood is an error in words, never a guess.
 
@@ -204,7 +205,10 @@ pub(super) fn sparse_map(runs: &[(u64, u64)], size_bytes: u64, data_bytes: u64) 
         if offset < end {
             return Err("runs of a sparse file overlap");
         }
-        end = offset.checked_add(length).filter(|&end| end <= size_bytes).ok_or("a run of a sparse file is beyond its end")?;
+        end = offset
+            .checked_add(length)
+            .filter(|&end| end <= size_bytes)
+            .ok_or("a run of a sparse file is beyond its end")?;
         sum += length;
         match data.last_mut() {
             _ if length == 0 => {}
@@ -266,7 +270,9 @@ mod tests {
     fn values_of_an_extended_header_may_hold_any_byte() {
         let records = extended(b"13 path=a\nb=\n17 SCHILY.x=\0\n\n\x01\n").unwrap();
         assert_eq!(records, [(&b"path"[..], &b"a\nb="[..]), (b"SCHILY.x", b"\0\n\n\x01")]);
-        for wrong in [&b"12 path=a\nb=\n"[..], b"99 path=a\n", b"path=a\n", b"8 patha\n", b"0 a=b\n", b"2 \n", b"-1 a=b\n"] {
+        for wrong in
+            [&b"12 path=a\nb=\n"[..], b"99 path=a\n", b"path=a\n", b"8 patha\n", b"0 a=b\n", b"2 \n", b"-1 a=b\n"]
+        {
             assert!(extended(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -1,6 +1,7 @@
 //! Files with several names: which name is the first, and what the work on it leaves to the work on the others.
 //!
-//! A file is forgotten when all its names were seen, so memory is taken by those with names still to come, or elsewhere.
+//! A file is forgotten when all its names were seen, so memory is taken by those with names still to come, or
+//! elsewhere.
 
 use std::hash::Hash;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -111,7 +112,10 @@ mod tests {
     #[test]
     fn what_was_said_first_counts_and_wakes_those_that_wait() {
         let slot = Arc::new(Slot::default());
-        let waiting = { let slot = slot.clone(); std::thread::spawn(move || slot.wait()) };
+        let waiting = {
+            let slot = slot.clone();
+            std::thread::spawn(move || slot.wait())
+        };
         assert_eq!(slot.known(), None);
         slot.set(Some(5));
         slot.set(None);

@@ -1,12 +1,14 @@
-//! One object of a store as an entry of an open directory: content, holes, owner, permissions, extended attributes, times.
+//! One object of a store as an entry of an open directory: content, holes, owner, permissions, extended attributes,
+//! times.
 //!
-//! A file is created (`O_EXCL`, `O_NOFOLLOW`), filled, and then gets owner, extended attributes, permissions and times, in this order: a change of owner takes
-//! set-user-ID and capabilities away, permissions may forbid extended attributes, and everything else changes times. As the
-//! modification time is set last, a file that has it has everything: that is what going on after an interruption relies on. A file that could
-//! not be finished is removed.
+//! A file is created (`O_EXCL`, `O_NOFOLLOW`), filled, and then gets owner, extended attributes, permissions and
+//! times, in this order: a change of owner takes set-user-ID and capabilities away, permissions may forbid extended
+//! attributes, and everything else changes times. As the modification time is set last, a file that has it has
+//! everything: that is what going on after an interruption relies on. A file that could not be finished is removed.
 //!
-//! Survives: objects removed or replaced while they are read, users that may not set owners, privileged attributes or make devices (counted),
-//! file systems without extended attributes, names that the target has no room for (reported).
+//! Survives: objects removed or replaced while they are read, users that may not set owners, privileged attributes or
+//! make devices (counted), file systems without extended attributes, names that the target has no room for
+//! (reported).
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -251,12 +253,14 @@ impl<'e> Restorer<'e> {
         };
         let device = makedev(number(0)?, number(4)?);
         let mode = Mode::from_raw_mode(u32::from(attributes.mode & 0o7777));
-        match mknodat(directory, name, FileType::from_raw_mode(attributes.mode.into()), Mode::RUSR | Mode::WUSR, device) {
+        match mknodat(directory, name, FileType::from_raw_mode(attributes.mode.into()), Mode::RUSR | Mode::WUSR, device)
+        {
             Err(Errno::PERM) if !self.export.is_root_user => return Err(Failure::NotAllowed),
             made => made?,
         }
         let owned = self.finish_entry(directory, name, &attributes, &job.listed.key)?;
-        // There is no call for this that neither follows symlinks nor needs the file to be opened: look at it first, and mean that one.
+        // There is no call for this that neither follows symlinks nor needs the file to be opened: look at it first,
+        // and mean that one.
         let entry = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         if status(&entry)?.file_type() != FileType::Symlink {
             let mode = if owned { mode } else { mode & Mode::from_raw_mode(0o1777) };
@@ -392,7 +396,9 @@ impl<'e> Restorer<'e> {
                 self.done.xattrs_not_set += 1;
                 let error = Error::io("set an extended attribute of", &self.export.path_of(key), errno.into());
                 let name = crate::units::escape(name);
-                self.export.ledger.report(error.advise(format!("the attribute is {name}; the rest of the file is there")));
+                self.export
+                    .ledger
+                    .report(error.advise(format!("the attribute is {name}; the rest of the file is there")));
             }
         }
     }
@@ -412,7 +418,8 @@ fn write_runs(file: &File, attributes: &Attributes, content: &[u8]) -> Result<u6
     file.set_len(holes.size_bytes)?;
     let mut written = 0;
     for &(offset, length) in &holes.data {
-        let run = usize::try_from(offset).ok().and_then(|offset| content.get(offset..)?.get(..usize::try_from(length).ok()?));
+        let run =
+            usize::try_from(offset).ok().and_then(|offset| content.get(offset..)?.get(..usize::try_from(length).ok()?));
         file.write_all_at(run.ok_or(Failure::Gone("its holes contradict its size"))?, offset)?;
         written += length;
     }

@@ -1,0 +1,240 @@
+//! `granulo store compact`: give back what removed and replaced objects take; what will be done is said before it is.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::progress::MovingProgress;
+use super::{Ended, or_damage, output};
+use crate::error::Result;
+use crate::store::{Choice, CompactOptions, CompactPlan, Compacted, Store};
+use crate::units::{format_count, format_size, parse_percent, parse_size};
+
+/// Give back the room that removed and replaced objects take, and restore the order of groups
+///
+/// Says first what would be moved and given back; --dry-run only says it. Segments with enough dead bytes are rewritten: what is in use in them is moved
+/// to the end of the log. Readers go on meanwhile; room that one of them still needs comes back when it has ended. Ctrl-C ends it in good order.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store compact /srv/s --dry-run\n  granulo store compact /srv/s --dead 10% --rate 100MiB\n  \
+    granulo store compact /srv/s --all"
+)]
+pub(super) struct CompactArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Rewrite segments of which at least this share is dead
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "30%")]
+    dead: u8,
+    /// Also segments in which groups are not together
+    #[arg(long)]
+    order: bool,
+    /// Rewrite everything, so that all groups are together and in order
+    #[arg(long, conflicts_with_all = ["dead", "order"])]
+    all: bool,
+    /// Look for stripe units that nothing names even where the accounts agree
+    #[arg(long)]
+    deep: bool,
+    /// Move at most so many bytes a second
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    rate: Option<u64>,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Print what is done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn percent(text: &str) -> std::result::Result<u8, String> {
+    let percent = parse_percent(text)?;
+    if (1.0..=100.0).contains(&percent) && percent.fract() == 0.0 {
+        Ok(percent as u8)
+    } else {
+        Err("write a whole number of per cent from 1 to 100".to_owned())
+    }
+}
+
+#[derive(Serialize)]
+struct CompactDocument {
+    schema: &'static str,
+    planned: Planned,
+    /// `null` with `--dry-run`.
+    done: Option<Done>,
+}
+
+#[derive(Serialize)]
+struct Planned {
+    segments: Vec<SegmentDocument>,
+    moved_records: u64,
+    moved_bytes: u64,
+    gained_bytes: u64,
+    orphaned_bytes: u64,
+    waiting_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct SegmentDocument {
+    number: u64,
+    class: &'static str,
+    copies: u64,
+    size_bytes: u64,
+    live_bytes: u64,
+    live_records: u64,
+}
+
+#[derive(Serialize)]
+struct Done {
+    segments: u64,
+    moved_records: u64,
+    moved_bytes: u64,
+    kept_removals: u64,
+    gained_bytes: i64,
+    orphaned_bytes: u64,
+    waiting_bytes: u64,
+    damaged_segments: Vec<u64>,
+    interrupted: bool,
+}
+
+impl CompactArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let store = if self.dry_run { Store::open_read_only(&self.store)? } else { Store::open(&self.store)? };
+        or_damage(self.compact(&store))
+    }
+
+    fn options(&self) -> CompactOptions {
+        let choice = match (self.all, self.order) {
+            (true, _) => Choice::All,
+            (false, true) => Choice::DeadOrDisordered(self.dead),
+            (false, false) => Choice::Dead(self.dead),
+        };
+        CompactOptions { choice, is_deep: self.deep, is_alone: true, bytes_per_second: self.rate }
+    }
+
+    fn compact(&self, store: &Store) -> Result<Ended> {
+        let options = self.options();
+        let plan = store.plan_compaction(&options)?;
+        if !self.json {
+            let verb = if self.dry_run { "Would rewrite" } else { "Rewriting" };
+            output::print(|out| writeln!(out, "{verb} {}", planned_words(&plan)))?;
+        }
+        let done = if self.dry_run { None } else { Some(self.run_with_progress(store, &options)?) };
+        let ended = done.as_ref().map_or(Ended::Well, how_it_ended);
+        if self.json {
+            output::print_json(&document(&plan, done))?;
+        } else if let Some(done) = &done {
+            output::print(|out| writeln!(out, "{}", done_words(done)))?;
+        }
+        Ok(ended)
+    }
+
+    fn run_with_progress(&self, store: &Store, options: &CompactOptions) -> Result<Compacted> {
+        let progress = MovingProgress::begin(self.json)?;
+        let done = store.compact(options, &mut |now| progress.go_on(now));
+        progress.clear();
+        done
+    }
+}
+
+fn how_it_ended(done: &Compacted) -> Ended {
+    for number in &done.damaged_segments {
+        output::warn(&format!(
+            "segment {number:016x} stays: something in it is damaged; see granulo store check --deep"
+        ));
+    }
+    if done.damaged_segments.is_empty() && !done.is_interrupted { Ended::Well } else { Ended::Amiss }
+}
+
+fn planned_words(plan: &CompactPlan) -> String {
+    let count = plan.segments.len() as u128;
+    let segments = if count == 1 { "segment" } else { "segments" };
+    let mut words = format!(
+        "{} {segments}: {} records of {} are moved, {} come back",
+        format_count(count),
+        format_count(plan.live_records().into()),
+        format_size(plan.live_bytes().into()),
+        format_size(plan.gained_bytes().into()),
+    );
+    if plan.orphaned_bytes > 0 {
+        words.push_str(&format!(
+            "; {} of units that nothing names come back too",
+            format_size(plan.orphaned_bytes.into())
+        ));
+    }
+    words
+}
+
+fn done_words(done: &Compacted) -> String {
+    let gained = match u64::try_from(done.gained_bytes) {
+        Ok(bytes) => format!("{} given back", format_size(u128::from(bytes + done.orphaned_bytes))),
+        Err(_) => format!("{} more taken", format_size(done.gained_bytes.unsigned_abs().into())),
+    };
+    let mut words = format!("{} records moved, {gained}", format_count(done.moved_records.into()));
+    if done.kept_removals > 0 {
+        words.push_str(&format!(", {} removals kept", format_count(done.kept_removals.into())));
+    }
+    if done.waiting_bytes > 0 {
+        words.push_str(&format!("; {} of it when readers have ended", format_size(done.waiting_bytes.into())));
+    }
+    if done.is_interrupted {
+        words.push_str("; interrupted, the rest is as it was");
+    }
+    words
+}
+
+fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
+    let segment = |segment: &crate::store::PlannedSegment| SegmentDocument {
+        number: segment.number,
+        class: super::class_name(segment.class),
+        copies: segment.copies,
+        size_bytes: segment.size_bytes,
+        live_bytes: segment.live_bytes,
+        live_records: segment.live_records,
+    };
+    CompactDocument {
+        schema: "granulo/store-compact/1",
+        planned: Planned {
+            segments: plan.segments.iter().map(segment).collect(),
+            moved_records: plan.live_records(),
+            moved_bytes: plan.live_bytes(),
+            gained_bytes: plan.gained_bytes(),
+            orphaned_bytes: plan.orphaned_bytes,
+            waiting_bytes: plan.waiting_bytes,
+        },
+        done: done.map(|done| Done {
+            segments: done.segments,
+            moved_records: done.moved_records,
+            moved_bytes: done.moved_bytes,
+            kept_removals: done.kept_removals,
+            gained_bytes: done.gained_bytes,
+            orphaned_bytes: done.orphaned_bytes,
+            waiting_bytes: done.waiting_bytes,
+            damaged_segments: done.damaged_segments,
+            interrupted: done.is_interrupted,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_is_in_words() {
+        let done =
+            Compacted { moved_records: 1200, gained_bytes: 5 << 20, orphaned_bytes: 1 << 20, ..Compacted::default() };
+        assert_eq!(done_words(&done), "1,200 records moved, 6.00 MiB given back");
+        let done = Compacted { gained_bytes: -2048, kept_removals: 2, waiting_bytes: 1 << 20, ..Compacted::default() };
+        assert_eq!(
+            done_words(&done),
+            "0 records moved, 2.00 KiB more taken, 2 removals kept; 1.00 MiB of it when readers have ended"
+        );
+    }
+
+    #[test]
+    fn shares_are_whole_per_cent() {
+        assert_eq!(percent("30%"), Ok(30));
+        assert!(percent("0").is_err() && percent("101").is_err() && percent("1.5").is_err());
+    }
+}

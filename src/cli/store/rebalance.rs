@@ -1,0 +1,152 @@
+//! `granulo store rebalance`: records that overflowed to slow devices go back to fast ones.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::progress::MovingProgress;
+use super::{Ended, or_damage, output};
+use crate::error::Result;
+use crate::store::{RebalancePlan, Rebalanced, Store};
+use crate::units::{format_count, format_size, parse_size};
+
+/// Move records that overflowed to slow devices back to fast ones, down to the low watermark
+///
+/// Says first what would be moved; --dry-run only says it. Readers go on meanwhile. Ctrl-C ends it in good order.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store rebalance /srv/s --dry-run\n  granulo store rebalance /srv/s --rate 100MiB"
+)]
+pub(super) struct RebalanceArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Move at most so many bytes a second
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    rate: Option<u64>,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Print what is done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct RebalanceDocument {
+    schema: &'static str,
+    planned: Planned,
+    /// `null` with `--dry-run`.
+    done: Option<Done>,
+}
+
+#[derive(Serialize)]
+struct Planned {
+    segments: u64,
+    moved_bytes: u64,
+    left_segments: u64,
+    left_bytes: u64,
+    room_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Done {
+    segments: u64,
+    moved_records: u64,
+    moved_bytes: u64,
+    waiting_bytes: u64,
+    damaged_segments: Vec<u64>,
+    full: bool,
+    interrupted: bool,
+}
+
+impl RebalanceArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let store = if self.dry_run { Store::open_read_only(&self.store)? } else { Store::open(&self.store)? };
+        or_damage(self.rebalance(&store))
+    }
+
+    fn rebalance(&self, store: &Store) -> Result<Ended> {
+        let plan = store.plan_rebalance();
+        if !self.json {
+            output::print(|out| writeln!(out, "{}", planned_words(&plan, self.dry_run)))?;
+        }
+        let mut done = None;
+        if !self.dry_run {
+            let progress = MovingProgress::begin(self.json)?;
+            let outcome = store.rebalance(self.rate, &mut |now| progress.go_on(now));
+            progress.clear();
+            done = Some(outcome?);
+        }
+        let is_amiss = done.as_ref().is_some_and(|done| done.is_interrupted || !done.damaged_segments.is_empty());
+        for number in done.iter().flat_map(|done| &done.damaged_segments) {
+            output::warn(&format!(
+                "segment {number:016x} stays: something in it is damaged; see granulo store check --deep"
+            ));
+        }
+        if self.json {
+            output::print_json(&document(&plan, done))?;
+        } else if let Some(done) = &done {
+            output::print(|out| writeln!(out, "{}", done_words(done)))?;
+        }
+        Ok(if is_amiss { Ended::Amiss } else { Ended::Well })
+    }
+}
+
+fn planned_words(plan: &RebalancePlan, is_dry: bool) -> String {
+    let verb = if is_dry { "Would move" } else { "Moving" };
+    let mut words = match (plan.segments.len(), plan.left.len()) {
+        (0, 0) => return "No records have overflowed to slow devices.".to_owned(),
+        (count, _) => format!(
+            "{verb} {} in {} segments to fast devices",
+            format_size(plan.live_bytes().into()),
+            format_count(count as u128)
+        ),
+    };
+    if !plan.left.is_empty() {
+        words.push_str(&format!(
+            "; {} stay, as fast devices have room for {}",
+            format_size(plan.left_bytes().into()),
+            format_size(plan.room_bytes.into())
+        ));
+    }
+    words
+}
+
+fn done_words(done: &Rebalanced) -> String {
+    let mut words = format!(
+        "{} records of {} moved",
+        format_count(done.moved_records.into()),
+        format_size(done.moved_bytes.into())
+    );
+    if done.waiting_bytes > 0 {
+        words.push_str(&format!("; {} come back when readers have ended", format_size(done.waiting_bytes.into())));
+    }
+    if done.is_interrupted {
+        words.push_str("; interrupted, the rest is as it was");
+    }
+    words
+}
+
+fn document(plan: &RebalancePlan, done: Option<Rebalanced>) -> RebalanceDocument {
+    RebalanceDocument {
+        schema: "granulo/store-rebalance/1",
+        planned: Planned {
+            segments: plan.segments.len() as u64,
+            moved_bytes: plan.live_bytes(),
+            left_segments: plan.left.len() as u64,
+            left_bytes: plan.left_bytes(),
+            room_bytes: plan.room_bytes,
+        },
+        done: done.map(|done| Done {
+            segments: done.segments,
+            moved_records: done.moved_records,
+            moved_bytes: done.moved_bytes,
+            waiting_bytes: done.waiting_bytes,
+            damaged_segments: done.damaged_segments,
+            full: done.is_full,
+            interrupted: done.is_interrupted,
+        }),
+    }
+}

@@ -1,0 +1,216 @@
+//! `granulo store status`: devices and how full they are, what is live and dead, redundancy, the last scrub.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{Ended, output};
+use crate::error::Result;
+use crate::report::store::{format_minute, write_sentences};
+use crate::store::{Census, DeviceStatus, Store, StoreStatus, Time};
+use crate::units::{escape_path, format_count, format_share, format_size};
+
+/// Show the devices of a store, how full they are and with what, and what waits to be done
+///
+/// Ends with status 1 if a device is in trouble.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo store status /srv/s\n  granulo store status /srv/s --count --json")]
+pub(super) struct StatusArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Count files, directories and links, which reads the whole index
+    #[arg(long)]
+    count: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct StatusDocument {
+    schema: &'static str,
+    home: String,
+    devices: Vec<DeviceDocument>,
+    redundancy: Vec<String>,
+    records: u64,
+    live_bytes: u64,
+    dead_records: u64,
+    dead_bytes: u64,
+    segments: u64,
+    overflowed_bytes: u64,
+    unit_bytes: u64,
+    index_bytes: u64,
+    index_bytes_per_object: Option<f64>,
+    waiting_bytes: u64,
+    last_scrub_seconds: Option<i64>,
+    latched: Option<String>,
+    writer: bool,
+    counts: Option<CountsDocument>,
+}
+
+#[derive(Serialize)]
+struct DeviceDocument {
+    number: u16,
+    class: &'static str,
+    state: &'static str,
+    path: String,
+    trouble: Option<String>,
+    total_bytes: Option<u64>,
+    available_bytes: Option<u64>,
+    fill_fraction: Option<f64>,
+    segment_bytes: u64,
+    unit_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct CountsDocument {
+    files: u64,
+    large_files: u64,
+    links: u64,
+    directories: u64,
+    symlinks: u64,
+    special: u64,
+    size_bytes: u128,
+    large_size_bytes: u128,
+}
+
+impl StatusArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let store = Store::open_read_only(&self.store)?;
+        let status = store.status(self.count)?;
+        let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
+        if self.json {
+            output::print_json(&document(&status))?;
+        } else {
+            output::print(|out| write_status(&status, out))?;
+        }
+        Ok(if is_amiss { Ended::Amiss } else { Ended::Well })
+    }
+}
+
+/// For people, in 80 columns; only paths may be longer.
+fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", escape_path(&status.home))?;
+    write_sentences(&status.redundancy, out)?;
+    writeln!(out, "\n  #  class     full      total   segments      units  directory")?;
+    for device in &status.devices {
+        let full = device.fill_fraction().map_or_else(|| "-".to_owned(), format_share);
+        let total = device.room.map_or_else(|| "-".to_owned(), |room| format_size(room.total_bytes.into()));
+        writeln!(
+            out,
+            "{:>3}  {:<6} {full:>7} {total:>10} {:>10} {:>10}  {}",
+            device.number,
+            super::class_name(device.class),
+            format_size(device.segment_bytes.into()),
+            format_size(device.unit_bytes.into()),
+            escape_path(&device.path),
+        )?;
+        if let Some(trouble) = &device.trouble {
+            writeln!(out, "     device {} {trouble}", device.number)?;
+        } else if device.state_name() != "in use" {
+            writeln!(out, "     device {} is {}", device.number, device.state_name())?;
+        }
+    }
+    writeln!(out)?;
+    let mut line = |name: &str, text: String| writeln!(out, "{name:<12} {text}");
+    let size = |bytes: u64| format_size(bytes.into());
+    let count = |count: u64| format_count(count.into());
+    line(
+        "in use",
+        format!(
+            "{} records, {}, in {} segments",
+            count(status.live_records),
+            size(status.live_bytes),
+            count(status.segments)
+        ),
+    )?;
+    line("dead", format!("{} records, {} with commits", count(status.dead_records), size(status.dead_bytes)))?;
+    if status.overflowed_bytes > 0 {
+        line("overflowed", format!("{} on slow devices; see granulo store rebalance", size(status.overflowed_bytes)))?;
+    }
+    line("large files", format!("{} in stripe units, parity included", size(status.unit_bytes)))?;
+    let each = status.index_bytes_per_object().map_or_else(String::new, |bytes| format!(", {bytes:.0} bytes a record"));
+    line("index", format!("{}{each}", size(status.index_bytes)))?;
+    if status.waiting_bytes > 0 {
+        line("waiting", format!("{} come back when readers have ended", size(status.waiting_bytes)))?;
+    }
+    if let Some(census) = &status.census {
+        line("files", census_words(census))?;
+        let Census { directories, symlinks, special, links, .. } = *census;
+        line(
+            "others",
+            format!(
+                "{} directories, {} symbolic links, {} special, {} names of shared files",
+                count(directories),
+                count(symlinks),
+                count(special),
+                count(links)
+            ),
+        )?;
+    }
+    let scrubbed = status.scrubbed_nanoseconds.map(|at| Time { seconds: at.div_euclid(1_000_000_000), nanoseconds: 0 });
+    line("last scrub", scrubbed.map_or_else(|| "never".to_owned(), format_minute))?;
+    line("writer", if status.has_writer { "a process has it open for writing" } else { "none" }.to_owned())?;
+    match &status.latched {
+        Some(cause) => line("read-only", cause.clone()),
+        None => Ok(()),
+    }
+}
+
+fn census_words(census: &Census) -> String {
+    format!(
+        "{} of {}, {} of them large with {}",
+        format_count(census.files.into()),
+        format_size(census.size_bytes),
+        format_count(census.large_files.into()),
+        format_size(census.large_size_bytes),
+    )
+}
+
+fn document(status: &StoreStatus) -> StatusDocument {
+    let device = |device: &DeviceStatus| DeviceDocument {
+        number: device.number,
+        class: super::class_name(device.class),
+        state: device.state_name(),
+        path: escape_path(&device.path),
+        trouble: device.trouble.clone(),
+        total_bytes: device.room.map(|room| room.total_bytes),
+        available_bytes: device.room.map(|room| room.available_bytes),
+        fill_fraction: device.fill_fraction(),
+        segment_bytes: device.segment_bytes,
+        unit_bytes: device.unit_bytes,
+    };
+    let counts = |census: &Census| CountsDocument {
+        files: census.files,
+        large_files: census.large_files,
+        links: census.links,
+        directories: census.directories,
+        symlinks: census.symlinks,
+        special: census.special,
+        size_bytes: census.size_bytes,
+        large_size_bytes: census.large_size_bytes,
+    };
+    StatusDocument {
+        schema: "granulo/store-status/1",
+        home: escape_path(&status.home),
+        devices: status.devices.iter().map(device).collect(),
+        redundancy: status.redundancy.clone(),
+        records: status.live_records,
+        live_bytes: status.live_bytes,
+        dead_records: status.dead_records,
+        dead_bytes: status.dead_bytes,
+        segments: status.segments,
+        overflowed_bytes: status.overflowed_bytes,
+        unit_bytes: status.unit_bytes,
+        index_bytes: status.index_bytes,
+        index_bytes_per_object: status.index_bytes_per_object(),
+        waiting_bytes: status.waiting_bytes,
+        last_scrub_seconds: status.scrubbed_nanoseconds.map(|at| at.div_euclid(1_000_000_000)),
+        latched: status.latched.clone(),
+        writer: status.has_writer,
+        counts: status.census.as_ref().map(counts),
+    }
+}
