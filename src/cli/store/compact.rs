@@ -224,7 +224,7 @@ mod tests {
     fn what_was_done_is_in_words() {
         let done =
             Compacted { moved_records: 1200, gained_bytes: 5 << 20, orphaned_bytes: 1 << 20, ..Compacted::default() };
-        assert_eq!(done_words(&done), "1,200 records moved, 6.00 MiB given back");
+        assert_eq!(done_words(&done), "1,200 records moved, 6 MiB given back");
         let done = Compacted { gained_bytes: -2048, kept_removals: 2, waiting_bytes: 1 << 20, ..Compacted::default() };
         assert_eq!(
             done_words(&done),
