@@ -148,7 +148,7 @@ impl Devices {
         let mut slots = Vec::new();
         let mut generations = Vec::new();
         for entry in &geometry.devices {
-            let path = home.join(&entry.path);
+            let path = entry.directory(home);
             let device = platform.device(&path);
             let mut trouble = None;
             let mut generation = None;

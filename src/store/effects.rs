@@ -6,10 +6,10 @@
 //! large objects in their extent files; a shared object goes when its last name goes (when the index is made anew, names may come
 //! in another order than they did, so that is looked at in the end).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::catalog::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow};
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, Run};
 use super::entry::{Entry, Kind, Location};
 use super::index::Snapshot;
 use crate::error::Result;
@@ -155,6 +155,9 @@ impl<'l, L: Ledger> Effects<'l, L> {
         // A moved copy of a record has its id: links and units stay what they are.
         let is_moved = old.is_some_and(|old| old.id == new.id);
         if let Some(old) = old {
+            if let Some(descriptor) = descriptor.filter(|_| is_moved) {
+                self.move_units(old, descriptor);
+            }
             self.retire(old, is_moved)?;
         }
         if let Some(row) = self.segment(new.location.segment) {
@@ -274,24 +277,32 @@ impl<'l, L: Ledger> Effects<'l, L> {
     }
 
     fn take_units(&mut self, descriptor: &Descriptor) {
-        for run in descriptor.runs() {
-            let row = self.extent(run.device, run.file);
-            row.live_bytes += run.length_bytes;
-            row.end_bytes = row.end_bytes.max(run.offset_bytes + run.length_bytes);
-        }
+        descriptor.runs().for_each(|run| self.take_run(run));
+    }
+
+    fn take_run(&mut self, run: Run) {
+        let row = self.extent(run.device, run.file);
+        row.live_bytes += run.length_bytes;
+        row.end_bytes = row.end_bytes.max(run.offset_bytes + run.length_bytes);
     }
 
     fn give_units(&mut self, descriptor: &Descriptor) {
-        for run in descriptor.runs() {
-            let row = self.extent(run.device, run.file);
-            row.live_bytes = row.live_bytes.saturating_sub(run.length_bytes);
-            self.freed.push(Freed::Extent {
-                device: run.device,
-                file: run.file,
-                offset: run.offset_bytes,
-                length: run.length_bytes,
-            });
-        }
+        descriptor.runs().for_each(|run| self.give_run(run));
+    }
+
+    fn give_run(&mut self, run: Run) {
+        let Run { device, file, offset_bytes, length_bytes } = run;
+        let row = self.extent(device, file);
+        row.live_bytes = row.live_bytes.saturating_sub(length_bytes);
+        self.freed.push(Freed::Extent { device, file, offset: offset_bytes, length: length_bytes });
+    }
+
+    /// A moved record may have another map: units that were made anew on another device (see `rebuild`).
+    fn move_units(&mut self, old: Entry, descriptor: &Descriptor) {
+        let Some(before) = self.ledger.descriptor(old.location) else { return };
+        let (before, after): (BTreeSet<Run>, BTreeSet<Run>) = (before.runs().collect(), descriptor.runs().collect());
+        after.difference(&before).for_each(|&run| self.take_run(run));
+        before.difference(&after).for_each(|&run| self.give_run(run));
     }
 
     /// The change that takes the batch into the catalog.

@@ -364,7 +364,7 @@ fn refuse(cause: impl Into<String>) -> Error {
 }
 
 /// 16 random bytes of the system.
-fn random_identity() -> Result<[u8; 16]> {
+pub(crate) fn random_identity() -> Result<[u8; 16]> {
     let mut identity = [0; 16];
     let mut filled = 0;
     while filled < identity.len() {

@@ -348,26 +348,9 @@ fn default_threads() -> usize {
 }
 
 impl Engine {
-    /// A state of the index, of which nothing is given back while the lock is held (`None`: where readers may not write, it may be).
-    pub(crate) fn pinned(&self) -> Result<(Snapshot, Option<Box<dyn Lock>>)> {
-        self.refresh()?;
-        loop {
-            let epoch = self.view().state.epoch;
-            let pin = self
-                .platform
-                .pin(&self.index_directory, epoch)
-                .map_err(|error| Error::io("pin a snapshot in", &self.index_directory, error))?;
-            self.refresh()?;
-            let view = self.view();
-            // Else it may have been given back between looking and pinning.
-            if view.state.epoch == epoch || pin.is_none() {
-                return Ok((view.snapshot(), pin));
-            }
-        }
-    }
-
     fn scope(&self, top: &Key) -> Result<Scope> {
-        let (snapshot, pin) = self.pinned()?;
+        let (pin, view) = self.pinned()?;
+        let snapshot = view.snapshot();
         if !top.is_root() && snapshot.look_up(top.stored())?.is_none() {
             return Err(Error::new(ErrorKind::NotFound, "load", "there is no such object").at(&top.to_path()));
         }

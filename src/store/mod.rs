@@ -13,14 +13,19 @@
 //! | `effects` | what a batch does to index and accounts |
 //! | `engine`, `write`, `sync`, `read`, `walk` | an open store: batches, durability, reading, listings |
 //! | `open`, `recovery` | making and opening, and what a writer does first |
+//! | `check`, `problem`, `audit` | what can be wrong, and looking for it |
+//! | `scrub`, `repair`, `rebuild`, `copies`, `pace` | making good from redundancy, at a rate |
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 pub mod attributes;
+mod audit;
 pub mod catalog;
+mod check;
 mod compact;
+mod copies;
 pub(crate) mod decode;
 pub(crate) mod descriptor;
 pub(crate) mod devices;
@@ -42,11 +47,15 @@ mod open;
 mod orphans;
 mod pace;
 mod placement;
+mod problem;
 mod read;
 mod rebalance;
+mod rebuild;
 pub(crate) mod record;
 mod recovery;
+mod repair;
 mod scan;
+mod scrub;
 pub(crate) mod segment;
 #[cfg(test)]
 mod simulation;
@@ -58,11 +67,13 @@ mod sync;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
+pub mod tree;
 pub(crate) mod varint;
 mod walk;
 mod write;
 
 pub use attributes::{Attributes, Holes};
+pub use check::{CheckOptions, CheckReport};
 pub use compact::{Choice, CompactOptions, CompactPlan, Compacted, PlannedSegment};
 pub use devices::Trouble;
 pub use entry::{Entry, Kind, Location, Time};
@@ -71,9 +82,13 @@ pub use key::Key;
 pub use load::{Load, Loaded, LoadedObject};
 pub use open::is_store;
 pub use pace::{Progress, Watch};
+pub use problem::{Problem, ProblemKind, Remedy};
 pub use read::{Buffer, Object, Status};
 pub use rebalance::{RebalancePlan, Rebalanced};
+pub use rebuild::{RebuildOptions, RebuildPlan, RebuildReport};
 pub use recovery::{Damage, Recovered};
+pub use repair::{PlanLine, RepairOptions, RepairPlan, RepairReport, plan_repair, rebuild_index, repair};
+pub use scrub::{ScrubOptions, ScrubReport, ScrubStatus};
 pub use status::{Census, DeviceStatus, StoreStatus};
 pub use walk::{Listed, Walk};
 pub use write::Batch;

@@ -42,7 +42,7 @@ pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Resul
         move |error| Error::io("make the store", &path, error)
     };
     let places: Vec<PathBuf> =
-        geometry.devices.iter().map(|device| home.join(&device.path)).chain([home.to_owned()]).collect();
+        geometry.devices.iter().map(|device| device.directory(home)).chain([home.to_owned()]).collect();
     for path in &places {
         let path = path.clone();
         let device = platform.device(&path);
@@ -62,7 +62,7 @@ pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Resul
     for generation in [1, 2] {
         superblock.generation = generation;
         for entry in &devices {
-            let path = home.join(&entry.path);
+            let path = entry.directory(home);
             let device = platform.device(&path);
             for directory in [SEGMENTS, EXTENTS] {
                 device.create_directory(directory).map_err(fail(&path))?;
@@ -97,16 +97,16 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         }
         devices.write_superblocks(&*platform, &home, &geometry)?;
     }
-    let place = index_place(&*platform, &devices, access)?;
+    let index = index_place(&*platform, &devices, access)?;
     let engine = Engine::new(Parts {
         platform: Arc::clone(&platform),
         home,
         geometry,
         devices,
-        index: place.device,
-        index_directory: place.directory,
-        catalog: place.catalog,
-        is_index_private: place.is_private,
+        index: index.device,
+        index_directory: index.directory,
+        catalog: index.catalog,
+        is_index_private: index.is_private,
         cache: Arc::new(BlockCache::new(CACHE_BYTES)),
         writer: (access != Access::Read).then(Writer::default),
         locks,
@@ -137,7 +137,7 @@ fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>
 fn newest(platform: &dyn Platform, home: &Path, superblock: Superblock) -> Superblock {
     let mut newest = superblock;
     for entry in newest.geometry.devices.clone() {
-        let found = Superblock::read(&*platform.device(&home.join(&entry.path)));
+        let found = Superblock::read(&*platform.device(&entry.directory(home)));
         if let Ok(Some(found)) = found
             && found.geometry.store == newest.geometry.store
             && found.generation > newest.generation

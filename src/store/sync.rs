@@ -3,14 +3,16 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::catalog::{Change, Freed};
 use super::descriptor::Run;
-use super::engine::Engine;
+use super::effects::{Effects, Nameless};
+use super::engine::{Engine, EngineLedger};
 use super::extents::Touched;
 use super::index::{self, merge_tables};
-use super::log::Writer;
+use super::log::{Batched, Writer};
 use super::open::INDEX;
 use super::segment::{SEGMENTS, segment_path};
 use super::table::table_path;
@@ -179,10 +181,11 @@ impl Engine {
     /// What the catalog fails with; a file that cannot be removed stays, and is found by `check`.
     pub(crate) fn reclaim(&self) -> Result<()> {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
-        let writer = self.writer()?;
+        let mut writer = self.writer()?;
         if writer.durable_sequence != writer.position.sequence || self.view().state.freed.is_empty() {
             return Ok(());
         }
+        self.mark_durable(&mut writer)?;
         let epoch = self.view().state.epoch;
         // From here on, new snapshots are of the next epoch; and what was freed is durable.
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
@@ -233,6 +236,40 @@ impl Engine {
             let _ = device.remove(&segment_path(number)).and_then(|()| device.sync_directory(SEGMENTS));
         }
         self.devices.forget_segment(number);
+    }
+
+    /// Says in the log that all before was durable, by a commit without records: an index that is made anew then does not look for units that are given back.
+    fn mark_durable(&self, writer: &mut Writer) -> Result<()> {
+        let change = self.append_mark(writer)?;
+        let dirty = self.take_dirty(writer);
+        self.make_durable(&dirty, change.clone())?;
+        writer.durable_sequence = writer.position.sequence;
+        self.apply(change)
+    }
+
+    /// Appends a commit without records; gives what it changes.
+    pub(crate) fn append_mark(&self, writer: &mut Writer) -> Result<Change> {
+        let batch = Batched {
+            records: &[],
+            count: 0,
+            checksums: &[],
+            highest_id: self.highest_id.load(Ordering::Relaxed),
+            now_nanoseconds: self.platform.now_nanoseconds(),
+        };
+        let written = self.append_somewhere(writer, &self.geometry(), batch).inspect_err(|error| {
+            if error.kind() != ErrorKind::NoSpace {
+                self.latch(error);
+            }
+        })?;
+        let ledger = EngineLedger::new(self);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        if let Some(row) = writer.active_row().filter(|_| written.is_new_segment) {
+            effects.add_segment(row);
+        }
+        if let Some(row) = effects.segment(written.segment) {
+            row.size_bytes = written.position.offset;
+        }
+        Ok(effects.finish(Some(written.position)))
     }
 
     /// Makes everything durable, the catalog too, before the store is closed.

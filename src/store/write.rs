@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use super::attributes::Attributes;
 use super::descriptor::Descriptor;
-use super::effects::{Effects, Nameless, shared_key};
+use super::effects::{Effects, Nameless, is_within, shared_key};
 use super::engine::{Engine, EngineLedger};
 use super::entry::{Entry, Kind, Location, Time};
 use super::extents::{LargeWriter, Touched, Written, order};
@@ -159,7 +159,7 @@ impl<'s> Batch<'s> {
     /// [`ErrorKind::Usage`] if the directory is not empty; what writing fails with.
     pub fn remove(&mut self, key: &Key) -> Result<bool> {
         self.refuse_root(key)?;
-        let is_waiting = self.waiting.iter().any(|waiting| waiting.key == key.stored());
+        let is_waiting = self.waiting.iter().any(|waiting| is_within(&waiting.key, key.stored()));
         let found = self.engine().view().snapshot().look_up(key.stored())?;
         if is_waiting || found.is_some_and(|entry| entry.kind == Kind::Directory) {
             self.commit_piece()?;
@@ -522,7 +522,7 @@ impl Engine {
                     continue;
                 }
                 Subject::TreeRemoval => {
-                    kinds.retain(|known, _| !super::effects::is_within(known, key));
+                    kinds.retain(|known, _| !is_within(known, key));
                     gone.push(key.clone());
                     continue;
                 }
@@ -530,7 +530,7 @@ impl Engine {
             let look_up = |kinds: &BTreeMap<Vec<u8>, Option<Kind>>, key: &[u8]| -> Result<Option<Kind>> {
                 match kinds.get(key) {
                     Some(kind) => Ok(*kind),
-                    None if gone.iter().any(|top| super::effects::is_within(key, top)) => Ok(None),
+                    None if gone.iter().any(|top| is_within(key, top)) => Ok(None),
                     None => Ok(ledger.snapshot.look_up(key)?.map(|entry| entry.kind)),
                 }
             };

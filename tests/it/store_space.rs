@@ -187,7 +187,10 @@ fn the_commands_say_what_they_did() {
     let text = run(args!["store", "compact", &home]).ended(0).text();
     assert!(text.starts_with("Rewriting 0 segments: 0 records"), "{text}");
     let loaded = json("load", &home, &[]);
-    assert_eq!((loaded["objects"].as_u64(), loaded["content_bytes"].as_u64()), (Some(75 + 1 + 4), Some(75 * 60_000 + 400_000)));
+    assert_eq!(
+        (loaded["objects"].as_u64(), loaded["content_bytes"].as_u64()),
+        (Some(75 + 1 + 4), Some(75 * 60_000 + 400_000))
+    );
     let text = run(args!["store", "load", &home, "--group", "d2"]).ended(0).text();
     assert!(text.starts_with("26 objects, 1.43 MiB in ") && text.ends_with("all verified\n"), "{text}");
     run(args!["store", "load", &home, "--group", "nothing"]).ended(2);

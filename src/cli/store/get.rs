@@ -13,12 +13,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, find, key, not_found, or_damage, output};
+use super::{Ended, find, key, not_found, open_to_read, or_damage, output, shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::AtomicFile;
 use crate::report::store::ObjectType;
 use crate::store::{Key, Store};
-use crate::units::{MIB, format_count, parse_size};
+use crate::units::{MIB, escape, format_count, parse_size};
 
 /// What is read at once.
 const PIECE_BYTES: u64 = 8 * MIB;
@@ -101,11 +101,14 @@ struct GetDocument {
 impl GetArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
-        let store = Store::open_read_only(&self.store)?;
+        let store = open_to_read(&self.store)?;
         or_damage(self.get(&store, &key))
     }
 
     fn get(&self, store: &Store, key: &Key) -> Result<Ended> {
+        if key.is_root() {
+            return Err(is_a_directory(key));
+        }
         let found = find(store, key, "get")?;
         let size_bytes = found.entry.size_bytes;
         refuse_what_has_no_content(store, key, ObjectType::of(&found.entry))?;
@@ -113,8 +116,7 @@ impl GetArguments {
             None => 0..size_bytes,
             Some(bytes) => bytes.of(size_bytes).ok_or_else(|| {
                 let size = format_count(size_bytes.into());
-                Error::new(ErrorKind::Usage, "get the range of", format!("the file has {size} bytes"))
-                    .at(&key.to_path())
+                Error::new(ErrorKind::Usage, "get the range of", format!("the file has {size} bytes")).at(&shown(key))
             })?,
         };
         let mut target = Target::open(self.output.as_deref())?;
@@ -143,19 +145,21 @@ impl GetArguments {
     }
 }
 
+fn is_a_directory(key: &Key) -> Error {
+    let error = Error::new(ErrorKind::Usage, "get", "it is a directory").at(&shown(key));
+    error.advise("get a tree with granulo store export")
+}
+
 fn refuse_what_has_no_content(store: &Store, key: &Key, object_type: ObjectType) -> Result<()> {
-    let refuse = |cause: String| Err(Error::new(ErrorKind::Usage, "get", cause).at(&key.to_path()));
+    let error = |cause: String| Error::new(ErrorKind::Usage, "get", cause).at(&shown(key));
     match object_type {
         ObjectType::File => Ok(()),
-        ObjectType::Directory => {
-            refuse("it is a directory".to_owned()).map_err(|error| error.advise("see granulo store export for trees"))
-        }
+        ObjectType::Directory => Err(is_a_directory(key)),
         ObjectType::Symlink => {
             let target = store.get(key)?.ok_or_else(|| not_found(store, key, "get"))?;
-            refuse(format!("it is a symbolic link to {}", crate::units::escape(&target)))
-                .map_err(|error| error.advise("get what it points to"))
+            Err(error(format!("it is a symbolic link to {}", escape(&target))).advise("get what it points to"))
         }
-        other => refuse(format!("a {} has no content", other.name())),
+        other => Err(error(format!("a {} has no content", other.name()))),
     }
 }
 
@@ -186,7 +190,7 @@ fn copy(
         let same = store.entry(key)?.is_some_and(|found| found.entry.id == id);
         if !same || read != Some(end - at) {
             let error = Error::new(ErrorKind::Busy, "get", "it was replaced or removed while it was being read");
-            return Err(error.at(&key.to_path()).advise("get it again"));
+            return Err(error.at(&shown(key)).advise("get it again"));
         }
         match target.write(&piece) {
             Ok(()) => {}

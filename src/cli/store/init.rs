@@ -21,10 +21,8 @@ const DEFAULT_LEVEL: i8 = 3;
 /// slow ones for large files. What is not chosen follows from the number of devices: records are mirrored on two fast devices or more, stripes have
 /// parity on three slow devices or more. Where there are no devices of a class, those of the other take its part.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  granulo store init /data/store\n  granulo store init /srv/s --fast /ssd0/s --fast /ssd1/s --slow /hdd0/s --slow /hdd1/s \
-    --slow /hdd2/s --compress zstd\n  granulo store init /srv/s --fast /ssd0/s --fast /ssd1/s --slow /hdd0/s --slow /hdd1/s --dry-run"
-)]
+#[command(after_help = "Examples:\n  granulo store init /data/store --compress zstd\n  \
+    granulo store init /srv/s --fast /ssd0/s --fast /ssd1/s --slow /hdd0/s --slow /hdd1/s --dry-run")]
 pub(super) struct InitArguments {
     /// Where the home of the store is to be; an empty directory, or one that does not exist
     #[arg(value_name = "STORE")]

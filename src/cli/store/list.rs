@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::record::{ObjectRecord, device_numbers};
-use super::{Ended, Stop, find, is_damage, key, or_damage, output, write_while_reading};
+use super::{Ended, Stop, find, is_damage, key, open_to_read, or_damage, output, write_while_reading};
 use crate::error::Result;
 use crate::report::store::ObjectType;
 use crate::report::store::listing::{Columns, Line};
@@ -76,15 +76,16 @@ struct DetailsRecord {
 impl ListArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
-        let store = Store::open_read_only(&self.store)?;
+        let store = open_to_read(&self.store)?;
         or_damage(self.list(&store, &key))
     }
 
     fn list(&self, store: &Store, top: &Key) -> Result<Ended> {
-        let found = find(store, top, "list")?;
-        if ObjectType::of(&found.entry) != ObjectType::Directory {
+        // The root is there, also in a store that nothing was put into yet.
+        let found = if top.is_root() { None } else { Some(find(store, top, "list")?) };
+        if let Some(found) = found.filter(|found| ObjectType::of(&found.entry) != ObjectType::Directory) {
             // The name of one object is the key as it was given.
-            return self.print(store, Key::root(), std::iter::once(Ok(Listed { key: top.clone(), ..found })));
+            return self.print(store, Key::root(), std::iter::once(Ok(found)));
         }
         if !self.recursive {
             return self.print(store, top.clone(), store.list(top)?);

@@ -3,30 +3,40 @@
 //! Commands that only read open the store for reading, beside a writer or without one. Exit status: 2 where a command could not do
 //! what it was asked (no store, another writer, no such key), 1 where it met damage or ended early, see [`or_damage`].
 
+mod check;
 mod compact;
+mod export;
 mod get;
+mod import;
 mod init;
 mod list;
 mod load;
+mod problems;
 mod progress;
 mod put;
 mod rebalance;
+mod rebuild;
 mod record;
 mod remove;
+mod repair;
+mod scrub;
 mod stat;
 mod status;
+mod watch;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
 use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
-use crate::report::store::ObjectType;
+use crate::report::store::{ObjectType, count_words};
+use crate::store::tree::Reports;
 use crate::store::{Class, Key, Listed, Store};
+use crate::units::{escape_path, format_count, format_size};
 
 /// Keep files in a store: small ones as records in a few large files, large ones in stripes
 ///
@@ -34,7 +44,7 @@ use crate::store::{Class, Key, Listed, Store};
 /// its beginning says nothing. One process may write at a time, any number may read meanwhile.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  granulo store init /srv/pictures --fast /ssd0/p --fast /ssd1/p --slow /hdd0/p --slow /hdd1/p --slow /hdd2/p\n  \
+    after_help = "Examples:\n  granulo store init /srv/pictures --fast /ssd0/p --fast /ssd1/p --slow /hdd0/p --slow /hdd1/p\n  \
     granulo store put /srv/pictures cats/1.jpg 1.jpg\n  granulo store ls /srv/pictures cats -l\n  \
     granulo store get /srv/pictures cats/1.jpg > 1.jpg\n\nExit status: 0 done; 1 done, but something was wrong (damaged objects, \
     unreadable files, interrupted); 2 could not be done."
@@ -47,6 +57,8 @@ pub(super) struct StoreArguments {
 #[derive(Debug, Subcommand)]
 enum StoreCommand {
     Init(init::InitArguments),
+    Import(import::ImportArguments),
+    Export(export::ExportArguments),
     Put(put::PutArguments),
     Get(get::GetArguments),
     Ls(list::ListArguments),
@@ -56,12 +68,18 @@ enum StoreCommand {
     Compact(compact::CompactArguments),
     Rebalance(rebalance::RebalanceArguments),
     Status(status::StatusArguments),
+    Check(check::CheckArguments),
+    Scrub(scrub::ScrubArguments),
+    Repair(repair::RepairArguments),
+    Rebuild(rebuild::RebuildArguments),
 }
 
 impl StoreArguments {
     pub(super) fn run(self) -> Result<Ended> {
         match self.command {
             StoreCommand::Init(arguments) => arguments.run(),
+            StoreCommand::Import(arguments) => arguments.run(),
+            StoreCommand::Export(arguments) => arguments.run(),
             StoreCommand::Put(arguments) => arguments.run(),
             StoreCommand::Get(arguments) => arguments.run(),
             StoreCommand::Ls(arguments) => arguments.run(),
@@ -71,6 +89,10 @@ impl StoreArguments {
             StoreCommand::Compact(arguments) => arguments.run(),
             StoreCommand::Rebalance(arguments) => arguments.run(),
             StoreCommand::Status(arguments) => arguments.run(),
+            StoreCommand::Check(arguments) => arguments.run(),
+            StoreCommand::Scrub(arguments) => arguments.run(),
+            StoreCommand::Repair(arguments) => arguments.run(),
+            StoreCommand::Rebuild(arguments) => arguments.run(),
         }
     }
 }
@@ -78,6 +100,42 @@ impl StoreArguments {
 /// The key that an argument names.
 fn key(argument: &OsStr) -> Result<Key> {
     Key::parse(argument.as_bytes())
+}
+
+/// Opens for reading, beside a writer or without one; says what is wrong with the devices.
+fn open_to_read(home: &Path) -> Result<Store> {
+    let store = Store::open_read_only(home)?;
+    say_what_is_wrong(&store);
+    Ok(store)
+}
+
+/// Opens for writing, which recovers what a crash left; says what is wrong with the devices.
+fn open_to_write(home: &Path) -> Result<Store> {
+    let store = Store::open(home)?;
+    say_what_is_wrong(&store);
+    Ok(store)
+}
+
+fn say_what_is_wrong(store: &Store) {
+    let geometry = store.geometry();
+    for (number, trouble) in store.troubles() {
+        let path =
+            geometry.devices.get(usize::from(number)).map_or_else(String::new, |device| escape_path(&device.path));
+        output::warn(&format!("device {number}, {path}, {}", trouble.explain()));
+    }
+    let damage = &store.recovered().damage;
+    if !damage.is_empty() {
+        let bytes: u64 = damage.iter().map(|damage| damage.range.end.saturating_sub(damage.range.start)).sum();
+        let bytes = format_size(bytes.into());
+        output::warn(&format!(
+            "{bytes} of the log are damaged, with objects that were acknowledged; see granulo store check"
+        ));
+    }
+}
+
+/// The key as a path, for errors: the root has a name there.
+fn shown(key: &Key) -> PathBuf {
+    if key.is_root() { PathBuf::from("/") } else { key.to_path() }
 }
 
 /// What the index has for a key; links are followed.
@@ -90,7 +148,7 @@ fn find(store: &Store, key: &Key, operation: &'static str) -> Result<Listed> {
 
 /// The error about a key that is not there: it says how far the path does exist.
 fn not_found(store: &Store, key: &Key, operation: &'static str) -> Error {
-    let error = Error::new(ErrorKind::NotFound, operation, "there is no such key").at(&key.to_path());
+    let error = Error::new(ErrorKind::NotFound, operation, "there is no such key").at(&shown(key));
     let above = std::iter::successors(key.parent(), Key::parent);
     let nearest = above.filter_map(|parent| store.entry(&parent).ok().flatten()).next();
     match nearest {
@@ -109,6 +167,28 @@ fn class_name(class: Class) -> &'static str {
         Class::Fast => "fast",
         Class::Slow => "slow",
     }
+}
+
+/// Counts of what was imported or exported.
+fn objects_in_words(files: u64, directories: u64, symlinks: u64, special: u64, links: u64) -> String {
+    let counts = count_words(&[
+        (files, "file", "files"),
+        (directories, "directory", "directories"),
+        (symlinks, "symbolic link", "symbolic links"),
+        (special, "special file", "special files"),
+        (links, "further name", "further names"),
+    ]);
+    if counts.is_empty() { "nothing".to_owned() } else { counts }
+}
+
+/// Says what a transfer could not do; gives whether there was something.
+fn say_reports(reports: &Reports) -> bool {
+    reports.first.iter().for_each(|error| output::warn(&error.to_string()));
+    let unsaid = reports.count.saturating_sub(reports.first.len() as u64);
+    if unsaid > 0 {
+        output::warn(&format!("and {} more like these", format_count(unsaid.into())));
+    }
+    reports.count > 0
 }
 
 /// Whether an error is damage in the store.

@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, key, output, usage_error};
+use super::{Ended, key, open_to_write, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::attributes::DEFAULT_FILE_MODE;
 use crate::store::{Attributes, Durability, Key, Store, Time};
@@ -82,7 +82,7 @@ impl PutArguments {
         if let Some(permissions) = self.mode {
             source.attributes.mode = source.attributes.mode & !0o7777 | permissions;
         }
-        let store = Store::open(&self.store)?;
+        let store = open_to_write(&self.store)?;
         let progress = TransferProgress::begin(self.quiet, source.size_bytes)?;
         let put = put(&store, &key, &mut source, &progress);
         progress.clear();

@@ -8,11 +8,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, find, key, or_damage, output};
+use super::{Ended, find, key, open_to_read, open_to_write, or_damage, output, shown};
 use crate::error::{Error, ErrorKind, Result};
-use crate::report::store::ObjectType;
+use crate::report::store::{ObjectType, count_words};
 use crate::store::{Key, Store};
-use crate::units::{format_count, format_size};
+use crate::units::format_size;
 
 /// Remove an object from a store, or with -r a directory and all below it
 ///
@@ -66,13 +66,14 @@ struct RemovalDocument {
 impl RemoveArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
-        let store = if self.dry_run { Store::open_read_only(&self.store)? } else { Store::open(&self.store)? };
+        let store = if self.dry_run { open_to_read(&self.store)? } else { open_to_write(&self.store)? };
         or_damage(self.remove(&store, &key))
     }
 
     fn remove(&self, store: &Store, key: &Key) -> Result<Ended> {
-        let found = find(store, key, "remove")?;
-        if ObjectType::of(&found.entry) == ObjectType::Directory && !self.recursive {
+        // The root is there, also in a store that nothing was put into yet.
+        let is_directory = key.is_root() || ObjectType::of(&find(store, key, "remove")?.entry) == ObjectType::Directory;
+        if is_directory && !self.recursive {
             self.refuse_full_directory(store, key)?;
         }
         let progress = TransferProgress::begin(false, None)?;
@@ -97,16 +98,15 @@ impl RemoveArguments {
     }
 
     fn refuse_full_directory(&self, store: &Store, key: &Key) -> Result<()> {
-        let refuse = |cause| Err(Error::new(ErrorKind::Usage, "remove", cause).at(&key.to_path()));
-        if key.is_root() {
-            return refuse("the root stays").map_err(|error: Error| error.advise("give -r to remove all below it"));
-        }
-        match store.list(key)?.next().transpose()? {
-            Some(_) => {
-                refuse("the directory is not empty").map_err(|error| error.advise("give -r to remove all below it"))
-            }
-            None => Ok(()),
-        }
+        let cause = if key.is_root() {
+            "the root stays"
+        } else if store.list(key)?.next().transpose()?.is_some() {
+            "the directory is not empty"
+        } else {
+            return Ok(());
+        };
+        let error = Error::new(ErrorKind::Usage, "remove", cause).at(&shown(key));
+        Err(error.advise("give -r to remove all below it"))
     }
 }
 
@@ -162,23 +162,17 @@ struct Shared {
 
 impl Removal {
     fn words(&self) -> String {
-        let counts = [
+        let counts = count_words(&[
             (self.files, "file", "files"),
             (self.directories, "directory", "directories"),
             (self.symlinks, "symbolic link", "symbolic links"),
             (self.special, "special file", "special files"),
             (self.names_of_files_that_stay, "name of a file that stays", "names of files that stay"),
-        ];
-        let named = counts.into_iter().filter(|(count, ..)| *count > 0).map(|(count, one, many)| {
-            let what = if count == 1 { one } else { many };
-            format!("{} {what}", format_count(count.into()))
-        });
-        let mut parts: Vec<String> = named.collect();
-        if parts.is_empty() {
+        ]);
+        if counts.is_empty() {
             return "nothing is in it".to_owned();
         }
-        parts.push(format_size(self.size_bytes));
-        parts.join(", ")
+        format!("{counts}, {}", format_size(self.size_bytes))
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::record::{ObjectRecord, device_numbers};
-use super::{Ended, key, not_found, or_damage, output};
+use super::{Ended, key, not_found, open_to_read, or_damage, output};
 use crate::error::Result;
 use crate::report::store::listing::Owners;
 use crate::report::store::{ObjectType, write_status};
@@ -63,7 +63,7 @@ struct XattrRecord {
 impl StatArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
-        let store = Store::open_read_only(&self.store)?;
+        let store = open_to_read(&self.store)?;
         or_damage(self.stat(&store, &key))
     }
 

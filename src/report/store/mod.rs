@@ -99,6 +99,15 @@ pub fn format_mode(object_type: ObjectType, mode: u16) -> String {
     text
 }
 
+/// Counts in words, without those that are 0: `1,200 files, 1 directory`.
+pub fn count_words(counts: &[(u64, &str, &str)]) -> String {
+    let words = |&(count, one, many): &(u64, &str, &str)| {
+        let what = if count == 1 { one } else { many };
+        format!("{} {what}", format_count(count.into()))
+    };
+    counts.iter().filter(|(count, ..)| *count > 0).map(words).collect::<Vec<_>>().join(", ")
+}
+
 /// Writes sentences as one paragraph.
 ///
 /// # Errors
@@ -160,6 +169,13 @@ pub fn write_status(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_are_in_words() {
+        let counts = [(1200, "file", "files"), (0, "fifo", "fifos"), (1, "directory", "directories")];
+        assert_eq!(count_words(&counts), "1,200 files, 1 directory");
+        assert_eq!(count_words(&[]), "");
+    }
 
     #[test]
     fn modes_are_those_of_ls() {

@@ -8,6 +8,7 @@
 //! | [`device`] | the devices as the store sees them, and damage done to them |
 //! | [`model`] | the states that a store may have after a crash |
 //! | [`workload`] | random operations, as plain data |
+//! | [`trial`] | a store, a workload and a crash at each point, judged by the model |
 //!
 //! Everything follows from seeds: the same seeds give the same operations, the same crash and the same remains of it. Nothing is assumed
 //! of the media but what docs/FORMAT.md, section 2, assumes.
@@ -16,5 +17,6 @@ pub(crate) mod chance;
 pub(crate) mod device;
 pub(crate) mod media;
 pub(crate) mod model;
+pub(crate) mod trial;
 pub(crate) mod workload;
 pub(crate) mod world;

@@ -59,6 +59,11 @@ impl State {
         self.objects.iter().filter(|(_, object)| object.shared.is_some()).map(|(key, _)| key)
     }
 
+    /// A number that no shared file has, nor any above it.
+    pub(crate) fn next_shared(&self) -> u64 {
+        self.objects.values().filter_map(|object| object.shared).max().map_or(0, |last| last + 1)
+    }
+
     fn is_directory(&self, key: &Key) -> bool {
         self.objects.get(key).is_some_and(|object| object.body == Body::Directory)
     }
@@ -209,6 +214,8 @@ pub(crate) struct BatchNumber(u64);
 struct Piece {
     batch: BatchNumber,
     changes: Vec<Change>,
+    /// Changes of the batch up to the end of this piece.
+    end: usize,
     shared: u64,
     has_failed: bool,
 }
@@ -236,16 +243,18 @@ pub(crate) struct Model {
 impl Model {
     /// A store that has this state, all of it durable.
     pub(crate) fn of(state: State) -> Model {
-        let next_shared = state.objects.values().filter_map(|object| object.shared).max().map_or(0, |last| last + 1);
-        Model { base: state, next_shared, ..Model::default() }
+        Model { next_shared: state.next_shared(), base: state, ..Model::default() }
     }
 
     /// A batch is begun: before the store is called.
     pub(crate) fn begin(&mut self, durability: Durability, changes: &[Change]) -> BatchNumber {
         let batch = BatchNumber(self.next_batch);
         self.next_batch += 1;
+        let mut end = 0;
         for piece in pieces(durability, changes) {
-            self.tail.push(Piece { batch, changes: piece.to_vec(), shared: self.next_shared, has_failed: false });
+            end += piece.len();
+            let changes = piece.to_vec();
+            self.tail.push(Piece { batch, changes, end, shared: self.next_shared, has_failed: false });
             self.next_shared += piece.len() as u64;
         }
         batch
@@ -254,13 +263,8 @@ impl Model {
     /// The store said that all of this batch is durable, and with it all before; or, of a batch of durability `each`, its
     /// first `changes` changes.
     pub(crate) fn acknowledge(&mut self, batch: BatchNumber, changes: usize) {
-        let mut count = 0;
-        for (at, piece) in self.tail.iter().enumerate() {
-            if piece.batch == batch && count < changes {
-                count += piece.changes.len();
-                self.durable = self.durable.max(at + 1);
-            }
-        }
+        let last = self.tail.iter().rposition(|piece| piece.batch == batch && piece.end <= changes);
+        self.durable = self.durable.max(last.map_or(0, |last| last + 1));
         self.fold();
     }
 
@@ -414,6 +418,8 @@ mod tests {
         model.acknowledge(batch, 1);
         assert!(model.allows(&State::default()).is_err());
         assert!((1..=3).all(|count| model.allows(&state(&changes[..count])).is_ok()));
+        model.acknowledge(batch, 2);
+        assert!(model.allows(&state(&changes[..1])).is_err() && model.allows(&state(&changes[..2])).is_ok());
     }
 
     #[test]

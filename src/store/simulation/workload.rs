@@ -35,7 +35,7 @@ impl Recipe {
     /// The bytes: random, or of every other seed such as can be compressed.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut chance = Chance::new(self.seed);
-        if self.seed % 2 == 0 {
+        if self.seed.is_multiple_of(2) {
             return chance.bytes(self.length);
         }
         let phrase = chance.bytes(61);
@@ -133,10 +133,16 @@ impl Generator {
     /// Operations that follow from `seed`, on a store that is empty, with objects up to `cutoff_bytes` as records and a few larger than
     /// that, up to `largest_bytes`.
     pub(crate) fn new(seed: u64, cutoff_bytes: usize, largest_bytes: usize) -> Generator {
+        Generator::of(seed, cutoff_bytes, largest_bytes, State::default())
+    }
+
+    /// As [`new`](Self::new), on a store that has this state.
+    pub(crate) fn of(seed: u64, cutoff_bytes: usize, largest_bytes: usize, state: State) -> Generator {
         let around = |at: usize| [at.saturating_sub(1), at, at + 1];
         let bounds = [1, 4096, 8192, cutoff_bytes, cutoff_bytes + 4096, largest_bytes - 1];
         let lengths = bounds.into_iter().flat_map(around).filter(|&length| length <= largest_bytes).collect();
-        Generator { chance: Chance::new(seed), state: State::default(), next_shared: 1 << 32, lengths }
+        let next_shared = state.next_shared();
+        Generator { chance: Chance::new(seed), state, next_shared, lengths }
     }
 
     /// The next operation.
@@ -152,8 +158,8 @@ impl Generator {
         let mut changes = Vec::new();
         for _ in 0..count {
             let change = self.change();
-            self.next_shared += 1;
             self.state.apply(&change, self.next_shared);
+            self.next_shared += 1;
             changes.push(change);
         }
         Operation::Batch(durability, changes)

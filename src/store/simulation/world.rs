@@ -255,6 +255,11 @@ impl World {
         World::of(State::new(disks, chance))
     }
 
+    /// What another process would find if those that write were killed now: all that was written, durable or not.
+    pub(crate) fn after_kill(&self, seed: u64) -> World {
+        World::of(State::new(self.state().disks.clone(), Chance::new(seed)))
+    }
+
     /// What a reboot after a clean shutdown would find.
     pub(crate) fn after_shutdown(&self) -> World {
         let state = self.state();

@@ -143,6 +143,11 @@ fn the_same_seed_leaves_the_same() {
         assert_eq!(contents[0], contents[1]);
     }
     assert_eq!(world.after_shutdown().device(0).content("f")[500..3500], [2; 3000]);
+    // A killed process leaves what it wrote, but not durable; a shutdown does.
+    let killed = world.after_kill(0);
+    assert_eq!(killed.device(0).content("f")[500..3500], [2; 3000]);
+    assert!((0..50).any(|seed| killed.after_crash(seed).device(0).content("f")[500..3500] != [2; 3000]));
+    assert!((0..50).all(|seed| world.after_shutdown().after_crash(seed).device(0).content("f")[3499] == 2));
 }
 
 #[test]

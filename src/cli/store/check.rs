@@ -1,0 +1,151 @@
+//! `granulo store check`: is the store as it should be?
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::problems::{ProblemRecord, word};
+use super::watch::MaintenanceProgress;
+use super::{Ended, output};
+use crate::error::Result;
+use crate::store::{CheckOptions, CheckReport, Problem, Store, rebuild_index};
+use crate::units::{format_count, format_size, parse_size};
+
+/// Problems that are kept for JSON; more are only counted.
+const KEPT: usize = 10_000;
+
+/// Check a store: its metadata, or with --deep every byte
+///
+/// Superblocks, the index with all its blocks and accounts, and that every segment and extent file is there, long enough and has a sound
+/// header. --deep reads every record on every copy and every stripe unit, and holds the index against them. Nothing is changed, and a
+/// writer may go on meanwhile. Exit status 1 if anything is wrong.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store check /srv/s\n  granulo store check /srv/s --deep --rate 200MiB\n  granulo store check /srv/s --rebuild-index"
+)]
+pub(super) struct CheckArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Read every byte
+    #[arg(long)]
+    deep: bool,
+    /// First make the index anew from the segments; opens the store for writing
+    #[arg(long)]
+    rebuild_index: bool,
+    /// Read so many bytes a second at most
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    rate: Option<u64>,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct CheckDocument {
+    schema: &'static str,
+    deep: bool,
+    complete: bool,
+    index_rebuilt: bool,
+    keys: u64,
+    segments: u64,
+    tables: u64,
+    large_objects: u64,
+    verified_bytes: u64,
+    /// All problems, also those that are not listed.
+    problem_count: u64,
+    repairable: u64,
+    rebuildable: u64,
+    of_index: u64,
+    harmless: u64,
+    lost: u64,
+    problems: Vec<ProblemRecord>,
+}
+
+impl CheckArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let store = if self.rebuild_index { rebuild_index(&self.store)? } else { Store::open_read_only(&self.store)? };
+        if self.rebuild_index && !self.json {
+            let recovered = store.recovered();
+            let text = format!("the index was made anew from {} records", format_count(recovered.records.into()));
+            output::note(&text);
+        }
+        let mut progress = MaintenanceProgress::begin()?;
+        let mut problems = Vec::new();
+        let mut printed = Ok(Ended::Well);
+        let options = CheckOptions { is_deep: self.deep, bytes_per_second: self.rate };
+        let mut found = |problem: Problem| match self.json {
+            true if problems.len() < KEPT => problems.push(ProblemRecord::new(&problem, None)),
+            true => {}
+            // As they come: a check may take hours.
+            false => {
+                let line = output::print(|out| writeln!(out, "{}: {problem}", word(problem.remedy)));
+                if line.is_err() {
+                    printed = line;
+                }
+            }
+        };
+        let report = store.check(options, &mut found, &mut |at| progress.see(at));
+        progress.clear();
+        let report = report?;
+        printed?;
+        match self.json {
+            true => output::print_json(&document(&report, self.rebuild_index, problems))?,
+            false => output::print(|out| writeln!(out, "{}", words(&report)))?,
+        };
+        Ok(if report.is_complete && report.problems() == 0 { Ended::Well } else { Ended::Amiss })
+    }
+}
+
+fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemRecord>) -> CheckDocument {
+    CheckDocument {
+        schema: "granulo/store-check/1",
+        deep: report.is_deep,
+        complete: report.is_complete,
+        index_rebuilt,
+        keys: report.keys,
+        segments: report.segments,
+        tables: report.tables,
+        large_objects: report.large_objects,
+        verified_bytes: report.verified_bytes,
+        problem_count: report.problems(),
+        repairable: report.repairable,
+        rebuildable: report.rebuildable,
+        of_index: report.of_index,
+        harmless: report.compactable,
+        lost: report.lost,
+        problems,
+    }
+}
+
+/// What a check came to, in a sentence.
+pub(super) fn words(report: &CheckReport) -> String {
+    let looked = format!(
+        "{} keys, {} segments, {} tables{}",
+        format_count(report.keys.into()),
+        format_count(report.segments.into()),
+        format_count(report.tables.into()),
+        match report.is_deep {
+            true => format!(", every byte of {}", format_size(report.verified_bytes.into())),
+            false => ", metadata".to_owned(),
+        }
+    );
+    let parts = [
+        (report.repairable, "repairable"),
+        (report.rebuildable, "for a rebuild"),
+        (report.of_index, "of the index"),
+        (report.compactable, "harmless"),
+        (report.lost, "lost"),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", format_count((*count).into())))
+        .collect();
+    let end = if report.is_complete { "" } else { "; interrupted before the end" };
+    match parts.is_empty() {
+        true => format!("{looked}: no problems{end}"),
+        false => format!("{looked}: {} problems: {}{end}", format_count(report.problems().into()), parts.join(", ")),
+    }
+}

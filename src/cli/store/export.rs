@@ -1,0 +1,159 @@
+//! `granulo store export`: a tree out of a store.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::progress::TransferProgress;
+use super::{Ended, key, objects_in_words, open_to_read, or_damage, output, say_reports};
+use crate::error::Result;
+use crate::report::store::{count_words, write_sentences};
+use crate::store::tree::{ExportOptions, ExportSummary, export};
+use crate::units::{escape_path, format_size};
+
+/// Make a tree of what is in a store: content, attributes, links, extended attributes, holes
+///
+/// Nothing is written outside DIR, whatever the names and links in the store are. What cannot be made or read is said, and the rest is exported.
+/// Owners are set where this user may do that.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store export /srv/s /data/restored\n  granulo store export /srv/s cats --prefix pictures/cats\n  \
+    granulo store export /srv/s cats --prefix pictures/cats --resume"
+)]
+pub(super) struct ExportArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Where the tree is to be: an empty directory, or one that does not exist
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The directory of the store whose content goes into DIR
+    #[arg(long, value_name = "KEY", default_value = "/", hide_default_value = true)]
+    prefix: OsString,
+    /// Go on with an interrupted export: what is there with the same type, size and time stays, what differs is replaced
+    #[arg(long)]
+    resume: bool,
+    /// Report each owner that cannot be set
+    #[arg(long)]
+    same_owner: bool,
+    /// Number of threads that write [default: by the processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct ExportDocument {
+    schema: &'static str,
+    directory: String,
+    prefix: String,
+    complete: bool,
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    special: u64,
+    further_names: u64,
+    size_bytes: u64,
+    unchanged: u64,
+    owners_not_set: u64,
+    xattrs_not_set: u64,
+    special_not_made: u64,
+    errors: u64,
+}
+
+impl ExportArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let options = ExportOptions {
+            prefix: key(&self.prefix)?,
+            resume: self.resume,
+            require_owners: self.same_owner,
+            threads: self.threads.map(usize::from),
+        };
+        let store = open_to_read(&self.store)?;
+        let progress = TransferProgress::begin(self.quiet, None)?;
+        let exported = export(&store, &self.directory, &options, &progress);
+        progress.clear();
+        or_damage(exported.and_then(|summary| self.finish(&summary, &options)))
+    }
+
+    fn finish(&self, summary: &ExportSummary, options: &ExportOptions) -> Result<Ended> {
+        let amiss = say_reports(&summary.reports) | summary.interrupted | (summary.specials_not_made > 0);
+        say_what_was_left_out(summary);
+        if self.json {
+            output::print_json(&self.document(summary, options))?;
+        } else {
+            output::print(|out| write_sentences(&sentences(summary), out))?;
+        }
+        Ok(if amiss { Ended::Amiss } else { Ended::Well })
+    }
+
+    fn document(&self, summary: &ExportSummary, options: &ExportOptions) -> ExportDocument {
+        ExportDocument {
+            schema: "granulo/store-export/1",
+            directory: escape_path(&self.directory),
+            prefix: options.prefix.to_string(),
+            complete: !summary.interrupted,
+            files: summary.files,
+            directories: summary.directories,
+            symlinks: summary.symlinks,
+            special: summary.specials,
+            further_names: summary.links,
+            size_bytes: summary.content_bytes,
+            unchanged: summary.unchanged,
+            owners_not_set: summary.owners_not_set,
+            xattrs_not_set: summary.xattrs_not_set,
+            special_not_made: summary.specials_not_made,
+            errors: summary.reports.count,
+        }
+    }
+}
+
+fn say_what_was_left_out(summary: &ExportSummary) {
+    let left_out = [
+        (
+            summary.owners_not_set,
+            "object belongs",
+            "objects belong",
+            "to this user, who may not give them to their owners",
+        ),
+        (summary.xattrs_not_set, "extended attribute", "extended attributes", "could not be set by this user here"),
+        (summary.specials_not_made, "device", "devices", "could not be made: only root may"),
+    ];
+    for (count, one, many, what) in left_out.into_iter().filter(|(count, ..)| *count > 0) {
+        output::warn(&format!("{} {what}", count_words(&[(count, one, many)])));
+    }
+    if summary.interrupted {
+        output::note("interrupted; the same command with --resume does the rest, and the attributes of directories");
+    }
+}
+
+fn sentences(summary: &ExportSummary) -> Vec<String> {
+    let ExportSummary { files, directories, symlinks, specials, links, .. } = *summary;
+    let counts = objects_in_words(files, directories, symlinks, specials, links);
+    let mut sentences = vec![format!("Exported {counts}, {}.", format_size(summary.content_bytes.into()))];
+    if summary.unchanged > 0 {
+        sentences.push(format!("{} there already.", count_words(&[(summary.unchanged, "object was", "objects were")])));
+    }
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_exported_is_in_words() {
+        let summary = ExportSummary { files: 1, links: 2, content_bytes: 5, unchanged: 3, ..ExportSummary::default() };
+        assert_eq!(
+            sentences(&summary).join(" "),
+            "Exported 1 file, 2 further names, 5 B. 3 objects were there already."
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! `granulo store import`: a tree or a tar archive into a store.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::progress::TransferProgress;
+use super::{Ended, key, objects_in_words, open_to_read, open_to_write, or_damage, output, say_reports, usage_error};
+use crate::error::{Error, Result};
+use crate::report::store::{count_words, write_sentences};
+use crate::store::Store;
+use crate::store::tree::{ImportOptions, ImportSummary, Measure, import, import_tar, measure};
+use crate::units::{MIB, escape_path, format_count, format_size};
+
+/// Put a whole tree, or what is in a tar archive, into a store
+///
+/// What is in SOURCE goes below the root of the store, or below --prefix, with everything a file system keeps of it: owners, modes, times to the nanosecond,
+/// hard and symbolic links, extended attributes, holes, special files. What is there already with the same type, size, time, mode and owner is
+/// passed over: an interrupted import is gone on with by the same command, and a later one brings a store up to date (but removes
+/// nothing). What cannot be read is said, and the rest is imported.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store import /srv/s /data/pictures --prefix pictures\n  granulo store import /srv/s backup.tar\n  \
+    zstd -dc backup.tar.zst | granulo store import /srv/s - --prefix backup"
+)]
+pub(super) struct ImportArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// A directory, a tar archive, or '-' for a tar archive from standard input
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+    /// The directory of the store that it goes to
+    #[arg(long, value_name = "KEY", default_value = "/", hide_default_value = true)]
+    prefix: OsString,
+    /// Do not keep access times: 14 bytes less an object
+    #[arg(long)]
+    no_atime: bool,
+    /// Stay on the file system of SOURCE
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// Number of threads that read [default: by the processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// Only say what there is to import
+    #[arg(long)]
+    dry_run: bool,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct ImportDocument {
+    schema: &'static str,
+    source: String,
+    prefix: String,
+    dry_run: bool,
+    complete: bool,
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    special: u64,
+    further_names: u64,
+    size_bytes: u128,
+    unchanged: u64,
+    changed_while_read: u64,
+    store_directories_passed_over: u64,
+    refused: u64,
+    xattrs_unreadable: u64,
+    errors: u64,
+}
+
+impl ImportArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let options = ImportOptions {
+            prefix: key(&self.prefix)?,
+            access_times: !self.no_atime,
+            one_file_system: self.one_file_system,
+            threads: self.threads.map(usize::from),
+        };
+        let is_archive = self.is_archive()?;
+        if self.dry_run {
+            if is_archive {
+                return Err(usage_error("what is in an archive is known only after reading all of it")
+                    .advise("leave --dry-run out, or look with tar -tv"));
+            }
+            let store = open_to_read(&self.store)?;
+            return or_damage(self.measure(&store, &options));
+        }
+        // Opened first: a missing source is no reason to wait for a recovery.
+        let mut archive = if is_archive { Some(self.archive()?) } else { None };
+        let store = open_to_write(&self.store)?;
+        let progress = TransferProgress::begin(self.quiet, None)?;
+        let imported = match &mut archive {
+            Some(archive) => import_tar(&store, archive, &options, &progress),
+            None => import(&store, &self.source, &options, &progress),
+        };
+        progress.clear();
+        or_damage(imported.and_then(|summary| self.finish(&summary, &options)))
+    }
+
+    /// Whether the source is an archive: a file, a pipe, or standard input.
+    fn is_archive(&self) -> Result<bool> {
+        if self.source.as_os_str() == "-" {
+            return Ok(true);
+        }
+        let found = std::fs::metadata(&self.source).map_err(|error| Error::io("import", &self.source, error))?;
+        Ok(!found.is_dir())
+    }
+
+    fn archive(&self) -> Result<BufReader<Box<dyn Read>>> {
+        let stream: Box<dyn Read> = if self.source.as_os_str() == "-" {
+            Box::new(io::stdin().lock())
+        } else {
+            Box::new(File::open(&self.source).map_err(|error| Error::io("import", &self.source, error))?)
+        };
+        Ok(BufReader::with_capacity(MIB as usize, stream))
+    }
+
+    fn measure(&self, store: &Store, options: &ImportOptions) -> Result<Ended> {
+        let progress = TransferProgress::begin(self.quiet, None)?;
+        let measured = measure(store, &self.source, options, &progress);
+        progress.clear();
+        let measured = measured?;
+        let amiss = say_reports(&measured.reports) | measured.interrupted;
+        if measured.interrupted {
+            output::note("interrupted; this is only a part");
+        }
+        if self.json {
+            output::print_json(&self.measure_document(&measured, options))?;
+        } else {
+            let counts = objects_in_words(
+                measured.files,
+                measured.directories,
+                measured.symlinks,
+                measured.specials,
+                measured.links,
+            );
+            let size = format_size(measured.size_bytes);
+            let text = format!("{} has {counts}, {size}; nothing was imported.", escape_path(&self.source));
+            output::print(|out| write_sentences(&[text], out))?;
+        }
+        Ok(if amiss { Ended::Amiss } else { Ended::Well })
+    }
+
+    fn finish(&self, summary: &ImportSummary, options: &ImportOptions) -> Result<Ended> {
+        let amiss = say_reports(&summary.reports) | summary.interrupted;
+        if summary.xattrs_unreadable > 0 {
+            let count = format_count(summary.xattrs_unreadable.into());
+            output::warn(&format!("{count} extended attributes could not be read by this user, and are left out"));
+        }
+        if summary.passed_over > 0 {
+            output::note("directories of the store itself, which lie in the source, were passed over");
+        }
+        if summary.interrupted {
+            output::note("interrupted; what was imported is durable, and the same command does the rest");
+        }
+        if self.json {
+            output::print_json(&self.document(summary, options))?;
+        } else {
+            output::print(|out| write_sentences(&sentences(summary), out))?;
+        }
+        Ok(if amiss { Ended::Amiss } else { Ended::Well })
+    }
+
+    fn document(&self, summary: &ImportSummary, options: &ImportOptions) -> ImportDocument {
+        ImportDocument {
+            schema: "granulo/store-import/1",
+            source: escape_path(&self.source),
+            prefix: options.prefix.to_string(),
+            dry_run: false,
+            complete: !summary.interrupted,
+            files: summary.files,
+            directories: summary.directories,
+            symlinks: summary.symlinks,
+            special: summary.specials,
+            further_names: summary.links,
+            size_bytes: summary.content_bytes.into(),
+            unchanged: summary.unchanged,
+            changed_while_read: summary.changed,
+            store_directories_passed_over: summary.passed_over,
+            refused: summary.refused,
+            xattrs_unreadable: summary.xattrs_unreadable,
+            errors: summary.reports.count,
+        }
+    }
+
+    fn measure_document(&self, measured: &Measure, options: &ImportOptions) -> ImportDocument {
+        ImportDocument {
+            dry_run: true,
+            complete: !measured.interrupted,
+            files: measured.files,
+            directories: measured.directories,
+            symlinks: measured.symlinks,
+            special: measured.specials,
+            further_names: measured.links,
+            size_bytes: measured.size_bytes,
+            errors: measured.reports.count,
+            ..self.document(&ImportSummary::default(), options)
+        }
+    }
+}
+
+fn sentences(summary: &ImportSummary) -> Vec<String> {
+    let ImportSummary { files, directories, symlinks, specials, links, .. } = *summary;
+    let counts = objects_in_words(files, directories, symlinks, specials, links);
+    let mut sentences = vec![format!("Imported {counts}, {}.", format_size(summary.content_bytes.into()))];
+    if summary.unchanged > 0 {
+        let unchanged = count_words(&[(summary.unchanged, "object was", "objects were")]);
+        sentences.push(format!("{unchanged} there already."));
+    }
+    if summary.changed > 0 {
+        let changed = count_words(&[(summary.changed, "file", "files")]);
+        sentences.push(format!("{changed} changed while being read."));
+    }
+    if summary.refused > 0 {
+        let refused = count_words(&[(summary.refused, "member of the archive was", "members of the archive were")]);
+        sentences.push(format!("{refused} refused."));
+    }
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_imported_is_in_words() {
+        let summary = ImportSummary {
+            files: 2,
+            directories: 1,
+            content_bytes: 2048,
+            unchanged: 1,
+            refused: 3,
+            ..ImportSummary::default()
+        };
+        assert_eq!(
+            sentences(&summary).join(" "),
+            "Imported 2 files, 1 directory, 2.00 KiB. 1 object was there already. 3 members of the archive were refused."
+        );
+        assert_eq!(sentences(&ImportSummary::default()), ["Imported nothing, 0 B."]);
+    }
+}

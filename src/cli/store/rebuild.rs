@@ -1,0 +1,144 @@
+//! `granulo store rebuild`: what was on a lost device is made anew elsewhere.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::watch::MaintenanceProgress;
+use super::{Ended, output};
+use crate::error::Result;
+use crate::store::{RebuildOptions, RebuildPlan, RebuildReport, Store};
+use crate::units::{format_count, format_size, parse_size};
+
+/// Make anew what was on a lost device, onto a new directory or into spare space
+///
+/// With --onto, an empty directory takes the number of the device. Without it, copies of segments and stripe units go to the other devices, and the
+/// device leaves the store. The store can be read meanwhile. After Ctrl-C or a crash, the same command goes on. Exit status 1 if
+/// something could not be made from what is left.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo store rebuild /srv/s --device 3 --onto /mnt/new/s --dry-run\n  \
+    granulo store rebuild /srv/s --device 3 --onto /mnt/new/s --rate 100MiB\n  granulo store rebuild /srv/s --device 3")]
+pub(super) struct RebuildArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Number of the lost device; see granulo store status
+    #[arg(long, value_name = "NUMBER")]
+    device: u16,
+    /// Directory, on a disk of its own, that takes its place
+    #[arg(long, value_name = "DIR")]
+    onto: Option<PathBuf>,
+    /// Write so many bytes a second at most
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    rate: Option<u64>,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct RebuildDocument {
+    schema: &'static str,
+    device: u16,
+    segments: u64,
+    segment_bytes: u64,
+    objects: u64,
+    unit_bytes: u64,
+    lost_segments: u64,
+    without_place: u64,
+    done: bool,
+    complete: bool,
+    written_bytes: u64,
+    lost: u64,
+}
+
+impl RebuildArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let options = RebuildOptions { device: self.device, onto: self.onto.clone(), bytes_per_second: self.rate };
+        let store = if self.dry_run { Store::open_read_only(&self.store)? } else { Store::open(&self.store)? };
+        let plan = store.plan_rebuild(&options)?;
+        if !self.json {
+            self.print_plan(&plan)?;
+        }
+        let mut report = RebuildReport::default();
+        if !self.dry_run {
+            let mut progress = MaintenanceProgress::begin()?;
+            let rebuilt = store.rebuild(&options, &mut |at| progress.see(at));
+            progress.clear();
+            report = rebuilt?;
+        }
+        match self.json {
+            true => output::print_json(&self.document(&plan, &report))?,
+            false if self.dry_run => Ended::Well,
+            false => self.print_report(&report)?,
+        };
+        let is_well = if self.dry_run { plan.lost_segments + plan.without_place == 0 } else { report.is_complete };
+        Ok(if is_well { Ended::Well } else { Ended::Amiss })
+    }
+
+    fn print_plan(&self, plan: &RebuildPlan) -> Result<Ended> {
+        let verb = if self.dry_run { "Would make anew" } else { "Making anew" };
+        output::print(|out| {
+            writeln!(
+                out,
+                "{verb} what was on device {}: {} segments ({}), units of {} large objects ({}), {} together",
+                self.device,
+                format_count(plan.segments.into()),
+                format_size(plan.segment_bytes.into()),
+                format_count(plan.objects.into()),
+                format_size(plan.unit_bytes.into()),
+                format_size(plan.total_bytes().into())
+            )?;
+            if plan.lost_segments > 0 {
+                writeln!(
+                    out,
+                    "{} segments are on no other device in service: they are lost",
+                    format_count(plan.lost_segments.into())
+                )?;
+            }
+            if plan.without_place > 0 {
+                let count = format_count(plan.without_place.into());
+                writeln!(out, "{count} segments and chunks have no other device to go to: name a new one with --onto")?;
+            }
+            Ok(())
+        })
+    }
+
+    fn print_report(&self, report: &RebuildReport) -> Result<Ended> {
+        let written = format_size(report.bytes.into());
+        output::print(|out| match (report.is_complete, report.lost) {
+            (true, _) if self.onto.is_some() => {
+                writeln!(out, "device {} is in use again; {written} were written", self.device)
+            }
+            (true, _) => writeln!(out, "device {} has left the store; {written} were written", self.device),
+            (false, 0) => writeln!(out, "interrupted after {written}; the same command goes on"),
+            (false, lost) => writeln!(
+                out,
+                "{written} were written; {} segments and objects cannot be made from what is left: bring the device back, or give them \
+                 up with granulo store repair --drop-lost, and run this again",
+                format_count(lost.into())
+            ),
+        })
+    }
+
+    fn document(&self, plan: &RebuildPlan, report: &RebuildReport) -> RebuildDocument {
+        RebuildDocument {
+            schema: "granulo/store-rebuild/1",
+            device: self.device,
+            segments: plan.segments,
+            segment_bytes: plan.segment_bytes,
+            objects: plan.objects,
+            unit_bytes: plan.unit_bytes,
+            lost_segments: plan.lost_segments,
+            without_place: plan.without_place,
+            done: !self.dry_run,
+            complete: report.is_complete,
+            written_bytes: report.bytes,
+            lost: report.lost,
+        }
+    }
+}

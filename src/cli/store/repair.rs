@@ -1,0 +1,189 @@
+//! `granulo store repair`: a plan, and then what it says.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::check::words;
+use super::problems::{ProblemRecord, line, word};
+use super::watch::MaintenanceProgress;
+use super::{Ended, output};
+use crate::error::Result;
+use crate::store::{Problem, RepairOptions, RepairPlan, RepairReport, plan_repair, repair};
+use crate::units::{format_count, format_size, parse_size};
+
+/// Lost objects that are printed; JSON has more.
+const PRINTED: usize = 1000;
+
+/// Repair a store from its redundancy; says first what it will do
+///
+/// Reads every byte, says what is damaged or missing, from what it can be made good, and what is lost. Then does it, and reads everything once
+/// more: superblocks, copies of segments, stripe units, devices that were away, the index. What no copy and no parity has is listed, and
+/// removed only with --drop-lost. Exit status 1 if something is wrong in the end.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store repair /srv/s --dry-run\n  granulo store repair /srv/s\n  granulo store repair /srv/s --drop-lost"
+)]
+pub(super) struct RepairArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove objects that are lost
+    #[arg(long)]
+    drop_lost: bool,
+    /// Read so many bytes a second at most
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    rate: Option<u64>,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct PlanRow {
+    remedy: &'static str,
+    kind: &'static str,
+    problems: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct RepairDocument {
+    schema: &'static str,
+    plan: Vec<PlanRow>,
+    index: Option<String>,
+    done: bool,
+    complete: bool,
+    repaired: u64,
+    devices_admitted: Vec<u16>,
+    copies_made: u64,
+    files_removed: u64,
+    objects_dropped: u64,
+    directories_restored: u64,
+    problems_left: u64,
+    lost: Vec<ProblemRecord>,
+}
+
+impl RepairArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let mut progress = MaintenanceProgress::begin()?;
+        let plan = plan_repair(&self.store, self.rate, &mut |_| {}, &mut |at| progress.see(at));
+        progress.clear();
+        let plan = plan?;
+        if !self.json {
+            self.print_plan(&plan)?;
+        }
+        if !plan.is_complete && plan.index.is_none() {
+            output::note("interrupted; nothing was changed");
+            return Ok(Ended::Amiss);
+        }
+        if self.dry_run || plan.is_empty() {
+            if self.json {
+                output::print_json(&document(&plan, None))?;
+            }
+            return Ok(if plan.is_empty() { Ended::Well } else { Ended::Amiss });
+        }
+        let options = RepairOptions { drop_lost: self.drop_lost, bytes_per_second: self.rate };
+        let mut printed = Ok(Ended::Well);
+        let mut found = |problem: &Problem, is_repaired: bool| {
+            if !self.json {
+                let line = output::print(|out| writeln!(out, "{}", line(problem, is_repaired)));
+                if line.is_err() {
+                    printed = line;
+                }
+            }
+        };
+        let report = repair(&self.store, &plan, options, &mut found, &mut |at| progress.see(at));
+        progress.clear();
+        let report = report?;
+        printed?;
+        match self.json {
+            true => output::print_json(&document(&plan, Some(&report)))?,
+            false => print_report(&report)?,
+        };
+        let is_well = report.is_complete
+            && (report.check.problems() == 0 || self.drop_lost && report.check.problems() == report.check.lost);
+        Ok(if is_well { Ended::Well } else { Ended::Amiss })
+    }
+
+    fn print_plan(&self, plan: &RepairPlan) -> Result<Ended> {
+        output::print(|out| {
+            if plan.is_empty() {
+                return writeln!(out, "There is nothing to repair.");
+            }
+            writeln!(out, "{}", if self.dry_run { "Would do:" } else { "Plan:" })?;
+            if let Some(cause) = &plan.index {
+                writeln!(out, "  make the index anew from the segments: {cause}")?;
+            }
+            for ((remedy, kind), line) in &plan.lines {
+                let bytes = format_size(line.bytes.into());
+                writeln!(
+                    out,
+                    "  {:<10} {:<16} {:>10} problems  {bytes:>10}",
+                    word(*remedy),
+                    kind.name(),
+                    format_count(line.problems.into())
+                )?;
+            }
+            for problem in plan.lost.iter().take(PRINTED) {
+                writeln!(out, "  lost: {}", problem.without_advice())?;
+            }
+            if plan.lost.len() > PRINTED {
+                writeln!(out, "  and {} more", format_count((plan.lost.len() - PRINTED) as u128))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn print_report(report: &RepairReport) -> Result<Ended> {
+    output::print(|out| {
+        for device in &report.admitted {
+            writeln!(out, "device {device} is in service again")?;
+        }
+        let counts = [
+            (report.mended.repaired, "problems repaired"),
+            (report.copies, "copies of segments made"),
+            (report.removed_files, "files removed that belonged to nothing"),
+            (report.restored_directories, "directories made anew from the index"),
+            (report.dropped, "lost objects removed"),
+        ];
+        for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
+            writeln!(out, "{} {what}", format_count(count.into()))?;
+        }
+        match report.is_complete {
+            true => writeln!(out, "{}", words(&report.check)),
+            false => writeln!(out, "interrupted; run it again to go on"),
+        }
+    })
+}
+
+fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument {
+    let row =
+        |(&(remedy, kind), line): (&(crate::store::Remedy, crate::store::ProblemKind), &crate::store::PlanLine)| {
+            PlanRow { remedy: remedy.name(), kind: kind.name(), problems: line.problems, bytes: line.bytes }
+        };
+    let empty = RepairReport::default();
+    let done = report.is_some();
+    let report = report.unwrap_or(&empty);
+    let lost = if done { &report.lost } else { &plan.lost };
+    RepairDocument {
+        schema: "granulo/store-repair/1",
+        plan: plan.lines.iter().map(row).collect(),
+        index: plan.index.clone(),
+        done,
+        complete: report.is_complete,
+        repaired: report.mended.repaired,
+        devices_admitted: report.admitted.clone(),
+        copies_made: report.copies,
+        files_removed: report.removed_files,
+        objects_dropped: report.dropped,
+        directories_restored: report.restored_directories,
+        problems_left: report.check.problems(),
+        lost: lost.iter().map(|problem| ProblemRecord::new(problem, None)).collect(),
+    }
+}

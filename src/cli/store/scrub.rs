@@ -1,0 +1,89 @@
+//! `granulo store scrub`: verify every byte, and repair what redundancy has.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::problems::{ProblemRecord, line};
+use super::watch::MaintenanceProgress;
+use super::{Ended, output};
+use crate::error::Result;
+use crate::store::{Problem, ScrubOptions, Store};
+use crate::units::{format_count, format_size, parse_size};
+
+/// Problems that are kept for JSON; more are only counted.
+const KEPT: usize = 10_000;
+
+/// Verify every copy of every record and every stripe unit, and repair what redundancy has
+///
+/// Opens the store for writing. After Ctrl-C or a crash the next scrub goes on where this one was; granulo store status says when the last
+/// one ended. Run it regularly: damage that nobody reads is found only so, while there is still a copy. Exit status 1 if something was found.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store scrub /srv/s --rate 100MiB\n  granulo store scrub /srv/s --restart --json"
+)]
+pub(super) struct ScrubArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Read so many bytes a second at most
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    rate: Option<u64>,
+    /// Begin anew, whatever an interrupted scrub has done
+    #[arg(long)]
+    restart: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct ScrubDocument {
+    schema: &'static str,
+    complete: bool,
+    verified_bytes: u64,
+    found: u64,
+    repaired: u64,
+    problems: Vec<ProblemRecord>,
+}
+
+impl ScrubArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let store = Store::open(&self.store)?;
+        let mut progress = MaintenanceProgress::begin()?;
+        let options = ScrubOptions { bytes_per_second: self.rate, resume: !self.restart };
+        let mut problems = Vec::new();
+        let mut printed = Ok(Ended::Well);
+        let mut found = |problem: &Problem, is_repaired: bool| match self.json {
+            true if problems.len() < KEPT => problems.push(ProblemRecord::new(problem, Some(is_repaired))),
+            true => {}
+            false => {
+                let line = output::print(|out| writeln!(out, "{}", line(problem, is_repaired)));
+                if line.is_err() {
+                    printed = line;
+                }
+            }
+        };
+        let report = store.scrub(options, &mut found, &mut |at| progress.see(at));
+        progress.clear();
+        let report = report?;
+        printed?;
+        if self.json {
+            output::print_json(&ScrubDocument {
+                schema: "granulo/store-scrub/1",
+                complete: report.is_complete,
+                verified_bytes: report.verified_bytes,
+                found: report.found,
+                repaired: report.repaired,
+                problems,
+            })?;
+        } else {
+            let end = if report.is_complete { "" } else { "; interrupted, the next scrub goes on from here" };
+            let verified = format_size(report.verified_bytes.into());
+            let (count, repaired) = (format_count(report.found.into()), format_count(report.repaired.into()));
+            output::print(|out| writeln!(out, "{verified} verified: {count} problems, {repaired} repaired{end}"))?;
+        }
+        Ok(if report.is_complete && report.found == 0 { Ended::Well } else { Ended::Amiss })
+    }
+}

@@ -1,0 +1,537 @@
+//! Rebuilding what was on a device that is lost: onto a new directory, which takes its number, or into spare space on the others.
+//!
+//! Onto a new directory, segments and units return to the same files and offsets: nothing in the log or the index changes, and a rebuild that
+//! was interrupted finds what is there already. Into spare space, copies of segments go to other devices of the class, and components
+//! of large objects to devices that their chunk is not on; each such object gets a record with the same id and another map, moved as
+//! compaction moves records. Objects that were put meanwhile are on other devices from the beginning. The device leaves the store,
+//! or is in use again, only when nothing is missing.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use super::Store;
+use super::catalog::{Change, Freed, SegmentRow};
+use super::descriptor::{Chunk, Descriptor, Run};
+use super::devices::{Slot, Trouble};
+use super::effects::{Effects, Nameless};
+use super::engine::{Engine, EngineLedger};
+use super::entry::{Entry, Kind, Location};
+use super::extents::{DIRECTORY as EXTENTS, Touched, order};
+use super::geometry::{Class, DeviceState, random_identity};
+use super::log::Batched;
+use super::pace::{Pace, Watch};
+use super::record::{NewRecord, checksum};
+use super::segment::SEGMENTS;
+use super::superblock::Superblock;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Units are synced, and progress is noted, each time so many bytes were written.
+const SYNC_BYTES: u64 = 64 << 20;
+
+/// What is to be rebuilt, and where to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RebuildOptions {
+    /// Number of the device that is lost.
+    pub device: u16,
+    /// Directory that takes its place; `None`: spare space on the other devices.
+    pub onto: Option<PathBuf>,
+    /// Bytes written in a second, at most.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// What a rebuild is going to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RebuildPlan {
+    /// Segments that had a copy on the device.
+    pub segments: u64,
+    /// Their bytes.
+    pub segment_bytes: u64,
+    /// Large objects with units on it.
+    pub objects: u64,
+    /// Bytes of these units.
+    pub unit_bytes: u64,
+    /// Segments that no device in service has.
+    pub lost_segments: u64,
+    /// Segments and chunks that no other device has a place for.
+    pub without_place: u64,
+}
+
+/// What a rebuild came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RebuildReport {
+    /// Whether everything that was on the device is elsewhere now.
+    pub is_complete: bool,
+    /// Copies of segments that were made.
+    pub segments: u64,
+    /// Large objects whose units were made anew.
+    pub objects: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Segments and large objects that cannot be made from what is left.
+    pub lost: u64,
+}
+
+impl RebuildPlan {
+    /// Bytes that will be written.
+    pub fn total_bytes(&self) -> u64 {
+        self.segment_bytes + self.unit_bytes
+    }
+}
+
+impl Store {
+    /// Says what a rebuild would do; changes nothing.
+    ///
+    /// # Errors
+    /// [`Usage`](ErrorKind::Usage) if the device is in service or there is none of the number; what reading fails with.
+    pub fn plan_rebuild(&self, options: &RebuildOptions) -> Result<RebuildPlan> {
+        let engine = self.engine();
+        let slot = engine.lost_slot(options)?;
+        let device = slot.entry.number;
+        let (_pin, view) = engine.pinned()?;
+        let mut plan = RebuildPlan::default();
+        for row in view.state.segments.values().filter(|row| row.devices.contains(&device)) {
+            plan.segments += 1;
+            plan.segment_bytes += row.size_bytes;
+            if row.devices.iter().all(|&other| other == device || engine.devices.readable(other).is_none()) {
+                plan.lost_segments += 1;
+            } else if options.onto.is_none() && engine.place_for(row, device).is_none() {
+                plan.without_place += 1;
+            }
+        }
+        let snapshot = view.snapshot();
+        let mut scan = snapshot.scan_from(&[])?;
+        while let Some((key, entry)) = scan.next_entry()? {
+            if entry.kind != Kind::Large {
+                continue;
+            }
+            // What cannot be read is counted when it is met.
+            let Ok(descriptor) = engine.descriptor(entry.location) else { continue };
+            let components = components_on(&descriptor, device);
+            if components.is_empty() {
+                continue;
+            }
+            plan.objects += 1;
+            for (number, component) in components {
+                let bytes = descriptor.chunks[number].stripes.component_bytes(component);
+                plan.unit_bytes += bytes;
+                if options.onto.is_none() && engine.device_for(key, &descriptor, number, bytes, device).is_none() {
+                    plan.without_place += 1;
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Makes anew what was on a lost device. Reading and writing go on meanwhile; `watch` sees how far it is.
+    ///
+    /// # Errors
+    /// As [`plan_rebuild`](Self::plan_rebuild); [`NoSpace`](ErrorKind::NoSpace) if there is no place for it; what writing fails with. It goes on where
+    /// it was when it is run again.
+    pub fn rebuild(&self, options: &RebuildOptions, watch: Watch<'_>) -> Result<RebuildReport> {
+        let engine = self.engine();
+        drop(engine.writer()?);
+        let plan = self.plan_rebuild(options)?;
+        if plan.without_place > 0 {
+            let cause = format!("{} segments and chunks have no other device to go to", plan.without_place);
+            return Err(Error::new(ErrorKind::NoSpace, "rebuild the device", cause)
+                .advise("name a directory on a new disk with --onto"));
+        }
+        let slot = engine.lost_slot(options)?;
+        if let Some(directory) = &options.onto {
+            engine.replace_device(&slot, directory)?;
+        }
+        engine.close_active_segment()?;
+        let mut pace = Pace::new(options.bytes_per_second, watch);
+        pace.stage("rebuilding", plan.total_bytes());
+        let mut rebuild = Rebuild {
+            engine,
+            device: slot.entry.number,
+            is_onto: options.onto.is_some(),
+            report: RebuildReport::default(),
+        };
+        let result = rebuild.segments(&mut pace).and_then(|()| rebuild.objects(&mut pace));
+        let is_done = pace.outcome(result)?;
+        let mut report = rebuild.report;
+        if is_done && report.lost == 0 {
+            engine.settle_device(slot.entry.number, options.onto.is_some())?;
+            // What was written while it was lost has too few copies.
+            let result = engine.complete_copies(&mut pace).map(|_| ());
+            pace.outcome(result)?;
+            report.is_complete = true;
+        }
+        engine.sync_all()?;
+        Ok(report)
+    }
+}
+
+/// Chunks and components of an object that are on a device; one without bytes names its device all the same.
+fn components_on(descriptor: &Descriptor, device: u16) -> Vec<(usize, usize)> {
+    let of_chunk = |(number, chunk): (usize, &Chunk)| {
+        let component = chunk.components.iter().position(|component| component.device == device)?;
+        Some((number, component))
+    };
+    descriptor.chunks.iter().enumerate().filter_map(of_chunk).collect()
+}
+
+impl Engine {
+    /// The device that is to be rebuilt, if it is one that can be.
+    fn lost_slot(&self, options: &RebuildOptions) -> Result<Slot> {
+        let refuse =
+            |cause: String, advice: &str| Err(Error::new(ErrorKind::Usage, "rebuild the device", cause).advise(advice));
+        let slots = self.devices.slots();
+        let Some(slot) = slots.get(usize::from(options.device)) else {
+            return refuse(format!("there is no device {}", options.device), "granulo store status has their numbers");
+        };
+        match (&slot.trouble, slot.entry.state) {
+            (Some(Trouble::Gone), _) => {
+                refuse(format!("device {} left the store", options.device), "nothing is missing on it")
+            }
+            (None, DeviceState::InUse) => refuse(
+                format!("device {} is in service at {}", options.device, crate::units::escape_path(&slot.path)),
+                "granulo store scrub verifies what is on it",
+            ),
+            (None, _) if options.onto.as_ref().is_none_or(|onto| !is_same(onto, &slot.path)) => {
+                let onto = crate::units::escape_path(&slot.path);
+                refuse(
+                    format!("device {} is being rebuilt already", options.device),
+                    &format!("go on with --onto {onto}"),
+                )
+            }
+            _ => Ok(slot.clone()),
+        }
+    }
+
+    /// Another device for a copy that was on `lost`.
+    fn place_for(&self, row: &SegmentRow, lost: u16) -> Option<u16> {
+        let is_fit = |slot: &Slot| {
+            let number = slot.entry.number;
+            number != lost && slot.entry.state == DeviceState::InUse && !row.devices.contains(&number)
+        };
+        let slots: Vec<Slot> = self.devices.writable(row.class).into_iter().filter(is_fit).collect();
+        let has_room = |slot: &Slot| slot.device.room().is_ok_and(|room| room.available_bytes > row.size_bytes);
+        super::log::roomiest(slots.into_iter().filter(has_room).collect(), 1).first().map(|slot| slot.entry.number)
+    }
+
+    /// Another device for a component that was on `lost`: the first by the object's key that the chunk is not on.
+    fn device_for(&self, key: &[u8], descriptor: &Descriptor, chunk: usize, bytes: u64, lost: u16) -> Option<u16> {
+        let taken: BTreeSet<u16> =
+            descriptor.chunks.get(chunk)?.components.iter().map(|component| component.device).collect();
+        let slots = self.devices.writable(Class::Slow);
+        let fit = |slot: &&Slot| {
+            let number = slot.entry.number;
+            number != lost && slot.entry.state == DeviceState::InUse && !taken.contains(&number)
+        };
+        let fit: Vec<&Slot> = slots.iter().filter(fit).collect();
+        let devices: Vec<(u16, [u8; 16])> = fit.iter().map(|slot| (slot.entry.number, slot.entry.identity)).collect();
+        let has_room = |number: &u16| {
+            let slot = fit.iter().find(|slot| slot.entry.number == *number);
+            slot.is_some_and(|slot| slot.device.room().is_ok_and(|room| room.available_bytes > bytes))
+        };
+        order(checksum(key), &devices).into_iter().find(has_room)
+    }
+
+    /// Gives the number of a lost device to another directory, in the state of being rebuilt.
+    fn replace_device(&self, slot: &Slot, directory: &Path) -> Result<()> {
+        if slot.trouble.is_none() && is_same(directory, &slot.path) {
+            return Ok(());
+        }
+        let path = std::path::absolute(directory).map_err(|error| Error::io("find", directory, error))?;
+        let fail = |error| Error::io("make the device", &path, error);
+        let device = self.platform.device(&path);
+        let mut geometry = (*self.geometry()).clone();
+        device.create_directory("").map_err(fail)?;
+        match Superblock::read(&*device) {
+            // A rebuild that ended before the other devices heard of it.
+            Ok(Some(found))
+                if found.geometry.store == geometry.store
+                    && found.number == slot.entry.number
+                    && found.identity != slot.entry.identity => {}
+            Ok(None) => {
+                let is_empty = device.list("").map_err(fail)?.is_empty()
+                    && !self.platform.has_directories(&path, &[]).map_err(fail)?;
+                if !is_empty {
+                    return Err(
+                        Error::new(ErrorKind::Exists, "make the device", "the directory is not empty").at(&path)
+                    );
+                }
+            }
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Exists,
+                    "make the device",
+                    "there is a store, or a device of one, already",
+                )
+                .at(&path)
+                .advise("name an empty directory"));
+            }
+        }
+        for directory in [SEGMENTS, EXTENTS] {
+            device.create_directory(directory).map_err(fail)?;
+        }
+        let mut slots = self.devices.slots().to_vec();
+        let at = usize::from(slot.entry.number);
+        let identity = random_identity()?;
+        let entry = &mut geometry.devices[at];
+        (entry.identity, entry.state, entry.path) = (identity, DeviceState::Rebuilding, path.clone());
+        slots[at] = Slot { entry: entry.clone(), path, device, trouble: None };
+        self.devices.replace(slots);
+        self.extents.forget(slot.entry.number);
+        self.devices.write_superblocks(&*self.platform, &self.home, &geometry)?;
+        self.set_geometry(geometry);
+        Ok(())
+    }
+
+    /// Everything is where it should be: the device is in use, or gone.
+    fn settle_device(&self, device: u16, is_onto: bool) -> Result<()> {
+        let mut geometry = (*self.geometry()).clone();
+        let mut slots = self.devices.slots().to_vec();
+        let at = usize::from(device);
+        geometry.devices[at].state = if is_onto { DeviceState::InUse } else { DeviceState::Gone };
+        slots[at].entry = geometry.devices[at].clone();
+        if !is_onto {
+            slots[at].trouble = Some(Trouble::Gone);
+            self.adjust(|state| {
+                let is_there = |freed: &Freed| !matches!(freed, Freed::Extent { device: of, .. } if *of == device);
+                let freed = state.freed.iter().filter(|(_, freed)| is_there(freed)).cloned().collect();
+                let removed_extents = state.extents.keys().filter(|&&(of, _)| of == device).copied().collect();
+                Change { freed: Some(freed), removed_extents, durable: true, ..Change::default() }
+            })?;
+        }
+        self.devices.replace(slots);
+        self.extents.forget(device);
+        self.devices.write_superblocks(&*self.platform, &self.home, &geometry)?;
+        self.set_geometry(geometry);
+        Ok(())
+    }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+/// An object whose units are elsewhere now, and whose record is to say so.
+struct Moved {
+    key: Vec<u8>,
+    entry: Entry,
+    descriptor: Descriptor,
+}
+
+/// A rebuild that is going on.
+struct Rebuild<'r> {
+    engine: &'r Engine,
+    device: u16,
+    is_onto: bool,
+    report: RebuildReport,
+}
+
+impl Rebuild<'_> {
+    /// Copies of segments that were on the device.
+    fn segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        let (engine, lost) = (self.engine, self.device);
+        let (_pin, view) = engine.pinned()?;
+        let freed: BTreeSet<u64> = view
+            .state
+            .freed
+            .iter()
+            .filter_map(|(_, freed)| match freed {
+                Freed::Segment(number) => Some(*number),
+                _ => None,
+            })
+            .collect();
+        for row in view.state.segments.values().filter(|row| row.devices.contains(&lost)) {
+            if freed.contains(&row.number) {
+                self.leave(row)?;
+                continue;
+            }
+            if self.is_onto && engine.has_whole_copy(row, lost) {
+                pace.skip(row.size_bytes);
+                continue;
+            }
+            let target = if self.is_onto { Some(lost) } else { engine.place_for(row, lost) };
+            let Some(target) = target else {
+                let cause = format!("segment {} has no other device to go to", row.number);
+                return Err(Error::new(ErrorKind::NoSpace, "rebuild the device", cause)
+                    .advise("name a directory on a new disk with --onto"));
+            };
+            match engine.copy_segment(row, target, pace) {
+                Ok(copied) => {
+                    self.report.segments += 1;
+                    self.report.bytes += copied.bytes;
+                }
+                Err(error) if error.kind() == ErrorKind::Lost => {
+                    self.report.lost += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if !self.is_onto {
+                engine.change_devices(row.number, |devices| {
+                    devices.retain(|&device| device != lost);
+                    devices.push(target);
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A segment that waits to be given back needs no copy.
+    fn leave(&mut self, row: &SegmentRow) -> Result<()> {
+        let lost = self.device;
+        if self.is_onto {
+            Ok(())
+        } else {
+            self.engine.change_devices(row.number, |devices| devices.retain(|&device| device != lost))
+        }
+    }
+
+    /// Where it was, in the catalog.
+    fn note_name(&self) -> String {
+        format!("rebuild.{}", self.device)
+    }
+
+    /// Units of large objects that were on the device, in order of keys.
+    fn objects(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        let engine = self.engine;
+        let (_pin, view) = engine.pinned()?;
+        let from = view.state.notes.get(&self.note_name()).cloned().unwrap_or_default();
+        let from = if self.is_onto { from } else { Vec::new() };
+        let snapshot = view.snapshot();
+        let mut scan = snapshot.scan_from(&from)?;
+        let (mut touched, mut waiting, mut unsynced_bytes) = (Touched::default(), Vec::new(), 0);
+        while let Some((key, entry)) = scan.next_entry()? {
+            if entry.kind != Kind::Large {
+                continue;
+            }
+            let Ok(mut descriptor) = engine.descriptor(entry.location) else {
+                self.report.lost += 1;
+                continue;
+            };
+            if components_on(&descriptor, self.device).is_empty() {
+                continue;
+            }
+            match self.object(key, &mut descriptor, &mut touched, pace) {
+                Ok(bytes) => {
+                    unsynced_bytes += bytes;
+                    self.report.bytes += bytes;
+                    self.report.objects += 1;
+                    if !self.is_onto {
+                        waiting.push(Moved { key: key.to_vec(), entry, descriptor });
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,
+                Err(error) => return Err(error),
+            }
+            if unsynced_bytes >= SYNC_BYTES || waiting.len() >= 256 {
+                unsynced_bytes = 0;
+                self.settle(key, &mut touched, &mut waiting)?;
+            }
+        }
+        self.settle(&[], &mut touched, &mut waiting)
+    }
+
+    /// The components of one object; gives the bytes written.
+    fn object(
+        &mut self,
+        key: &[u8],
+        descriptor: &mut Descriptor,
+        touched: &mut Touched,
+        pace: &mut Pace<'_>,
+    ) -> Result<u64> {
+        let engine = self.engine;
+        let before = descriptor.clone();
+        let mut written = 0;
+        for (number, component) in components_on(&before, self.device) {
+            let chunk = &before.chunks[number];
+            let bytes = chunk.stripes.component_bytes(component);
+            let target = if self.is_onto {
+                chunk.components[component]
+            } else {
+                let Some(device) = engine.device_for(key, &before, number, bytes, self.device) else {
+                    let cause = "a chunk has no other device to go to";
+                    return Err(Error::new(ErrorKind::NoSpace, "rebuild the device", cause)
+                        .advise("name a directory on a new disk with --onto"));
+                };
+                engine.extents.place_component(&engine.allocator(), chunk, component, device)?
+            };
+            touched.merge(
+                engine.extents.rebuild_component(&before, number, component, target, &mut |bytes| pace.spend(bytes))?,
+            );
+            descriptor.chunks[number].components[component] = target;
+            written += bytes;
+        }
+        Ok(written)
+    }
+
+    /// What was written is durable, records say so, and the next session begins behind `key`.
+    fn settle(&mut self, key: &[u8], touched: &mut Touched, waiting: &mut Vec<Moved>) -> Result<()> {
+        let engine = self.engine;
+        engine.extents.sync(&std::mem::take(touched))?;
+        for moved in waiting.drain(..) {
+            engine.move_units(&moved)?;
+        }
+        engine.sync_all()?;
+        engine.note(&[(&self.note_name(), if self.is_onto { key.to_vec() } else { Vec::new() })])
+    }
+}
+
+impl Engine {
+    /// Writes the record of a large object anew, with the same id, and other places for its units. Does nothing if the object was replaced.
+    fn move_units(&self, moved: &Moved) -> Result<()> {
+        let mut buffer = Vec::new();
+        let record = self.read_entry(&moved.entry, &mut buffer)?;
+        let content = moved.descriptor.encode();
+        let new = NewRecord {
+            kind: Kind::Large,
+            is_zstd: false,
+            is_moved: true,
+            id: moved.entry.id,
+            timestamp_milliseconds: record.head.timestamp_milliseconds,
+            key: &moved.key,
+            attributes: record.head.attributes,
+            content: &content,
+        };
+        let mut bytes = Vec::new();
+        new.encode(&mut bytes)?;
+        let head = bytes.first_chunk().map_or(0, |head: &[u8; 4]| u32::from_le_bytes(*head));
+        let mut writer = self.writer()?;
+        let ledger = EngineLedger::new(self);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let now = effects.look_up(&moved.key)?;
+        if now.is_none_or(|now| now.id != moved.entry.id || now.location != moved.entry.location) {
+            drop(writer);
+            // Nobody will refer to the units that were written.
+            let before: BTreeSet<Run> = Descriptor::decode(record.content, &self.home)?.runs().collect();
+            moved.descriptor.runs().filter(|run| !before.contains(run)).for_each(|run| drop(self.extents.punch(run)));
+            return Ok(());
+        }
+        let geometry = self.geometry();
+        let batch = Batched {
+            records: &bytes,
+            count: 1,
+            checksums: &[(head, checksum(&content))],
+            highest_id: self.highest_id.load(Ordering::Relaxed),
+            now_nanoseconds: self.platform.now_nanoseconds(),
+        };
+        let written = self.append_somewhere(&mut writer, &geometry, batch).inspect_err(|error| {
+            if error.kind() != ErrorKind::NoSpace {
+                self.latch(error);
+            }
+        })?;
+        if let Some(row) = writer.active_row().filter(|_| written.is_new_segment) {
+            effects.add_segment(row);
+        }
+        let location = Location { segment: written.segment, offset: written.begin, record_bytes: bytes.len() as u64 };
+        effects.put(&moved.key, Entry { location, ..moved.entry }, Some(&moved.descriptor))?;
+        if let Some(row) = effects.segment(written.segment) {
+            row.size_bytes = written.position.offset;
+        }
+        let change = effects.finish(Some(written.position));
+        drop(ledger);
+        writer.pending.merge(change.clone());
+        self.apply(change)
+    }
+}

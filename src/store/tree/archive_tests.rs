@@ -1,0 +1,245 @@
+//! Archives built by hand and by the crate, whole and damaged.
+
+use super::*;
+use proptest::prelude::*;
+use tar::{Builder, EntryType, Header as Block};
+
+/// An archive that is read in short pieces, as from a pipe.
+struct Pipe<'a>(&'a [u8]);
+
+impl Read for Pipe<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = buffer.len().min(100);
+        self.0.read(&mut buffer[..wanted])
+    }
+}
+
+fn block(kind: EntryType, size_bytes: u64) -> Block {
+    let mut block = Block::new_ustar();
+    block.set_entry_type(kind);
+    block.set_size(size_bytes);
+    block.set_mode(0o644);
+    block.set_uid(1000);
+    block.set_gid(100);
+    block.set_mtime(1_000_000_000);
+    block
+}
+
+fn record(keyword: &str, value: &[u8]) -> Vec<u8> {
+    let rest = keyword.len() + value.len() + 3;
+    let mut length = rest + 1;
+    while rest + length.to_string().len() != length {
+        length = rest + length.to_string().len();
+    }
+    [format!("{length} {keyword}=").as_bytes(), value, b"\n"].concat()
+}
+
+/// A member with an extended header before it.
+fn paxed(builder: &mut Builder<Vec<u8>>, records: &[(&str, &[u8])], mut member: Block, name: &str, data: &[u8]) {
+    let records: Vec<u8> = records.iter().flat_map(|(keyword, value)| record(keyword, value)).collect();
+    let mut header = block(EntryType::XHeader, records.len() as u64);
+    builder.append_data(&mut header, "PaxHeaders/x", &records[..]).unwrap();
+    builder.append_data(&mut member, name, data).unwrap();
+}
+
+/// All members with their data.
+fn members(bytes: &[u8]) -> std::result::Result<Vec<(Member, Vec<u8>)>, Broken> {
+    let mut archive = Archive::new(Pipe(bytes));
+    let mut members = Vec::new();
+    while let Some(member) = archive.next()? {
+        let mut data = Vec::new();
+        archive.data().read_to_end(&mut data)?;
+        members.push((member, data));
+    }
+    Ok(members)
+}
+
+#[test]
+fn names_times_owners_and_attributes_come_from_extended_headers() {
+    let mut builder = Builder::new(Vec::new());
+    let long = "d/".repeat(300) + "new\nline";
+    let records: [(&str, &[u8]); 7] = [
+        ("path", long.as_bytes()),
+        ("mtime", b"-1.5"),
+        ("atime", b"7.000000001"),
+        ("uid", b"4000000000"),
+        ("SCHILY.xattr.user.b", b"\0\n=\xff"),
+        ("SCHILY.xattr.user.a%3D", b""),
+        ("comment", b"ignored"),
+    ];
+    paxed(&mut builder, &records, block(EntryType::Regular, 3), "short", b"abc");
+    builder.append_data(&mut block(EntryType::Regular, 1), "plain", &b"z"[..]).unwrap();
+    let members = members(&builder.into_inner().unwrap()).unwrap();
+    let (member, data) = &members[0];
+    assert_eq!((&member.name[..], &data[..]), (long.as_bytes(), &b"abc"[..]));
+    let attributes = &member.attributes;
+    assert_eq!((attributes.mtime.seconds, attributes.mtime.nanoseconds), (-2, 500_000_000));
+    assert_eq!(attributes.atime.map(|time| (time.seconds, time.nanoseconds)), Some((7, 1)));
+    assert_eq!((attributes.mode, attributes.uid, attributes.gid), (0o100_644, 4_000_000_000, 100));
+    let expected = [(b"user.a=".to_vec(), Vec::new()), (b"user.b".to_vec(), b"\0\n=\xff".to_vec())];
+    assert_eq!(attributes.xattrs, expected);
+    // The next member has none of it.
+    assert_eq!((&members[1].0.name[..], members[1].0.attributes.xattrs.len()), (&b"plain"[..], 0));
+}
+
+#[test]
+fn global_headers_hold_until_they_are_taken_back() {
+    let mut builder = Builder::new(Vec::new());
+    let global = record("mtime", b"5.5");
+    let mut header = block(EntryType::XGlobalHeader, global.len() as u64);
+    builder.append_data(&mut header, "g", &global[..]).unwrap();
+    builder.append_data(&mut block(EntryType::Regular, 0), "a", &b""[..]).unwrap();
+    paxed(&mut builder, &[("mtime", b"6")], block(EntryType::Regular, 0), "b", b"");
+    paxed(&mut builder, &[("mtime", b"")], block(EntryType::Regular, 0), "c", b"");
+    let times: Vec<i64> = members(&builder.into_inner().unwrap())
+        .unwrap()
+        .iter()
+        .map(|(member, _)| member.attributes.mtime.seconds)
+        .collect();
+    assert_eq!(times, [5, 6, 1_000_000_000]);
+}
+
+#[test]
+fn sparse_files_of_every_pax_format_have_a_map_and_their_data() {
+    let expected = Some(Holes { size_bytes: 10_000, data: vec![(1000, 3), (5000, 2)] });
+    let mut builder = Builder::new(Vec::new());
+    let oldest: [(&str, &[u8]); 7] = [
+        ("GNU.sparse.size", b"10000"),
+        ("GNU.sparse.numblocks", b"2"),
+        ("GNU.sparse.offset", b"1000"),
+        ("GNU.sparse.numbytes", b"3"),
+        ("GNU.sparse.offset", b"5000"),
+        ("GNU.sparse.numbytes", b"2"),
+        ("comment", b""),
+    ];
+    paxed(&mut builder, &oldest, block(EntryType::Regular, 5), "a", b"abcde");
+    let middle: [(&str, &[u8]); 3] =
+        [("GNU.sparse.size", b"10000"), ("GNU.sparse.name", b"b"), ("GNU.sparse.map", b"1000,3,5000,2")];
+    paxed(&mut builder, &middle, block(EntryType::Regular, 5), "GNUSparseFile.0/b", b"abcde");
+    let newest: [(&str, &[u8]); 4] = [
+        ("GNU.sparse.major", b"1"),
+        ("GNU.sparse.minor", b"0"),
+        ("GNU.sparse.name", b"c"),
+        ("GNU.sparse.realsize", b"10000"),
+    ];
+    let mut data = b"2\n1000\n3\n5000\n2\n".to_vec();
+    data.resize(512, 0);
+    data.extend_from_slice(b"abcde");
+    paxed(&mut builder, &newest, block(EntryType::Regular, data.len() as u64), "GNUSparseFile.0/c", &data);
+    let members = members(&builder.into_inner().unwrap()).unwrap();
+    assert_eq!(members.len(), 3);
+    for ((member, data), name) in members.iter().zip(["a", "b", "c"]) {
+        assert_eq!(member.name, name.as_bytes());
+        assert_eq!(member.attributes.holes, expected, "{name}");
+        assert_eq!((member.data_bytes, &data[..]), (5, &b"abcde"[..]), "{name}");
+    }
+}
+
+#[test]
+fn a_map_that_contradicts_the_data_is_refused() {
+    for map in ["0,10", "5,3,4,2", "9999,5", "1,2,3", "x"] {
+        let mut builder = Builder::new(Vec::new());
+        let records: [(&str, &[u8]); 2] = [("GNU.sparse.size", b"10000"), ("GNU.sparse.map", map.as_bytes())];
+        paxed(&mut builder, &records, block(EntryType::Regular, 5), "a", b"abcde");
+        assert!(matches!(members(&builder.into_inner().unwrap()), Err(Broken::Content(..))), "{map}");
+    }
+}
+
+#[test]
+fn long_names_of_gnu_and_every_kind_of_member() {
+    let mut builder = Builder::new(Vec::new());
+    let long = "x".repeat(300);
+    let mut file = Block::new_gnu();
+    file.set_size(1);
+    file.set_mode(0o104_755);
+    builder.append_data(&mut file, &long, &b"1"[..]).unwrap();
+    let mut link = block(EntryType::Symlink, 0);
+    builder.append_link(&mut link, "link", "/somewhere").unwrap();
+    let mut hard = block(EntryType::Link, 0);
+    builder.append_link(&mut hard, "hard", &long).unwrap();
+    builder.append_data(&mut block(EntryType::Directory, 0), "directory/", &b""[..]).unwrap();
+    builder.append_data(&mut block(EntryType::Fifo, 0), "fifo", &b""[..]).unwrap();
+    let mut device = block(EntryType::Char, 0);
+    device.set_device_major(5).unwrap();
+    device.set_device_minor(1).unwrap();
+    builder.append_data(&mut device, "device", &b""[..]).unwrap();
+    builder.append_data(&mut block(EntryType::new(b'Z'), 4), "unknown", &b"data"[..]).unwrap();
+    builder.append_data(&mut block(EntryType::Regular, 2), "last", &b"ok"[..]).unwrap();
+    let members = members(&builder.into_inner().unwrap()).unwrap();
+    let kinds: Vec<(MemberKind, u16)> =
+        members.iter().map(|(member, _)| (member.kind, member.attributes.mode)).collect();
+    assert_eq!(kinds[0], (MemberKind::File, 0o104_755));
+    assert_eq!(members[0].0.name, long.as_bytes());
+    assert_eq!((kinds[1], &members[1].0.link[..]), ((MemberKind::Symlink, 0o120_644), &b"/somewhere"[..]));
+    assert_eq!((kinds[2].0, &members[2].0.link[..]), (MemberKind::Link, long.as_bytes()));
+    assert_eq!(kinds[3], (MemberKind::Directory, 0o040_644));
+    assert_eq!(kinds[4], (MemberKind::Special(0, 0), 0o010_644));
+    assert_eq!(kinds[5], (MemberKind::Special(5, 1), 0o020_644));
+    assert!(matches!(kinds[6].0, MemberKind::Refused(_)));
+    assert_eq!(members[7].1, b"ok");
+}
+
+#[test]
+fn an_archive_that_is_cut_off_anywhere_is_noticed() {
+    let mut builder = Builder::new(Vec::new());
+    let long = "p/".repeat(80) + "name";
+    paxed(&mut builder, &[("path", long.as_bytes())], block(EntryType::Regular, 700), "x", &[7; 700]);
+    builder.append_data(&mut block(EntryType::Regular, 10), "y", &[8; 10][..]).unwrap();
+    let bytes = builder.into_inner().unwrap();
+    let read = |bytes: &[u8]| {
+        let mut archive = Archive::new(bytes);
+        let mut count = 0;
+        while archive.next()?.is_some() {
+            io::copy(&mut archive.data(), &mut io::sink())?;
+            count += 1;
+        }
+        Ok::<_, Broken>((count, archive.is_complete))
+    };
+    assert_eq!(read(&bytes).unwrap(), (2, true));
+    for length in 0..bytes.len() - 1024 {
+        match read(&bytes[..length]) {
+            Err(_) => {}
+            Ok((_, is_complete)) => assert!(!is_complete, "cut off at {length}"),
+        }
+    }
+    assert!(matches!(read(b""), Err(Broken::Content(0, _))));
+}
+
+#[test]
+fn headers_that_claim_more_than_memory_are_refused() {
+    for kind in [EntryType::XHeader, EntryType::XGlobalHeader, EntryType::GNULongName, EntryType::GNULongLink] {
+        let mut header = block(kind, 1 << 32);
+        header.set_path("x").unwrap();
+        header.set_cksum();
+        let bytes = [&header.as_bytes()[..], &[b'a'; 4096]].concat();
+        assert!(matches!(members(&bytes), Err(Broken::Content(..))), "{kind:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn damaged_archives_end_in_members_or_an_error(seed in any::<u64>(), flips in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..6)) {
+        let mut builder = Builder::new(Vec::new());
+        let map: [(&str, &[u8]); 4] =
+            [("GNU.sparse.major", b"1"), ("GNU.sparse.minor", b"0"), ("GNU.sparse.name", b"s"), ("GNU.sparse.realsize", b"99")];
+        let mut data = b"1\n9\n3\n".to_vec();
+        data.resize(512, 0);
+        data.extend_from_slice(b"abc");
+        paxed(&mut builder, &map, block(EntryType::Regular, 515), "s", &data);
+        builder.append_data(&mut block(EntryType::Regular, 600), "f", &vec![seed as u8; 600][..]).unwrap();
+        let mut bytes = builder.into_inner().unwrap();
+        for (at, value) in flips {
+            let at = usize::from(at) % bytes.len();
+            bytes[at] = value;
+            // Checksums are made to hold again, so that the damage goes deeper.
+            let header = at / BLOCK_BYTES * BLOCK_BYTES;
+            let sum: u32 = (header..header + BLOCK_BYTES)
+                .map(|at| if (148..156).contains(&(at - header)) { 32 } else { u32::from(bytes[at]) })
+                .sum();
+            if bytes[header..].starts_with(b"PaxHeaders") || bytes[header] == b'f' || bytes[header] == b's' {
+                bytes[header + 148..header + 156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            }
+        }
+        let _ = members(&bytes);
+    }
+}

@@ -1,0 +1,223 @@
+//! Trees and archives: into a store ([`import`], [`import_tar`]) and out of it ([`export`]).
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | [`posix`] | one file of the operating system: attributes, holes, descriptors, always relative to a directory that is open |
+//! | `walk` | a source tree in order of keys |
+//! | [`mod@import`] | what is put, what is there already, several threads |
+//! | `put` | one file into a batch |
+//! | `names` | files with several names, in both directions |
+//! | `turns` | batches of several threads, committed in order |
+//! | `archive`, `header` | the members of a tar archive |
+//! | `tar` | archives into a store |
+//! | [`mod@export`], `restore` | a tree made of a store: order and directories, then one object |
+//!
+//! Invariants of all: names come from the store or from the source byte for byte; no name is looked up but as one component below an
+//! open directory, and no symlink is followed; memory does not grow with the tree, but for the names of the directories on
+//! the path to where the work is, and for files with several names while some of them were not seen.
+//!
+//! Survives: what cannot be read or made is counted and reported, the work goes on; a request to stop (see [`Watch`]) leaves the
+//! store consistent, and the same call again does what is left.
+
+mod archive;
+pub mod export;
+mod header;
+pub mod import;
+mod names;
+pub mod posix;
+mod put;
+mod restore;
+mod tar;
+mod turns;
+mod walk;
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::Error;
+
+pub use export::{ExportOptions, ExportSummary, export};
+pub use import::{ImportOptions, ImportSummary, Measure, import, measure};
+pub use tar::import_tar;
+
+/// Reports that are kept in full; further ones are only counted.
+const REPORTS_KEPT: usize = 20;
+
+/// What is done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Objects done: names of any kind, those that were there already too.
+    pub objects: u64,
+    /// Bytes of content read or written, without holes.
+    pub content_bytes: u64,
+}
+
+/// Looks on while a tree is imported or exported, and may end it early.
+pub trait Watch: Sync {
+    /// Called often, by any of the threads that work. With `false` the work ends soon: what is done stays, and the summary
+    /// says that it was interrupted.
+    fn go_on(&self, progress: Progress) -> bool;
+}
+
+/// Nobody looks on.
+impl Watch for () {
+    fn go_on(&self, _: Progress) -> bool {
+        true
+    }
+}
+
+/// What could not be done, without ending the whole.
+#[derive(Debug, Default)]
+pub struct Reports {
+    /// How many there are.
+    pub count: u64,
+    /// The first of them.
+    pub first: Vec<Error>,
+}
+
+impl Reports {
+    fn add(&mut self, error: Error) {
+        self.count += 1;
+        if self.first.len() < REPORTS_KEPT {
+            self.first.push(error);
+        }
+    }
+}
+
+/// How far the threads of one import or export are, and whether they should go on.
+struct Ledger<'w> {
+    watch: &'w dyn Watch,
+    objects: AtomicU64,
+    content_bytes: AtomicU64,
+    interrupted: AtomicBool,
+    failed: Mutex<Option<Error>>,
+    failing: AtomicBool,
+    reports: Mutex<Reports>,
+}
+
+impl<'w> Ledger<'w> {
+    fn new(watch: &'w dyn Watch) -> Ledger<'w> {
+        Ledger {
+            watch,
+            objects: AtomicU64::new(0),
+            content_bytes: AtomicU64::new(0),
+            interrupted: AtomicBool::new(false),
+            failed: Mutex::new(None),
+            failing: AtomicBool::new(false),
+            reports: Mutex::default(),
+        }
+    }
+
+    /// Counts what was done. Gives whether to go on.
+    fn advance(&self, objects: u64, content_bytes: u64) -> bool {
+        let progress = Progress {
+            objects: self.objects.fetch_add(objects, Ordering::Relaxed) + objects,
+            content_bytes: self.content_bytes.fetch_add(content_bytes, Ordering::Relaxed) + content_bytes,
+        };
+        if !self.watch.go_on(progress) {
+            self.interrupted.store(true, Ordering::Relaxed);
+        }
+        !self.is_over()
+    }
+
+    /// Whether all threads should end: interrupted or failed.
+    fn is_over(&self) -> bool {
+        self.is_interrupted() || self.has_failed()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    fn report(&self, error: Error) {
+        locked(&self.reports).add(error);
+    }
+
+    fn report_io(&self, operation: &'static str, path: &Path, error: impl Into<io::Error>) {
+        self.report(Error::io(operation, path, error.into()));
+    }
+
+    /// Ends everything: the first failure is the one that the caller gets.
+    fn fail(&self, error: Error) {
+        locked(&self.failed).get_or_insert(error);
+        self.failing.store(true, Ordering::Relaxed);
+    }
+
+    /// The failure that ended everything, or what was reported.
+    fn end(&self) -> (Option<Error>, Reports) {
+        (locked(&self.failed).take(), std::mem::take(&mut *locked(&self.reports)))
+    }
+}
+
+/// A stream whose bytes count as done, and which fails once the work is over.
+struct Watched<'l, 'w, R> {
+    ledger: &'l Ledger<'w>,
+    inner: R,
+}
+
+impl<R: Read> Read for Watched<'_, '_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(buffer)?;
+        if self.ledger.advance(0, got as u64) { Ok(got) } else { Err(io::Error::other("it was asked to stop")) }
+    }
+}
+
+/// The value, also after a thread that held the lock has panicked: each change to these values is whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many threads work when nobody says: reading ahead pays even on one processor.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |count| count.get()).clamp(2, 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn reports_are_counted_beyond_those_that_are_kept() {
+        let ledger = Ledger::new(&());
+        (0..100).for_each(|number| ledger.report(Error::new(ErrorKind::Io, "read", number.to_string())));
+        let (failed, reports) = ledger.end();
+        assert!(failed.is_none());
+        assert_eq!((reports.count, reports.first.len()), (100, REPORTS_KEPT));
+        assert_eq!(reports.first[0].to_string(), "cannot read: 0");
+    }
+
+    #[test]
+    fn the_first_failure_is_the_one_and_ends_everything() {
+        let ledger = Ledger::new(&());
+        assert!(ledger.advance(1, 10));
+        ledger.fail(Error::new(ErrorKind::NoSpace, "write", "first"));
+        ledger.fail(Error::new(ErrorKind::Io, "write", "second"));
+        assert!(!ledger.advance(1, 10));
+        assert!(!ledger.is_interrupted());
+        assert_eq!(ledger.end().0.unwrap().kind(), ErrorKind::NoSpace);
+    }
+
+    #[test]
+    fn a_stream_fails_once_it_was_asked_to_stop() {
+        struct Until(u64);
+        impl Watch for Until {
+            fn go_on(&self, progress: Progress) -> bool {
+                progress.content_bytes < self.0
+            }
+        }
+        let watch = Until(300);
+        let ledger = Ledger::new(&watch);
+        let mut stream = Watched { ledger: &ledger, inner: &[7u8; 1000][..] };
+        let mut buffer = [0; 200];
+        assert_eq!(stream.read(&mut buffer).unwrap(), 200);
+        assert!(stream.read(&mut buffer).is_err());
+        assert!(ledger.is_interrupted());
+    }
+}

@@ -1,0 +1,126 @@
+//! Files with several names: which name is the first, and what the work on it leaves to the work on the others.
+//!
+//! A file is forgotten when all its names were seen, so memory is taken by those with names still to come, or elsewhere.
+
+use std::hash::Hash;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use super::locked;
+
+/// Files of which some names were seen: what is left to the next name, and how many are to come.
+pub(super) struct Names<K, T> {
+    seen: HashMap<K, (T, u64)>,
+}
+
+impl<K, T> Default for Names<K, T> {
+    fn default() -> Names<K, T> {
+        Names { seen: HashMap::new() }
+    }
+}
+
+impl<K: Hash + Eq, T: Clone> Names<K, T> {
+    /// What the first name left, if one was seen; this is then one more.
+    pub fn later(&mut self, file: K) -> Option<T> {
+        let Entry::Occupied(mut occupied) = self.seen.entry(file) else { return None };
+        let (left, to_come) = occupied.get_mut();
+        let left = left.clone();
+        *to_come -= 1;
+        if *to_come == 0 {
+            occupied.remove();
+        }
+        Some(left)
+    }
+
+    /// Notes the first of `count` names, and what it leaves.
+    pub fn first(&mut self, file: K, count: u64, left: T) {
+        if count > 1 {
+            self.seen.insert(file, (left, count - 1));
+        }
+    }
+}
+
+/// What the thread that works on the first name will say to those that work on the others.
+#[derive(Debug)]
+pub(super) struct Slot<T> {
+    state: Mutex<State<T>>,
+    set: Condvar,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State<T> {
+    Open,
+    Done(T),
+    Failed,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot { state: Mutex::new(State::Open), set: Condvar::new() }
+    }
+}
+
+impl<T: Copy> Slot<T> {
+    /// Says what became of the first name; `None` if it failed. What was said first counts.
+    pub fn set(&self, value: Option<T>) {
+        let mut state = locked(&self.state);
+        if let State::Open = *state {
+            *state = value.map_or(State::Failed, State::Done);
+            self.set.notify_all();
+        }
+    }
+
+    /// What was said, without waiting.
+    pub fn known(&self) -> Option<T> {
+        match *locked(&self.state) {
+            State::Done(value) => Some(value),
+            State::Open | State::Failed => None,
+        }
+    }
+
+    /// Waits until it is said. The work on the first name was handed out before, so it will be.
+    pub fn wait(&self) -> Option<T> {
+        let mut state = locked(&self.state);
+        loop {
+            match *state {
+                State::Open => state = self.set.wait(state).unwrap_or_else(PoisonError::into_inner),
+                State::Done(value) => return Some(value),
+                State::Failed => return None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_file_is_forgotten_when_all_its_names_were_seen() {
+        let mut names = Names::default();
+        assert_eq!(names.later(7), None);
+        names.first(7, 3, 'x');
+        assert_eq!((names.later(7), names.later(7), names.later(7)), (Some('x'), Some('x'), None));
+        names.first(8, 1, 'y');
+        assert!(names.seen.is_empty());
+    }
+
+    #[test]
+    fn what_was_said_first_counts_and_wakes_those_that_wait() {
+        let slot = Arc::new(Slot::default());
+        let waiting = {
+            let slot = slot.clone();
+            std::thread::spawn(move || slot.wait())
+        };
+        assert_eq!(slot.known(), None);
+        slot.set(Some(5));
+        slot.set(None);
+        assert_eq!((waiting.join().unwrap(), slot.known()), (Some(5), Some(5)));
+        let failed = Slot::<u8>::default();
+        failed.set(None);
+        assert_eq!(failed.wait(), None);
+    }
+}

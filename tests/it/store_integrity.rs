@@ -1,0 +1,579 @@
+//! Integrity of a store: what is damaged, missing, swapped or old is detected, explained, never returned, and repaired where there is
+//! redundancy. Damage is done to the files of real stores of four geometries.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use granulo::store::{
+    Attributes, CheckOptions, CheckReport, Durability, Key, Plan, Problem, Progress, RebuildOptions, RepairOptions,
+    ScrubOptions, Store, plan_repair, rebuild_index, repair,
+};
+use tempfile::TempDir;
+
+use crate::harness::sandbox_for_many;
+
+/// Numbers of fast and slow devices; copies, parity.
+const GEOMETRIES: [(usize, usize, u8, u8); 4] = [(0, 0, 1, 0), (2, 0, 2, 0), (2, 4, 2, 1), (3, 5, 3, 2)];
+
+/// A store and what is in it.
+struct Sample {
+    sandbox: TempDir,
+    fast: usize,
+    slow: usize,
+    content: BTreeMap<String, Vec<u8>>,
+}
+
+/// Bytes that tell each object from the others.
+fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 24) as u8
+        })
+        .collect()
+}
+
+fn key(path: &str) -> Key {
+    Key::parse(path.as_bytes()).unwrap()
+}
+
+fn file() -> Attributes {
+    Attributes { mode: 0o100_644, ..Attributes::default() }
+}
+
+impl Sample {
+    fn new((fast, slow, copies, parity): (usize, usize, u8, u8)) -> Sample {
+        let sandbox = sandbox_for_many();
+        let directories = |class: &str, count: usize| {
+            (0..count).map(|n| sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>()
+        };
+        let plan = Plan {
+            fast: directories("fast", fast),
+            slow: directories("slow", slow),
+            // Two devices are too few for stripes with parity: with a mirror alone everything is a record.
+            cutoff_bytes: if (fast, slow) == (2, 0) { 1 << 20 } else { 8192 },
+            copies: (fast > 0).then_some(copies),
+            parity: (slow > 0).then_some(parity),
+            stripe_unit_bytes: 4096,
+            segment_bytes: 1 << 20,
+            ..Plan::default()
+        };
+        let store = Store::create(&sandbox.path().join("home"), &plan).unwrap();
+        let mut sample = Sample { sandbox, fast, slow, content: BTreeMap::new() };
+        for (seed, length) in [0, 1, 100, 5000, 8192, 8193, 20_000, 70_000].into_iter().enumerate() {
+            sample.put(&store, &format!("d{}/e/{seed}", seed % 3), bytes(seed as u64, length));
+        }
+        let mut batch = store.batch(Durability::Batch);
+        let shared = bytes(99, 3000);
+        let number = batch.shared(&file(), &mut &shared[..], None).unwrap();
+        for name in ["d1/first", "d2/second"] {
+            batch.link(&key(name), number).unwrap();
+            sample.content.insert(name.to_owned(), shared.clone());
+        }
+        batch.symlink(&key("d0/link"), &Attributes { mode: 0o120_777, ..Attributes::default() }, b"../there").unwrap();
+        batch.commit().unwrap();
+        for name in ["gone", "d0/gone", "tree/a", "tree/b/c"] {
+            store.put(&key(name), &file(), &bytes(7, 2000)).unwrap();
+        }
+        store.put(&key("gone-large"), &file(), &bytes(8, 30_000)).unwrap();
+        for name in ["gone", "d0/gone", "gone-large"] {
+            assert!(store.remove(&key(name)).unwrap());
+        }
+        assert!(store.remove_tree(&key("tree")).unwrap());
+        sample.put(&store, "d1/e/1", bytes(50, 777));
+        store.sync().unwrap();
+        sample
+    }
+
+    fn put(&mut self, store: &Store, name: &str, content: Vec<u8>) {
+        store.put(&key(name), &file(), &content).unwrap();
+        self.content.insert(name.to_owned(), content);
+    }
+
+    fn home(&self) -> PathBuf {
+        self.sandbox.path().join("home")
+    }
+
+    /// Directories of the devices, by number.
+    fn devices(&self) -> Vec<PathBuf> {
+        let of = |class: &str, count: usize| {
+            (0..count).map(|n| self.sandbox.path().join(format!("{class}{n}"))).collect::<Vec<_>>()
+        };
+        match self.fast + self.slow {
+            0 => vec![self.home()],
+            _ => [of("fast", self.fast), of("slow", self.slow)].concat(),
+        }
+    }
+
+    /// Reads everything: what is read must be right. Gives how many objects could not be read.
+    #[track_caller]
+    fn unreadable(&self, store: &Store) -> usize {
+        let wrong = |(name, content): (&String, &Vec<u8>)| match store.get(&key(name)) {
+            Ok(Some(read)) => {
+                assert!(read == *content, "{name} has other content");
+                false
+            }
+            Ok(None) => panic!("{name} is not there, and nothing says why"),
+            Err(_) => true,
+        };
+        self.content.iter().filter(|&(name, content)| wrong((name, content))).count()
+    }
+
+    /// Everything can be read.
+    #[track_caller]
+    fn is_whole(&self) {
+        let store = Store::open_read_only(&self.home()).unwrap();
+        assert_eq!(self.unreadable(&store), 0);
+        assert_eq!(store.get(&key("gone")).unwrap(), None);
+        assert_eq!(store.get(&key("tree/b/c")).unwrap(), None);
+    }
+
+    /// Every byte is as it should be.
+    #[track_caller]
+    fn is_clean(&self) {
+        let (report, problems) = check(&Store::open_read_only(&self.home()).unwrap(), true);
+        assert!(problems.is_empty(), "{problems:#?}");
+        assert!(report.is_complete && report.keys as usize >= self.content.len() && report.verified_bytes > 100_000);
+    }
+}
+
+fn go_on(_: Progress) -> bool {
+    true
+}
+
+fn check(store: &Store, is_deep: bool) -> (CheckReport, Vec<String>) {
+    let mut problems = Vec::new();
+    let options = CheckOptions { is_deep, ..CheckOptions::default() };
+    let report = store.check(options, &mut |problem: Problem| problems.push(problem.to_string()), &mut go_on).unwrap();
+    assert_eq!(report.problems() as usize, problems.len());
+    (report, problems)
+}
+
+/// Files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_whole_store_of_any_geometry_is_clean() {
+    for geometry in GEOMETRIES {
+        let sample = Sample::new(geometry);
+        sample.is_whole();
+        sample.is_clean();
+        let store = Store::open(&sample.home()).unwrap();
+        assert!(check(&store, true).1.is_empty());
+        drop(store);
+        let anew = rebuild_index(&sample.home()).unwrap();
+        assert_eq!(anew.recovered().damage, []);
+        assert_eq!(check(&anew, true).1, Vec::<String>::new());
+        drop(anew);
+        sample.is_whole();
+    }
+}
+
+/// Flips one bit of a file.
+fn flip(path: &Path, at: usize, bit: u8) {
+    let mut content = fs::read(path).unwrap();
+    content[at] ^= 1 << bit;
+    // In place: the same file as before, as damage would be.
+    fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(&content[at..=at], at as u64).unwrap();
+}
+
+/// Bytes of a file of which every single one is to be found when it is damaged: not those that nothing ever reads. A superblock is two slots of which only
+/// the beginning is written; the rest of a file of extents are holes; the lock is empty; and the catalog is SQLite's, which checksums nothing: what
+/// granulo keeps there is checked against the log by the deep check, but pages that are free, and bytes that SQLite does not look at, are harmless.
+fn is_always_found(path: &Path, at: usize) -> bool {
+    let name = path.to_string_lossy();
+    if name.contains("catalog") {
+        return false;
+    }
+    if name.contains("extents/") {
+        // Units of an object that was removed were given back.
+        let content = fs::read(path).unwrap();
+        let block = at / 4096 * 4096;
+        return content[block..content.len().min(block + 4096)].iter().filter(|&&byte| byte != 0).count() > 1;
+    }
+    !name.ends_with("superblock") || at % 65_536 < 100
+}
+
+#[test]
+fn every_flipped_bit_is_found_or_harmless_and_never_read() {
+    for geometry in GEOMETRIES {
+        let sample = Sample::new(geometry);
+        let has_redundancy = geometry.2 > 1;
+        let mut all: Vec<(PathBuf, usize)> = Vec::new();
+        for directory in sample.devices().into_iter().chain([sample.home()]) {
+            all.extend(
+                files(&directory)
+                    .into_iter()
+                    .map(|path| (fs::metadata(&path).unwrap().len() as usize, path))
+                    .filter(|f| f.0 > 0)
+                    .map(|(s, p)| (p, s)),
+            );
+        }
+        all.sort();
+        all.dedup();
+        for (path, size) in all {
+            // Every byte of small files in turn, with another bit each time; a prime stride keeps away from any period.
+            let stride = (size / 24).max(1) | 1;
+            for (round, at) in (0..size).step_by(stride).enumerate() {
+                let bit = (round % 8) as u8;
+                flip(&path, at, bit);
+                let what = format!("{geometry:?}: bit {bit} of byte {at} in {}", path.display());
+                match Store::open_read_only(&sample.home()) {
+                    Err(_) => assert!(
+                        !has_redundancy || path.ends_with("index/catalog.sqlite") || path.ends_with("superblock"),
+                        "{what}: cannot be opened"
+                    ),
+                    Ok(store) => {
+                        let unreadable = sample.unreadable(&store);
+                        let (_, problems) = check(&store, true);
+                        assert!(!problems.is_empty() || !is_always_found(&path, at), "{what}: not found");
+                        assert!(
+                            unreadable == 0 || !has_redundancy || path.to_string_lossy().contains("catalog"),
+                            "{what}: {unreadable} unreadable"
+                        );
+                        assert!(unreadable == 0 || !problems.is_empty(), "{what}: unreadable, and not found");
+                    }
+                }
+                flip(&path, at, bit);
+            }
+        }
+        sample.is_clean();
+    }
+}
+
+#[test]
+fn what_is_damaged_is_repaired_from_redundancy() {
+    for geometry in &GEOMETRIES[1..] {
+        let sample = Sample::new(*geometry);
+        for (round, path) in sample.devices().iter().flat_map(|directory| files(directory)).enumerate() {
+            let size = fs::metadata(&path).unwrap().len() as usize;
+            if size == 0
+                || !(path.to_string_lossy().contains("segments/") || path.to_string_lossy().contains("extents/"))
+            {
+                continue;
+            }
+            for at in [0, size / 3, size - 1] {
+                flip(&path, at, (round % 8) as u8);
+            }
+            if round % 2 == 0 {
+                let store = Store::open(&sample.home()).unwrap();
+                let mut repaired = Vec::new();
+                let report = store
+                    .scrub(
+                        ScrubOptions::default(),
+                        &mut |problem, is_repaired| repaired.push((problem.to_string(), is_repaired)),
+                        &mut go_on,
+                    )
+                    .unwrap();
+                assert!(
+                    report.is_complete && report.found > 0 && report.found == report.repaired,
+                    "{path:?}: {repaired:?}"
+                );
+                let status = store.last_scrub().unwrap();
+                assert_eq!((status.report.found, status.finished_nanoseconds.is_some()), (report.found, true));
+            } else {
+                let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
+                assert!(!plan.is_empty() && plan.lost.is_empty(), "{plan:?}");
+                let report =
+                    repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+                assert!(report.is_complete && report.check.problems() == 0, "{path:?}: {report:?}");
+            }
+            sample.is_clean();
+        }
+        sample.is_whole();
+    }
+}
+
+#[test]
+fn missing_and_short_files_are_explained_and_made_anew() {
+    let sample = Sample::new(GEOMETRIES[2]);
+    let segment = files(&sample.devices()[0].join("segments")).remove(0);
+    let whole = fs::read(&segment).unwrap();
+    let extent = files(&sample.devices()[2].join("extents")).remove(0);
+    fs::write(&segment, &whole[..whole.len() / 2]).unwrap();
+    fs::remove_file(&extent).unwrap();
+    let store = Store::open_read_only(&sample.home()).unwrap();
+    assert_eq!(sample.unreadable(&store), 0);
+    let (_, problems) = check(&store, false);
+    let said = problems.join("\n");
+    assert!(
+        said.contains("the segment is cut off: it has") && said.contains("granulo store repair makes it good"),
+        "{said}"
+    );
+    assert!(said.contains("the extent file is missing"), "{said}");
+    drop(store);
+    fs::remove_file(&segment).unwrap();
+    let (_, problems) = check(&Store::open_read_only(&sample.home()).unwrap(), false);
+    assert!(problems.join("\n").contains("the segment is missing"), "{problems:?}");
+    let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
+    repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+    assert_eq!(fs::read(&segment).unwrap(), whole);
+    sample.is_clean();
+}
+
+#[test]
+fn without_redundancy_what_is_lost_is_named_and_given_up_only_on_demand() {
+    let mut sample = Sample::new(GEOMETRIES[0]);
+    let segment = files(&sample.home().join("segments")).remove(0);
+    let content = fs::read(&segment).unwrap();
+    let victim = sample.content["d0/e/3"].clone();
+    let at = content.windows(64).position(|window| window == &victim[100..164]).unwrap();
+    flip(&segment, at, 3);
+    let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
+    assert_eq!(plan.lost.len(), 1, "{plan:?}");
+    assert!(
+        plan.lost[0].to_string().contains("it concerns d0/e/3") && plan.lost[0].to_string().contains("backup"),
+        "{}",
+        plan.lost[0]
+    );
+    let kept = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+    assert_eq!((kept.dropped, kept.lost.len()), (0, 1));
+    assert_eq!(sample.unreadable(&Store::open_read_only(&sample.home()).unwrap()), 1);
+    let options = RepairOptions { drop_lost: true, ..RepairOptions::default() };
+    let dropped = repair(&sample.home(), &plan, options, &mut |_, _| {}, &mut go_on).unwrap();
+    assert_eq!(dropped.dropped, 1);
+    let store = Store::open_read_only(&sample.home()).unwrap();
+    assert_eq!(store.get(&key("d0/e/3")).unwrap(), None);
+    sample.content.remove("d0/e/3");
+    assert_eq!(sample.unreadable(&store), 0);
+    let (report, _) = check(&store, true);
+    assert_eq!(report.lost, 0);
+}
+
+#[test]
+fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be() {
+    for geometry in &GEOMETRIES[1..] {
+        let sample = Sample::new(*geometry);
+        let devices = sample.devices();
+        for (number, directory) in devices.iter().enumerate() {
+            let away = sample.sandbox.path().join("away");
+            fs::rename(directory, &away).unwrap();
+            sample.is_whole();
+            let (_, problems) = check(&Store::open_read_only(&sample.home()).unwrap(), false);
+            let said = problems.join("\n");
+            assert!(said.contains(&format!("device {number} is missing: there is no such directory")), "{said}");
+            assert!(said.contains("granulo store rebuild"), "{said}");
+            let store = Store::open(&sample.home()).unwrap();
+            assert_eq!(sample.unreadable(&store), 0);
+            let options =
+                RebuildOptions { device: number as u16, onto: Some(directory.clone()), bytes_per_second: None };
+            let plan = store.plan_rebuild(&options).unwrap();
+            assert_eq!((plan.lost_segments, plan.without_place), (0, 0));
+            let report = store.rebuild(&options, &mut go_on).unwrap();
+            assert!(report.is_complete && report.lost == 0, "{report:?}");
+            assert!(report.bytes <= plan.total_bytes() + 200, "{report:?} {plan:?}");
+            drop(store);
+            fs::remove_dir_all(&away).unwrap();
+            sample.is_clean();
+        }
+    }
+}
+
+#[test]
+fn with_two_of_parity_and_three_copies_any_two_devices_may_be_lost() {
+    let sample = Sample::new(GEOMETRIES[3]);
+    let devices = sample.devices();
+    let away = |number: usize| sample.sandbox.path().join(format!("away{number}"));
+    for first in 0..devices.len() {
+        for second in first + 1..devices.len() {
+            for number in [first, second] {
+                fs::rename(&devices[number], away(number)).unwrap();
+            }
+            sample.is_whole();
+            for number in [first, second] {
+                fs::rename(away(number), &devices[number]).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lost_device_is_rebuilt_into_spare_space_and_leaves_the_store() {
+    for (geometry, lost) in [((3, 5, 2, 1), [0usize, 4]), ((3, 6, 2, 1), [1, 3])] {
+        let sample = Sample::new(geometry);
+        let devices = sample.devices();
+        for number in lost {
+            fs::remove_dir_all(&devices[number]).unwrap();
+            let store = Store::open(&sample.home()).unwrap();
+            let options = RebuildOptions { device: number as u16, ..RebuildOptions::default() };
+            let plan = store.plan_rebuild(&options).unwrap();
+            if plan.without_place > 0 {
+                panic!("{geometry:?}: device {number} has no spare space: {plan:?}");
+            }
+            let report = store.rebuild(&options, &mut go_on).unwrap();
+            assert!(report.is_complete, "{report:?}");
+            assert_eq!(sample.unreadable(&store), 0);
+            drop(store);
+            sample.is_clean();
+        }
+        // A second loss of each class after it is survived.
+        for number in (0..devices.len()).filter(|number| !lost.contains(number)) {
+            let away = sample.sandbox.path().join("away");
+            fs::rename(&devices[number], &away).unwrap();
+            sample.is_whole();
+            fs::rename(&away, &devices[number]).unwrap();
+        }
+        let anew = rebuild_index(&sample.home()).unwrap();
+        assert_eq!(sample.unreadable(&anew), 0);
+        assert_eq!(check(&anew, true).1, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn swapped_emptied_and_old_devices_are_told_apart() {
+    let mut sample = Sample::new(GEOMETRIES[2]);
+    let devices = sample.devices();
+    let said = |sample: &Sample| check(&Store::open_read_only(&sample.home()).unwrap(), false).1.join("\n");
+    let swap = |a: &Path, b: &Path| {
+        let between = sample.sandbox.path().join("between");
+        fs::rename(a, &between).unwrap();
+        fs::rename(b, a).unwrap();
+        fs::rename(&between, b).unwrap();
+    };
+    swap(&devices[3], &devices[4]);
+    let words = said(&sample);
+    assert!(words.contains("device 3 should be there, and it is device 4: directories were swapped"), "{words}");
+    swap(&devices[3], &devices[4]);
+    sample.is_clean();
+
+    let away = sample.sandbox.path().join("away");
+    fs::rename(&devices[5], &away).unwrap();
+    fs::create_dir(&devices[5]).unwrap();
+    sample.is_whole();
+    assert!(said(&sample).contains("device 5 has an empty directory"), "{}", said(&sample));
+    fs::remove_dir(&devices[5]).unwrap();
+    fs::rename(&away, &devices[5]).unwrap();
+
+    // An old copy: the store is written to while it is away.
+    fs::rename(&devices[1], &away).unwrap();
+    let store = Store::open(&sample.home()).unwrap();
+    sample.put(&store, "meanwhile", bytes(77, 6000));
+    sample.put(&store, "meanwhile-large", bytes(78, 60_000));
+    drop(store);
+    drop(Store::open(&sample.home()).unwrap());
+    fs::rename(&away, &devices[1]).unwrap();
+    let words = said(&sample);
+    assert!(
+        words.contains("device 1 is old (generation") && words.contains("it was away, or restored from a copy"),
+        "{words}"
+    );
+    sample.is_whole();
+    let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
+    let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+    assert_eq!(report.admitted, [1]);
+    sample.is_clean();
+    for number in [0, 1] {
+        fs::rename(&devices[number], &away).unwrap();
+        sample.is_whole();
+        fs::rename(&away, &devices[number]).unwrap();
+    }
+}
+
+#[test]
+fn a_superblock_is_made_anew_from_the_others() {
+    for number in [0, 1, 3] {
+        let sample = Sample::new(GEOMETRIES[2]);
+        let superblock = sample.devices()[number].join("superblock");
+        let length = fs::metadata(&superblock).unwrap().len() as usize;
+        fs::write(&superblock, vec![0x55; length]).unwrap();
+        let (_, problems) = check(&Store::open_read_only(&sample.home()).unwrap(), false);
+        assert!(problems.join("\n").contains(&format!("device {number} has a damaged superblock")), "{problems:?}");
+        let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
+        let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+        assert_eq!(report.admitted, [number as u16]);
+        sample.is_clean();
+    }
+}
+
+#[test]
+fn an_old_copy_of_the_log_is_explained() {
+    let mut sample = Sample::new(GEOMETRIES[1]);
+    let old: Vec<Vec<(PathBuf, Vec<u8>)>> = sample
+        .devices()
+        .iter()
+        .map(|device| {
+            files(&device.join("segments")).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+        })
+        .collect();
+    let store = Store::open(&sample.home()).unwrap();
+    sample.put(&store, "newest", bytes(5, 500));
+    drop(store);
+    for (path, content) in old.into_iter().flatten() {
+        fs::write(path, content).unwrap();
+    }
+    let error = Store::open(&sample.home()).unwrap_err().to_string();
+    assert!(
+        error.contains("the device lost acknowledged writes, or is an old copy") && error.contains("--rebuild-index"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_check_beside_a_writer_gives_no_false_alarm() {
+    let sample = Sample::new(GEOMETRIES[2]);
+    let home = sample.home();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let store = Store::open(&home).unwrap();
+            for round in 0..150u64 {
+                let name = format!("w{}/{}", round % 5, round % 37);
+                store.put(&key(&name), &file(), &bytes(round, (round as usize * 911) % 40_000)).unwrap();
+                if round % 7 == 0 {
+                    store.remove(&key(&format!("w{}/{}", (round + 3) % 5, (round + 11) % 37))).unwrap();
+                }
+            }
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let mut checks = 0;
+        while !ended.load(std::sync::atomic::Ordering::Relaxed) || checks == 0 {
+            let store = Store::open_read_only(&home).unwrap();
+            let (_, problems) = check(&store, checks % 2 == 0);
+            assert_eq!(problems, Vec::<String>::new());
+            checks += 1;
+        }
+    });
+    sample.is_clean();
+}
+
+#[test]
+fn a_scrub_goes_on_where_it_was_and_keeps_to_its_rate() {
+    let sample = Sample::new(GEOMETRIES[1]);
+    let store = Store::open(&sample.home()).unwrap();
+    for number in 0..40u64 {
+        store.put(&key(&format!("more/{number}")), &file(), &bytes(number, 8000)).unwrap();
+    }
+    let stored: u64 = sample
+        .devices()
+        .iter()
+        .flat_map(|device| files(&device.join("segments")))
+        .map(|path| fs::metadata(path).unwrap().len())
+        .sum();
+    let started = std::time::Instant::now();
+    let rated = ScrubOptions { bytes_per_second: Some(stored), resume: false };
+    let report = store.scrub(rated, &mut |_, _| {}, &mut go_on).unwrap();
+    let seconds = started.elapsed().as_secs_f64();
+    assert!(report.is_complete && (0.9..1.6).contains(&seconds), "{seconds} s for what a second should take");
+    // Interrupted in the second half.
+    let options = ScrubOptions::default();
+    let report = store.scrub(options, &mut |_, _| {}, &mut |progress| progress.done_bytes < stored / 2).unwrap();
+    assert!(!report.is_complete);
+    drop(store);
+    let store = Store::open(&sample.home()).unwrap();
+    let report = store.scrub(options, &mut |_, _| {}, &mut go_on).unwrap();
+    assert!(report.is_complete && report.found == 0);
+    assert!(store.last_scrub().unwrap().finished_nanoseconds.is_some());
+}

@@ -1,0 +1,744 @@
+//! Trees and archives into a store and out of it: a nasty tree comes back identical, an import can be repeated, what is hostile
+//! stays inside.
+//!
+//! Two trees are compared by a list of everything that a file system keeps of each entry ([`Seen`]), with an own reader: names, kinds, content, permissions,
+//! owners, times to the nanosecond, extended attributes, which names are the same file, and that holes are still holes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use granulo::error::ErrorKind;
+use granulo::store::tree::{
+    ExportOptions, ExportSummary, ImportOptions, ImportSummary, Progress, Watch, export, import, import_tar, measure,
+};
+use granulo::store::{Attributes, Key, Plan, Store};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lgetxattr, llistxattr, lsetxattr, makedev, mknodat,
+    utimensat,
+};
+use tempfile::TempDir;
+
+use crate::harness::{has_program, is_root, sandbox, skip};
+
+/// What a file system keeps of an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    mode: u32,
+    owner: (u32, u32),
+    mtime: (i64, i64),
+    device: u64,
+    content: Vec<u8>,
+    size: u64,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The first name, in order, of the same file.
+    first_name: PathBuf,
+}
+
+fn key(path: &str) -> Key {
+    Key::parse(path).unwrap()
+}
+
+/// Everything below `root`, by relative path; and what is allocated for each file.
+fn seen(root: &Path) -> (BTreeMap<PathBuf, Seen>, BTreeMap<PathBuf, u64>) {
+    let (mut all, mut allocated, mut inodes) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
+    let mut left = vec![PathBuf::new()];
+    while let Some(relative) = left.pop() {
+        let path = root.join(&relative);
+        let found = fs::symlink_metadata(&path).unwrap();
+        if found.is_dir() {
+            left.extend(fs::read_dir(&path).unwrap().map(|entry| relative.join(entry.unwrap().file_name())));
+        }
+        let content = match found.file_type() {
+            kind if kind.is_symlink() => fs::read_link(&path).unwrap().into_os_string().into_vec(),
+            // Of large files the data are enough: what is between them is told by the size.
+            kind if kind.is_file() => digest(&path),
+            _ => Vec::new(),
+        };
+        let first_name = if found.is_dir() {
+            relative.clone()
+        } else {
+            let first: &mut PathBuf = inodes.entry(found.ino()).or_insert_with(|| relative.clone());
+            *first = first.clone().min(relative.clone());
+            PathBuf::new()
+        };
+        allocated.insert(relative.clone(), found.blocks() * 512);
+        all.insert(
+            relative,
+            Seen {
+                mode: found.mode(),
+                owner: (found.uid(), found.gid()),
+                mtime: (found.mtime(), found.mtime_nsec()),
+                device: found.rdev(),
+                content,
+                size: if found.is_file() { found.size() } else { 0 },
+                xattrs: xattrs(&path),
+                first_name,
+            },
+        );
+    }
+    for (relative, seen) in &mut all {
+        let found = fs::symlink_metadata(root.join(relative)).unwrap();
+        // Hard links of anything but files are kept as objects of their own.
+        seen.first_name = match found.is_file() {
+            true => inodes[&found.ino()].clone(),
+            false => relative.clone(),
+        };
+    }
+    (all, allocated)
+}
+
+/// A file's content as runs that are not all zeroes: the same for a hole and for zeroes.
+fn digest(path: &Path) -> Vec<u8> {
+    let mut digest = Vec::new();
+    let (mut buffer, mut at) = (vec![0; 1 << 20], 0u64);
+    let mut file = File::open(path).unwrap();
+    loop {
+        let got = file.read(&mut buffer).unwrap();
+        if got == 0 {
+            return digest;
+        }
+        if buffer[..got].iter().any(|&byte| byte != 0) {
+            digest.extend_from_slice(&at.to_le_bytes());
+            digest.extend_from_slice(&buffer[..got]);
+        }
+        at += got as u64;
+    }
+}
+
+fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut names = vec![0; 1 << 16];
+    let length = llistxattr(path, &mut names[..]).unwrap_or(0);
+    let mut xattrs = BTreeMap::new();
+    for name in names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; 1 << 16];
+        let length = lgetxattr(path, name, &mut value[..]).unwrap();
+        value.truncate(length);
+        xattrs.insert(name.to_vec(), value);
+    }
+    xattrs
+}
+
+#[track_caller]
+fn assert_same_trees(one: &Path, other: &Path) {
+    let ((one_seen, one_allocated), (other_seen, other_allocated)) = (seen(one), seen(other));
+    let names = |seen: &BTreeMap<PathBuf, Seen>| seen.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&one_seen), names(&other_seen));
+    for (path, one) in &one_seen {
+        let other = &other_seen[path];
+        let brief = |seen: &Seen| Seen { content: Vec::new(), ..seen.clone() };
+        assert_eq!(brief(one), brief(other), "{path:?}");
+        assert!(one.content == other.content, "the content of {path:?} differs");
+        // Holes stay holes: a file may take a few blocks more, as file systems allocate differently.
+        assert!(
+            other_allocated[path] <= one_allocated[path] + 64 * 1024,
+            "{path:?} takes {} bytes and took {}",
+            other_allocated[path],
+            one_allocated[path]
+        );
+    }
+}
+
+fn set_times(path: &Path, seconds: i64, nanoseconds: i64) {
+    let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+    let times = Timestamps { last_access: time, last_modification: time };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+fn content(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at as u32).wrapping_mul(2_654_435_761) as u8 ^ (at >> 12) as u8).collect()
+}
+
+/// A tree with everything that is hard to keep.
+fn nasty_tree(root: &Path) {
+    fs::create_dir_all(root.join("sizes")).unwrap();
+    for size in [0, 1, 4095, 4096, 4097, 8191, 8192, 8193, 65_535, 65_536, 65_537, 1 << 20, 5 << 20] {
+        fs::write(root.join(format!("sizes/{size}")), content(size)).unwrap();
+    }
+    let names = root.join("names");
+    fs::create_dir(&names).unwrap();
+    for name in [&b"new\nline"[..], b"\xff\xfe", b"-rf", b" ", b"\x1b[31m", b"a-b", b"a.b", &[b'n'; 255], b"\x01"] {
+        fs::write(names.join(OsStr::from_bytes(name)), name).unwrap();
+    }
+    fs::create_dir(names.join("a")).unwrap();
+    fs::write(names.join("a/z"), "z").unwrap();
+
+    let mut deep = root.join("deep");
+    for level in 0..100 {
+        deep.push(format!("level {level}"));
+    }
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("bottom"), "here").unwrap();
+    fs::create_dir_all(root.join("empty/emptier")).unwrap();
+
+    let links = root.join("links");
+    fs::create_dir_all(links.join("far/away")).unwrap();
+    fs::write(links.join("small"), "one file with three names").unwrap();
+    fs::hard_link(links.join("small"), links.join("far/away/small")).unwrap();
+    fs::hard_link(links.join("small"), root.join("zz small")).unwrap();
+    fs::write(links.join("large"), content(3 << 20)).unwrap();
+    fs::hard_link(links.join("large"), links.join("another large")).unwrap();
+    symlink("nowhere", links.join("dangling")).unwrap();
+    symlink("/etc/passwd", links.join("absolute")).unwrap();
+    symlink("../../..", links.join("up")).unwrap();
+    symlink(OsString::from_vec(vec![0xff; 1000]), links.join("long")).unwrap();
+
+    let special = root.join("special");
+    fs::create_dir(&special).unwrap();
+    let node = |name: &str, kind: FileType, device| {
+        mknodat(CWD, special.join(name), kind, Mode::from_raw_mode(0o640), device).unwrap();
+    };
+    node("fifo", FileType::Fifo, 0);
+    node("socket", FileType::Socket, 0);
+    if is_root() {
+        node("null", FileType::CharacterDevice, makedev(1, 3));
+        node("loop", FileType::BlockDevice, makedev(7, 300));
+    }
+
+    let sparse = root.join("sparse");
+    fs::create_dir(&sparse).unwrap();
+    let holes = |name: &str, size: u64, data: &[u64]| {
+        let file = File::create(sparse.join(name)).unwrap();
+        file.set_len(size).unwrap();
+        for &at in data {
+            file.write_all_at(b"data between holes", at).unwrap();
+        }
+        // Some file systems say where data lie only when they are allocated.
+        file.sync_all().unwrap();
+    };
+    holes("only a hole", 300_000, &[]);
+    holes("small", 1 << 20, &[0, 500_000]);
+    holes("ends with data", 200_018, &[200_000]);
+    holes("huge", 1 << 30, &[12_345, 600 << 20, (1 << 30) - 18]);
+    let many: Vec<u64> = (0..200).map(|at| at * 100_000).collect();
+    holes("many", 20 << 20, &many);
+
+    let attributes = root.join("attributes");
+    fs::create_dir(&attributes).unwrap();
+    for (name, mode) in [("nothing", 0o000), ("suid", 0o4755), ("sgid", 0o2711), ("sticky", 0o1600), ("all", 0o7777)] {
+        fs::write(attributes.join(name), name).unwrap();
+        fs::set_permissions(attributes.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::create_dir(attributes.join("closed")).unwrap();
+    fs::write(attributes.join("closed/inside"), "x").unwrap();
+    let set = |path: &Path, name: &str, value: &[u8]| {
+        // Where the file system of the tests has no attributes, nothing is compared.
+        let _ = lsetxattr(path, name, value, XattrFlags::empty());
+    };
+    set(&attributes.join("all"), "user.binary", &[0, 10, 255, 61]);
+    set(&attributes.join("all"), "user.empty", b"");
+    set(&attributes, "user.directory", b"yes");
+    set(&attributes.join("all"), "trusted.of root", b"1");
+    set(&links.join("dangling"), "trusted.of a link", b"2");
+    set(&root.join("sparse/huge"), "user.large", &content(2000));
+    if is_root() {
+        for (name, uid, gid) in [("suid", 1234, 5678), ("sgid", 65_534, 4_000_000_000)] {
+            std::os::unix::fs::lchown(attributes.join(name), Some(uid), Some(gid)).unwrap();
+            let mode = if name == "suid" { 0o4755 } else { 0o2711 };
+            fs::set_permissions(attributes.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        std::os::unix::fs::lchown(links.join("up"), Some(7), Some(8)).unwrap();
+    }
+    let times = [
+        ("nothing", -1, 999_999_999),
+        ("suid", -2_000_000_000, 1),
+        ("sgid", 4_000_000_000, 123_456_789),
+        ("sticky", 0, 0),
+    ];
+    for (name, seconds, nanoseconds) in times {
+        set_times(&attributes.join(name), seconds, nanoseconds);
+    }
+    set_times(&links.join("dangling"), 1_000_000_000, 5);
+    set_times(&special.join("fifo"), 1_000_000_001, 6);
+    fs::set_permissions(attributes.join("closed"), fs::Permissions::from_mode(0o555)).unwrap();
+    set_times(&attributes.join("closed"), 77, 77);
+    set_times(&root.join("empty/emptier"), 1, 2);
+    set_times(root, 1_234_567_890, 42);
+}
+
+struct Place {
+    sandbox: TempDir,
+    store: Store,
+}
+
+impl Place {
+    fn new() -> Place {
+        let sandbox = sandbox();
+        let store = Store::create(&sandbox.path().join("store"), &Plan::default()).unwrap();
+        Place { sandbox, store }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.sandbox.path().join(name)
+    }
+
+    #[track_caller]
+    fn import(&self, tree: &str) -> ImportSummary {
+        self.import_to(tree, "")
+    }
+
+    #[track_caller]
+    fn import_to(&self, tree: &str, prefix: &str) -> ImportSummary {
+        let options = ImportOptions { prefix: key(prefix), ..ImportOptions::default() };
+        let summary = import(&self.store, &self.path(tree), &options, &()).unwrap();
+        assert!(!summary.interrupted);
+        summary
+    }
+
+    #[track_caller]
+    fn export(&self, directory: &str) -> ExportSummary {
+        let summary = export(&self.store, &self.path(directory), &ExportOptions::default(), &()).unwrap();
+        assert!(summary.reports.first.is_empty(), "{:?}", summary.reports);
+        summary
+    }
+
+    fn import_tar(&self, archive: &[u8]) -> granulo::error::Result<ImportSummary> {
+        import_tar(
+            &self.store,
+            &mut &archive[..],
+            &ImportOptions { prefix: key("in"), ..ImportOptions::default() },
+            &(),
+        )
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // So that those who are not root can remove it.
+        let _ = Command::new("chmod").args(["-R", "u+rwX"]).arg(self.sandbox.path()).stderr(Stdio::null()).status();
+    }
+}
+
+#[test]
+fn a_nasty_tree_comes_back_as_it_was() {
+    let place = Place::new();
+    nasty_tree(&place.path("tree"));
+    let before = seen(&place.path("tree")).0;
+    let measured = measure(&place.store, &place.path("tree"), &ImportOptions::default(), &()).unwrap();
+    let summary = place.import("tree");
+    assert!(!is_root() || summary.reports.first.is_empty(), "{:?}", summary.reports);
+    assert!(before == seen(&place.path("tree")).0, "the import changed the tree");
+    if is_root() {
+        assert_eq!(
+            (measured.files, measured.links, measured.directories, measured.symlinks, measured.specials),
+            (summary.files, summary.links, summary.directories, summary.symlinks, summary.specials)
+        );
+        assert_eq!((summary.links, summary.symlinks, summary.specials), (3, 4, 4));
+        // The file of 1 GiB is a hole with three pieces of data.
+        assert!(summary.content_bytes < 40 << 20, "{summary:?}");
+        let exported = place.export("back");
+        assert_eq!((exported.files, exported.links), (summary.files, summary.links));
+        assert_same_trees(&place.path("tree"), &place.path("back"));
+    }
+}
+
+#[test]
+fn a_second_import_and_a_second_export_find_everything_there() {
+    let place = Place::new();
+    nasty_tree(&place.path("tree"));
+    let first = place.import("tree");
+    let second = place.import("tree");
+    let put = |s: &ImportSummary| s.directories + s.files + s.links + s.symlinks + s.specials;
+    assert_eq!((put(&second), second.content_bytes), (0, 0), "{second:?}");
+    assert_eq!(second.unchanged, put(&first));
+
+    let first = place.export("back");
+    let again = ExportOptions { resume: true, ..ExportOptions::default() };
+    let second = export(&place.store, &place.path("back"), &again, &()).unwrap();
+    assert_eq!((second.files, second.links, second.symlinks, second.specials), (0, 0, 0, 0), "{second:?}");
+    assert_eq!(second.unchanged, first.files + first.links + first.symlinks + first.specials);
+    if is_root() {
+        assert_same_trees(&place.path("tree"), &place.path("back"));
+    }
+    let refused = export(&place.store, &place.path("back"), &ExportOptions::default(), &()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Exists);
+}
+
+#[test]
+fn a_changed_tree_is_brought_up_to_date() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir_all(tree.join("d")).unwrap();
+    for name in ["a", "b", "c", "same"] {
+        fs::write(tree.join(name), name).unwrap();
+    }
+    fs::hard_link(tree.join("b"), tree.join("d/b")).unwrap();
+    fs::write(tree.join("was a file"), "").unwrap();
+    fs::write(tree.join("x"), "x").unwrap();
+    fs::write(tree.join("y"), "x").unwrap();
+    place.import("tree");
+
+    // A new name that sorts before those that are known, one that comes apart, two that become one, a file that becomes a directory.
+    fs::hard_link(tree.join("c"), tree.join("0")).unwrap();
+    fs::remove_file(tree.join("d/b")).unwrap();
+    fs::copy(tree.join("b"), tree.join("d/b")).unwrap();
+    let time = fs::metadata(tree.join("b")).unwrap();
+    set_times(&tree.join("d/b"), time.mtime(), time.mtime_nsec());
+    fs::remove_file(tree.join("y")).unwrap();
+    fs::hard_link(tree.join("x"), tree.join("y")).unwrap();
+    fs::write(tree.join("a"), "longer than it was").unwrap();
+    fs::remove_file(tree.join("was a file")).unwrap();
+    fs::create_dir(tree.join("was a file")).unwrap();
+    fs::write(tree.join("was a file/inside"), "").unwrap();
+    let summary = place.import("tree");
+    assert!(summary.reports.first.is_empty(), "{:?}", summary.reports);
+    assert_eq!(summary.unchanged, 1, "only what is the same stays: {summary:?}");
+    place.export("back");
+    assert_same_trees(&tree, &place.path("back"));
+    assert_eq!(place.import("tree").unchanged, 11);
+}
+
+#[test]
+fn a_directory_of_the_store_does_not_give_way_to_a_file() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/d/e")).unwrap();
+    place.import("tree");
+    fs::remove_dir_all(place.path("tree/d")).unwrap();
+    fs::write(place.path("tree/d"), "a file").unwrap();
+    let summary = place.import("tree");
+    assert_eq!(summary.reports.first[0].kind(), ErrorKind::Exists);
+    assert!(place.store.entry(&key("d/e")).unwrap().is_some());
+}
+
+#[test]
+fn the_store_itself_in_the_tree_is_passed_over() {
+    let place = Place::new();
+    fs::write(place.path("beside"), "x").unwrap();
+    let summary = place.import_to("", "all/of it");
+    assert_eq!((summary.files, summary.passed_over), (1, 1));
+    assert!(place.store.entry(&key("all/of it/beside")).unwrap().is_some());
+    assert!(place.store.entry(&key("all/of it/store")).unwrap().is_none());
+    let refused = import(&place.store, &place.path("store"), &ImportOptions::default(), &()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Usage);
+}
+
+#[test]
+fn records_lie_in_order_of_keys() {
+    let place = Place::new();
+    for at in 0..3000 {
+        let path = place.path("tree").join(format!("{}/{}", at % 37, at));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content(at)).unwrap();
+    }
+    place.import("tree");
+    let walk = place.store.walk(&Key::root()).unwrap().map(Result::unwrap);
+    let places: Vec<_> = walk.map(|listed| (listed.entry.location.segment, listed.entry.location.offset)).collect();
+    assert_eq!(places.len(), 3038);
+    assert!(places.is_sorted(), "some records lie before those of smaller keys");
+}
+
+/// Asks to stop after so many objects or bytes.
+struct Until {
+    objects: u64,
+    bytes: u64,
+    calls: AtomicU64,
+}
+
+impl Watch for Until {
+    fn go_on(&self, progress: Progress) -> bool {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        progress.objects < self.objects && progress.content_bytes < self.bytes
+    }
+}
+
+#[test]
+fn an_interrupted_import_and_export_are_gone_on_with() {
+    let place = Place::new();
+    nasty_tree(&place.path("tree"));
+    let mut interrupted = 0;
+    for (objects, bytes) in [(1, u64::MAX), (20, u64::MAX), (u64::MAX, 4 << 20), (u64::MAX, 100_000), (60, u64::MAX)] {
+        let watch = Until { objects, bytes, calls: AtomicU64::new(0) };
+        let summary = import(&place.store, &place.path("tree"), &ImportOptions::default(), &watch).unwrap();
+        assert!(summary.reports.first.is_empty() || !is_root(), "{:?}", summary.reports);
+        assert!(watch.calls.load(Ordering::Relaxed) > 0);
+        interrupted += u64::from(summary.interrupted);
+    }
+    assert!(interrupted >= 3, "{interrupted}");
+    place.import("tree");
+    let options = ExportOptions { resume: true, ..ExportOptions::default() };
+    for (objects, bytes) in [(1, u64::MAX), (30, u64::MAX), (u64::MAX, 5 << 20)] {
+        let watch = Until { objects, bytes, calls: AtomicU64::new(0) };
+        assert!(export(&place.store, &place.path("back"), &options, &watch).unwrap().interrupted);
+    }
+    let last = export(&place.store, &place.path("back"), &options, &()).unwrap();
+    assert!(last.reports.first.is_empty() && last.unchanged > 0, "{last:?}");
+    if is_root() {
+        assert_same_trees(&place.path("tree"), &place.path("back"));
+    }
+}
+
+#[test]
+fn an_export_replaces_what_differs_and_follows_no_symlink() {
+    let place = Place::new();
+    for path in ["a", "b", "d/f", "e/f"] {
+        place.store.put(&key(path), &Attributes { mode: 0o100_600, ..Attributes::default() }, b"stored").unwrap();
+    }
+    let back = place.path("back");
+    fs::create_dir_all(place.path("outside")).unwrap();
+    fs::create_dir_all(back.join("b")).unwrap();
+    fs::write(back.join("a"), "else").unwrap();
+    fs::hard_link(back.join("a"), place.path("outside/linked")).unwrap();
+    fs::write(back.join("mine"), "stays").unwrap();
+    symlink(place.path("outside"), back.join("d")).unwrap();
+    let options = ExportOptions { resume: true, ..ExportOptions::default() };
+    let summary = export(&place.store, &back, &options, &()).unwrap();
+    assert_eq!(fs::read(back.join("a")).unwrap(), b"stored");
+    // The file with that other name is another now.
+    assert_eq!(fs::read(place.path("outside/linked")).unwrap(), b"else");
+    assert_eq!(fs::read(back.join("mine")).unwrap(), b"stays");
+    assert_eq!(fs::read(back.join("e/f")).unwrap(), b"stored");
+    assert!(!place.path("outside/f").exists());
+    assert!(fs::symlink_metadata(back.join("d")).unwrap().is_symlink());
+    let paths: Vec<_> = summary.reports.first.iter().map(|error| error.path().unwrap().to_owned()).collect();
+    assert_eq!(paths.len(), 2, "{summary:?}");
+    assert!(paths.contains(&back.join("b")) && paths.contains(&back.join("d")), "{paths:?}");
+}
+
+#[test]
+fn a_part_of_the_store_is_exported_alone() {
+    let place = Place::new();
+    for path in ["a/b/c", "a/bb", "a/b-c", "d"] {
+        place.store.put(&key(path), &Attributes { mode: 0o100_600, ..Attributes::default() }, b"").unwrap();
+    }
+    let options = ExportOptions { prefix: key("a/b"), ..ExportOptions::default() };
+    export(&place.store, &place.path("back"), &options, &()).unwrap();
+    let names: Vec<_> = seen(&place.path("back")).0.into_keys().collect();
+    assert_eq!(names, [PathBuf::new(), PathBuf::from("c")]);
+    let wrong = |prefix: &str| {
+        let options = ExportOptions { prefix: key(prefix), ..ExportOptions::default() };
+        export(&place.store, &place.path("wrong"), &options, &()).unwrap_err().kind()
+    };
+    assert_eq!((wrong("d"), wrong("x")), (ErrorKind::Usage, ErrorKind::NotFound));
+    assert!(!place.path("wrong").exists());
+}
+
+#[test]
+fn what_cannot_be_read_is_reported_and_the_rest_imported() {
+    if is_root() {
+        return skip("root may read everything");
+    }
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/closed")).unwrap();
+    fs::write(place.path("tree/secret"), "x").unwrap();
+    fs::write(place.path("tree/z"), "x").unwrap();
+    for (name, mode) in [("closed", 0o000), ("secret", 0o000)] {
+        fs::set_permissions(place.path("tree").join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let summary = place.import("tree");
+    assert_eq!((summary.reports.count, summary.files), (2, 1));
+    assert!(place.store.entry(&key("z")).unwrap().is_some());
+}
+
+/// What `tar` makes of a tree.
+fn tar_of(tree: &Path, options: &[&str]) -> Option<Vec<u8>> {
+    if !has_program("tar") {
+        skip("it needs tar");
+        return None;
+    }
+    let tar = Command::new("tar").args(options).arg("-C").arg(tree).args(["-cf", "-", "."]).output().unwrap();
+    // It says that it leaves sockets out, and ends well.
+    assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
+    Some(tar.stdout)
+}
+
+#[test]
+fn archives_of_the_system_s_tar_come_back_as_the_tree() {
+    if !is_root() {
+        return skip("it keeps owners and devices, which needs root");
+    }
+    let formats: [&[&str]; 3] = [
+        &["--format=posix", "--xattrs", "--xattrs-include=*", "--sparse"],
+        &["--format=posix", "--xattrs", "--xattrs-include=*", "--sparse", "--sparse-version=0.1"],
+        &["--format=gnu", "--sparse"],
+    ];
+    for options in formats {
+        let place = Place::new();
+        let tree = place.path("tree");
+        nasty_tree(&tree);
+        fs::remove_file(tree.join("special/socket")).unwrap();
+        if options[0] == "--format=gnu" {
+            // Which has neither attributes nor parts of seconds.
+            for path in seen(&tree).0.keys() {
+                let path = tree.join(path);
+                for name in xattrs(&path).keys() {
+                    rustix::fs::lremovexattr(&path, &name[..]).unwrap();
+                }
+            }
+            for path in seen(&tree).0.keys() {
+                let path = tree.join(path);
+                set_times(&path, fs::symlink_metadata(&path).unwrap().mtime(), 0);
+            }
+        }
+        let Some(archive) = tar_of(&tree, options) else { return };
+        let summary = place.import_tar(&archive).unwrap();
+        assert!(summary.reports.first.is_empty() && summary.refused == 0, "{options:?}: {summary:?}");
+        assert_eq!(summary.links, 3);
+        let export_options = ExportOptions { prefix: key("in"), ..ExportOptions::default() };
+        let exported = export(&place.store, &place.path("back"), &export_options, &()).unwrap();
+        assert!(exported.reports.first.is_empty(), "{options:?}: {exported:?}");
+        assert_same_trees(&tree, &place.path("back"));
+        let again = place.import_tar(&archive).unwrap();
+        assert_eq!((again.files, again.links, again.content_bytes), (0, 0, 0), "{again:?}");
+        assert_eq!(
+            again.unchanged,
+            summary.unchanged
+                + summary.directories
+                + summary.files
+                + summary.links
+                + summary.symlinks
+                + summary.specials
+        );
+    }
+}
+
+fn header(kind: tar::EntryType, size: usize) -> tar::Header {
+    let mut header = tar::Header::new_ustar();
+    header.set_entry_type(kind);
+    header.set_size(size as u64);
+    header.set_mode(0o644);
+    header.set_mtime(1);
+    header.set_uid(0);
+    header.set_gid(0);
+    header
+}
+
+/// An archive whose names and targets are taken as they are.
+fn archive(members: &[(tar::EntryType, &str, &str)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (kind, name, target) in members {
+        let data: &[u8] = if *kind == tar::EntryType::Regular { target.as_bytes() } else { b"" };
+        let mut header = header(*kind, data.len());
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        if data.is_empty() {
+            header.as_old_mut().linkname[..target.len()].copy_from_slice(target.as_bytes());
+        }
+        header.set_cksum();
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(data);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.resize(bytes.len() + 1024, 0);
+    bytes
+}
+
+#[test]
+fn members_of_a_hostile_archive_stay_inside() {
+    use tar::EntryType as Is;
+    let place = Place::new();
+    place.store.put(&key("secret"), &Attributes { mode: 0o100_600, ..Attributes::default() }, b"not yours").unwrap();
+    let bytes = archive(&[
+        (Is::Regular, "../escaped", "x"),
+        (Is::Regular, "/absolute", "x"),
+        (Is::Regular, "a/../../escaped", "x"),
+        (Is::Link, "stolen", "../secret"),
+        (Is::Link, "stolen", "/secret"),
+        (Is::Link, "stolen", "missing"),
+        (Is::Symlink, "out", "/tmp"),
+        (Is::Regular, "out/through a symlink", "x"),
+        (Is::Link, "itself", "itself"),
+        (Is::Directory, "d/", ""),
+        (Is::Link, "linked directory", "d"),
+        (Is::Regular, "f", "first"),
+        (Is::Regular, "f/below a file", "x"),
+        (Is::Regular, "d/e/g", "kept"),
+        (Is::Regular, "d", "in the place of a directory"),
+        (Is::Regular, "d/e", "in the place of a directory that was never listed"),
+        (Is::Regular, ".", "in the place of the root"),
+        (Is::Regular, "", "no name"),
+        (Is::Regular, "f", "second"),
+        (Is::Link, "./late", "f"),
+        (Is::Regular, "last", "still there"),
+    ]);
+    let summary = place.import_tar(&bytes).unwrap();
+    let walk = place.store.walk(&Key::root()).unwrap().map(|listed| listed.unwrap().key.to_string());
+    let keys: Vec<String> = walk.filter(|key| key != "/").collect();
+    assert_eq!(
+        keys,
+        ["in", "in/d", "in/d/e", "in/d/e/g", "in/f", "in/last", "in/late", "in/out", "secret"],
+        "{:?}",
+        summary.reports
+    );
+    assert_eq!((summary.refused, summary.files, summary.links), (14, 4, 1));
+    for (name, content) in
+        [("in/f", &b"second"[..]), ("in/late", b"second"), ("in/d/e/g", b"kept"), ("secret", b"not yours")]
+    {
+        assert_eq!(place.store.get(&key(name)).unwrap().unwrap(), content);
+    }
+    assert_eq!(place.store.stat(&key("in/f")).unwrap().unwrap().names, 2);
+    // On the way out, the symlink is one again, and nothing goes through it.
+    place.export("back");
+    assert_eq!(fs::read_link(place.path("back/in/out")).unwrap(), Path::new("/tmp"));
+}
+
+#[test]
+fn a_file_becomes_a_directory_and_names_are_taken_again_within_one_archive() {
+    use tar::EntryType as Is;
+    let place = Place::new();
+    let bytes = archive(&[
+        (Is::Regular, "a", "a file first"),
+        (Is::Directory, "a", ""),
+        (Is::Regular, "a/b", "inside"),
+        (Is::Regular, "c", "one"),
+        (Is::Link, "d", "c"),
+        (Is::Link, "e", "c"),
+        (Is::Regular, "c", "two"),
+        (Is::Link, "f", "c"),
+    ]);
+    let summary = place.import_tar(&bytes).unwrap();
+    assert_eq!((summary.refused, summary.reports.count), (0, 0), "{summary:?}");
+    for (name, content, names) in
+        [("in/a/b", &b"inside"[..], 1), ("in/c", b"two", 2), ("in/d", b"one", 2), ("in/f", b"two", 2)]
+    {
+        assert_eq!(place.store.get(&key(name)).unwrap().unwrap(), content, "{name}");
+        assert_eq!(place.store.stat(&key(name)).unwrap().unwrap().names, names, "{name}");
+    }
+}
+
+#[test]
+fn what_is_no_archive_and_what_is_cut_off_is_said() {
+    use tar::EntryType as Is;
+    let place = Place::new();
+    let refused = place.import_tar(&[7; 5000]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotRecognised);
+    let large = "y".repeat(99);
+    let mut bytes = archive(&[(Is::Regular, "whole", "x"), (Is::Regular, "half", &large)]);
+    bytes.truncate(512 * 3 + 50);
+    let cut = place.import_tar(&bytes).unwrap_err();
+    assert_eq!(cut.kind(), ErrorKind::Corrupt, "{cut}");
+    // What was before it is there.
+    assert_eq!(place.store.get(&key("in/whole")).unwrap().unwrap(), b"x");
+    assert!(place.store.entry(&key("in/half")).unwrap().is_none());
+    let bytes = archive(&[(Is::Regular, "whole", "x")]);
+    let summary = place.import_tar(&bytes[..bytes.len() - 1024]).unwrap();
+    assert_eq!((summary.unchanged, summary.reports.count), (1, 1), "an end without its marker is reported");
+}
+
+#[test]
+fn a_stream_that_fails_is_an_error_of_the_stream() {
+    struct Failing;
+    impl Read for Failing {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::from_raw_os_error(5))
+        }
+    }
+    let place = Place::new();
+    let failed = import_tar(&place.store, &mut Failing, &ImportOptions::default(), &()).unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Io);
+    assert!(failed.to_string().contains("Input/output error"), "{failed}");
+}
+
+#[test]
+fn special_files_that_are_read_do_not_hang() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    mknodat(CWD, place.path("tree/fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    assert_eq!(place.import("tree").specials, 1);
+    place.export("back");
+    assert!(fs::symlink_metadata(place.path("back/fifo")).unwrap().file_type().is_fifo());
+}
