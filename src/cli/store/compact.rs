@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::progress::MovingProgress;
+use super::watch::MaintenanceProgress;
 use super::{Ended, or_damage, output};
 use crate::error::Result;
 use crate::store::{Choice, CompactOptions, CompactPlan, Compacted, Store};
@@ -130,8 +130,8 @@ impl CompactArguments {
     }
 
     fn run_with_progress(&self, store: &Store, options: &CompactOptions) -> Result<Compacted> {
-        let progress = MovingProgress::begin(self.json)?;
-        let done = store.compact(options, &mut |now| progress.go_on(now));
+        let mut progress = MaintenanceProgress::begin()?;
+        let done = store.compact(options, &mut |now| progress.see(now));
         progress.clear();
         done
     }
