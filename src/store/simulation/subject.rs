@@ -159,6 +159,7 @@ fn change(
                 Some(number) => number,
                 None => store.entry(first)?.and_then(|found| found.shared).expect("the model knows that it is shared"),
             };
+            names.insert(key.clone(), number);
             batch.link(key, number)
         }
         Change::Directory(key, attributes) => batch.directory(key, attributes),
