@@ -155,7 +155,7 @@ impl Store {
         open::open_here(home, Access::Read).map(Store::of)
     }
 
-    fn of((engine, recovered): (Engine, Recovered)) -> Store {
+    pub(crate) fn of((engine, recovered): (Engine, Recovered)) -> Store {
         Store { engine: Arc::new(Closing(engine)), recovered }
     }
 

@@ -15,7 +15,7 @@ use super::engine::{Engine, EngineLedger};
 use super::entry::{Entry, Kind, Location};
 use super::gather::{Joining, Wanted, sort};
 use super::geometry::Class;
-use super::log::{Batched, Writer, Written};
+use super::log::{Batched, Written};
 use super::pace::Pace;
 use super::placement::Claim;
 use super::record::{HEADER_BYTES, NewRecord, Record};
@@ -344,7 +344,9 @@ impl Round<'_, '_> {
         }
         if empty.contains(&writer.position.segment) {
             // The log has to go on somewhere: what says where it is must not be given back.
-            self.mark(&mut writer)?;
+            let change = engine.append_mark(&mut writer)?;
+            engine.apply(change.clone())?;
+            writer.pending.merge(change);
         }
         let (mut freed, epoch) = {
             let view = engine.view();
@@ -361,40 +363,7 @@ impl Round<'_, '_> {
         engine.apply(change.clone())?;
         writer.pending.merge(change);
         // Whatever asks next whether something is to be synced finds that there is.
-        self.mark(&mut writer)
-    }
-
-    /// A batch without records: the log goes on.
-    fn mark(&mut self, writer: &mut Writer) -> Result<()> {
-        let engine = self.engine;
-        let geometry = engine.geometry();
-        let batch = Batched {
-            records: &[],
-            count: 0,
-            checksums: &[],
-            highest_id: engine.highest_id.load(std::sync::atomic::Ordering::Relaxed),
-            now_nanoseconds: engine.platform.now_nanoseconds(),
-        };
-        if writer.active.as_ref().is_some_and(|active| self.chosen.contains(&active.number)) {
-            writer.close_segment();
-        }
-        let class = writer.active.as_ref().map_or(Class::Fast, |active| active.class);
-        let written = engine.append_to(writer, &geometry, &[class, Class::Slow], 0, Claim::Frees, batch);
-        let written = written.inspect_err(|error| {
-            if error.kind() != ErrorKind::NoSpace {
-                engine.latch(error);
-            }
-        })?;
-        let ledger = EngineLedger::new(engine);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
-        if let Some(row) = writer.active_row().filter(|_| written.is_new_segment) {
-            effects.add_segment(row);
-        }
-        if let Some(row) = effects.segment(written.segment) {
-            row.size_bytes = written.position.offset;
-        }
-        let change = effects.finish(Some(written.position));
-        drop(ledger);
+        let change = engine.append_mark(&mut writer)?;
         engine.apply(change.clone())?;
         writer.pending.merge(change);
         Ok(())

@@ -34,7 +34,11 @@ pub(crate) enum Access {
 
 /// Makes a store: directories and superblocks. Fails if there is something already where it is to be.
 pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Result<()> {
-    let geometry = Geometry::new(home, plan)?;
+    make(platform, home, Geometry::new(home, plan)?)
+}
+
+/// As [`create`], of a geometry that is known.
+pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> Result<()> {
     let fail = |path: &Path| {
         let path = path.to_owned();
         move |error| Error::io("make the store", &path, error)

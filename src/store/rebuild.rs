@@ -90,7 +90,7 @@ impl Store {
         let device = slot.entry.number;
         let (_pin, view) = engine.pinned()?;
         let mut plan = RebuildPlan::default();
-        for row in view.state.segments.values().filter(|row| row.devices.contains(&device)) {
+        for row in view.state.segments.values().filter(|row| engine.lacks_copy(row, device)) {
             plan.segments += 1;
             plan.segment_bytes += row.size_bytes;
             if row.devices.iter().all(|&other| other == device || engine.devices.readable(other).is_none()) {
@@ -199,6 +199,20 @@ impl Engine {
             }
             _ => Ok(slot.clone()),
         }
+    }
+
+    /// Whether a segment has a copy on `lost`, or had, or would have: fewer copies than it should without it.
+    fn lacks_copy(&self, row: &SegmentRow, lost: u16) -> bool {
+        let slots = self.devices.slots();
+        let of_class = |class: Option<Class>| {
+            let is_of = |slot: &&Slot| {
+                slot.entry.state != DeviceState::Gone && class.is_none_or(|class| slot.entry.class == class)
+            };
+            slots.iter().filter(is_of).count()
+        };
+        let devices = Some(of_class(Some(row.class))).filter(|&count| count > 0).unwrap_or(of_class(None));
+        let wanted = usize::from(self.geometry().copies).min(devices);
+        row.devices.contains(&lost) || row.devices.len() < wanted
     }
 
     /// Another device for a copy that was on `lost`.
@@ -348,16 +362,20 @@ impl Rebuild<'_> {
                 _ => None,
             })
             .collect();
-        for row in view.state.segments.values().filter(|row| row.devices.contains(&lost)) {
+        for row in view.state.segments.values().filter(|row| engine.lacks_copy(row, lost)) {
             if freed.contains(&row.number) {
                 self.leave(row)?;
                 continue;
             }
-            if self.is_onto && engine.has_whole_copy(row, lost) {
+            let is_listed = row.devices.contains(&lost);
+            if self.is_onto && is_listed && engine.has_whole_copy(row, lost) {
                 pace.skip(row.size_bytes);
                 continue;
             }
-            let target = if self.is_onto { Some(lost) } else { engine.place_for(row, lost) };
+            // What was written while it was lost has too few copies, and may be on devices of the other class.
+            let takes_it = self.is_onto
+                && (is_listed || engine.devices.writable(row.class).iter().any(|slot| slot.entry.number == lost));
+            let target = if takes_it { Some(lost) } else { engine.place_for(row, lost) };
             let Some(target) = target else {
                 return Err(no_place(format!("segment {} has no other device to go to", row.number)));
             };
@@ -372,12 +390,11 @@ impl Rebuild<'_> {
                 }
                 Err(error) => return Err(error),
             }
-            if !self.is_onto {
-                engine.change_devices(row.number, |devices| {
-                    devices.retain(|&device| device != lost);
-                    devices.push(target);
-                })?;
-            }
+            let is_onto = self.is_onto;
+            engine.change_devices(row.number, |devices| {
+                devices.retain(|&device| is_onto || device != lost);
+                devices.push(target);
+            })?;
         }
         Ok(())
     }

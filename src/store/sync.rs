@@ -19,8 +19,8 @@ use super::table::table_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::DeviceFile;
 
-/// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries.
-pub(crate) const RECENT_LIMIT: usize = 32_768;
+/// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries. Tests come to tables sooner.
+pub(crate) const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
 /// Removed trees that are kept before tables are merged.
 const RANGES_LIMIT: usize = 1024;
 
@@ -229,8 +229,26 @@ impl Engine {
         self.apply(change)
     }
 
+    /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,
+    /// section 8), so it must be gone before that one goes. What cannot be removed now is found by `check`.
+    fn remove_segment(&self, number: u64, devices: &[u16]) {
+        for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
+            let _ = device.remove(&segment_path(number)).and_then(|()| device.sync_directory(SEGMENTS));
+        }
+        self.devices.forget_segment(number);
+    }
+
     /// Says in the log that all before was durable, by a commit without records: an index that is made anew then does not look for units that are given back.
     fn mark_durable(&self, writer: &mut Writer) -> Result<()> {
+        let change = self.append_mark(writer)?;
+        let dirty = self.take_dirty(writer);
+        self.make_durable(&dirty, change.clone())?;
+        writer.durable_sequence = writer.position.sequence;
+        self.apply(change)
+    }
+
+    /// Appends a commit without records; gives what it changes.
+    pub(crate) fn append_mark(&self, writer: &mut Writer) -> Result<Change> {
         let batch = Batched {
             records: &[],
             count: 0,
@@ -238,7 +256,11 @@ impl Engine {
             highest_id: self.highest_id.load(Ordering::Relaxed),
             now_nanoseconds: self.platform.now_nanoseconds(),
         };
-        let written = self.append_somewhere(writer, &self.geometry(), batch).inspect_err(|error| self.latch(error))?;
+        let written = self.append_somewhere(writer, &self.geometry(), batch).inspect_err(|error| {
+            if error.kind() != ErrorKind::NoSpace {
+                self.latch(error);
+            }
+        })?;
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
         if let Some(row) = writer.active_row().filter(|_| written.is_new_segment) {
@@ -247,21 +269,7 @@ impl Engine {
         if let Some(row) = effects.segment(written.segment) {
             row.size_bytes = written.position.offset;
         }
-        let change = effects.finish(Some(written.position));
-        drop(ledger);
-        let dirty = self.take_dirty(writer);
-        self.make_durable(&dirty, change.clone())?;
-        writer.durable_sequence = written.position.sequence;
-        self.apply(change)
-    }
-
-    /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,
-    /// section 8), so it must be gone before that one goes. What cannot be removed now is found by `check`.
-    fn remove_segment(&self, number: u64, devices: &[u16]) {
-        for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
-            let _ = device.remove(&segment_path(number)).and_then(|()| device.sync_directory(SEGMENTS));
-        }
-        self.devices.forget_segment(number);
+        Ok(effects.finish(Some(written.position)))
     }
 
     /// Makes everything durable, the catalog too, before the store is closed.

@@ -12,7 +12,7 @@ use granulo::store::{
 };
 use tempfile::TempDir;
 
-use crate::harness::sandbox_for_many;
+use crate::harness::{Ran, granulo, sandbox_for_many};
 
 /// Numbers of fast and slow devices; copies, parity.
 const GEOMETRIES: [(usize, usize, u8, u8); 4] = [(0, 0, 1, 0), (2, 0, 2, 0), (2, 4, 2, 1), (3, 5, 3, 2)];
@@ -213,7 +213,7 @@ fn every_flipped_bit_is_found_or_harmless_and_never_read() {
     for geometry in GEOMETRIES {
         let sample = Sample::new(geometry);
         let has_redundancy = geometry.2 > 1;
-        let flips: usize = std::env::var("GRANULO_FLIPS").ok().and_then(|flips| flips.parse().ok()).unwrap_or(24);
+        let flips: usize = std::env::var("GRANULO_FLIPS").ok().and_then(|flips| flips.parse().ok()).unwrap_or(16);
         let mut all: Vec<(PathBuf, usize)> = Vec::new();
         for directory in sample.devices().into_iter().chain([sample.home()]) {
             all.extend(
@@ -429,7 +429,7 @@ fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
 #[test]
 fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be() {
     for geometry in &GEOMETRIES[1..] {
-        let sample = Sample::new(*geometry);
+        let mut sample = Sample::new(*geometry);
         let devices = sample.devices();
         for (number, directory) in devices.iter().enumerate() {
             let away = sample.sandbox.path().join("away");
@@ -649,4 +649,58 @@ fn a_scrub_goes_on_where_it_was_and_keeps_to_its_rate() {
     let report = store.scrub(options, &mut |_, _| {}, &mut go_on).unwrap();
     assert!(report.is_complete && report.found == 0);
     assert!(store.last_scrub().unwrap().finished_nanoseconds.is_some());
+}
+
+#[test]
+fn what_has_no_place_is_not_rebuilt_into_it() {
+    let sample = Sample::new(GEOMETRIES[2]);
+    fs::remove_dir_all(&sample.devices()[0]).unwrap();
+    let store = Store::open(&sample.home()).unwrap();
+    let options = RebuildOptions { device: 0, ..RebuildOptions::default() };
+    assert!(store.plan_rebuild(&options).unwrap().without_place > 0);
+    let error = store.rebuild(&options, &mut go_on).unwrap_err().to_string();
+    assert!(error.contains("have no other device to go to (name a directory on a new disk with --onto)"), "{error}");
+    let options = RebuildOptions { device: 1, ..RebuildOptions::default() };
+    let error = store.plan_rebuild(&options).unwrap_err().to_string();
+    assert!(error.contains("device 1 is in service at"), "{error}");
+}
+
+#[test]
+fn commands_say_what_they_found_and_end_so() {
+    let sample = Sample::new(GEOMETRIES[2]);
+    let home = sample.home();
+    let store = |arguments: &[&str]| {
+        let mut all = vec!["store", arguments[0], home.to_str().unwrap()];
+        all.extend(&arguments[1..]);
+        Ran::from(granulo().args(all).output().unwrap())
+    };
+    assert!(store(&["check"]).ended(0).text().contains("metadata: no problems"));
+    assert!(store(&["check", "--deep"]).ended(0).text().contains("every byte of"));
+    assert_eq!(store(&["scrub", "--json"]).ended(0).json()["found"], 0);
+    assert!(store(&["repair"]).ended(0).text().contains("There is nothing to repair."));
+    let segment = files(&sample.devices()[1].join("segments")).remove(0);
+    flip(&segment, 500, 2);
+    let found = store(&["check", "--deep", "--json"]).ended(1).json();
+    assert_eq!(
+        (&found["schema"], &found["repairable"], &found["lost"]),
+        (&"granulo/store-check/1".into(), &1.into(), &0.into())
+    );
+    assert_eq!((&found["problems"][0]["kind"], &found["problems"][0]["device"]), (&"record".into(), &1.into()));
+    let plan = store(&["repair", "--dry-run"]).ended(1).text();
+    assert!(plan.contains("Would do:") && plan.contains("repairable"), "{plan}");
+    let done = store(&["repair", "--json"]).ended(0).json();
+    assert_eq!((&done["repaired"], &done["problems_left"], &done["done"]), (&1.into(), &0.into(), &true.into()));
+    fs::remove_dir_all(&sample.devices()[3]).unwrap();
+    assert!(store(&["check"]).ended(1).text().contains("device 3 is missing"));
+    let onto = sample.sandbox.path().join("new");
+    let said = store(&["rebuild", "--device", "3", "--onto", onto.to_str().unwrap(), "--dry-run"]).ended(0).text();
+    assert!(said.contains("Would make anew what was on device 3: 0 segments"), "{said}");
+    assert!(!onto.exists());
+    assert_eq!(
+        store(&["rebuild", "--device", "3", "--onto", onto.to_str().unwrap(), "--json"]).ended(0).json()["complete"],
+        true
+    );
+    assert!(store(&["check", "--rebuild-index"]).ended(0).said().contains("the index was made anew from"));
+    sample.is_clean();
+    sample.is_whole();
 }

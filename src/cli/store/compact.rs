@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::progress::MovingProgress;
+use super::watch::MaintenanceProgress;
 use super::{Ended, or_damage, output};
 use crate::error::Result;
 use crate::store::{Choice, CompactOptions, CompactPlan, Compacted, Store};
@@ -130,8 +130,8 @@ impl CompactArguments {
     }
 
     fn run_with_progress(&self, store: &Store, options: &CompactOptions) -> Result<Compacted> {
-        let progress = MovingProgress::begin(self.json)?;
-        let done = store.compact(options, &mut |now| progress.go_on(now));
+        let mut progress = MaintenanceProgress::begin()?;
+        let done = store.compact(options, &mut |now| progress.see(now));
         progress.clear();
         done
     }
@@ -224,7 +224,7 @@ mod tests {
     fn what_was_done_is_in_words() {
         let done =
             Compacted { moved_records: 1200, gained_bytes: 5 << 20, orphaned_bytes: 1 << 20, ..Compacted::default() };
-        assert_eq!(done_words(&done), "1,200 records moved, 6.00 MiB given back");
+        assert_eq!(done_words(&done), "1,200 records moved, 6 MiB given back");
         let done = Compacted { gained_bytes: -2048, kept_removals: 2, waiting_bytes: 1 << 20, ..Compacted::default() };
         assert_eq!(
             done_words(&done),

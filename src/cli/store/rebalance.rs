@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::progress::MovingProgress;
+use super::watch::MaintenanceProgress;
 use super::{Ended, or_damage, output};
 use crate::error::Result;
 use crate::store::{RebalancePlan, Rebalanced, Store};
@@ -74,8 +74,8 @@ impl RebalanceArguments {
         }
         let mut done = None;
         if !self.dry_run {
-            let progress = MovingProgress::begin(self.json)?;
-            let outcome = store.rebalance(self.rate, &mut |now| progress.go_on(now));
+            let mut progress = MaintenanceProgress::begin()?;
+            let outcome = store.rebalance(self.rate, &mut |now| progress.see(now));
             progress.clear();
             done = Some(outcome?);
         }
