@@ -296,6 +296,7 @@ fn an_empty_store_lists_nothing() {
     assert_eq!(on("ls", &home, [""; 0]).ended(0).text(), "");
     assert_eq!(on("ls", &home, ["-l", "-R"]).ended(0).text(), "");
     assert_eq!(on("ls", &home, ["--json"]).ended(0).json()["entries"], Value::Array(Vec::new()));
+    complains(&on("stat", &home, ["/"]).ended(2), &["cannot stat /: the root has no attributes"]);
     let removed = on("rm", &home, ["/", "-r"]).ended(0).text();
     assert_eq!(removed, "Removing /: nothing is in it\n");
 }

@@ -9,9 +9,12 @@ use std::time::Instant;
 use crate::cli::progress::Line;
 use crate::cli::signals;
 use crate::error::Result;
+use crate::report::store::count_words;
 use crate::store::tree::{Progress, Watch};
 use crate::units::{format_count, format_size};
 
+/// What is done sooner needs no line.
+const MILLISECONDS_BEFORE: u64 = 300;
 const MILLISECONDS_BETWEEN: u64 = 100;
 
 /// The progress line of a transfer, and the flag that Ctrl-C sets.
@@ -31,7 +34,7 @@ impl TransferProgress {
         Ok(TransferProgress {
             line: Line::new(quiet),
             started: Instant::now(),
-            due: AtomicU64::new(0),
+            due: AtomicU64::new(MILLISECONDS_BEFORE),
             interrupted: signals::watch()?,
             total_bytes,
         })
@@ -100,7 +103,7 @@ impl MovingProgress {
 
 fn words(objects: Option<u64>, bytes: u64, total_bytes: Option<u64>, seconds: f64) -> String {
     let mut parts = Vec::new();
-    parts.extend(objects.map(|objects| format!("{} objects", format_count(objects.into()))));
+    parts.extend(objects.filter(|&objects| objects > 0).map(|objects| count_words(&[(objects, "object", "objects")])));
     let done = format_size(bytes.into());
     parts.push(match total_bytes {
         Some(total) => format!("{done} of {}", format_size(total.into())),
@@ -123,6 +126,7 @@ mod tests {
     fn the_line_says_how_far_how_fast_and_how_long() {
         assert_eq!(words(None, 10 << 20, Some(30 << 20), 2.0), "10.0 MiB of 30.0 MiB · 5.00 MiB/s · 4 s left");
         assert_eq!(words(Some(1234), 2048, None, 2.0), "1,234 objects · 2.00 KiB · 1.00 KiB/s");
+        assert_eq!(words(Some(1), 0, None, 2.0), "1 object · 0 B · 0 B/s");
         assert_eq!(words(None, 5, Some(0), 0.0), "5 B of 0 B · 100 B/s");
     }
 }

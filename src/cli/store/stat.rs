@@ -7,8 +7,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::record::{ObjectRecord, device_numbers};
-use super::{Ended, key, not_found, open_to_read, or_damage_to, output};
-use crate::error::Result;
+use super::{Ended, key, not_found, open_to_read, or_damage_to, output, shown};
+use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::listing::Owners;
 use crate::report::store::{ObjectType, write_status};
 use crate::store::{Key, Status, Store};
@@ -68,7 +68,14 @@ impl StatArguments {
     }
 
     fn stat(&self, store: &Store, key: &Key) -> Result<Ended> {
-        let status = store.stat(key)?.ok_or_else(|| not_found(store, key, "stat"))?;
+        let missing = || {
+            if key.is_root() {
+                let cause = "the root has no attributes: no import gave it any";
+                return Error::new(ErrorKind::NotFound, "stat", cause).at(&shown(key));
+            }
+            not_found(store, key, "stat")
+        };
+        let status = store.stat(key)?.ok_or_else(missing)?;
         let object_type = ObjectType::of(&status.entry);
         let has_more = object_type == ObjectType::Symlink || object_type.is_device();
         let content = if has_more { store.get(key)? } else { None };
