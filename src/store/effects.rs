@@ -154,6 +154,10 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
         // A moved copy of a record has its id: links and units stay what they are.
         let is_moved = old.is_some_and(|old| old.id == new.id);
+        if !is_moved && new.kind == Kind::Link {
+            // Before the old record goes: it may be the only other name of the same file.
+            *self.names(new.size_bytes) += 1;
+        }
         if let Some(old) = old {
             if let Some(descriptor) = descriptor.filter(|_| is_moved) {
                 self.move_units(old, descriptor);
@@ -166,9 +170,6 @@ impl<'l, L: Ledger> Effects<'l, L> {
             row.lowest_id = row.lowest_id.min(new.id);
         }
         if !is_moved {
-            if new.kind == Kind::Link {
-                *self.names(new.size_bytes) += 1;
-            }
             if let Some(descriptor) = descriptor {
                 self.take_units(descriptor);
             }
