@@ -61,7 +61,7 @@ pub struct CheckReport {
     /// Problems of the index alone.
     pub of_index: u64,
     /// Damage where no object in use is.
-    pub compactable: u64,
+    pub harmless: u64,
     /// Problems that no redundancy solves.
     pub lost: u64,
     /// Keys in use: files, directories, symlinks, special files, and names of files with several.
@@ -79,7 +79,7 @@ pub struct CheckReport {
 impl CheckReport {
     /// All problems.
     pub fn problems(&self) -> u64 {
-        self.repairable + self.rebuildable + self.of_index + self.compactable + self.lost
+        self.repairable + self.rebuildable + self.of_index + self.harmless + self.lost
     }
 
     fn count(&mut self, remedy: Remedy) {
@@ -87,7 +87,7 @@ impl CheckReport {
             Remedy::Repair => &mut self.repairable,
             Remedy::Rebuild => &mut self.rebuildable,
             Remedy::RebuildIndex => &mut self.of_index,
-            Remedy::Compact => &mut self.compactable,
+            Remedy::Harmless => &mut self.harmless,
             Remedy::Lost => &mut self.lost,
         } += 1;
     }
@@ -623,7 +623,7 @@ impl<'c> Checker<'c> {
         for (device, cause) in unsound {
             let place = self.engine.devices.place(device, &segment_path(row.number));
             // The header says nothing that reading needs; moved records get one that holds.
-            let remedy = if sound.is_empty() { Remedy::Compact } else { Remedy::Repair };
+            let remedy = if sound.is_empty() { Remedy::Harmless } else { Remedy::Repair };
             let problem = Problem::new(ProblemKind::SegmentHeader, place, cause, remedy);
             self.found(problem.on(device).within(row.number, 0..super::segment::SEGMENT_HEADER_BYTES));
         }

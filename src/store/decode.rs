@@ -40,10 +40,6 @@ impl<'a> Decoder<'a> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub(crate) fn u24(&mut self) -> Option<u32> {
-        self.array().map(|[a, b, c]| u32::from_le_bytes([a, b, c, 0]))
-    }
-
     pub(crate) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
@@ -54,10 +50,6 @@ impl<'a> Decoder<'a> {
         let mut wide = [if bytes[4] & 0x80 == 0 { 0 } else { 0xff }; 8];
         wide[..5].copy_from_slice(&bytes);
         Some(i64::from_le_bytes(wide))
-    }
-
-    pub(crate) fn u48(&mut self) -> Option<u64> {
-        self.array().map(|[a, b, c, d, e, f]| u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
     }
 
     pub(crate) fn u64(&mut self) -> Option<u64> {
@@ -71,8 +63,8 @@ mod tests {
 
     #[test]
     fn short_input_is_no_value_and_signs_hold() {
-        assert_eq!(Decoder::new(&[1, 2]).u24(), None);
-        assert_eq!(Decoder::new(&[1, 2, 3]).u24(), Some(0x0003_0201));
+        assert_eq!(Decoder::new(&[1]).u16(), None);
+        assert_eq!(Decoder::new(&[1, 2, 3]).u16(), Some(0x0201));
         for seconds in [0, -1, 1 << 38, -(1 << 39), 253_402_300_800] {
             assert_eq!(Decoder::new(&i64::to_le_bytes(seconds)[..5]).i40(), Some(seconds));
         }

@@ -154,8 +154,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
         // A moved copy of a record has its id: links and units stay what they are.
         let is_moved = old.is_some_and(|old| old.id == new.id);
-        if !is_moved && new.kind == Kind::Link {
-            // Before the old record goes: it may be the only other name of the same file.
+        // Before the old one is retired, which may be another name of the same file.
+        if new.kind == Kind::Link && !is_moved {
             *self.names(new.size_bytes) += 1;
         }
         if let Some(old) = old {
@@ -169,10 +169,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
             row.live_bytes += new.location.record_bytes;
             row.lowest_id = row.lowest_id.min(new.id);
         }
-        if !is_moved {
-            if let Some(descriptor) = descriptor {
-                self.take_units(descriptor);
-            }
+        if let Some(descriptor) = descriptor.filter(|_| !is_moved) {
+            self.take_units(descriptor);
         }
         self.keys.insert(key.to_vec(), Some(new));
         Ok(())

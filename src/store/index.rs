@@ -27,7 +27,7 @@ pub(crate) mod scan;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use merge::{Merged, choose, merge_tables};
+pub(crate) use merge::{choose, merge_tables};
 pub(crate) use scan::Scan;
 
 /// Open tables, oldest first.

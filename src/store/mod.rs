@@ -14,7 +14,7 @@
 //! | `engine`, `write`, `sync`, `read`, `walk` | an open store: batches, durability, reading, listings |
 //! | `open`, `recovery` | making and opening, and what a writer does first |
 //! | `check`, `problem`, `audit` | what can be wrong, and looking for it |
-//! | `scrub`, `repair`, `rebuild`, `copies`, `pace` | making good from redundancy, at a rate |
+//! | `scrub`, `repair`, `rebuild`, `copies`, `salvage`, `pace` | making good from redundancy, at a rate |
 
 use std::ops::Range;
 use std::path::Path;
@@ -54,6 +54,7 @@ mod rebuild;
 pub(crate) mod record;
 mod recovery;
 mod repair;
+mod salvage;
 mod scan;
 mod scrub;
 pub(crate) mod segment;
@@ -154,7 +155,7 @@ impl Store {
         open::open_here(home, Access::Read).map(Store::of)
     }
 
-    fn of((engine, recovered): (Engine, Recovered)) -> Store {
+    pub(crate) fn of((engine, recovered): (Engine, Recovered)) -> Store {
         Store { engine: Arc::new(Closing(engine)), recovered }
     }
 

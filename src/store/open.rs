@@ -16,14 +16,12 @@ use super::log::Writer;
 use super::recovery::Recovered;
 use super::segment::SEGMENTS;
 use super::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
-use super::table::BlockCache;
+use super::table::{BlockCache, DEFAULT_CACHE_BYTES, table_number};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::Device;
 
 /// Directory of the index on its device.
 pub(crate) const INDEX: &str = "index";
-/// Memory for blocks of sorted tables.
-const CACHE_BYTES: usize = 16 << 20;
 
 /// Whether an opened store writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +34,11 @@ pub(crate) enum Access {
 
 /// Makes a store: directories and superblocks. Fails if there is something already where it is to be.
 pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Result<()> {
-    let geometry = Geometry::new(home, plan)?;
+    make(platform, home, Geometry::new(home, plan)?)
+}
+
+/// As [`create`], of a geometry that is known.
+pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> Result<()> {
     let fail = |path: &Path| {
         let path = path.to_owned();
         move |error| Error::io("make the store", &path, error)
@@ -107,7 +109,7 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         index_directory: index.directory,
         catalog: index.catalog,
         is_index_private: index.is_private,
-        cache: Arc::new(BlockCache::new(CACHE_BYTES)),
+        cache: Arc::new(BlockCache::new(DEFAULT_CACHE_BYTES)),
         writer: (access != Access::Read).then(Writer::default),
         locks,
     });
@@ -190,7 +192,7 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
     platform.remove_catalog(&directory)?;
     slot.device.create_directory(INDEX).map_err(|error| Error::io("make the index", &directory, error))?;
     for (name, _) in slot.device.list(INDEX).map_err(|error| Error::io("make the index", &directory, error))? {
-        if name.ends_with(".table") {
+        if table_number(&name).is_some() {
             let _ = slot.device.remove(&format!("{INDEX}/{name}"));
         }
     }

@@ -85,8 +85,8 @@ pub enum Remedy {
     Rebuild,
     /// The segments have what is needed: the index is made anew.
     RebuildIndex,
-    /// No object in use is concerned: `compact` gives the bytes back.
-    Compact,
+    /// No object in use is concerned: `repair` moves what holds, and gives the segment back.
+    Harmless,
     /// No copy and no parity has it: a backup.
     Lost,
 }
@@ -98,7 +98,7 @@ impl Remedy {
             Remedy::Repair => "repair",
             Remedy::Rebuild => "rebuild",
             Remedy::RebuildIndex => "rebuild_index",
-            Remedy::Compact => "compact",
+            Remedy::Harmless => "harmless",
             Remedy::Lost => "lost",
         }
     }
@@ -109,7 +109,7 @@ impl Remedy {
             Remedy::Repair => "granulo store repair makes it good",
             Remedy::Rebuild => "bring the device back, or run granulo store rebuild",
             Remedy::RebuildIndex => "granulo store check --rebuild-index makes the index anew",
-            Remedy::Compact => "no object in use is concerned; granulo store compact gives the bytes back",
+            Remedy::Harmless => "no object in use is concerned; granulo store repair gives the segment back",
             Remedy::Lost => {
                 "no copy has it: restore it from a backup, or give it up with granulo store repair --drop-lost"
             }

@@ -62,11 +62,10 @@ pub(crate) struct Found {
     pub(crate) shared: Option<u64>,
 }
 
-/// Where bytes of a record go when they may be needed again.
+/// Where in a buffer the content is.
 enum Part {
     Record,
     Content,
-    Spread,
 }
 
 impl Engine {
@@ -200,26 +199,6 @@ impl Engine {
         Ok((attributes, range, Part::Record))
     }
 
-    /// Reads an object that was found.
-    pub(crate) fn read_found<'b>(&self, key: Key, found: Found, buffer: &'b mut Buffer) -> Result<Object<'b>> {
-        let Buffer { record, content, spread } = buffer;
-        let (attributes, range, mut part) = self.stored_content(&found.entry, record, content)?;
-        if let Some(holes) = &attributes.holes {
-            let data = match part {
-                Part::Record => &record[range.clone()],
-                _ => &content[range.clone()],
-            };
-            fill_holes(holes, data, spread)?;
-            part = Part::Spread;
-        }
-        let content = match part {
-            Part::Record => &record[range],
-            Part::Content => &content[range],
-            Part::Spread => &spread[..],
-        };
-        Ok(Object { key, entry: found.entry, attributes, content })
-    }
-
     pub(crate) fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
         // Two steps, as the object borrows the buffer only when reading it has succeeded.
         let mut entry = None;
@@ -233,7 +212,7 @@ impl Engine {
         let Buffer { record, content, spread } = buffer;
         let data = match part {
             Part::Record => &record[range],
-            _ => &content[range],
+            Part::Content => &content[range],
         };
         let content = match &attributes.holes {
             Some(holes) => {
@@ -281,7 +260,7 @@ impl Engine {
                 let (attributes, within, part) = self.stored_content(&found.entry, &mut record, &mut content)?;
                 let data = match part {
                     Part::Record => &record[within],
-                    _ => &content[within],
+                    Part::Content => &content[within],
                 };
                 pieces(attributes.holes.as_ref(), from..to, |piece| {
                     match piece {

@@ -8,26 +8,26 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use super::Store;
 use super::catalog::{Change, Freed, SegmentRow};
-use super::descriptor::{Chunk, Descriptor, Run};
+use super::descriptor::{Chunk, Component, Descriptor, Run};
 use super::devices::{Slot, Trouble};
-use super::effects::{Effects, Nameless};
-use super::engine::{Engine, EngineLedger};
-use super::entry::{Entry, Kind, Location};
+use super::engine::Engine;
+use super::entry::Kind;
 use super::extents::{DIRECTORY as EXTENTS, Touched, order};
 use super::geometry::{Class, DeviceState, random_identity};
-use super::log::Batched;
 use super::pace::{Pace, Watch};
-use super::record::{NewRecord, checksum};
+use super::record::checksum;
+use super::salvage::Moving;
 use super::segment::SEGMENTS;
 use super::superblock::Superblock;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Units are synced, and progress is noted, each time so many bytes were written.
 const SYNC_BYTES: u64 = 64 << 20;
+/// Objects whose records are written together.
+const MOVED_TOGETHER: usize = 256;
 
 /// What is to be rebuilt, and where to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Store {
         let device = slot.entry.number;
         let (_pin, view) = engine.pinned()?;
         let mut plan = RebuildPlan::default();
-        for row in view.state.segments.values().filter(|row| row.devices.contains(&device)) {
+        for row in view.state.segments.values().filter(|row| engine.lacks_copy(row, device)) {
             plan.segments += 1;
             plan.segment_bytes += row.size_bytes;
             if row.devices.iter().all(|&other| other == device || engine.devices.readable(other).is_none()) {
@@ -134,8 +134,7 @@ impl Store {
         let plan = self.plan_rebuild(options)?;
         if plan.without_place > 0 {
             let cause = format!("{} segments and chunks have no other device to go to", plan.without_place);
-            return Err(Error::new(ErrorKind::NoSpace, "rebuild the device", cause)
-                .advise("name a directory on a new disk with --onto"));
+            return Err(no_place(cause));
         }
         let slot = engine.lost_slot(options)?;
         if let Some(directory) = &options.onto {
@@ -200,6 +199,20 @@ impl Engine {
             }
             _ => Ok(slot.clone()),
         }
+    }
+
+    /// Whether a segment has a copy on `lost`, or had, or would have: fewer copies than it should without it.
+    fn lacks_copy(&self, row: &SegmentRow, lost: u16) -> bool {
+        let slots = self.devices.slots();
+        let of_class = |class: Option<Class>| {
+            let is_of = |slot: &&Slot| {
+                slot.entry.state != DeviceState::Gone && class.is_none_or(|class| slot.entry.class == class)
+            };
+            slots.iter().filter(is_of).count()
+        };
+        let devices = Some(of_class(Some(row.class))).filter(|&count| count > 0).unwrap_or(of_class(None));
+        let wanted = usize::from(self.geometry().copies).min(devices);
+        row.devices.contains(&lost) || row.devices.len() < wanted
     }
 
     /// Another device for a copy that was on `lost`.
@@ -306,6 +319,10 @@ impl Engine {
     }
 }
 
+fn no_place(cause: String) -> Error {
+    Error::new(ErrorKind::NoSpace, "rebuild the device", cause).advise("name a directory on a new disk with --onto")
+}
+
 fn is_same(a: &Path, b: &Path) -> bool {
     match (a.canonicalize(), b.canonicalize()) {
         (Ok(a), Ok(b)) => a == b,
@@ -313,11 +330,14 @@ fn is_same(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// An object whose units are elsewhere now, and whose record is to say so.
-struct Moved {
+/// What was done and is not durable yet.
+#[derive(Default)]
+struct Done {
+    /// Key of the object that was done last; empty before the first and after the last.
     key: Vec<u8>,
-    entry: Entry,
-    descriptor: Descriptor,
+    touched: Touched,
+    moving: Vec<Moving>,
+    unsynced_bytes: u64,
 }
 
 /// A rebuild that is going on.
@@ -342,20 +362,22 @@ impl Rebuild<'_> {
                 _ => None,
             })
             .collect();
-        for row in view.state.segments.values().filter(|row| row.devices.contains(&lost)) {
+        for row in view.state.segments.values().filter(|row| engine.lacks_copy(row, lost)) {
             if freed.contains(&row.number) {
                 self.leave(row)?;
                 continue;
             }
-            if self.is_onto && engine.has_whole_copy(row, lost) {
+            let is_listed = row.devices.contains(&lost);
+            if self.is_onto && is_listed && engine.has_whole_copy(row, lost) {
                 pace.skip(row.size_bytes);
                 continue;
             }
-            let target = if self.is_onto { Some(lost) } else { engine.place_for(row, lost) };
+            // What was written while it was lost has too few copies, and may be on devices of the other class.
+            let takes_it = self.is_onto
+                && (is_listed || engine.devices.writable(row.class).iter().any(|slot| slot.entry.number == lost));
+            let target = if takes_it { Some(lost) } else { engine.place_for(row, lost) };
             let Some(target) = target else {
-                let cause = format!("segment {} has no other device to go to", row.number);
-                return Err(Error::new(ErrorKind::NoSpace, "rebuild the device", cause)
-                    .advise("name a directory on a new disk with --onto"));
+                return Err(no_place(format!("segment {} has no other device to go to", row.number)));
             };
             match engine.copy_segment(row, target, pace) {
                 Ok(copied) => {
@@ -368,12 +390,11 @@ impl Rebuild<'_> {
                 }
                 Err(error) => return Err(error),
             }
-            if !self.is_onto {
-                engine.change_devices(row.number, |devices| {
-                    devices.retain(|&device| device != lost);
-                    devices.push(target);
-                })?;
-            }
+            let is_onto = self.is_onto;
+            engine.change_devices(row.number, |devices| {
+                devices.retain(|&device| is_onto || device != lost);
+                devices.push(target);
+            })?;
         }
         Ok(())
     }
@@ -393,145 +414,122 @@ impl Rebuild<'_> {
         format!("rebuild.{}", self.device)
     }
 
-    /// Units of large objects that were on the device, in order of keys.
+    /// Units of large objects that were on the device, in order of keys. What is done when it is interrupted stays done.
     fn objects(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        let mut done = Done::default();
+        let result = self.each_object(&mut done, pace);
+        if result.is_err() && !pace.is_stopped() {
+            return result;
+        }
+        if result.is_ok() {
+            done.key.clear();
+        }
+        self.settle(&mut done).and(result)
+    }
+
+    fn each_object(&mut self, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
         let (_pin, view) = engine.pinned()?;
-        let from = view.state.notes.get(&self.note_name()).cloned().unwrap_or_default();
-        let from = if self.is_onto { from } else { Vec::new() };
+        // Into spare space, records say what is done.
+        let noted = view.state.notes.get(&self.note_name()).filter(|_| self.is_onto);
+        done.key = noted.cloned().unwrap_or_default();
         let snapshot = view.snapshot();
-        let mut scan = snapshot.scan_from(&from)?;
-        let (mut touched, mut waiting, mut unsynced_bytes) = (Touched::default(), Vec::new(), 0);
+        let mut scan = snapshot.scan_from(&done.key)?;
         while let Some((key, entry)) = scan.next_entry()? {
             if entry.kind != Kind::Large {
                 continue;
             }
-            let Ok(mut descriptor) = engine.descriptor(entry.location) else {
+            let mut buffer = Vec::new();
+            let Ok(record) = engine.read_entry(&entry, &mut buffer) else {
                 self.report.lost += 1;
                 continue;
             };
-            if components_on(&descriptor, self.device).is_empty() {
+            let descriptor = Descriptor::decode(record.content, &engine.home)?;
+            let components = components_on(&descriptor, self.device);
+            if components.is_empty() {
                 continue;
             }
-            match self.object(key, &mut descriptor, &mut touched, pace) {
-                Ok(bytes) => {
-                    unsynced_bytes += bytes;
-                    self.report.bytes += bytes;
+            match self.object(key, &descriptor, &components, done, pace) {
+                Ok(moved) => {
                     self.report.objects += 1;
                     if !self.is_onto {
-                        waiting.push(Moved { key: key.to_vec(), entry, descriptor });
+                        done.moving.push(Moving::new(entry, &record, Some(moved))?);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,
                 Err(error) => return Err(error),
             }
-            if unsynced_bytes >= SYNC_BYTES || waiting.len() >= 256 {
-                unsynced_bytes = 0;
-                self.settle(key, &mut touched, &mut waiting)?;
+            done.key = key.to_vec();
+            if done.unsynced_bytes >= SYNC_BYTES || done.moving.len() >= MOVED_TOGETHER {
+                self.settle(done)?;
             }
         }
-        self.settle(&[], &mut touched, &mut waiting)
+        Ok(())
     }
 
-    /// The components of one object; gives the bytes written.
+    /// The components of one object; gives its new map.
     fn object(
         &mut self,
         key: &[u8],
-        descriptor: &mut Descriptor,
-        touched: &mut Touched,
+        before: &Descriptor,
+        components: &[(usize, usize)],
+        done: &mut Done,
         pace: &mut Pace<'_>,
-    ) -> Result<u64> {
-        let engine = self.engine;
-        let before = descriptor.clone();
-        let mut written = 0;
-        for (number, component) in components_on(&before, self.device) {
-            let chunk = &before.chunks[number];
-            let bytes = chunk.stripes.component_bytes(component);
-            let target = if self.is_onto {
-                chunk.components[component]
-            } else {
-                let Some(device) = engine.device_for(key, &before, number, bytes, self.device) else {
-                    let cause = "a chunk has no other device to go to";
-                    return Err(Error::new(ErrorKind::NoSpace, "rebuild the device", cause)
-                        .advise("name a directory on a new disk with --onto"));
-                };
-                engine.extents.place_component(&engine.allocator(), chunk, component, device)?
-            };
-            touched.merge(
-                engine.extents.rebuild_component(&before, number, component, target, &mut |bytes| pace.spend(bytes))?,
-            );
-            descriptor.chunks[number].components[component] = target;
-            written += bytes;
+    ) -> Result<Descriptor> {
+        let mut moved = before.clone();
+        let result = components.iter().try_for_each(|&(number, component)| {
+            let target = self.target(key, before, number, component)?;
+            moved.chunks[number].components[component] = target;
+            let touched = self
+                .engine
+                .extents
+                .rebuild_component(before, number, component, target, &mut |bytes| pace.spend(bytes))?;
+            done.touched.merge(touched);
+            let bytes = before.chunks[number].stripes.component_bytes(component);
+            done.unsynced_bytes += bytes;
+            self.report.bytes += bytes;
+            Ok(())
+        });
+        if result.is_err() {
+            self.give_back(before, &moved);
         }
-        Ok(written)
+        result.map(|()| moved)
     }
 
-    /// What was written is durable, records say so, and the next session begins behind `key`.
-    fn settle(&mut self, key: &[u8], touched: &mut Touched, waiting: &mut Vec<Moved>) -> Result<()> {
+    /// Where a component is to be.
+    fn target(&self, key: &[u8], descriptor: &Descriptor, number: usize, component: usize) -> Result<Component> {
         let engine = self.engine;
-        engine.extents.sync(&std::mem::take(touched))?;
-        for moved in waiting.drain(..) {
-            engine.move_units(&moved)?;
+        let chunk = &descriptor.chunks[number];
+        if self.is_onto {
+            return Ok(chunk.components[component]);
+        }
+        match engine.device_for(key, descriptor, number, chunk.stripes.component_bytes(component), self.device) {
+            Some(device) => engine.extents.place_component(&engine.allocator(), chunk, component, device),
+            None => Err(no_place("a chunk has no other device to go to".to_owned())),
+        }
+    }
+
+    /// Units that were made, and that no record will name.
+    fn give_back(&self, before: &Descriptor, moved: &Descriptor) {
+        let before: BTreeSet<Run> = before.runs().collect();
+        // What cannot be given back now is found by compaction.
+        moved.runs().filter(|run| !before.contains(run)).for_each(|run| drop(self.engine.extents.punch(run)));
+    }
+
+    /// What was written is durable, records say so, and the next session goes on there.
+    fn settle(&mut self, done: &mut Done) -> Result<()> {
+        let engine = self.engine;
+        engine.extents.sync(&std::mem::take(&mut done.touched))?;
+        done.unsynced_bytes = 0;
+        if !done.moving.is_empty() {
+            for outdated in engine.append_moved(std::mem::take(&mut done.moving))? {
+                // Replaced or removed meanwhile.
+                if let (Ok(before), Some(moved)) = (engine.descriptor(outdated.entry.location), &outdated.descriptor) {
+                    self.give_back(&before, moved);
+                }
+            }
         }
         engine.sync_all()?;
-        engine.note(&[(&self.note_name(), if self.is_onto { key.to_vec() } else { Vec::new() })])
-    }
-}
-
-impl Engine {
-    /// Writes the record of a large object anew, with the same id, and other places for its units. Does nothing if the object was replaced.
-    fn move_units(&self, moved: &Moved) -> Result<()> {
-        let mut buffer = Vec::new();
-        let record = self.read_entry(&moved.entry, &mut buffer)?;
-        let content = moved.descriptor.encode();
-        let new = NewRecord {
-            kind: Kind::Large,
-            is_zstd: false,
-            is_moved: true,
-            id: moved.entry.id,
-            timestamp_milliseconds: record.head.timestamp_milliseconds,
-            key: &moved.key,
-            attributes: record.head.attributes,
-            content: &content,
-        };
-        let mut bytes = Vec::new();
-        new.encode(&mut bytes)?;
-        let head = bytes.first_chunk().map_or(0, |head: &[u8; 4]| u32::from_le_bytes(*head));
-        let mut writer = self.writer()?;
-        let ledger = EngineLedger::new(self);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
-        let now = effects.look_up(&moved.key)?;
-        if now.is_none_or(|now| now.id != moved.entry.id || now.location != moved.entry.location) {
-            drop(writer);
-            // Nobody will refer to the units that were written.
-            let before: BTreeSet<Run> = Descriptor::decode(record.content, &self.home)?.runs().collect();
-            moved.descriptor.runs().filter(|run| !before.contains(run)).for_each(|run| drop(self.extents.punch(run)));
-            return Ok(());
-        }
-        let geometry = self.geometry();
-        let batch = Batched {
-            records: &bytes,
-            count: 1,
-            checksums: &[(head, checksum(&content))],
-            highest_id: self.highest_id.load(Ordering::Relaxed),
-            now_nanoseconds: self.platform.now_nanoseconds(),
-        };
-        let written = self.append_somewhere(&mut writer, &geometry, batch).inspect_err(|error| {
-            if error.kind() != ErrorKind::NoSpace {
-                self.latch(error);
-            }
-        })?;
-        if let Some(row) = writer.active_row().filter(|_| written.is_new_segment) {
-            effects.add_segment(row);
-        }
-        let location = Location { segment: written.segment, offset: written.begin, record_bytes: bytes.len() as u64 };
-        effects.put(&moved.key, Entry { location, ..moved.entry }, Some(&moved.descriptor))?;
-        if let Some(row) = effects.segment(written.segment) {
-            row.size_bytes = written.position.offset;
-        }
-        let change = effects.finish(Some(written.position));
-        drop(ledger);
-        writer.pending.merge(change.clone());
-        self.apply(change)
+        engine.note(&[(&self.note_name(), if self.is_onto { done.key.clone() } else { Vec::new() })])
     }
 }

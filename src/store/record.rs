@@ -137,7 +137,6 @@ impl Lengths {
 pub(crate) struct Head<'a> {
     pub(crate) kind: Kind,
     pub(crate) is_zstd: bool,
-    pub(crate) is_moved: bool,
     pub(crate) id: u64,
     pub(crate) timestamp_milliseconds: u64,
     pub(crate) lengths: Lengths,
@@ -170,7 +169,6 @@ impl<'a> Head<'a> {
         let head = Head {
             kind,
             is_zstd: flags & ZSTD != 0,
-            is_moved: flags & MOVED != 0,
             id: six(ID_AT),
             timestamp_milliseconds: six(14),
             lengths,
@@ -241,7 +239,7 @@ mod tests {
             let record = Record::decode(&bytes).unwrap();
             prop_assert_eq!((record.head.key, record.head.attributes, record.content), (&key[..], &attributes[..], &content[..]));
             prop_assert_eq!((record.head.id, record.head.timestamp_milliseconds), (0x0605_0403_0201, 7));
-            prop_assert!(record.head.is_moved && !record.head.is_zstd);
+            prop_assert!(!record.head.is_zstd);
         }
 
         #[test]

@@ -5,7 +5,7 @@
 //! are made; only then is the geometry written, so that a repair that was interrupted begins again. What no redundancy has is listed, and
 //! removed only if that is asked for. In the end everything is verified once more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
@@ -85,6 +85,10 @@ pub struct RepairReport {
     pub check: CheckReport,
     /// What is lost and still there: the first of it.
     pub lost: Vec<Problem>,
+    /// Segments with damage that no copy makes good, which were emptied and given back.
+    pub given_back: u64,
+    /// Segments with such damage that the last check found.
+    damaged_segments: BTreeSet<u64>,
 }
 
 impl RepairPlan {
@@ -152,23 +156,30 @@ pub fn repair(
     let mut report = RepairReport::default();
     let mut go_on = |progress: Progress| watch(progress);
     let mut pace = Pace::new(options.bytes_per_second, &mut go_on);
-    let result = store.mend(options, &mut report, found, &mut pace);
+    let result = store.mend(&mut report, found, &mut pace);
     let is_done = pace.outcome(result)?;
     if !is_done {
         return Ok(report);
     }
-    let mut lost = Vec::new();
-    let mut keep = |problem: Problem| {
-        if problem.remedy == Remedy::Lost && lost.len() < NAMED {
-            lost.push(problem);
-        }
-    };
-    let check = CheckOptions { is_deep: true, bytes_per_second: options.bytes_per_second };
-    report.check = store.check(check, &mut keep, watch)?;
-    report.is_complete = report.check.is_complete;
-    if options.drop_lost && report.is_complete {
+    let mut lost = store.check_again(options, &mut report, watch)?;
+    if !report.is_complete {
+        return Ok(report);
+    }
+    if options.drop_lost {
         store.drop_lost(&lost, &mut report)?;
-        lost.clear();
+    }
+    // What holds no object that is lost and still there goes, and with it what is damaged.
+    let kept: BTreeSet<u64> =
+        if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
+    let damaged: BTreeSet<u64> = report.damaged_segments.difference(&kept).copied().collect();
+    let mut pace = Pace::new(options.bytes_per_second, watch);
+    let result = store.give_back(&damaged, &mut report, &mut pace);
+    if !pace.outcome(result)? {
+        report.is_complete = false;
+        return Ok(report);
+    }
+    if options.drop_lost || report.given_back > 0 {
+        lost = store.check_again(options, &mut report, watch)?;
     }
     report.lost = lost;
     store.sync()?;
@@ -190,15 +201,50 @@ fn is_of_index(error: &Error) -> bool {
 }
 
 impl Store {
+    /// Reads everything once more; gives what is lost.
+    fn check_again(&self, options: RepairOptions, report: &mut RepairReport, watch: Watch<'_>) -> Result<Vec<Problem>> {
+        let mut lost = Vec::new();
+        let mut damaged = BTreeSet::new();
+        let mut keep = |problem: Problem| {
+            let is_of_log =
+                matches!(problem.kind, ProblemKind::Record | ProblemKind::Batch | ProblemKind::SegmentHeader);
+            if is_of_log && matches!(problem.remedy, Remedy::Harmless | Remedy::Lost) {
+                damaged.extend(problem.segment);
+            }
+            if problem.remedy == Remedy::Lost && lost.len() < NAMED {
+                lost.push(problem);
+            }
+        };
+        let check = CheckOptions { is_deep: true, bytes_per_second: options.bytes_per_second };
+        report.check = self.check(check, &mut keep, watch)?;
+        report.is_complete = report.check.is_complete;
+        report.damaged_segments = damaged;
+        Ok(lost)
+    }
+
+    /// Empties segments with damage that no copy makes good.
+    fn give_back(&self, damaged: &BTreeSet<u64>, report: &mut RepairReport, pace: &mut Pace<'_>) -> Result<()> {
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        let engine = self.engine();
+        engine.close_active_segment()?;
+        let rows: Vec<SegmentRow> =
+            damaged.iter().filter_map(|number| engine.view().state.segments.get(number).cloned()).collect();
+        pace.stage("emptying damaged segments", rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum());
+        for row in rows {
+            report.given_back += u64::from(engine.salvage_segment(&row, pace)?);
+        }
+        engine.reclaim()
+    }
+
     fn mend(
         &self,
-        options: RepairOptions,
         report: &mut RepairReport,
         found: &mut dyn FnMut(&Problem, bool),
         pace: &mut Pace<'_>,
     ) -> Result<()> {
         let engine = self.engine();
-        let _ = options;
         engine.close_active_segment()?;
         report.admitted = engine.admit()?;
         report.removed_files += engine.remove_leftovers()?;
@@ -247,7 +293,11 @@ impl Store {
             }
             batch.commit()?;
         }
-        self.sync()
+        self.sync()?;
+        match report.dropped {
+            0 => Ok(()),
+            _ => self.engine().recount_units(),
+        }
     }
 }
 

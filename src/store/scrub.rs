@@ -200,6 +200,7 @@ impl Mender<'_> {
         let snapshot = view.snapshot();
         let mut flaws = Flaws::default();
         let mut verified_to = from;
+        let mut damaged = Vec::new();
         let copies = row.devices.iter().filter(|&&device| engine.devices.readable(device).is_some()).count() as u64;
         engine.audit_segment(row, &snapshot, from, pace, &mut |sight, pace| {
             match sight {
@@ -208,17 +209,9 @@ impl Mender<'_> {
                         self.header(row, header.is_some(), &without)?;
                     }
                 }
-                Sight::Damage(range) => {
-                    let problem = Problem::new(
-                        ProblemKind::Record,
-                        engine.segment_place(row),
-                        "bytes are damaged on every copy",
-                        Remedy::Lost,
-                    );
-                    self.found(&problem.within(row.number, range), false);
-                }
+                Sight::Damage(range) => damaged.push(range),
                 Sight::Batch(range, cause) => {
-                    let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Compact);
+                    let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
                     self.found(&problem.within(row.number, range), false);
                 }
                 Sight::Batched(end) => {
@@ -250,7 +243,31 @@ impl Mender<'_> {
             }
             Ok(())
         })?;
-        flaws.end().map_or(Ok(()), |flaw| self.flaw(row, flaw))
+        flaws.end().map_or(Ok(()), |flaw| self.flaw(row, flaw))?;
+        if damaged.is_empty() { Ok(()) } else { self.damage(row, &damaged, view) }
+    }
+
+    /// Bytes that are damaged on every copy, and the objects that lie in them.
+    fn damage(&mut self, row: &SegmentRow, damaged: &[Range<u64>], view: &View) -> Result<()> {
+        let place = self.engine.segment_place(row);
+        let mut hit = vec![false; damaged.len()];
+        let snapshot = view.snapshot();
+        let mut scan = snapshot.scan_from(&[])?;
+        while let Some((key, entry)) = scan.next_entry()? {
+            let (start, end) = (entry.location.offset, entry.location.offset + entry.location.record_bytes);
+            let found = damaged.iter().position(|range| range.start < end && start < range.end);
+            let Some(at) = found.filter(|_| entry.location.segment == row.number) else { continue };
+            hit[at] = true;
+            let problem =
+                Problem::new(ProblemKind::Record, place.clone(), "the record is damaged on every copy", Remedy::Lost);
+            self.found(&problem.within(row.number, start..end).of(key), false);
+        }
+        for (range, _) in damaged.iter().zip(hit).filter(|(_, hit)| !hit) {
+            let problem =
+                Problem::new(ProblemKind::Record, place.clone(), "bytes are damaged on every copy", Remedy::Harmless);
+            self.found(&problem.within(row.number, range.clone()), false);
+        }
+        Ok(())
     }
 
     /// Copies that are missing, cut off or too long.
@@ -305,7 +322,7 @@ impl Mender<'_> {
         let healed = if is_held { self.engine.heal_segment(row.number, range.clone())? } else { 0 };
         for &device in without {
             let place = self.engine.devices.place(device, &segment_path(row.number));
-            let remedy = if is_held { Remedy::Repair } else { Remedy::Compact };
+            let remedy = if is_held { Remedy::Repair } else { Remedy::Harmless };
             let problem = Problem::new(ProblemKind::SegmentHeader, place, "its header is damaged", remedy).on(device);
             self.found(&problem.within(row.number, range.clone()), healed > 0 && self.engine.is_settled(device));
         }

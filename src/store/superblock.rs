@@ -22,8 +22,6 @@ pub(crate) const VERSION: u16 = 1;
 pub(crate) const NO_DEVICE: u16 = u16::MAX;
 const MAGIC: &[u8; 8] = b"granulo\0";
 const SLOT_BYTES: u64 = 64 << 10;
-/// Magic, version, length and generation, with the checksum before them.
-const FIXED_BYTES: usize = 32;
 
 /// What a device says of itself and of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]

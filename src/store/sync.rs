@@ -19,8 +19,8 @@ use super::table::table_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::DeviceFile;
 
-/// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries.
-pub(crate) const RECENT_LIMIT: usize = 32_768;
+/// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries. Tests come to tables sooner.
+pub(crate) const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
 /// Removed trees that are kept before tables are merged.
 const RANGES_LIMIT: usize = 1024;
 

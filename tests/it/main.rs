@@ -14,6 +14,7 @@ mod images;
 mod layers;
 mod merge;
 mod model;
+mod nasty;
 mod output;
 mod plan;
 mod population;

@@ -12,7 +12,7 @@ use granulo::store::{
 };
 use tempfile::TempDir;
 
-use crate::harness::sandbox_for_many;
+use crate::harness::{Ran, granulo, sandbox_for_many};
 
 /// Numbers of fast and slow devices; copies, parity.
 const GEOMETRIES: [(usize, usize, u8, u8); 4] = [(0, 0, 1, 0), (2, 0, 2, 0), (2, 4, 2, 1), (3, 5, 3, 2)];
@@ -78,7 +78,7 @@ impl Sample {
         batch.symlink(&key("d0/link"), &Attributes { mode: 0o120_777, ..Attributes::default() }, b"../there").unwrap();
         batch.commit().unwrap();
         for name in ["gone", "d0/gone", "tree/a", "tree/b/c"] {
-            store.put(&key(name), &file(), &bytes(7, 2000)).unwrap();
+            store.put(&key(name), &file(), &bytes(1007, 2000)).unwrap();
         }
         store.put(&key("gone-large"), &file(), &bytes(8, 30_000)).unwrap();
         for name in ["gone", "d0/gone", "gone-large"] {
@@ -207,11 +207,13 @@ fn is_always_found(path: &Path, at: usize) -> bool {
     !name.ends_with("superblock") || at % 65_536 < 100
 }
 
+/// `GRANULO_FLIPS`: so many of each file.
 #[test]
 fn every_flipped_bit_is_found_or_harmless_and_never_read() {
     for geometry in GEOMETRIES {
         let sample = Sample::new(geometry);
         let has_redundancy = geometry.2 > 1;
+        let flips: usize = std::env::var("GRANULO_FLIPS").ok().and_then(|flips| flips.parse().ok()).unwrap_or(16);
         let mut all: Vec<(PathBuf, usize)> = Vec::new();
         for directory in sample.devices().into_iter().chain([sample.home()]) {
             all.extend(
@@ -226,7 +228,7 @@ fn every_flipped_bit_is_found_or_harmless_and_never_read() {
         all.dedup();
         for (path, size) in all {
             // Every byte of small files in turn, with another bit each time; a prime stride keeps away from any period.
-            let stride = (size / 24).max(1) | 1;
+            let stride = (size / flips).max(1) | 1;
             for (round, at) in (0..size).step_by(stride).enumerate() {
                 let bit = (round % 8) as u8;
                 flip(&path, at, bit);
@@ -324,39 +326,110 @@ fn missing_and_short_files_are_explained_and_made_anew() {
     sample.is_clean();
 }
 
+/// The log of a store with one segment, and where some bytes of an object are in it.
+fn in_log(sample: &Sample, content: &[u8]) -> (PathBuf, usize) {
+    let segment = files(&sample.devices()[0].join("segments")).remove(0);
+    let log = fs::read(&segment).unwrap();
+    let at = log.windows(content.len()).position(|window| window == content).unwrap();
+    (segment, at)
+}
+
 #[test]
 fn without_redundancy_what_is_lost_is_named_and_given_up_only_on_demand() {
     let mut sample = Sample::new(GEOMETRIES[0]);
-    let segment = files(&sample.home().join("segments")).remove(0);
-    let content = fs::read(&segment).unwrap();
-    let victim = sample.content["d0/e/3"].clone();
-    let at = content.windows(64).position(|window| window == &victim[100..164]).unwrap();
+    let (segment, at) = in_log(&sample, &sample.content["d0/e/3"][100..164]);
     flip(&segment, at, 3);
+    // The map of a large object, and the record of a directory.
+    let (_, at) = in_log(&sample, &sample.content["d0/e/6"][..64]);
+    flip(&segment, at, 7);
+    let (_, at) = in_log(&sample, &sample.content["d1/first"][..64]);
+    flip(&segment, at, 0);
     let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
-    assert_eq!(plan.lost.len(), 1, "{plan:?}");
-    assert!(
-        plan.lost[0].to_string().contains("it concerns d0/e/3") && plan.lost[0].to_string().contains("backup"),
-        "{}",
-        plan.lost[0]
-    );
+    let said: Vec<String> = plan.lost.iter().map(Problem::to_string).collect();
+    assert_eq!(said.len(), 3, "{said:?}");
+    for object in ["it concerns d0/e/3", "it concerns d0/e/6", "it concerns shared file"] {
+        assert!(said.iter().any(|said| said.contains(object) && said.contains("backup")), "{said:?}");
+    }
     let kept = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
-    assert_eq!((kept.dropped, kept.lost.len()), (0, 1));
-    assert_eq!(sample.unreadable(&Store::open_read_only(&sample.home()).unwrap()), 1);
+    assert_eq!((kept.dropped, kept.lost.len(), kept.given_back), (0, 3, 0));
+    assert_eq!(sample.unreadable(&Store::open_read_only(&sample.home()).unwrap()), 4);
     let options = RepairOptions { drop_lost: true, ..RepairOptions::default() };
     let dropped = repair(&sample.home(), &plan, options, &mut |_, _| {}, &mut go_on).unwrap();
-    assert_eq!(dropped.dropped, 1);
-    let store = Store::open_read_only(&sample.home()).unwrap();
-    assert_eq!(store.get(&key("d0/e/3")).unwrap(), None);
-    sample.content.remove("d0/e/3");
-    assert_eq!(sample.unreadable(&store), 0);
-    let (report, _) = check(&store, true);
-    assert_eq!(report.lost, 0);
+    assert_eq!((dropped.dropped, dropped.given_back, dropped.check.problems()), (4, 1, 0), "{dropped:?}");
+    for name in ["d0/e/3", "d0/e/6", "d1/first", "d2/second"] {
+        let store = Store::open_read_only(&sample.home()).unwrap();
+        assert_eq!(store.get(&key(name)).unwrap(), None);
+        sample.content.remove(name);
+    }
+    sample.is_whole();
+    assert_eq!(check(&Store::open_read_only(&sample.home()).unwrap(), true).1, Vec::<String>::new());
+    let anew = rebuild_index(&sample.home()).unwrap();
+    assert_eq!(sample.unreadable(&anew), 0);
+    assert_eq!(check(&anew, true).1, Vec::<String>::new());
+}
+
+#[test]
+fn damage_where_no_object_is_in_use_costs_nothing() {
+    // The record of an object that was removed, and the header of the segment.
+    for damage in [0, 1] {
+        let sample = Sample::new(GEOMETRIES[0]);
+        let (segment, at) = in_log(&sample, &bytes(1007, 2000)[..64]);
+        flip(&segment, if damage == 0 { at } else { 60 }, 1);
+        let store = Store::open_read_only(&sample.home()).unwrap();
+        let (report, problems) = check(&store, true);
+        assert!(report.harmless > 0 && report.problems() == report.harmless, "{problems:?}");
+        drop(store);
+        let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
+        let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+        assert_eq!((report.given_back, report.check.problems()), (1, 0), "{report:?}");
+        assert!(!segment.exists());
+        sample.is_whole();
+        let anew = rebuild_index(&sample.home()).unwrap();
+        assert_eq!(sample.unreadable(&anew), 0);
+        assert_eq!(anew.get(&key("gone")).unwrap(), None);
+        assert_eq!(check(&anew, true).1, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
+    for onto in [true, false] {
+        let sample = Sample::new((3, 5, 2, 1));
+        for number in [1usize, 5] {
+            let directory = sample.devices()[number].clone();
+            fs::remove_dir_all(&directory).unwrap();
+            let options =
+                RebuildOptions { device: number as u16, onto: onto.then_some(directory), bytes_per_second: None };
+            let mut sessions = 0;
+            loop {
+                let store = Store::open(&sample.home()).unwrap();
+                let reader = Store::open_read_only(&sample.home()).unwrap();
+                let mut steps = 0;
+                let report = store.rebuild(&options, &mut |_| {
+                    steps += 1;
+                    if steps % 3 == 0 {
+                        assert_eq!(sample.unreadable(&reader), 0);
+                    }
+                    steps < 1 + 4 * sessions
+                });
+                let report = report.unwrap();
+                sessions += 1;
+                if report.is_complete {
+                    break;
+                }
+                assert!(sessions < 100);
+            }
+            assert!(sessions > 1, "it was never interrupted");
+            sample.is_whole();
+            sample.is_clean();
+        }
+    }
 }
 
 #[test]
 fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be() {
     for geometry in &GEOMETRIES[1..] {
-        let sample = Sample::new(*geometry);
+        let mut sample = Sample::new(*geometry);
         let devices = sample.devices();
         for (number, directory) in devices.iter().enumerate() {
             let away = sample.sandbox.path().join("away");
@@ -576,4 +649,58 @@ fn a_scrub_goes_on_where_it_was_and_keeps_to_its_rate() {
     let report = store.scrub(options, &mut |_, _| {}, &mut go_on).unwrap();
     assert!(report.is_complete && report.found == 0);
     assert!(store.last_scrub().unwrap().finished_nanoseconds.is_some());
+}
+
+#[test]
+fn what_has_no_place_is_not_rebuilt_into_it() {
+    let sample = Sample::new(GEOMETRIES[2]);
+    fs::remove_dir_all(&sample.devices()[0]).unwrap();
+    let store = Store::open(&sample.home()).unwrap();
+    let options = RebuildOptions { device: 0, ..RebuildOptions::default() };
+    assert!(store.plan_rebuild(&options).unwrap().without_place > 0);
+    let error = store.rebuild(&options, &mut go_on).unwrap_err().to_string();
+    assert!(error.contains("have no other device to go to (name a directory on a new disk with --onto)"), "{error}");
+    let options = RebuildOptions { device: 1, ..RebuildOptions::default() };
+    let error = store.plan_rebuild(&options).unwrap_err().to_string();
+    assert!(error.contains("device 1 is in service at"), "{error}");
+}
+
+#[test]
+fn commands_say_what_they_found_and_end_so() {
+    let sample = Sample::new(GEOMETRIES[2]);
+    let home = sample.home();
+    let store = |arguments: &[&str]| {
+        let mut all = vec!["store", arguments[0], home.to_str().unwrap()];
+        all.extend(&arguments[1..]);
+        Ran::from(granulo().args(all).output().unwrap())
+    };
+    assert!(store(&["check"]).ended(0).text().contains("metadata: no problems"));
+    assert!(store(&["check", "--deep"]).ended(0).text().contains("every byte of"));
+    assert_eq!(store(&["scrub", "--json"]).ended(0).json()["found"], 0);
+    assert!(store(&["repair"]).ended(0).text().contains("There is nothing to repair."));
+    let segment = files(&sample.devices()[1].join("segments")).remove(0);
+    flip(&segment, 500, 2);
+    let found = store(&["check", "--deep", "--json"]).ended(1).json();
+    assert_eq!(
+        (&found["schema"], &found["repairable"], &found["lost"]),
+        (&"granulo/store-check/1".into(), &1.into(), &0.into())
+    );
+    assert_eq!((&found["problems"][0]["kind"], &found["problems"][0]["device"]), (&"record".into(), &1.into()));
+    let plan = store(&["repair", "--dry-run"]).ended(1).text();
+    assert!(plan.contains("Would do:") && plan.contains("repairable"), "{plan}");
+    let done = store(&["repair", "--json"]).ended(0).json();
+    assert_eq!((&done["repaired"], &done["problems_left"], &done["done"]), (&1.into(), &0.into(), &true.into()));
+    fs::remove_dir_all(&sample.devices()[3]).unwrap();
+    assert!(store(&["check"]).ended(1).text().contains("device 3 is missing"));
+    let onto = sample.sandbox.path().join("new");
+    let said = store(&["rebuild", "--device", "3", "--onto", onto.to_str().unwrap(), "--dry-run"]).ended(0).text();
+    assert!(said.contains("Would make anew what was on device 3: 0 segments"), "{said}");
+    assert!(!onto.exists());
+    assert_eq!(
+        store(&["rebuild", "--device", "3", "--onto", onto.to_str().unwrap(), "--json"]).ended(0).json()["complete"],
+        true
+    );
+    assert!(store(&["check", "--rebuild-index"]).ended(0).said().contains("the index was made anew from"));
+    sample.is_clean();
+    sample.is_whole();
 }

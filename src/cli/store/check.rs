@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::problems::{ProblemRecord, word};
+use super::problems::{ProblemRecord, counted, word};
 use super::watch::MaintenanceProgress;
 use super::{Ended, output};
 use crate::error::Result;
@@ -113,7 +113,7 @@ fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemReco
         repairable: report.repairable,
         rebuildable: report.rebuildable,
         of_index: report.of_index,
-        harmless: report.compactable,
+        harmless: report.harmless,
         lost: report.lost,
         problems,
     }
@@ -122,10 +122,10 @@ fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemReco
 /// What a check came to, in a sentence.
 pub(super) fn words(report: &CheckReport) -> String {
     let looked = format!(
-        "{} keys, {} segments, {} tables{}",
-        format_count(report.keys.into()),
-        format_count(report.segments.into()),
-        format_count(report.tables.into()),
+        "{}, {}, {}{}",
+        counted(report.keys, "key", "keys"),
+        counted(report.segments, "segment", "segments"),
+        counted(report.tables, "table", "tables"),
         match report.is_deep {
             true => format!(", every byte of {}", format_size(report.verified_bytes.into())),
             false => ", metadata".to_owned(),
@@ -135,7 +135,7 @@ pub(super) fn words(report: &CheckReport) -> String {
         (report.repairable, "repairable"),
         (report.rebuildable, "for a rebuild"),
         (report.of_index, "of the index"),
-        (report.compactable, "harmless"),
+        (report.harmless, "harmless"),
         (report.lost, "lost"),
     ];
     let parts: Vec<String> = parts
@@ -146,6 +146,6 @@ pub(super) fn words(report: &CheckReport) -> String {
     let end = if report.is_complete { "" } else { "; interrupted before the end" };
     match parts.is_empty() {
         true => format!("{looked}: no problems{end}"),
-        false => format!("{looked}: {} problems: {}{end}", format_count(report.problems().into()), parts.join(", ")),
+        false => format!("{looked}: {}: {}{end}", counted(report.problems(), "problem", "problems"), parts.join(", ")),
     }
 }

@@ -64,14 +64,14 @@ enum StoreCommand {
     Ls(list::ListArguments),
     Stat(stat::StatArguments),
     Rm(remove::RemoveArguments),
-    Load(load::LoadArguments),
-    Compact(compact::CompactArguments),
-    Rebalance(rebalance::RebalanceArguments),
-    Status(status::StatusArguments),
     Check(check::CheckArguments),
     Scrub(scrub::ScrubArguments),
     Repair(repair::RepairArguments),
     Rebuild(rebuild::RebuildArguments),
+    Load(load::LoadArguments),
+    Compact(compact::CompactArguments),
+    Rebalance(rebalance::RebalanceArguments),
+    Status(status::StatusArguments),
 }
 
 impl StoreArguments {
@@ -85,14 +85,14 @@ impl StoreArguments {
             StoreCommand::Ls(arguments) => arguments.run(),
             StoreCommand::Stat(arguments) => arguments.run(),
             StoreCommand::Rm(arguments) => arguments.run(),
-            StoreCommand::Load(arguments) => arguments.run(),
-            StoreCommand::Compact(arguments) => arguments.run(),
-            StoreCommand::Rebalance(arguments) => arguments.run(),
-            StoreCommand::Status(arguments) => arguments.run(),
             StoreCommand::Check(arguments) => arguments.run(),
             StoreCommand::Scrub(arguments) => arguments.run(),
             StoreCommand::Repair(arguments) => arguments.run(),
             StoreCommand::Rebuild(arguments) => arguments.run(),
+            StoreCommand::Load(arguments) => arguments.run(),
+            StoreCommand::Compact(arguments) => arguments.run(),
+            StoreCommand::Rebalance(arguments) => arguments.run(),
+            StoreCommand::Status(arguments) => arguments.run(),
         }
     }
 }
@@ -161,14 +161,6 @@ fn not_found(store: &Store, key: &Key, operation: &'static str) -> Error {
     }
 }
 
-/// The name of a class of devices.
-fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Fast => "fast",
-        Class::Slow => "slow",
-    }
-}
-
 /// Counts of what was imported or exported.
 fn objects_in_words(files: u64, directories: u64, symlinks: u64, special: u64, links: u64) -> String {
     let counts = count_words(&[
@@ -189,6 +181,14 @@ fn say_reports(reports: &Reports) -> bool {
         output::warn(&format!("and {} more like these", format_count(unsaid.into())));
     }
     reports.count > 0
+}
+
+/// The name of a class of devices.
+fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Fast => "fast",
+        Class::Slow => "slow",
+    }
 }
 
 /// Whether an error is damage in the store.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::store::{Problem, Remedy};
-use crate::units::escape_path;
+use crate::units::{escape_path, format_count};
 
 /// Something that is not as it should be.
 #[derive(Debug, Serialize)]
@@ -52,7 +52,12 @@ pub(super) fn word(remedy: Remedy) -> &'static str {
         Remedy::Repair => "repairable",
         Remedy::Rebuild => "device",
         Remedy::RebuildIndex => "index",
-        Remedy::Compact => "harmless",
+        Remedy::Harmless => "harmless",
         Remedy::Lost => "lost",
     }
+}
+
+/// A count with its noun.
+pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", format_count(count.into()), if count == 1 { one } else { many })
 }

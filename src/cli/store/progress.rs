@@ -44,6 +44,10 @@ impl TransferProgress {
 
     /// Says how far it is; `objects` where there are several.
     pub(super) fn show(&self, objects: Option<u64>, bytes: u64) {
+        self.show_part(objects, bytes, self.total_bytes);
+    }
+
+    fn show_part(&self, objects: Option<u64>, bytes: u64, total_bytes: Option<u64>) {
         if self.line.is_hidden() {
             return;
         }
@@ -54,7 +58,7 @@ impl TransferProgress {
         if milliseconds < due || self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
-        self.line.show(words(objects, bytes, self.total_bytes, elapsed.as_secs_f64()));
+        self.line.show(words(objects, bytes, total_bytes, elapsed.as_secs_f64()));
     }
 
     /// Removes the line.
@@ -67,6 +71,30 @@ impl Watch for TransferProgress {
     fn go_on(&self, progress: Progress) -> bool {
         self.show(Some(progress.objects), progress.content_bytes);
         !self.is_interrupted()
+    }
+}
+
+/// The progress line of long work on a store.
+#[derive(Debug)]
+pub(super) struct MovingProgress {
+    transfer: TransferProgress,
+}
+
+impl MovingProgress {
+    /// Begins; from here on Ctrl-C is a wish to end.
+    pub(super) fn begin(quiet: bool) -> Result<MovingProgress> {
+        Ok(MovingProgress { transfer: TransferProgress::begin(quiet, None)? })
+    }
+
+    /// Says how far it is; gives whether to go on.
+    pub(super) fn go_on(&self, now: crate::store::Progress) -> bool {
+        self.transfer.show_part(None, now.done_bytes, Some(now.total_bytes));
+        !self.transfer.is_interrupted()
+    }
+
+    /// Removes the line.
+    pub(super) fn clear(&self) {
+        self.transfer.clear();
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use super::problems::counted;
 use super::watch::MaintenanceProgress;
 use super::{Ended, output};
 use crate::error::Result;
@@ -85,11 +86,11 @@ impl RebuildArguments {
         output::print(|out| {
             writeln!(
                 out,
-                "{verb} what was on device {}: {} segments ({}), units of {} large objects ({}), {} together",
+                "{verb} what was on device {}: {} ({}), units of {} ({}), {} together",
                 self.device,
-                format_count(plan.segments.into()),
+                counted(plan.segments, "segment", "segments"),
                 format_size(plan.segment_bytes.into()),
-                format_count(plan.objects.into()),
+                counted(plan.objects, "large object", "large objects"),
                 format_size(plan.unit_bytes.into()),
                 format_size(plan.total_bytes().into())
             )?;

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::check::words;
-use super::problems::{ProblemRecord, line, word};
+use super::problems::{ProblemRecord, counted, line, word};
 use super::watch::MaintenanceProgress;
 use super::{Ended, output};
 use crate::error::Result;
@@ -64,6 +64,7 @@ struct RepairDocument {
     files_removed: u64,
     objects_dropped: u64,
     directories_restored: u64,
+    segments_given_back: u64,
     problems_left: u64,
     lost: Vec<ProblemRecord>,
 }
@@ -105,9 +106,7 @@ impl RepairArguments {
             true => output::print_json(&document(&plan, Some(&report)))?,
             false => print_report(&report)?,
         };
-        let is_well = report.is_complete
-            && (report.check.problems() == 0 || self.drop_lost && report.check.problems() == report.check.lost);
-        Ok(if is_well { Ended::Well } else { Ended::Amiss })
+        Ok(if report.is_complete && report.check.problems() == 0 { Ended::Well } else { Ended::Amiss })
     }
 
     fn print_plan(&self, plan: &RepairPlan) -> Result<Ended> {
@@ -123,10 +122,10 @@ impl RepairArguments {
                 let bytes = format_size(line.bytes.into());
                 writeln!(
                     out,
-                    "  {:<10} {:<16} {:>10} problems  {bytes:>10}",
+                    "  {:<10} {:<16} {:>14} {bytes:>12}",
                     word(*remedy),
                     kind.name(),
-                    format_count(line.problems.into())
+                    counted(line.problems, "problem", "problems")
                 )?;
             }
             for problem in plan.lost.iter().take(PRINTED) {
@@ -146,14 +145,15 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
             writeln!(out, "device {device} is in service again")?;
         }
         let counts = [
-            (report.mended.repaired, "problems repaired"),
-            (report.copies, "copies of segments made"),
-            (report.removed_files, "files removed that belonged to nothing"),
-            (report.restored_directories, "directories made anew from the index"),
-            (report.dropped, "lost objects removed"),
+            (report.mended.repaired, "problem repaired", "problems repaired"),
+            (report.copies, "copy of a segment made", "copies of segments made"),
+            (report.removed_files, "file removed that belonged to nothing", "files removed that belonged to nothing"),
+            (report.given_back, "damaged segment emptied and given back", "damaged segments emptied and given back"),
+            (report.restored_directories, "directory made anew from the index", "directories made anew from the index"),
+            (report.dropped, "lost object removed", "lost objects removed"),
         ];
-        for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
-            writeln!(out, "{} {what}", format_count(count.into()))?;
+        for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
+            writeln!(out, "{}", counted(count, one, many))?;
         }
         match report.is_complete {
             true => writeln!(out, "{}", words(&report.check)),
@@ -183,6 +183,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         files_removed: report.removed_files,
         objects_dropped: report.dropped,
         directories_restored: report.restored_directories,
+        segments_given_back: report.given_back,
         problems_left: report.check.problems(),
         lost: lost.iter().map(|problem| ProblemRecord::new(problem, None)).collect(),
     }

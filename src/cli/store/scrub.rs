@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::problems::{ProblemRecord, line};
+use super::problems::{ProblemRecord, counted, line};
 use super::watch::MaintenanceProgress;
 use super::{Ended, output};
 use crate::error::Result;
@@ -81,8 +81,9 @@ impl ScrubArguments {
         } else {
             let end = if report.is_complete { "" } else { "; interrupted, the next scrub goes on from here" };
             let verified = format_size(report.verified_bytes.into());
-            let (count, repaired) = (format_count(report.found.into()), format_count(report.repaired.into()));
-            output::print(|out| writeln!(out, "{verified} verified: {count} problems, {repaired} repaired{end}"))?;
+            let (found, repaired) =
+                (counted(report.found, "problem", "problems"), format_count(report.repaired.into()));
+            output::print(|out| writeln!(out, "{verified} verified: {found}, {repaired} repaired{end}"))?;
         }
         Ok(if report.is_complete && report.found == 0 { Ended::Well } else { Ended::Amiss })
     }

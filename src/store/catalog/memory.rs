@@ -38,6 +38,13 @@ impl Memory {
 
 #[cfg(test)]
 impl Memory {
+    /// Another catalog that has what this one has.
+    pub(crate) fn copy(&self) -> Memory {
+        let kept = self.kept();
+        let copy = Kept { state: kept.state.clone(), durable: kept.durable.clone(), since: kept.since.clone() };
+        Memory { kept: Arc::new(Mutex::new(copy)) }
+    }
+
     /// How many states a power failure may leave: after the last durable transaction, and after each since.
     pub(crate) fn states(&self) -> usize {
         1 + self.kept().since.len()

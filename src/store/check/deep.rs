@@ -66,7 +66,7 @@ impl Checker<'_> {
                 Sight::Header(..) | Sight::Batched(_) => {}
                 Sight::Damage(range) => seen.damaged.entry(row.number).or_default().push(range),
                 Sight::Batch(range, cause) => {
-                    let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Compact);
+                    let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
                     self.found(problem.within(row.number, range));
                 }
                 Sight::Record(met) => {
@@ -270,7 +270,7 @@ impl Checker<'_> {
                 if !hit.contains(&(segment, range.start)) {
                     let cause = "bytes are damaged on every copy";
                     let problem =
-                        Problem::new(ProblemKind::Record, self.engine.segment_place(&row), cause, Remedy::Compact);
+                        Problem::new(ProblemKind::Record, self.engine.segment_place(&row), cause, Remedy::Harmless);
                     self.found(problem.within(segment, range.clone()));
                 }
             }

@@ -21,7 +21,6 @@ mod tests;
 mod write;
 
 pub(crate) use allocate::{Allocator, order};
-pub(crate) use repair::Repaired;
 pub(crate) use write::{LargeWriter, Written};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::repair::Repaired;
 use super::*;
 use crate::error::ErrorKind;
 use crate::io::device::{Directory, Room};

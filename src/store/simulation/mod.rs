@@ -7,6 +7,7 @@
 //! | [`world`] | several devices that crash together; faults; the count of operations |
 //! | [`device`] | the devices as the store sees them, and damage done to them |
 //! | [`model`] | the states that a store may have after a crash |
+//! | [`subject`] | the store itself on such devices |
 //! | [`workload`] | random operations, as plain data |
 //! | [`trial`] | a store, a workload and a crash at each point, judged by the model |
 //!
@@ -17,6 +18,7 @@ pub(crate) mod chance;
 pub(crate) mod device;
 pub(crate) mod media;
 pub(crate) mod model;
+pub(crate) mod subject;
 pub(crate) mod trial;
 pub(crate) mod workload;
 pub(crate) mod world;

@@ -250,10 +250,13 @@ pub(crate) fn run_with_fault<T: Subject>(
     let model = Mutex::new(Model::default());
     let mut run = Run { subject: Some(subject), model: &model };
     for _ in 0..operations {
-        let Err(error) = run.work(&settings, &world, &generator.operation()) else {
+        let operation = generator.operation();
+        eprintln!("OP {operation:?}");
+        let Err(error) = run.work(&settings, &world, &operation) else {
             run.look().map_err(told)?;
             continue;
         };
+        eprintln!("ERR {error}");
         if world.failures() == 0 {
             return Err(told(format!("nothing had failed, and yet: {error}")));
         }

@@ -130,7 +130,8 @@ pub(crate) fn checksum(block: &[u8]) -> Option<u64> {
 /// Length of what `a` and `b` begin with alike.
 #[inline]
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0).take_while(|(a, b)| a == b).count() * 8;
+    words + a[words..].iter().zip(&b[words..]).take_while(|(a, b)| a == b).count()
 }
 
 /// Pages of the block that begins with `header`; not verified yet.

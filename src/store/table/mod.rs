@@ -26,7 +26,7 @@ pub(crate) mod writer;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use cache::BlockCache;
+pub(crate) use cache::{BlockCache, DEFAULT_CACHE_BYTES};
 pub(crate) use reader::Table;
 pub(crate) use scan::TableScan;
 pub(crate) use writer::TableWriter;

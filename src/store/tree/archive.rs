@@ -1,11 +1,12 @@
 //! The members of a tar archive, one after the other, from any stream.
 //!
-//! Understood: V7, ustar, pax (with sub-second times, attributes, names and sizes of any length) and GNU (long names, both kinds of
-//! sparse files and the three of pax). Data come as they are stored: of a sparse file the runs of data, with a map.
+//! Understood: V7, ustar, pax (with sub-second times, attributes, names and sizes of any length) and GNU (long names,
+//! both kinds of sparse files and the three of pax). Data come as they are stored: of a sparse file the runs of data,
+//! with a map.
 //! Memory is bounded: extended headers and names by [`MOST_EXTENDED_BYTES`], maps by [`MOST_RUNS`].
 //!
-//! Survives: archives that are cut off or damaged (an error that says where), and members that are understood and not wanted (they
-//! are [`MemberKind::Refused`], and the next one follows).
+//! Survives: archives that are cut off or damaged (an error that says where), and members that are understood and not
+//! wanted (they are [`MemberKind::Refused`], and the next one follows).
 
 use std::io::{self, Read};
 

@@ -1,16 +1,17 @@
 //! A tree made of a store: directories in order of keys, what is in them in the order of the disk.
 //!
-//! One thread walks the index and makes directories; objects gather in a window of [`WINDOW_OBJECTS`], are sorted by where they lie,
-//! and are handed in runs to threads that read and write them (`restore`). Each is made relative to its open directory. A directory gets its attributes
-//! when the last that works in it lets go of it.
+//! One thread walks the index and makes directories; objects gather in a window of [`WINDOW_OBJECTS`], are sorted by
+//! where they lie, and are handed in runs to threads that read and write them (`restore`). Each is made relative to
+//! its open directory. A directory gets its attributes when the last that works in it lets go of it.
 //!
-//! Confined: below the target, only entries of directories that this export has opened itself, without following symlinks, are made;
-//! content goes only to files that it has created.
-//! Descriptors: at most [`MOST_OPEN`] directories; those above the deepest [`OPEN_LEVELS`] are opened again through `..` and
-//! checked to be the same.
+//! Confined: below the target, only entries of directories that this export has opened itself, without following
+//! symlinks, are made; content goes only to files that it has created.
+//! Descriptors: at most [`MOST_OPEN`] directories; those above the deepest [`OPEN_LEVELS`] are opened again through
+//! `..` and checked to be the same.
 //!
-//! Survives: what cannot be made (reported; of a directory also what is below it is left out), entries whose directory is none, objects that
-//! are removed or replaced meanwhile. The target is not synced: whoever needs that calls `sync` once.
+//! Survives: what cannot be made (reported; of a directory also what is below it is left out), entries whose
+//! directory is none, objects that are removed or replaced meanwhile. The target is not synced: whoever needs that
+//! calls `sync` once.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -47,8 +48,8 @@ const OPEN_LEVELS: usize = 64;
 pub struct ExportOptions {
     /// The directory of the store whose content goes into the target.
     pub prefix: Key,
-    /// The target may have something in it: what is there with the same kind, size and modification time stays, what differs is replaced, what else
-    /// is there is left alone. Without it the target must be empty or not exist.
+    /// The target may have something in it: what is there with the same kind, size and modification time stays, what
+    /// differs is replaced, what else is there is left alone. Without it the target must be empty or not exist.
     pub resume: bool,
     /// Owners that cannot be set are reported, not only counted.
     pub require_owners: bool,
@@ -79,7 +80,8 @@ pub struct ExportSummary {
     pub content_bytes: u64,
     /// Objects that were there already.
     pub unchanged: u64,
-    /// Objects that belong to this user instead of their owner, which this user may not set. They are without set-user-ID and set-group-ID.
+    /// Objects that belong to this user instead of their owner, which this user may not set. They are without
+    /// set-user-ID and set-group-ID.
     pub owners_not_set: u64,
     /// Extended attributes that only root may set, or that the file system does not have.
     pub xattrs_not_set: u64,
@@ -87,15 +89,16 @@ pub struct ExportSummary {
     pub specials_not_made: u64,
     /// What could not be exported, or not whole.
     pub reports: Reports,
-    /// Whether it ended because [`Watch::go_on`] said so. Directories are then without their attributes; see [`ExportOptions::resume`].
+    /// Whether it ended because [`Watch::go_on`] said so. Directories are then without their attributes; see
+    /// [`ExportOptions::resume`].
     pub interrupted: bool,
 }
 
 /// Makes the tree below `options.prefix` in `directory`.
 ///
 /// # Errors
-/// If there is no such directory in the store, if the target cannot be made or is not empty, and what the store's index fails with. What cannot
-/// be made or read is no error: see [`ExportSummary::reports`].
+/// If there is no such directory in the store, if the target cannot be made or is not empty, and what the store's
+/// index fails with. What cannot be made or read is no error: see [`ExportSummary::reports`].
 pub fn export(store: &Store, directory: &Path, options: &ExportOptions, watch: &dyn Watch) -> Result<ExportSummary> {
     let prefix = store.entry(&options.prefix)?;
     match &prefix {
@@ -212,7 +215,8 @@ impl Export<'_> {
         locked(&self.late).push(key);
     }
 
-    /// Gives the directories that were left their attributes: each before the one above it, where a look-up may fail afterwards.
+    /// Gives the directories that were left their attributes: each before the one above it, where a look-up may fail
+    /// afterwards.
     fn finish_late(&self) {
         if self.ledger.is_over() {
             return;

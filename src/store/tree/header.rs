@@ -1,9 +1,10 @@
 //! The bytes of a tar archive: header blocks, numbers, extended headers, maps of sparse files.
 //!
-//! Sources: POSIX.1-2017, `pax` ("ustar Interchange Format", "pax Header Block"), and the GNU tar manual ("Basic Tar Format", "Storing Sparse Files").
-//! The crate `tar` has the layout of the blocks; numbers and extended headers are decoded here: the crate
-//! ends the value of an extended header at a line feed, which binary attributes and some names contain, and gives the data of sparse
-//! files only with their holes filled.
+//! Sources: POSIX.1-2017, `pax` ("ustar Interchange Format", "pax Header Block"), and the GNU tar manual ("Basic Tar
+//! Format", "Storing Sparse Files").
+//! The crate `tar` has the layout of the blocks; numbers and extended headers are decoded here: the crate ends the
+//! value of an extended header at a line feed, which binary attributes and some names contain, and gives the data of
+//! sparse files only with their holes filled.
 //!
 //! Everything is checked: a value that is not understood is an error in words, never a guess.
 

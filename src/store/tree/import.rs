@@ -1,16 +1,19 @@
 //! A tree into a store: what is new or different is put, the rest stays as it is.
 //!
-//! One thread walks the tree and the listings of the store side by side, both in order of keys, and decides what is to be done; others read
-//! and put. The work is cut into pieces of about 1 MiB that are committed in order (`turns`), so that a group lies together on the
-//! disk. A file is there already if kind, size, modification time, mode and owner are the same: the import can be
-//! repeated after an interruption, and brings a store up to date. What is gone from the source stays in the store.
+//! One thread walks the tree and the listings of the store side by side, both in order of keys, and decides what is
+//! to be done; others read and put. The work is cut into pieces of about 1 MiB that are committed in order (`turns`),
+//! so that a group lies together on the disk. A file is there already if kind, size, modification time, mode and
+//! owner are the same: the import can be repeated after an interruption, and brings a store up to date. What is gone
+//! from the source stays in the store.
 //!
-//! Files with several names: the walk knows which name is the first, in order of keys. That one puts the shared object,
-//! the piece of any later name comes after it. Numbers of shared objects that are in the store already are used again, each for one
-//! inode only: names that were one file and are two now come apart.
+//! Files with several names: the walk knows which name is the first, in order of keys. That one puts the shared
+//! object, the piece of any later name comes after it. Numbers of shared objects that are in the store already are
+//! used again, each for one inode only: names that were one file and are two now come apart.
 //!
-//! Memory: two pieces a thread, what waits for its turn, and for each file with several names 50 bytes until all were seen.
-//! Survives: files that change, vanish or cannot be read (retried, counted, reported), and the store itself in the tree.
+//! Memory: two pieces a thread, what waits for its turn, and for each file with several names 50 bytes until all were
+//! seen.
+//! Survives: files that change, vanish or cannot be read (retried, counted, reported), and the store itself in the
+//! tree.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -36,8 +39,8 @@ use crate::units::MIB;
 const PIECE_BYTES: u64 = MIB;
 /// or that many objects,
 const PIECE_OBJECTS: usize = 256;
-/// or that many directories, which are open until it is done.
-const PIECE_DIRECTORIES: usize = 24;
+/// or its part of so many directories, which are open until it is done.
+const MOST_OPEN: usize = 384;
 
 /// What to import, and how.
 #[derive(Debug, Clone)]
@@ -128,8 +131,9 @@ pub struct Measure {
 /// Imports the tree `source`, durable on return.
 ///
 /// # Errors
-/// If the source cannot be walked at all, if its place in the store is no directory, or if the store cannot be written; what was committed until then stays, and the
-/// import may be repeated. What cannot be read is no error: see [`ImportSummary::reports`].
+/// If the source cannot be walked at all, if its place in the store is no directory, or if the store cannot be
+/// written; what was committed until then stays, and the import may be repeated. What cannot be read is no error: see
+/// [`ImportSummary::reports`].
 pub fn import(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn Watch) -> Result<ImportSummary> {
     let ledger = Ledger::new(watch);
     let bounds = Bounds { one_file_system: options.one_file_system, own: own_directories(store) };
@@ -149,7 +153,7 @@ pub fn import(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn
                 locked(&totals).add(&putter.done);
             });
         }
-        Planner::new(store, &ledger, tree, sender).run()
+        Planner::new(store, &ledger, tree, sender, MOST_OPEN / (2 * threads + 1)).run()
     });
     let (interrupted, reports) = finish(store, &ledger)?;
     let mut summary = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -241,7 +245,8 @@ pub(super) enum Action {
     PutShared(Arc<Slot<u64>>),
     /// Give it a name, when the number is known.
     Link(Arc<Slot<u64>>),
-    /// It is there, as one of several names of this shared object, which it no longer is in the source: put it unless all other names are gone.
+    /// It is there, as one of several names of this shared object, which it no longer is in the source: put it unless
+    /// all other names are gone.
     PutIfShared,
 }
 
@@ -303,11 +308,19 @@ struct Planner<'s, 'l, 'w> {
     piece: Piece,
     piece_bytes: u64,
     piece_directories: usize,
+    /// Directories in a piece: with one being made, one waiting and one in hand for each thread, not too many are open.
+    most_directories: usize,
     unchanged: u64,
 }
 
 impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
-    fn new(store: &'s Store, ledger: &'l Ledger<'w>, tree: SourceTree<'l, 'w>, sender: SyncSender<Piece>) -> Self {
+    fn new(
+        store: &'s Store,
+        ledger: &'l Ledger<'w>,
+        tree: SourceTree<'l, 'w>,
+        sender: SyncSender<Piece>,
+        most_directories: usize,
+    ) -> Self {
         Planner {
             store,
             ledger,
@@ -319,6 +332,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             piece: Piece { number: 0, tasks: Vec::new() },
             piece_bytes: 0,
             piece_directories: 0,
+            most_directories,
             unchanged: 0,
         }
     }
@@ -422,7 +436,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         self.piece.tasks.push(task);
         if self.piece_bytes >= PIECE_BYTES
             || self.piece.tasks.len() >= PIECE_OBJECTS
-            || self.piece_directories >= PIECE_DIRECTORIES
+            || self.piece_directories >= self.most_directories
         {
             self.send();
         }

@@ -12,12 +12,13 @@
 //! | `tar` | archives into a store |
 //! | [`mod@export`], `restore` | a tree made of a store: order and directories, then one object |
 //!
-//! Invariants of all: names come from the store or from the source byte for byte; no name is looked up but as one component below an
-//! open directory, and no symlink is followed; memory does not grow with the tree, but for the names of the directories on
-//! the path to where the work is, and for files with several names while some of them were not seen.
+//! Invariants of all: names come from the store or from the source byte for byte; no name is looked up but as one
+//! component below an open directory, and no symlink is followed; memory does not grow with the tree, but for the
+//! names of the directories on the path to where the work is, and for files with several names while some of them
+//! were not seen.
 //!
-//! Survives: what cannot be read or made is counted and reported, the work goes on; a request to stop (see [`Watch`]) leaves the
-//! store consistent, and the same call again does what is left.
+//! Survives: what cannot be read or made is counted and reported, the work goes on; a request to stop (see [`Watch`])
+//! leaves the store consistent, and the same call again does what is left.
 
 mod archive;
 pub mod export;
@@ -56,8 +57,8 @@ pub struct Progress {
 
 /// Looks on while a tree is imported or exported, and may end it early.
 pub trait Watch: Sync {
-    /// Called often, by any of the threads that work. With `false` the work ends soon: what is done stays, and the summary
-    /// says that it was interrupted.
+    /// Called often, by any of the threads that work. With `false` the work ends soon: what is done stays, and the
+    /// summary says that it was interrupted.
     fn go_on(&self, progress: Progress) -> bool;
 }
 

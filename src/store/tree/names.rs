@@ -1,6 +1,7 @@
 //! Files with several names: which name is the first, and what the work on it leaves to the work on the others.
 //!
-//! A file is forgotten when all its names were seen, so memory is taken by those with names still to come, or elsewhere.
+//! A file is forgotten when all its names were seen, so memory is taken by those with names still to come, or
+//! elsewhere.
 
 use std::hash::Hash;
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -1,12 +1,13 @@
 //! One file of the operating system: what it carries, where its data lie, and how it is opened.
 //!
-//! Everything is relative to a directory that is open, by a name that is one component; symlinks are never followed. Where the kernel
-//! has no call for that (extended attributes of what cannot be opened), the directory is named through `/proc/self/fd`, which is
-//! the open directory itself and not a path to it; without `/proc` such attributes are passed over.
+//! Everything is relative to a directory that is open, by a name that is one component; symlinks are never followed.
+//! Where the kernel has no call for that (extended attributes of what cannot be opened), the directory is named
+//! through `/proc/self/fd`, which is the open directory itself and not a path to it; without `/proc` such attributes
+//! are passed over.
 //!
-//! Survives: attributes and file systems without extended attributes, attributes that may not be read (counted), files
-//! that were replaced between a look at them and opening them (told by [`FileStatus::identity`]), sparse maps of any length
-//! (after [`MOST_RUNS`] runs the rest counts as data: its holes are read as the zeroes that they are).
+//! Survives: attributes and file systems without extended attributes, attributes that may not be read (counted),
+//! files that were replaced between a look at them and opening them (told by [`FileStatus::identity`]), sparse maps
+//! of any length (after [`MOST_RUNS`] runs the rest counts as data: its holes are read as the zeroes that they are).
 
 use std::ffi::{CStr, CString};
 use std::io;

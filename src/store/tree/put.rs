@@ -1,11 +1,14 @@
 //! One file of a source tree into a batch: content, attributes, holes.
 //!
-//! Files up to [`SMALL_BYTES`] are read whole before they are put, larger ones stream; of sparse ones only the data are read.
-//! A file that is not the same after it was read as before is read a second time; if it changed again, what was read last
-//! stays and is reported. Its attributes are those from before reading, so that the next import reads it once more.
+//! Files up to [`SMALL_BYTES`] are read whole before they are put, larger ones stream; of sparse ones only the data
+//! are read.
+//! A file that is not the same after it was read as before is read a second time; if it changed again, what was read
+//! last stays and is reported. Its attributes are those from before reading, so that the next import reads it once
+//! more.
 //!
-//! Survives: files that vanish, shrink or grow while they are read (a stream gives exactly the bytes that were announced for a sparse file, up to
-//! the end for another), that are replaced by something else, that cannot be read, and attributes that a record cannot hold.
+//! Survives: files that vanish, shrink or grow while they are read (a stream gives exactly the bytes that were
+//! announced for a sparse file, up to the end for another), that are replaced by something else, that cannot be read,
+//! and attributes that a record cannot hold.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -114,8 +117,8 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         }
     }
 
-    /// Puts files into one batch, which is to be committed; `None` if there is nothing to commit. Later names that wait for a file that is not put any more
-    /// are told.
+    /// Puts files into one batch, which is to be committed; `None` if there is nothing to commit. Later names that
+    /// wait for a file that is not put any more are told.
     ///
     /// # Errors
     /// What the store fails with, but for objects that it cannot hold: those are reported.
@@ -302,7 +305,8 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         }
     }
 
-    /// Opens a file and says what is to be put of it. It may be another than the walk saw, but not if names of it are counted.
+    /// Opens a file and says what is to be put of it. It may be another than the walk saw, but not if names of it are
+    /// counted.
     fn open(&mut self, found: &Found, is_shared: bool) -> std::result::Result<Opened, Failure> {
         let file = open_file(&found.directory, &found.name)?;
         let status = status(&file)?;

@@ -1,12 +1,14 @@
-//! One object of a store as an entry of an open directory: content, holes, owner, permissions, extended attributes, times.
+//! One object of a store as an entry of an open directory: content, holes, owner, permissions, extended attributes,
+//! times.
 //!
-//! A file is created (`O_EXCL`, `O_NOFOLLOW`), filled, and then gets owner, extended attributes, permissions and times, in this order: a change of owner takes
-//! set-user-ID and capabilities away, permissions may forbid extended attributes, and everything else changes times. As the
-//! modification time is set last, a file that has it has everything: that is what going on after an interruption relies on. A file that could
-//! not be finished is removed.
+//! A file is created (`O_EXCL`, `O_NOFOLLOW`), filled, and then gets owner, extended attributes, permissions and
+//! times, in this order: a change of owner takes set-user-ID and capabilities away, permissions may forbid extended
+//! attributes, and everything else changes times. As the modification time is set last, a file that has it has
+//! everything: that is what going on after an interruption relies on. A file that could not be finished is removed.
 //!
-//! Survives: objects removed or replaced while they are read, users that may not set owners, privileged attributes or make devices (counted),
-//! file systems without extended attributes, names that the target has no room for (reported).
+//! Survives: objects removed or replaced while they are read, users that may not set owners, privileged attributes or
+//! make devices (counted), file systems without extended attributes, names that the target has no room for
+//! (reported).
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -257,7 +259,8 @@ impl<'e> Restorer<'e> {
             made => made?,
         }
         let owned = self.finish_entry(directory, name, &attributes, &job.listed.key)?;
-        // There is no call for this that neither follows symlinks nor needs the file to be opened: look at it first, and mean that one.
+        // There is no call for this that neither follows symlinks nor needs the file to be opened: look at it first,
+        // and mean that one.
         let entry = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         if status(&entry)?.file_type() != FileType::Symlink {
             let mode = if owned { mode } else { mode & Mode::from_raw_mode(0o1777) };

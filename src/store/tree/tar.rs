@@ -1,15 +1,16 @@
 //! A tar archive into a store, from any stream.
 //!
-//! Members are put in the order of the archive by one thread: the stream has one order. What is there already with the same kind, size,
-//! modification time, mode and owner is passed over, so an import can be repeated after an interruption.
+//! Members are put in the order of the archive by one thread: the stream has one order. What is there already with
+//! the same kind, size, modification time, mode and owner is passed over, so an import can be repeated after an
+//! interruption.
 //!
 //! An archive has a file with several names once, and its further names as links to the first. That the first is one of
 //! several shows only when a link comes: its content is then read from the store and put again as a shared object;
 //! the record that it had is dead, and the next compaction reclaims it.
 //!
-//! Hostile archives: names that are absolute or climb with `..`, links to such, and links to what the store does not have below the prefix are
-//! refused, counted and reported; nothing outside the prefix is ever read or written. Owners are taken by number, names of owners and access
-//! control lists in text are not interpreted.
+//! Hostile archives: names that are absolute or climb with `..`, links to such, and links to what the store does not
+//! have below the prefix are refused, counted and reported; nothing outside the prefix is ever read or written.
+//! Owners are taken by number, names of owners and access control lists in text are not interpreted.
 
 use std::collections::HashSet;
 use std::io::{self, Read};
@@ -37,12 +38,13 @@ const BATCH_OBJECTS: u64 = 1024;
 /// What is read of the store at a time.
 const READ_BYTES: u64 = MIB;
 
-/// Imports the members of a tar archive, durable on return. The options `one_file_system` and `threads` mean nothing here.
+/// Imports the members of a tar archive, durable on return. The options `one_file_system` and `threads` mean nothing
+/// here.
 ///
 /// # Errors
-/// [`ErrorKind::NotRecognised`] for what is no archive, [`ErrorKind::Corrupt`] for one that is damaged or cut off, and what the
-/// stream or the store fails with; the members before that are durable. Members that are refused are no error: see
-/// [`ImportSummary::refused`].
+/// [`ErrorKind::NotRecognised`] for what is no archive, [`ErrorKind::Corrupt`] for one that is damaged or cut off,
+/// and what the stream or the store fails with; the members before that are durable. Members that are refused are no
+/// error: see [`ImportSummary::refused`].
 pub fn import_tar(
     store: &Store,
     archive: &mut dyn Read,
@@ -226,8 +228,8 @@ impl<'s> TarImport<'s, '_, '_> {
         Ok(())
     }
 
-    /// Fails for what would lie in something that is no directory, or would replace a directory with all below it: the store refuses such a batch as
-    /// a whole. Notes the directories that the store makes above an object.
+    /// Fails for what would lie in something that is no directory, or would replace a directory with all below it:
+    /// the store refuses such a batch as a whole. Notes the directories that the store makes above an object.
     fn check_place(&mut self, key: &Key, is_directory: bool) -> std::result::Result<(), Failure> {
         if !is_directory && (key.is_root() || self.is_directory(key)? == Some(true)) {
             return Err(Failure::Refused("the store has a directory of this name".to_owned()));

@@ -1,11 +1,12 @@
 //! Batches of several threads, committed in order: so that records lie in order of keys.
 //!
-//! Each piece of the work has a number. Threads hand their batches in as they finish; the one whose turn it is commits its own and those
-//! after it that are ready, others leave theirs and go on with the next piece, and wait only where [`MOST_PARKED_BYTES`] are ready. A thread with a long
-//! piece therefore holds up others only after that much. Now and then the store is synced by the thread that commits, so that
-//! what is not durable yet stays little.
+//! Each piece of the work has a number. Threads hand their batches in as they finish; the one whose turn it is
+//! commits its own and those after it that are ready, others leave theirs and go on with the next piece, and wait
+//! only where [`MOST_PARKED_BYTES`] are ready. A thread with a long piece therefore holds up others only after that
+//! much. Now and then the store is synced by the thread that commits, so that what is not durable yet stays little.
 //!
-//! No two threads wait for each other: pieces are handed out in order of their numbers, and the one whose turn it is never waits.
+//! No two threads wait for each other: pieces are handed out in order of their numbers, and the one whose turn it is
+//! never waits.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -71,8 +72,8 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
         Turns { store, ledger, state: Mutex::default(), moved: Condvar::new() }
     }
 
-    /// Commits piece `number` when those before it are committed; `None` if nothing came of it. After a failure nothing is
-    /// committed any more.
+    /// Commits piece `number` when those before it are committed; `None` if nothing came of it. After a failure
+    /// nothing is committed any more.
     pub fn hand_in(&self, number: u64, piece: Option<Piece<'s>>) {
         let bytes = piece.as_ref().map_or(0, |piece| piece.held_bytes);
         let mut state = locked(&self.state);

@@ -1,11 +1,12 @@
 //! A source tree in order of keys: each directory before what is in it, names by bytes.
 //!
-//! One thread, one `statx` an entry relative to the open directory. The names of the directories on the path to where the walk is
-//! are in memory, no others. Of these directories the deepest [`OPEN_LEVELS`] are open; those above are opened again through
-//! `..` on the way back, and checked to be the same, so that a tree of any depth can be walked.
+//! One thread, one `statx` an entry relative to the open directory. The names of the directories on the path to where
+//! the walk is are in memory, no others. Of these directories the deepest [`OPEN_LEVELS`] are open; those above are
+//! opened again through `..` on the way back, and checked to be the same, so that a tree of any depth can be walked.
 //!
-//! Survives: entries that vanish or cannot be looked at, directories that cannot be read (reported; the walk goes on beside them),
-//! directories that are moved while the walk is in them (reported; what is left of the one above is passed over).
+//! Survives: entries that vanish or cannot be looked at, directories that cannot be read (reported; the walk goes on
+//! beside them), directories that are moved while the walk is in them (reported; what is left of the one above is
+//! passed over).
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -142,7 +143,8 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         }
     }
 
-    /// Opens a directory and makes it the one that the walk is in. One that cannot be opened is entered too, and is empty.
+    /// Opens a directory and makes it the one that the walk is in. One that cannot be opened is entered too, and is
+    /// empty.
     fn step_into(&mut self, found: &mut Found) {
         let opened = open_directory(&found.directory, &found.name).and_then(|opened| Ok((status(&opened)?, opened)));
         match opened {
