@@ -151,7 +151,11 @@ pub(crate) fn choose(rows: &[&SegmentRow], choice: Choice, breaks: &BTreeMap<u64
         let breaks = breaks.get(&row.number).copied().unwrap_or(0);
         row.live_records >= LEAST_ORDERED_RECORDS && breaks * ORDERED_RECORDS > row.live_records
     };
+    // The end of the log has to be somewhere: a segment with nothing but marks of it is not worth another one.
+    let newest = rows.iter().map(|row| row.number).max();
+    let is_end = |row: &SegmentRow| Some(row.number) == newest && row.live_records == 0 && row.dead_records == 0;
     let is_chosen = |row: &&&SegmentRow| match choice {
+        _ if is_end(row) => false,
         Choice::All => row.size_bytes > SEGMENT_HEADER_BYTES,
         Choice::Dead(percent) => is_dead(row, percent),
         Choice::DeadOrDisordered(percent) => is_dead(row, percent) || is_disordered(row),
@@ -357,7 +361,7 @@ mod tests {
         let rows = [
             row(1, 10_080, 10_000),
             row(2, 10_080, 7_100),
-            row(3, 10_080, 7_000),
+            row(3, 10_080, 6_900),
             row(4, 10_080, 0),
             row(5, 80, 0),
             row(6, 20_080, 2_000),

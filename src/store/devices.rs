@@ -108,13 +108,20 @@ impl Slot {
     }
 }
 
+/// Generations of the superblocks that there are; `None` where there is none.
+#[derive(Debug, Default)]
+struct Generations {
+    /// By number.
+    devices: Vec<Option<u64>>,
+    home: Option<u64>,
+}
+
 /// All devices of a store, by number.
 #[derive(Debug)]
 pub(crate) struct Devices {
     slots: RwLock<Arc<Vec<Slot>>>,
     segments: RwLock<HashMap<(u16, u64), Arc<dyn DeviceFile>>>,
-    /// Highest generation seen.
-    generation: Mutex<u64>,
+    generations: Mutex<Generations>,
 }
 
 /// The geometry that a directory (a home or a device) leads to, and where the home is.
@@ -174,6 +181,10 @@ impl Devices {
             generations.push(generation);
             slots.push(Slot { entry: entry.clone(), path, device, trouble });
         }
+        let home_generation = match superblock.geometry.home.as_os_str().is_empty() {
+            true => None,
+            false => Superblock::read(&*platform.device(home)).ok().flatten().map(|found| found.generation),
+        };
         let newest = generations.iter().flatten().copied().max().unwrap_or(0).max(superblock.generation);
         for (slot, generation) in slots.iter_mut().zip(&generations) {
             if let Some(generation) = *generation
@@ -182,7 +193,12 @@ impl Devices {
                 slot.trouble = Some(Trouble::Stale { generation, newest });
             }
         }
-        Devices { slots: RwLock::new(Arc::new(slots)), segments: RwLock::default(), generation: Mutex::new(newest) }
+        let generations = Generations { devices: generations, home: home_generation };
+        Devices {
+            slots: RwLock::new(Arc::new(slots)),
+            segments: RwLock::default(),
+            generations: Mutex::new(generations),
+        }
     }
 
     /// All devices of the geometry.
@@ -217,22 +233,25 @@ impl Devices {
     /// # Errors
     /// What writing a superblock fails with.
     pub(crate) fn write_superblocks(&self, platform: &dyn Platform, home: &Path, geometry: &Geometry) -> Result<()> {
-        let mut generation = self.generation.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         let slots = self.slots();
-        for _ in 0..2 {
-            *generation += 1;
-            let mut superblock = Superblock {
-                generation: *generation,
-                number: NO_DEVICE,
-                identity: [0; 16],
-                geometry: geometry.clone(),
-            };
-            if !geometry.home.as_os_str().is_empty() {
+        generations.devices.resize(slots.len(), None);
+        let newest = generations.devices.iter().flatten().copied().chain(generations.home).max().unwrap_or(0);
+        // First those that an interrupted change left behind, so that none is ever two steps behind which was there.
+        for generation in newest..=newest + 2 {
+            let mut superblock =
+                Superblock { generation, number: NO_DEVICE, identity: [0; 16], geometry: geometry.clone() };
+            let is_behind = |known: Option<u64>| known.is_none_or(|known| known < generation);
+            if !geometry.home.as_os_str().is_empty() && is_behind(generations.home) {
                 superblock.write(&*platform.device(home))?;
+                generations.home = Some(generation);
             }
-            for slot in slots.iter().filter(|slot| slot.is_writable()) {
-                (superblock.number, superblock.identity) = (slot.entry.number, slot.entry.identity);
-                superblock.write(&*slot.device)?;
+            for (at, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.is_writable()) {
+                if is_behind(generations.devices[at]) {
+                    (superblock.number, superblock.identity) = (slot.entry.number, slot.entry.identity);
+                    superblock.write(&*slot.device)?;
+                    generations.devices[at] = Some(generation);
+                }
             }
         }
         Ok(())

@@ -133,7 +133,9 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// Brings in the account of a segment that the ledger does not have.
     pub(crate) fn add_segment(&mut self, row: SegmentRow) {
-        self.segments.entry(row.number).or_insert(row);
+        if self.ledger.segment(row.number).is_none() {
+            self.segments.entry(row.number).or_insert(row);
+        }
     }
 
     /// Counts a record that says nothing about what is stored (any more): a removal, a commit, one of an older id.

@@ -15,7 +15,7 @@ use super::extents::Touched;
 use super::geometry::{Class, Geometry};
 use super::record::NewRecord;
 use super::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, segment_path};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::io::device::{DeviceFile, Mode};
 
 /// The segment that is appended to.
@@ -61,8 +61,6 @@ pub(crate) struct Written {
     /// Offset of its first record.
     pub(crate) begin: u64,
     pub(crate) position: Position,
-    /// The account of the segment, if the batch began it.
-    pub(crate) is_new_segment: bool,
 }
 
 /// What an append needs to know.
@@ -79,7 +77,7 @@ pub(crate) struct Batched<'b> {
 }
 
 impl Writer {
-    /// The account of the active segment when it is new.
+    /// The account of the active segment, as it was when it was begun.
     pub(crate) fn active_row(&self) -> Option<SegmentRow> {
         let active = self.active.as_ref()?;
         Some(SegmentRow {
@@ -115,8 +113,7 @@ impl Writer {
             active.class == class
                 && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= geometry.segment_bytes)
         });
-        let is_new_segment = !stay;
-        if is_new_segment {
+        if !stay {
             self.begin_segment(devices, geometry, class, batch.highest_id, batch.now_nanoseconds)?;
         }
         let Some(active) = &mut self.active else {
@@ -154,8 +151,10 @@ impl Writer {
                     return Err(fail);
                 }
                 for (_, file) in &active.copies {
+                    // Then what is in the log is not known, whatever the reason.
                     file.set_size(begin).map_err(|error| {
-                        Error::io("cut off the segment", &devices.place(*device, &segment_path(active.number)), error)
+                        Error::new(ErrorKind::Io, "cut off the segment", os_message(&error))
+                            .at(&devices.place(*device, &segment_path(active.number)))
                     })?;
                 }
                 return Err(fail);
@@ -169,7 +168,7 @@ impl Writer {
                 self.dirty.push(Arc::clone(file));
             }
         }
-        Ok(Written { segment: position.segment, begin, position, is_new_segment })
+        Ok(Written { segment: position.segment, begin, position })
     }
 
     /// Makes the files of the next segment, on as many devices as there shall be copies.

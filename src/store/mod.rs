@@ -54,6 +54,7 @@ mod rebuild;
 pub(crate) mod record;
 mod recovery;
 mod repair;
+mod rewrite;
 mod salvage;
 mod scan;
 mod scrub;

@@ -288,7 +288,7 @@ impl Round<'_, '_> {
         })?;
         let row = writer.active_row();
         let copies = row.as_ref().map_or(1, |row| row.devices.len()) as u64;
-        if let Some(row) = row.filter(|_| written.is_new_segment) {
+        if let Some(row) = row {
             effects.add_segment(row);
         }
         for InHand { key, entry, bytes } in &hand.records {

@@ -82,7 +82,6 @@ pub(crate) fn decide(
     };
     let limit = if is_overflowing { limits.low_watermark_percent } else { limits.high_watermark_percent };
     let overflows = fast.is_above(limit) || fast.rooms.is_empty();
-    // A removal is small and wants to be where the rest is.
     let order = if overflows && claim == Claim::Put { [Class::Slow, Class::Fast] } else { [Class::Fast, Class::Slow] };
     (order.into_iter().filter(has_room).collect(), overflows)
 }
@@ -173,8 +172,14 @@ impl Engine {
         let is_overflowing =
             writer.is_overflowing || writer.active.as_ref().is_some_and(|active| active.on == Class::Slow);
         let [fast, slow] = [Class::Fast, Class::Slow].map(|class| rooms(&self.target_slots(writer, geometry, class)));
-        let (classes, is_overflowing) = decide(&fast, &slow, limits, is_overflowing, needed_bytes, claim);
+        let (mut classes, is_overflowing) = decide(&fast, &slow, limits, is_overflowing, needed_bytes, claim);
         writer.is_overflowing = is_overflowing;
+        if claim == Claim::Frees
+            && let Some(active) = &writer.active
+        {
+            // A removal is small and goes where the log is: not every one is worth a segment.
+            classes.sort_by_key(|&class| class != active.class);
+        }
         self.append_to(writer, geometry, &classes, needed_bytes, claim, batch)
     }
 

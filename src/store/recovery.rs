@@ -2,7 +2,6 @@
 //! (docs/FORMAT.md, section 8). With an empty catalog, the same makes the index anew from all segments.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
@@ -545,43 +544,11 @@ impl Reading<'_> {
             if !descriptors.all(holds) {
                 break;
             }
-            self.write_again(&stretch)?;
-            self.take_in(stretch)?;
-        }
-        Ok(())
-    }
-
-    fn write_again(&self, stretch: &Stretch) -> Result<()> {
-        let engine = self.engine;
-        if !engine.is_writer() {
-            return Ok(());
-        }
-        let number = stretch.position.segment;
-        for device in engine.copies(number) {
-            let Ok(file) = engine.devices.segment(device, number, Mode::Write) else { continue };
-            write_again(&file, stretch.begin..stretch.position.offset)
-                .and_then(|()| file.sync())
-                .and_then(|()| engine.devices.readable(device).map_or(Ok(()), |device| device.sync_directory(SEGMENTS)))
-                .map_err(|error| {
-                    Error::io("make the log durable", &engine.devices.place(device, &segment_path(number)), error)
-                })?;
-        }
-        let mut extents = BTreeSet::new();
-        for run in stretch.items.iter().filter_map(|item| item.descriptor.as_ref()).flat_map(Descriptor::runs) {
-            let path = extent_path(run.file);
-            let Some(device) = engine.devices.readable(run.device) else { continue };
-            let fail = |error| Error::io("make the units durable", &engine.devices.place(run.device, &path), error);
-            let file = device.open(&path, Mode::Write).map_err(fail)?;
-            write_again(&file, run.offset_bytes..run.offset_bytes + run.length_bytes)
-                .and_then(|()| file.sync())
-                .map_err(fail)?;
-            extents.insert(run.device);
-        }
-        for number in extents {
-            if let Some(device) = engine.devices.readable(number) {
-                let place = engine.devices.place(number, DIRECTORY);
-                device.sync_directory(DIRECTORY).map_err(|error| Error::io("sync", &place, error))?;
+            if self.engine.is_writer() {
+                let units = stretch.items.iter().filter_map(|item| item.descriptor.as_ref()).flat_map(Descriptor::runs);
+                self.engine.write_again(stretch.position.segment, stretch.begin..stretch.position.offset, units)?;
             }
+            self.take_in(stretch)?;
         }
         Ok(())
     }
@@ -618,23 +585,6 @@ impl Reading<'_> {
             Ok(())
         }
     }
-}
-
-/// Writes the bytes of a range where they are already.
-fn write_again(file: &Arc<dyn DeviceFile>, range: Range<u64>) -> io::Result<()> {
-    const PIECE_BYTES: u64 = 1 << 20;
-    let mut bytes = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        bytes.clear();
-        let read = file.read_onto(&mut bytes, (range.end - at).min(PIECE_BYTES) as usize, at)?;
-        if read == 0 {
-            break;
-        }
-        file.write_at(&bytes, at)?;
-        at += read as u64;
-    }
-    Ok(())
 }
 
 /// What the index will have of a record; `None` if its attributes or its content contradict themselves.

@@ -96,7 +96,7 @@ impl Engine {
                 self.latch(error);
             }
         })?;
-        if let Some(row) = writer.active_row().filter(|_| written.is_new_segment) {
+        if let Some(row) = writer.active_row() {
             effects.add_segment(row);
         }
         for (record, start) in current.iter().zip(starts) {

@@ -263,7 +263,7 @@ impl Engine {
         })?;
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
-        if let Some(row) = writer.active_row().filter(|_| written.is_new_segment) {
+        if let Some(row) = writer.active_row() {
             effects.add_segment(row);
         }
         if let Some(row) = effects.segment(written.segment) {

@@ -461,7 +461,7 @@ impl Engine {
                 self.latch(error);
             }
         })?;
-        if let Some(row) = writer.active_row().filter(|_| written.is_new_segment) {
+        if let Some(row) = writer.active_row() {
             effects.add_segment(row);
         }
         for (at, record) in waiting.iter().enumerate() {
@@ -564,7 +564,9 @@ impl Engine {
             }
         }
         // A directory that comes later in the batch has attributes of its own.
-        missing.retain(|key| !waiting.iter().any(|record| record.key == *key && matches!(record.subject, Subject::Put(..))));
+        missing.retain(|key| {
+            !waiting.iter().any(|record| record.key == *key && matches!(record.subject, Subject::Put(..)))
+        });
         let seconds = (timestamp_milliseconds / 1000) as i64;
         let nanoseconds = (timestamp_milliseconds % 1000 * 1_000_000) as u32;
         let attributes = Attributes::of_directory(Time { seconds, nanoseconds });

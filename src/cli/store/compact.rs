@@ -48,9 +48,9 @@ pub(super) struct CompactArguments {
 }
 
 fn percent(text: &str) -> std::result::Result<u8, String> {
-    let percent = parse_percent(text)?;
-    if (1.0..=100.0).contains(&percent) && percent.fract() == 0.0 {
-        Ok(percent as u8)
+    let percent = parse_percent(text)? * 100.0;
+    if (1.0..=100.0).contains(&percent) && (percent - percent.round()).abs() < 1e-9 {
+        Ok(percent.round() as u8)
     } else {
         Err("write a whole number of per cent from 1 to 100".to_owned())
     }
@@ -228,7 +228,7 @@ mod tests {
         let done = Compacted { gained_bytes: -2048, kept_removals: 2, waiting_bytes: 1 << 20, ..Compacted::default() };
         assert_eq!(
             done_words(&done),
-            "0 records moved, 2.00 KiB more taken, 2 removals kept; 1.00 MiB of it when readers have ended"
+            "0 records moved, 2 KiB more taken, 2 removals kept; 1 MiB of it when readers have ended"
         );
     }
 

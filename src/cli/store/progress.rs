@@ -77,30 +77,6 @@ impl Watch for TransferProgress {
     }
 }
 
-/// The progress line of long work on a store.
-#[derive(Debug)]
-pub(super) struct MovingProgress {
-    transfer: TransferProgress,
-}
-
-impl MovingProgress {
-    /// Begins; from here on Ctrl-C is a wish to end.
-    pub(super) fn begin(quiet: bool) -> Result<MovingProgress> {
-        Ok(MovingProgress { transfer: TransferProgress::begin(quiet, None)? })
-    }
-
-    /// Says how far it is; gives whether to go on.
-    pub(super) fn go_on(&self, now: crate::store::Progress) -> bool {
-        self.transfer.show_part(None, now.done_bytes, Some(now.total_bytes));
-        !self.transfer.is_interrupted()
-    }
-
-    /// Removes the line.
-    pub(super) fn clear(&self) {
-        self.transfer.clear();
-    }
-}
-
 fn words(objects: Option<u64>, bytes: u64, total_bytes: Option<u64>, seconds: f64) -> String {
     let mut parts = Vec::new();
     parts.extend(objects.filter(|&objects| objects > 0).map(|objects| count_words(&[(objects, "object", "objects")])));

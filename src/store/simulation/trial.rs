@@ -161,12 +161,9 @@ fn crash<T: Subject>(
     left.crash_at(left.operations() + chance.below(60));
     for _ in 0..4 {
         match run.work(settings, &left, &generator.operation()) {
+            _ if left.has_crashed() => break,
             Ok(()) => run.look().map_err(|cause| format!("after recovery, {cause}"))?,
-            Err(_) if left.has_crashed() => break,
             Err(error) => return Err(format!("after recovery, {error}")),
-        }
-        if left.has_crashed() {
-            break;
         }
     }
     let left = left.after_crash(chance.next());
@@ -251,12 +248,10 @@ pub(crate) fn run_with_fault<T: Subject>(
     let mut run = Run { subject: Some(subject), model: &model };
     for _ in 0..operations {
         let operation = generator.operation();
-        eprintln!("OP {operation:?}");
         let Err(error) = run.work(&settings, &world, &operation) else {
             run.look().map_err(told)?;
             continue;
         };
-        eprintln!("ERR {error}");
         if world.failures() == 0 {
             return Err(told(format!("nothing had failed, and yet: {error}")));
         }
