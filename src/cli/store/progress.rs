@@ -47,10 +47,6 @@ impl TransferProgress {
 
     /// Says how far it is; `objects` where there are several.
     pub(super) fn show(&self, objects: Option<u64>, bytes: u64) {
-        self.show_part(objects, bytes, self.total_bytes);
-    }
-
-    fn show_part(&self, objects: Option<u64>, bytes: u64, total_bytes: Option<u64>) {
         if self.line.is_hidden() {
             return;
         }
@@ -61,7 +57,7 @@ impl TransferProgress {
         if milliseconds < due || self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
-        self.line.show(words(objects, bytes, total_bytes, elapsed.as_secs_f64()));
+        self.line.show(words(objects, bytes, self.total_bytes, elapsed.as_secs_f64()));
     }
 
     /// Removes the line.
