@@ -564,7 +564,9 @@ impl Engine {
             }
         }
         // A directory that comes later in the batch has attributes of its own.
-        missing.retain(|key| !waiting.iter().any(|record| record.key == *key && matches!(record.subject, Subject::Put(..))));
+        missing.retain(|key| {
+            !waiting.iter().any(|record| record.key == *key && matches!(record.subject, Subject::Put(..)))
+        });
         let seconds = (timestamp_milliseconds / 1000) as i64;
         let nanoseconds = (timestamp_milliseconds % 1000 * 1_000_000) as u32;
         let attributes = Attributes::of_directory(Time { seconds, nanoseconds });
