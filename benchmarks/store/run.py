@@ -290,7 +290,7 @@ def write_record(out, bench, texts):
 
 
 def readme(options, found, programs, bench):
-    arguments = [re.sub(r"^(/.*)$", "$PATH_TO_IT", argument) for argument in sys.argv[1:]]
+    arguments = [re.sub(r"(^|=)/.*$", r"\1$PATH_TO_IT", argument) for argument in sys.argv[1:]]
     lines = ["# Store benchmark run", "", "One run of `benchmarks/store/run.py`; docs/BENCHMARKS.md describes the protocol. summary.md has the tables, raw.csv "
              "every sample.", "", "| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in found.items()), "",
              "Command line, from the root of the repository:", "", "```", " ".join(["benchmarks/store/run.py", *arguments]), "```", "",

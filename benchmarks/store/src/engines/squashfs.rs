@@ -1,7 +1,7 @@
 //! One squashfs image without compression, made by sqfstar from a tar stream and read through the kernel's mount.
 //!
-//! Files get no shared fragments: a small one is then a block of its own, and reading it at random reads nothing else. Without a
-//! search for duplicates, of which there are none. Mounting is a part of opening.
+//! Small files share fragments, as they do by default; without a search for duplicates, of which there are none. Mounting, by way of a
+//! loop device, is a part of opening.
 
 use super::files::Tree;
 use super::tape::append;
@@ -17,18 +17,7 @@ impl Engine for Squashfs {
     fn create(&self, place: &Path, _objects: u64, _total_bytes: u64) -> Result<Box<dyn Writer>> {
         let image = place.join("objects.squashfs");
         let mut child = Command::new("sqfstar")
-            .args([
-                "-quiet",
-                "-no-progress",
-                "-noI",
-                "-noD",
-                "-noF",
-                "-noX",
-                "-no-fragments",
-                "-no-duplicates",
-                "-mem",
-                "256M",
-            ])
+            .args(["-quiet", "-no-progress", "-noI", "-noD", "-noF", "-noX", "-no-duplicates", "-mem", "256M"])
             .arg(&image)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
