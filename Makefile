@@ -8,7 +8,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: check test test-page fuzz bench-survey bench-plan bench-index man
+.PHONY: check test test-page fuzz bench-survey bench-plan bench-index bench-store man
 
 check:            ## formatting and lints, as CI does
 	cargo fmt --check
@@ -43,6 +43,9 @@ bench-plan:       ## plan with every model on a survey of 100 million files
 
 bench-index:      ## index libraries that the store could use; compiles them apart from granulo
 	benchmarks/index/run.py
+
+bench-store:      ## the store beside files, archives, databases and a floor; needs root and some patience
+	benchmarks/store/run.py
 
 man:              ## man pages under target/man
 	cargo build --release

@@ -1,0 +1,234 @@
+"""The tables of the store benchmark: medians, spread, ratios to files on ext4, targets, and the rows that granulo loses.
+
+Samples are lists [set, round, engine, step, name, value] as raw.csv has them, so that a record's tables can be made again from its samples.
+"""
+
+import dataclasses
+import statistics
+
+BASE = "files-ext4"
+NAMES = {"files-ext4": "files on ext4", "files-xfs": "files on XFS", "floor": "floor, unchecked", "floor-checksum": "floor with XXH3", "tar": "tar",
+         "squashfs": "squashfs", "sqlite": "SQLite", "sqlite-mmap": "SQLite, mmap", "lmdb": "LMDB, no read-ahead",
+         "lmdb-writemap": "LMDB, writemap, read-ahead", "rocksdb": "RocksDB, blob files", "granulo": "**granulo**"}
+# Whether the contents that an engine hands out were verified; what is unchecked has less to do.
+CHECKED = {"floor-checksum", "rocksdb", "granulo"}
+
+
+@dataclasses.dataclass
+class Measure:
+    title: str
+    step: str
+    kind: str  # bytes: payload a second; reads: operations a second, in thousands; seconds; size: allocated bytes a payload byte
+    digits: int
+
+    @property
+    def more_is_better(self):
+        return self.kind in ("bytes", "reads")
+
+
+MEASURES = [
+    Measure("ingest, MB/s", "ingest", "bytes", 0),
+    Measure("size ratio", "ingest", "size", 4),
+    Measure("load cold, MB/s", "load cold", "bytes", 0),
+    Measure("load warm, MB/s", "load warm", "bytes", 0),
+    Measure("dense cold 1, k/s", "random cold 1", "reads", 1),
+    Measure("dense cold 4, k/s", "random cold 4", "reads", 1),
+    Measure("sparse cold 1, k/s", "sparse 1", "reads", 1),
+    Measure("sparse cold 4, k/s", "sparse 4", "reads", 1),
+    Measure("sparse cold deep, k/s", "sparse deep", "reads", 1),
+    Measure("random warm 1, k/s", "random warm 1", "reads", 0),
+    Measure("random warm 4, k/s", "random warm 4", "reads", 0),
+    Measure("list, s", "list", "seconds", 3),
+    Measure("list with attributes, s", "list attributes", "seconds", 3),
+    Measure("delete all, s", "delete", "seconds", 2),
+]
+
+# Multiples of files on ext4 in the same run, at least and wanted, by the title of the measure without its unit. None: no target for that set.
+TARGETS = {
+    "ingest": {"A": (2.7, 4), "B": (1.5, 1.8)},
+    "load cold": {"A": (11.5, 14), "B": (4, 5.5)},
+    "load warm": {"A": (3.5, 5), "B": (1.9, 3)},
+    "sparse cold 1": {"A": (1.35, 1.5), "B": (1.35, 1.5)},
+    "dense cold 1": {"A": (1.4, 2.5), "B": (1.4, 2.5)},
+    "dense cold 4": {"A": (1.2, 1.5), "B": (1.2, 1.5)},
+    "random warm 1": {"A": (1.8, 3)},
+    "random warm 4": {"A": (1.8, 2.9)},
+    "list": {"A": (30, 50), "B": (30, 50)},
+    "delete all": {"A": (25, 45)},
+}
+DEEP_TARGET, SIZE_TARGET, PEAK_MIB_TARGET, INDEX_TARGET = (1.5, 1.8), (1.005, 1.003), 64, 100
+
+
+def figure(value, digits):
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+class Samples:
+    def __init__(self, options, rows, sets):
+        self.options, self.sets = options, sets
+        self.found = {}
+        for set_, _, engine, step, name, value in rows:
+            self.found.setdefault((set_, engine, step, name), []).append(value)
+
+    def raw(self, set_, engine, step, name):
+        return [float(value) for value in self.found.get((set_, engine, step, name), [])]
+
+    def error(self, set_, engine, step):
+        return (self.found.get((set_, engine, step, "error")) or [None])[0]
+
+    def payload(self, set_):
+        return int(self.sets[set_]["payload"])
+
+    def values(self, set_, engine, measure):
+        if measure.kind == "size":
+            return [value / self.payload(set_) for value in self.raw(set_, engine, measure.step, "allocated")]
+        seconds = self.raw(set_, engine, measure.step, "seconds")
+        if measure.kind == "bytes":
+            return [self.payload(set_) / value / 1e6 for value in seconds]
+        if measure.kind == "reads":
+            return [count / value / 1e3 for count, value in zip(self.raw(set_, engine, measure.step, "operations"), seconds)]
+        return seconds
+
+    def median(self, set_, engine, measure):
+        values = self.values(set_, engine, measure)
+        return statistics.median(values) if values else None
+
+    def ratio(self, set_, engine, measure, base=BASE, base_measure=None):
+        """How many times better than the base, by medians."""
+        value, beside = self.median(set_, engine, measure), self.median(set_, base, base_measure or measure)
+        if not value or not beside:
+            return None
+        return value / beside if measure.more_is_better else beside / value
+
+    def peak_mib(self, set_, engine, step):
+        """The engine's own peak: the process's without what the benchmark holds, or that of the program it started, if larger."""
+        peaks = []
+        triples = zip(*(self.raw(set_, engine, step, name) for name in ("own_kib", "peak_kib", "child_kib")))
+        for own, peak, child in triples:
+            peaks.append((child if engine == "squashfs" and step == "ingest" and child > peak else peak - own) / 1024)
+        return max(peaks, default=None)
+
+
+def table(head, rows):
+    return ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1), *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def medians_table(samples, set_, engines):
+    rows = []
+    for engine in engines:
+        cells = []
+        for measure in MEASURES:
+            failed = samples.error(set_, engine, measure.step)
+            cells.append("failed" if failed else figure(samples.median(set_, engine, measure), measure.digits))
+        rows.append([NAMES.get(engine, engine), *cells])
+    return table(["", *(measure.title for measure in MEASURES)], rows)
+
+
+def spread_table(samples, set_, engines):
+    rows = []
+    for engine in engines:
+        cells = []
+        for measure in MEASURES:
+            values = samples.values(set_, engine, measure)
+            cells.append(f"{max(values) / min(values):.2f}" if len(values) > 1 and min(values) > 0 else "-")
+        rows.append([NAMES.get(engine, engine), *cells])
+    return table(["slowest / fastest", *(measure.title.split(",")[0] for measure in MEASURES)], rows)
+
+
+def ratios_table(samples, set_, engines):
+    rows = [[NAMES.get(engine, engine), *(figure(samples.ratio(set_, engine, measure), 2) for measure in MEASURES)] for engine in engines]
+    return table(["x files on ext4", *(measure.title.split(",")[0] for measure in MEASURES)], rows)
+
+
+def space_table(samples, set_, engines):
+    count, keys, payload = samples.options.objects, int(samples.sets[set_]["keys"]), samples.payload(set_)
+    rows = []
+    for engine in engines:
+        allocated = samples.raw(set_, engine, "ingest", "allocated")
+        index = samples.raw(set_, engine, "ingest", "index")
+        after = samples.raw(set_, engine, "delete", "allocated") if samples.raw(set_, engine, "delete", "seconds") else []
+        rows.append([NAMES.get(engine, engine), figure((statistics.median(allocated) - payload - keys) / count if allocated else None, 1),
+                     figure((index[0] - keys) / count if index else None, 1),
+                     figure(statistics.median(after) / (1 << 20) if after else None, 1)])
+    return table(["", "bytes an object besides content and key", "of them in index files", "MiB allocated after deleting all"], rows)
+
+
+STEPS = ["ingest", "load cold", "load warm", "random cold 1", "random cold 4", "sparse 1", "sparse 4", "sparse deep", "random warm 1",
+         "random warm 4", "list", "list attributes", "delete"]
+
+
+def memory_table(samples, set_, engines):
+    rows = [[NAMES.get(engine, engine), *(figure(samples.peak_mib(set_, engine, step), 1) for step in STEPS)] for engine in engines]
+    return table(["peak MiB", *STEPS], rows)
+
+
+def targets_table(samples):
+    if not any(engine == "granulo" for _, engine, _, _ in samples.found):
+        return ["granulo is not in this run.", ""]
+    rows = []
+
+    def add(text, least, wanted, value, digits=2, at_most=False):
+        reached = value is not None and (value <= least if at_most else value >= least)
+        beyond = wanted is not None and value is not None and (value <= wanted if at_most else value >= wanted)
+        verdict = "not measured" if value is None else "reached, and what was wanted" if beyond else "reached" if reached else "**missed**"
+        rows.append([text, f"{least:g}", "-" if wanted is None else f"{wanted:g}", figure(value, digits), verdict])
+
+    by_title = {measure.title.split(",")[0]: measure for measure in MEASURES}
+    for set_ in samples.sets:
+        for title, limits in TARGETS.items():
+            if set_ in limits:
+                add(f"{set_}: {title}, x files on ext4", *limits[set_], samples.ratio(set_, "granulo", by_title[title]))
+        deep = by_title["sparse cold deep"]
+        add(f"{set_}: sparse cold, deep queue, x files on ext4 with 4 threads", *DEEP_TARGET,
+            samples.ratio(set_, "granulo", deep, base_measure=by_title["sparse cold 4"]))
+        add(f"{set_}: the same, x files on ext4 with as many threads as the queue is deep", *DEEP_TARGET, samples.ratio(set_, "granulo", deep))
+        add(f"{set_}: size ratio, at most", *SIZE_TARGET, samples.median(set_, "granulo", by_title["size ratio"]), 4, True)
+        peaks = [peak for step in STEPS if (peak := samples.peak_mib(set_, "granulo", step)) is not None]
+        add(f"{set_}: peak memory of any step in MiB, at most", PEAK_MIB_TARGET, None, max(peaks, default=None), 1, True)
+        index = samples.raw(set_, "granulo", "ingest", "index")
+        keys, count = int(samples.sets[set_]["keys"]), samples.options.objects
+        add(f"{set_}: index bytes an object besides the key, at most", INDEX_TARGET, None, (index[0] - keys) / count if index else None, 1, True)
+    return table(["target", "at least", "wanted", "measured", ""], rows)
+
+
+def lost_table(samples, engines):
+    """Every row that someone else wins, and by how much; what is unchecked or cannot be changed says so."""
+    if "granulo" not in engines:
+        return ["granulo is not in this run.", ""]
+    rows = []
+    for set_ in samples.sets:
+        for measure in MEASURES:
+            ahead = []
+            for engine in engines:
+                factor = samples.ratio(set_, engine, measure, base="granulo")
+                if engine != "granulo" and factor is not None and factor > 1:
+                    ahead.append((factor, f"{NAMES.get(engine, engine)}{'' if engine in CHECKED else ' (unchecked)'} {factor:.2f}"))
+            if ahead:
+                rows.append([set_, measure.title, ", ".join(text for _, text in sorted(ahead, reverse=True))])
+    if not rows:
+        return ["None: granulo is first in every column.", ""]
+    return table(["set", "measure", "ahead of granulo, and how many times better"], rows)
+
+
+def summary(options, rows, engines, sets):
+    samples = Samples(options, rows, sets)
+    out = ["# Store benchmark: results", ""]
+    if options.quick or options.objects < 20_000:
+        out += ["These are small sets that show whether the benchmark works. Their times say nothing.", ""]
+    out += [f"{options.objects:,} objects in each set; dense: {options.dense:,} reads of drawn objects; sparse: {options.sparse:,} reads of different ones, "
+            "opening included in both; deep: the list of keys is known at once, 32 requests at a time. Medians of interleaved rounds. Host, versions and "
+            "command line: README.md; every sample: raw.csv; protocol and what is not fair: docs/BENCHMARKS.md.", ""]
+    for set_ in sets:
+        what = "20,000 bytes each" if set_ == "A" else "sizes of vu-2005"
+        out += [f"## Set {set_}: {what}", "", f"{samples.payload(set_):,} bytes; rounds: {options.rounds[set_]}.", "",
+                *medians_table(samples, set_, engines), "Times better than files on ext4 (size: times smaller):", "",
+                *ratios_table(samples, set_, engines)]
+        if options.rounds[set_] > 1:
+            out += ["Spread of the rounds:", "", *spread_table(samples, set_, engines)]
+        out += ["Space:", "", *space_table(samples, set_, engines), "Memory of the step's process beyond what the benchmark itself holds, mapped files included, "
+                "the largest of the rounds:", "", *memory_table(samples, set_, engines)]
+    out += ["## Targets", "", *targets_table(samples), "## What granulo loses", "", *lost_table(samples, engines)]
+    failures = sorted({f"- {NAMES.get(row[2], row[2])}, set {row[0]}, {row[3]}: {row[5]}" for row in rows if row[4] == "error"})
+    if failures:
+        out += ["## Failed", "", *failures, ""]
+    return "\n".join(out).rstrip() + "\n"

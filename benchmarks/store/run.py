@@ -1,0 +1,391 @@
+#!/usr/bin/env python3
+"""granulo's store beside the ways in which people keep many small files today, and a floor; docs/BENCHMARKS.md has the protocol.
+
+Builds store-bench, then gives every engine its turn in every round: a new file system on a loop image, everything written, read cold and warm,
+listed and deleted, each step a process of its own. Writes a dated record: README.md (host, versions, command line), raw.csv (every
+sample), summary.md (the tables). Needs root for images, mounts and dropping the caches.
+
+    benchmarks/store/run.py                  # three rounds of set A, one of B
+    benchmarks/store/run.py --quick          # 2,000 objects, one round: does it still work?
+    benchmarks/store/run.py --here --scratch DIR   # in DIR's own file system, without images: a real disk
+
+Python standard library only.
+"""
+
+import argparse
+import contextlib
+import csv
+import ctypes
+import datetime
+import mmap
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+import report  # noqa: E402, beside this file
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+MIB, GIB = 1 << 20, 1 << 30
+STEP_SECONDS_MAX = 1800
+DEPTH = 32
+MAKERS = {"ext4": ["mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0"], "xfs": ["mkfs.xfs", "-q", "-f"]}
+
+
+class Failure(Exception):
+    """Ends the run with a message instead of a traceback."""
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def administrator():
+    """mount and mke2fs live where an ordinary PATH may not lead."""
+    return {**os.environ, "PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin", "LC_ALL": "C"}
+
+
+def run(argv):
+    """Runs a command that must succeed; returns its standard output."""
+    try:
+        done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, errors="replace", env=administrator())
+    except FileNotFoundError as error:
+        raise Failure(f"{argv[0]}: {error.strerror}") from error
+    if done.returncode != 0:
+        raise Failure(f"{argv[0]} failed with status {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def private_mounts():
+    """Moves this process into a mount namespace of its own: what it mounts ends with it, however it ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    clone_newns, ms_rec, ms_private = 0x20000, 0x4000, 0x40000
+    return libc.unshare(clone_newns) == 0 and libc.mount(b"none", b"/", None, ms_rec | ms_private, None) == 0
+
+
+def memory_kib(field):
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1])
+    return 0
+
+
+def touch_memory(size_bytes):
+    """Makes the kernel own this much memory, then frees it.
+
+    A virtual machine may have given free memory back to its host, and getting it again costs seconds a GiB, which would be charged to
+    whichever engine comes next. A child does it, so that this process stays small.
+    """
+    size_bytes = int(min(size_bytes, memory_kib("MemAvailable") * 1024 // 2))
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            area = mmap.mmap(-1, size_bytes)
+            ctypes.memset((ctypes.c_char * size_bytes).from_buffer(area), 1, size_bytes)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+class Place:
+    """Where one engine has its turn: a new file system in a sparse image, or a directory with `kind` None."""
+
+    def __init__(self, scratch, kind, size_bytes):
+        self.kind, self.size_bytes = kind, size_bytes
+        self.image, self.root = scratch / "image", scratch / "volume"
+        self.objects = self.root / "objects"
+        self.device, self.used_at_first = None, 0
+
+    def __enter__(self):
+        try:
+            self.root.mkdir()
+            if self.kind:
+                with open(self.image, "wb") as file:
+                    file.truncate(self.size_bytes)
+                run([*MAKERS[self.kind], self.image])
+                # Direct, so that the image's own pages are not a second cache below the one that is dropped.
+                self.device = run(["losetup", "--find", "--show", "--direct-io=on", self.image]).strip()
+                run(["mount", "-t", self.kind, "-o", "noatime", self.device, self.root])
+            self.objects.mkdir()
+            os.sync()
+            self.used_at_first = self.used()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": administrator()}
+        if self.kind:
+            for _ in range(40):
+                # A step that was killed may have left a mount inside.
+                subprocess.run(["umount", "--recursive", str(self.root)], **quiet)
+                if not os.path.ismount(self.root):
+                    break
+                time.sleep(0.25)
+            else:
+                subprocess.run(["umount", "--lazy", "--recursive", str(self.root)], **quiet)
+            if self.device:
+                subprocess.run(["losetup", "--detach", self.device], **quiet)
+            self.image.unlink(missing_ok=True)
+        else:
+            subprocess.run(["umount", "--recursive", str(self.objects / "mount")], **quiet)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def used(self):
+        """Bytes in use: of the file system if it is ours alone, otherwise those allocated to what lies in it."""
+        if self.kind:
+            space = os.statvfs(self.root)
+            return (space.f_blocks - space.f_bfree) * space.f_frsize
+        blocks = 0
+        for directory, _, names in os.walk(self.root):
+            blocks += sum(os.lstat(os.path.join(directory, name)).st_blocks for name in [*names, "."])
+        return blocks * 512
+
+    def allocated(self):
+        os.sync()
+        return self.used() - self.used_at_first
+
+
+class Bench:
+    def __init__(self, binary, scratch, options):
+        self.binary, self.scratch, self.options = binary, scratch, options
+        self.rows = []  # set, round, engine, step, name, value
+        self.can_drop = os.geteuid() == 0 and os.access("/proc/sys/vm/drop_caches", os.W_OK)
+
+    def call(self, *arguments):
+        """What one step prints, and what it says when it fails."""
+        try:
+            done = subprocess.run([str(self.binary), *map(str, arguments)], capture_output=True, text=True, errors="replace",
+                                  timeout=STEP_SECONDS_MAX, env=administrator())
+        except subprocess.TimeoutExpired:
+            return {}, f"still waiting after {STEP_SECONDS_MAX} s"
+        if done.returncode == 0:
+            return dict(pair.split("=", 1) for pair in done.stdout.split()), None
+        lines = done.stderr.strip().splitlines()
+        return {}, (lines[-1] if lines else f"exit status {done.returncode}").replace(str(self.scratch), "$SCRATCH")
+
+    def drop_caches(self):
+        os.sync()
+        if self.can_drop:
+            Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+    def cold(self, will_cache_bytes):
+        self.drop_caches()
+        if not self.options.quick:
+            touch_memory(will_cache_bytes)
+            self.drop_caches()
+
+    def keep(self, key, step, values, error=None):
+        for name, value in values.items():
+            self.rows.append([*key, step, name, value])
+        if error:
+            self.rows.append([*key, step, "error", error])
+            say(f"  {key[2]}, {step}: {error}")
+
+    def turn(self, set_, number, engine, payload):
+        """Everything with one engine, from an empty file system to an empty store."""
+        o, key = self.options, (set_, number, engine)
+        count = o.objects
+        program, kind = (engine.split("-")[0], engine.split("-")[1]) if engine.startswith("files-") else (engine, "ext4")
+        few = payload * o.sparse // count * 2 + 256 * MIB
+        with Place(self.scratch, None if o.here else kind, 3 * payload + 2 * GIB) as place:
+            def step(name, *arguments):
+                values, error = self.call(arguments[0], program, place.objects, set_, count, *arguments[1:])
+                self.keep(key, name, values, error)
+                return error is None
+
+            self.cold(int(1.3 * payload) + 256 * MIB)
+            if not step("ingest", "ingest"):
+                return
+            self.keep(key, "ingest", {"allocated": place.allocated()})
+            if self.can_drop:
+                self.cold(int(1.1 * payload) + 64 * MIB)
+                step("load cold", "load", "cold")
+            step("load warm", "load", "warm")
+            for threads in (1, 4):
+                step(f"random warm {threads}", "random", "warm", o.dense, threads)
+            if self.can_drop:
+                for threads in (1, 4):
+                    self.cold(int(1.1 * payload) + 64 * MIB)
+                    step(f"random cold {threads}", "random", "cold", o.dense, threads)
+                for threads in (1, 4):
+                    self.cold(few)
+                    step(f"sparse {threads}", "random", "sparse", o.sparse, threads)
+                self.cold(few)
+                step("sparse deep", "random", "list", o.sparse, DEPTH)
+                self.cold(256 * MIB)
+                step("list", "list", "names")
+                self.cold(256 * MIB)
+                step("list attributes", "list", "attributes")
+            self.cold(512 * MIB)
+            deleted = step("delete", "delete")
+            self.keep(key, "delete", {"allocated": place.allocated()})
+            if deleted and "unsupported" not in [row[4] for row in self.rows if row[:4] == [*key, "delete"]]:
+                step("empty", "empty")
+
+
+def facts(options, bench, begun, load, sets):
+    release, model = "unknown", platform.machine()
+    with contextlib.suppress(OSError):
+        release = re.search(r'PRETTY_NAME="?([^"\n]*)', Path("/etc/os-release").read_text()).group(1)
+        model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()).group(1)
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--exclude", "*"], capture_output=True, text=True).stdout.strip()
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    below = max((m for m in mounts if f"{bench.scratch}/".startswith(m[1].rstrip("/") + "/")), key=lambda m: len(m[1]))
+    space = shutil.disk_usage(bench.scratch)
+    found = {
+        "date": f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(begun))}, {(time.time() - begun) / 60:.0f} minutes",
+        "granulo commit": commit or "unknown",
+        "system": f"{release}, Linux {os.uname().release} {os.uname().machine}",
+        "processor": f"{model}, {len(os.sched_getaffinity(0))} cores for this run",
+        "memory": f"{memory_kib('MemTotal') / MIB:.1f} GiB",
+        "load average at the start": " ".join(f"{v:.2f}" for v in load),
+        "file systems": f"{below[2]} itself" if options.here else "ext4 and XFS, new for each turn, on loop devices with direct I/O over a sparse "
+                        f"file on {below[2]}; defaults, ext4 without lazy initialisation, noatime",
+        "disk below": f"{100 * space.used // space.total} % full of {space.total / GIB:.0f} GiB",
+        "caches": "dropped before each cold step" if bench.can_drop else "could NOT be dropped: nothing is cold",
+    }
+    for set_, described in sets.items():
+        found[f"set {set_}"] = (f"{options.objects:,} objects, {int(described['payload']):,} bytes, the largest {int(described['largest']):,}; "
+                                f"{options.rounds[set_]} rounds")
+    return found
+
+
+def versions(features):
+    """First telling line of each program's version, and the crates of the lock file."""
+    found = {}
+    for name, argv in {"rustc": ["rustc", "--version"], "mke2fs": ["mke2fs", "-V"], "mkfs.xfs": ["mkfs.xfs", "-V"], "sqfstar": ["sqfstar", "-version"]}.items():
+        try:
+            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=30, env=administrator())
+            found[name] = next((line.strip() for line in done.stdout.splitlines() if line.strip()), "unknown")
+        except (OSError, subprocess.TimeoutExpired):
+            found[name] = "missing"
+    locked = dict(re.findall(r'name = "([^"]+)"\nversion = "([^"]+)"', (HERE / "Cargo.lock").read_text()))
+    for crate in ("rusqlite", "libsqlite3-sys", "heed", "lmdb-master-sys", "tar", "twox-hash", "io-uring"):
+        found[crate] = locked.get(crate, "missing")
+    found["librocksdb"] = "missing: not measured (install librocksdb-dev)"
+    if features:
+        header = Path("/usr/include/rocksdb/version.h").read_text()
+        found["librocksdb"] = ".".join(re.search(rf"ROCKSDB_{part}\s+(\d+)", header).group(1) for part in ("MAJOR", "MINOR", "PATCH"))
+    return found
+
+
+def write_record(out, bench, texts):
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / "raw.csv.tmp", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([["set", "round", "engine", "step", "name", "value"], *bench.rows])
+    os.replace(out / "raw.csv.tmp", out / "raw.csv")
+    for name, text in texts.items():
+        (out / f"{name}.tmp").write_text(text, encoding="utf-8")
+        os.replace(out / f"{name}.tmp", out / name)
+
+
+def readme(options, found, programs, bench):
+    arguments = [re.sub(r"(^|=)/.*$", r"\1$PATH_TO_IT", argument) for argument in sys.argv[1:]]
+    lines = ["# Store benchmark run", "", "One run of `benchmarks/store/run.py`; docs/BENCHMARKS.md describes the protocol. summary.md has the tables, raw.csv "
+             "every sample.", "", "| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in found.items()), "",
+             "Command line, from the root of the repository:", "", "```", " ".join(["benchmarks/store/run.py", *arguments]), "```", "",
+             "## Versions", "", "| program or crate | version |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in programs.items()), ""]
+    errors = sorted({f"- {row[2]}, set {row[0]}, {row[3]}: {row[5]}" for row in bench.rows if row[4] == "error"})
+    if errors:
+        lines += ["## Steps that failed", "", *errors, ""]
+    return "\n".join(lines)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--objects", type=int, default=50_000, help="objects in each set (default: 50000)")
+    parser.add_argument("--dense", type=int, default=60_000, help="random reads of the dense and the warm steps (default: 60000)")
+    parser.add_argument("--sparse", type=int, default=3_000, help="random reads of the sparse steps, each another object (default: 3000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of set A (default: 3)")
+    parser.add_argument("--rounds-b", type=int, default=1, help="rounds of set B; 0 leaves it out (default: 1)")
+    parser.add_argument("--only", default="", help="only engines whose name matches this regular expression, and files on ext4")
+    parser.add_argument("--here", action="store_true", help="in the file system of --scratch itself, without images; no XFS row")
+    parser.add_argument("--scratch", type=Path, help="directory for images and data (default: a new one in $TMPDIR); what is put there is removed")
+    parser.add_argument("--out", type=Path, help="where the record goes (default: benchmarks/runs/DATE-store; with --quick target/bench-store-quick)")
+    parser.add_argument("--quick", action="store_true", help="2,000 objects, one round of each set: a smoke test")
+    options = parser.parse_args()
+    if options.quick:
+        options.objects, options.dense, options.sparse, options.rounds, options.rounds_b = 2000, 2000, 200, 1, 1
+    if options.objects < 100 or not 0 < options.sparse <= options.objects or options.dense < 1 or options.rounds < 0 or options.rounds_b < 0:
+        parser.error("at least 100 objects, and not more sparse reads than objects")
+    options.rounds = {name: rounds for name, rounds in {"A": options.rounds, "B": options.rounds_b}.items() if rounds}
+    if not options.rounds:
+        parser.error("no rounds, no results")
+    options.out = options.out or ROOT / ("target/bench-store-quick" if options.quick else f"benchmarks/runs/{datetime.date.today()}-store")
+    return options
+
+
+def measure(options, binary, scratch, features):
+    begun, load = time.time(), os.getloadavg()
+    bench = Bench(binary, scratch, options)
+    names = run([binary, "engines"]).split()
+    engines = [row for name in names for row in (["files-ext4", "files-xfs"] if name == "files" else [name])]
+    if options.here:
+        engines.remove("files-xfs")
+    engines = [name for name in engines if name == report.BASE or re.search(options.only, name)]
+    sets = {}
+    for set_ in options.rounds:
+        sets[set_], error = bench.call("describe", set_, options.objects)
+        if error:
+            raise Failure(f"set {set_}: {error}")
+    needed = 3 * max(int(described["payload"]) for described in sets.values()) + 2 * GIB
+    free = shutil.disk_usage(scratch).free
+    if free < needed:
+        raise Failure(f"{scratch} has {free // MIB:,} MiB free; {needed // MIB:,} MiB may be needed at once (use --scratch)")
+    for set_, rounds in options.rounds.items():
+        for number in range(1, rounds + 1):
+            for engine in engines:
+                say(f"set {set_}, round {number} of {rounds}: {engine}, {time.strftime('%H:%M:%S', time.gmtime())}, load {os.getloadavg()[0]:.2f}")
+                bench.turn(set_, number, engine, int(sets[set_]["payload"]))
+    tables = report.summary(options, bench.rows, engines, sets)
+    found = facts(options, bench, begun, load, sets)
+    write_record(options.out, bench, {"summary.md": tables, "README.md": readme(options, found, versions(features), bench)})
+    print(tables)
+    say(f"record: {options.out}")
+    ours = [row for row in bench.rows if row[4] == "error" and row[2] in ("granulo", "floor", "floor-checksum", report.BASE)]
+    return 1 if ours else 0
+
+
+def main():
+    options = parse_arguments()
+    if os.geteuid() != 0 and not options.here:
+        raise Failure("images, mounts and dropping the caches need root: run with sudo, or with --here (warm steps only)")
+    features = ["--features", "rocksdb"] if Path("/usr/include/rocksdb/c.h").exists() else []
+    subprocess.run(["cargo", "build", "--release", "--locked", "--manifest-path", HERE / "Cargo.toml", *features], check=True)
+    binary = Path(os.environ.get("CARGO_TARGET_DIR", HERE / "target")) / "release/store-bench"
+
+    def stop(signum, _frame):
+        raise KeyboardInterrupt(signal.Signals(signum).name)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, stop)
+    if options.scratch:
+        options.scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.scratch, prefix="store-bench-") as scratch:
+        if os.geteuid() == 0 and not private_mounts():
+            say("note: no private mount namespace; the mounts are visible to others while this runs")
+        return measure(options, binary, Path(scratch).resolve(), features)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        say(f"run.py: {failure}")
+        sys.exit(2)
+    except subprocess.CalledProcessError as error:
+        say(f"run.py: {error}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        say("run.py: interrupted; nothing was recorded, mounts and images of this run are gone")
+        sys.exit(130)
