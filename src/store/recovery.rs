@@ -117,6 +117,9 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the catalog is ahead of the log: a device lost what was acknowledged, or is an old copy.
     pub(crate) fn recover(&self) -> Result<Recovered> {
+        if self.is_writer() {
+            self.end_renaming()?;
+        }
         let segments = segments(&self.devices)?;
         let state = self.view().state.clone();
         let start = state.position;

@@ -1,8 +1,8 @@
 //! What may be in memory only is written again: the end of the log, as a process left it that was killed, or whose sync failed.
 //!
 //! After a failed sync Linux takes pages and names for clean that are not on the device, so that syncing once more says nothing. Bytes are
-//! therefore written where they are already, and new files renamed to another name and back, before they are synced. A crash on the way loses
-//! only what nobody was told to be durable.
+//! therefore written where they are already, and new files renamed to another name and back, before they are synced. A crash on the way leaves
+//! the file under one of both names, and the next writer ends it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +16,34 @@ use super::segment::{SEGMENTS, segment_path};
 use crate::error::{Error, Result};
 use crate::io::device::{Device, DeviceFile, Mode};
 
+/// What the other name of a file ends with.
+const OTHER: &str = ".again";
+
 impl Engine {
+    /// Gives files their names back that a crash left with their other one.
+    ///
+    /// # Errors
+    /// What renaming fails with.
+    pub(crate) fn end_renaming(&self) -> Result<()> {
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
+            for directory in [SEGMENTS, DIRECTORY] {
+                let fail = |error| Error::io("end renaming in", &slot.path.join(directory), error);
+                let listed = slot.device.list(directory).map_err(fail)?;
+                for (other, _) in listed.iter().filter(|(name, _)| name.ends_with(OTHER)) {
+                    let name = other.trim_end_matches(OTHER);
+                    let (from, to) = (format!("{directory}/{other}"), format!("{directory}/{name}"));
+                    match listed.iter().any(|(listed, _)| listed == name) {
+                        true => slot.device.remove(&from),
+                        false => slot.device.rename(&from, &to),
+                    }
+                    .and_then(|()| slot.device.sync_directory(directory))
+                    .map_err(fail)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a range of a segment durable on all its copies, and runs of units. A range from 0 on is of a segment that is new.
     ///
     /// # Errors
@@ -54,7 +81,7 @@ impl Engine {
 
 /// Gives a file another name and its own again, each durable.
 fn name_again(device: &dyn Device, path: &str, directory: &str) -> io::Result<()> {
-    let other = format!("{path}.again");
+    let other = format!("{path}{OTHER}");
     device.rename(path, &other)?;
     device.sync_directory(directory)?;
     device.rename(&other, path)?;

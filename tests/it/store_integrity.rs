@@ -429,7 +429,7 @@ fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
 #[test]
 fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be() {
     for geometry in &GEOMETRIES[1..] {
-        let mut sample = Sample::new(*geometry);
+        let sample = Sample::new(*geometry);
         let devices = sample.devices();
         for (number, directory) in devices.iter().enumerate() {
             let away = sample.sandbox.path().join("away");

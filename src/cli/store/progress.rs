@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn the_line_says_how_far_how_fast_and_how_long() {
-        assert_eq!(words(None, 10 << 20, Some(30 << 20), 2.0), "10.0 MiB of 30.0 MiB · 5.00 MiB/s · 4 s left");
-        assert_eq!(words(Some(1234), 2048, None, 2.0), "1,234 objects · 2.00 KiB · 1.00 KiB/s");
+        assert_eq!(words(None, 10 << 20, Some(30 << 20), 2.0), "10 MiB of 30 MiB · 5 MiB/s · 4 s left");
+        assert_eq!(words(Some(1234), 2048, None, 2.0), "1,234 objects · 2 KiB · 1 KiB/s");
         assert_eq!(words(Some(1), 0, None, 2.0), "1 object · 0 B · 0 B/s");
         assert_eq!(words(None, 5, Some(0), 0.0), "5 B of 0 B · 100 B/s");
     }

@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn what_goes_is_in_words() {
         let removal = Removal { files: 1200, directories: 1, size_bytes: 5 << 20, ..Removal::default() };
-        assert_eq!(removal.words(), "1,200 files, 1 directory, 5.00 MiB");
+        assert_eq!(removal.words(), "1,200 files, 1 directory, 5 MiB");
         let names = Removal { names_of_files_that_stay: 2, ..Removal::default() };
         assert_eq!(names.words(), "2 names of files that stay, 0 B");
         assert_eq!(Removal::default().words(), "nothing is in it");

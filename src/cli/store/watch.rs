@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn the_line_says_what_how_far_how_fast_and_how_long() {
         let progress = Progress { stage: "scrubbing", done_bytes: 30 << 20, total_bytes: 40 << 20 };
-        assert_eq!(words(progress, 10 << 20, 2.0), "scrubbing · 30.0 MiB of 40.0 MiB · 10.0 MiB/s · 1 s left");
+        assert_eq!(words(progress, 10 << 20, 2.0), "scrubbing · 30 MiB of 40 MiB · 10 MiB/s · 1 s left");
         let over = Progress { stage: "checking", done_bytes: 5, total_bytes: 0 };
         assert_eq!(words(over, 0, 0.0), "checking · 5 B of 5 B · 100 B/s");
     }

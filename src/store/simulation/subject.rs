@@ -282,7 +282,6 @@ mod tests {
                 break;
             }
         }
-        println!("{tried} crashes");
     }
 
     fn trial(seed: u64) -> Trial<Geometry> {
