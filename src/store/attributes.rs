@@ -19,6 +19,9 @@ pub const DEFAULT_FILE_MODE: u16 = 0o100_644;
 /// As [`DEFAULT_FILE_MODE`], of directories.
 pub const DEFAULT_DIRECTORY_MODE: u16 = 0o040_755;
 
+/// Extended attributes: names and values.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// What a file system would keep of a file beside its content.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attributes {
@@ -33,7 +36,7 @@ pub struct Attributes {
     /// Access time, if it is to be kept.
     pub atime: Option<Time>,
     /// Extended attributes: names and values, by name.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub xattrs: Xattrs,
     /// Where the data of a sparse file lie.
     pub holes: Option<Holes>,
 }

@@ -24,6 +24,15 @@ const OPEN_FILES: usize = 200;
 /// What holds a lock; dropping it lets go.
 pub(crate) trait Lock: Send + Sync + Debug {}
 
+/// Where an index is: the device, the index's directory on it, and the catalog there.
+pub(crate) struct IndexPlace {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) directory: PathBuf,
+    pub(crate) catalog: Box<dyn Catalog>,
+    /// It goes with this process.
+    pub(crate) is_private: bool,
+}
+
 /// Where a store's directories, locks, catalogs and time come from.
 pub(crate) trait Platform: Send + Sync + Debug {
     /// The directory at `path`; it need not exist.
@@ -43,7 +52,7 @@ pub(crate) trait Platform: Send + Sync + Debug {
     /// Removes the catalog in the index directory of a device, if there is one.
     fn remove_catalog(&self, directory: &Path) -> Result<()>;
     /// A place for an index that only this process uses, its path, and an empty catalog.
-    fn private_index(&self) -> Result<(Arc<dyn Device>, PathBuf, Box<dyn Catalog>)>;
+    fn private_index(&self) -> Result<IndexPlace>;
     /// Nanoseconds since 1970.
     fn now_nanoseconds(&self) -> i64;
 }

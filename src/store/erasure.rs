@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn with_one_data_unit_parity_is_a_copy() {
-        let unit: Vec<u8> = (0..4096u32).map(|at| (at * 31 >> 3) as u8).collect();
+        let unit: Vec<u8> = (0..4096u32).map(|at| ((at * 31) >> 3) as u8).collect();
         for parity in [1, 2] {
             let mut encoder = Encoder::default();
             let copies = encoder.parity(1, parity, 4096, &[&unit]).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     fn one_parity_unit_is_that_of_the_library() {
         for data in 1..=64usize {
             let units: Vec<Vec<u8>> =
-                (0..data).map(|unit| (0..192).map(|at| (at * 7 * (unit + 1) >> 2) as u8).collect()).collect();
+                (0..data).map(|unit| (0..192).map(|at| ((at * 7 * (unit + 1)) >> 2) as u8).collect()).collect();
             let borrowed: Vec<&[u8]> = units.iter().map(Vec::as_slice).collect();
             let library = reed_solomon_simd::encode(data, 1, &units).unwrap();
             assert_eq!(Encoder::default().parity(data, 1, 192, &borrowed).unwrap(), library, "{data}");
@@ -176,7 +176,7 @@ mod tests {
             // The last unit that is there is shorter, unless it is the only one.
             let length = |unit: usize| if unit + 1 == reached && unit > 0 { 4096 } else { bytes };
             let units: Vec<Vec<u8>> = (0..reached)
-                .map(|unit| (0..length(unit)).map(|at| (at * (unit + 3) >> 2) as u8 ^ seed).collect())
+                .map(|unit| (0..length(unit)).map(|at| ((at * (unit + 3)) >> 2) as u8 ^ seed).collect())
                 .collect();
             let borrowed: Vec<&[u8]> = units.iter().map(Vec::as_slice).collect();
             let mut encoder = Encoder::default();

@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::catalog::Catalog;
 use super::catalog::memory::Memory;
 use super::catalog::sqlite::Sqlite;
-use super::devices::{Lock, Platform};
+use super::devices::{IndexPlace, Lock, Platform};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::{Device, Directory};
 
@@ -130,7 +130,7 @@ impl Platform for Host {
         Ok(())
     }
 
-    fn private_index(&self) -> Result<(Arc<dyn Device>, PathBuf, Box<dyn Catalog>)> {
+    fn private_index(&self) -> Result<IndexPlace> {
         let fail = |error| Error::io("make an index of its own", &std::env::temp_dir(), error);
         for attempt in 0..100 {
             let path = std::env::temp_dir().join(format!("granulo-index-{}-{attempt}", std::process::id()));
@@ -138,7 +138,13 @@ impl Platform for Host {
                 Ok(()) => {
                     fs::create_dir(path.join(super::open::INDEX)).map_err(fail)?;
                     let device = Arc::new(Temporary { directory: Directory::new(&path), path: path.clone() });
-                    return Ok((device, path.join(super::open::INDEX), Box::new(Memory::default())));
+                    let directory = path.join(super::open::INDEX);
+                    return Ok(IndexPlace {
+                        device,
+                        directory,
+                        catalog: Box::new(Memory::default()),
+                        is_private: true,
+                    });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(fail(error)),

@@ -74,7 +74,7 @@ pub(crate) mod varint;
 mod walk;
 mod write;
 
-pub use attributes::{Attributes, Holes};
+pub use attributes::{Attributes, Holes, Xattrs};
 pub use check::{CheckOptions, CheckReport};
 pub use compact::{Choice, CompactOptions, CompactPlan, Compacted, PlannedSegment};
 pub use devices::Trouble;

@@ -6,8 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::catalog::Catalog;
-use super::devices::{Devices, Lock, Platform, Slot, Trouble, find};
+use super::devices::{Devices, IndexPlace, Lock, Platform, Slot, Trouble, find};
 use super::engine::{Engine, Parts};
 use super::extents::DIRECTORY as EXTENTS;
 use super::geometry::{Class, Geometry, Plan};
@@ -18,7 +17,6 @@ use super::segment::SEGMENTS;
 use super::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
 use super::table::{BlockCache, DEFAULT_CACHE_BYTES, table_number};
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::device::Device;
 
 /// Directory of the index on its device.
 pub(crate) const INDEX: &str = "index";
@@ -150,14 +148,6 @@ fn newest(platform: &dyn Platform, home: &Path, superblock: Superblock) -> Super
     newest
 }
 
-/// Where the index is, or will be.
-struct IndexPlace {
-    device: Arc<dyn Device>,
-    directory: PathBuf,
-    catalog: Box<dyn Catalog>,
-    is_private: bool,
-}
-
 fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Result<IndexPlace> {
     let slots = devices.slots();
     let class = if slots.iter().any(|slot| slot.entry.class == Class::Fast) { Class::Fast } else { Class::Slow };
@@ -172,8 +162,7 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
     }
     if access == Access::Read {
         // Lost, and not this process's to make anew: one of its own, gone with it.
-        let (device, directory, catalog) = platform.private_index()?;
-        return Ok(IndexPlace { device, directory, catalog, is_private: true });
+        return platform.private_index();
     }
     let Some(slot) = slots.iter().find(usable).or_else(|| slots.iter().find(|slot| slot.is_writable())) else {
         let causes: Vec<String> = slots

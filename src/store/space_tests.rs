@@ -93,7 +93,10 @@ fn segment_files(home: &Path) -> Vec<u64> {
 }
 
 /// What the index has and what the accounts say of it; `lowest_id` is a bound, and not compared.
-fn index_of(store: &Store) -> (Vec<(Vec<u8>, Entry)>, Vec<(u64, u64, u64)>, Vec<u64>) {
+/// Entries, accounts of segments, and units in use.
+type Indexed = (Vec<(Vec<u8>, Entry)>, Vec<(u64, u64, u64)>, Vec<u64>);
+
+fn index_of(store: &Store) -> Indexed {
     let view = store.engine().view();
     let mut entries = Vec::new();
     let mut scan = view.snapshot().scan(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded).unwrap();

@@ -19,7 +19,7 @@ fn file() -> Attributes {
 }
 
 fn key(number: u64) -> Key {
-    Key::parse(&format!("d{}/f{number:06}", number % 4)).unwrap()
+    Key::parse(format!("d{}/f{number:06}", number % 4)).unwrap()
 }
 
 fn content(number: u64, size_bytes: usize) -> Vec<u8> {

@@ -119,6 +119,9 @@ impl Touched {
     }
 }
 
+/// An extent file and its number.
+type Named<'f> = (u32, &'f Arc<dyn DeviceFile>);
+
 /// An open file of the cache.
 #[derive(Debug)]
 struct Open {
@@ -226,7 +229,7 @@ impl ExtentFiles {
     /// # Errors
     /// The first failure. Nothing may be said to be durable then, whatever a later call says.
     pub(crate) fn sync(&self, touched: &Touched) -> Result<()> {
-        let mut by_device: BTreeMap<u16, Vec<(u32, &Arc<dyn DeviceFile>)>> = BTreeMap::new();
+        let mut by_device: BTreeMap<u16, Vec<Named<'_>>> = BTreeMap::new();
         for (&(device, file), open) in &touched.files {
             by_device.entry(device).or_default().push((file, open));
         }
@@ -245,7 +248,7 @@ impl ExtentFiles {
         })
     }
 
-    fn sync_device(&self, device: u16, files: &[(u32, &Arc<dyn DeviceFile>)]) -> Result<()> {
+    fn sync_device(&self, device: u16, files: &[Named<'_>]) -> Result<()> {
         for &(file, open) in files {
             open.sync().map_err(|error| self.error("sync the extent file", device, file, error))?;
         }

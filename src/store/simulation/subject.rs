@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::Device;
 use crate::store::catalog::memory::Memory;
 use crate::store::catalog::{self, Catalog};
-use crate::store::devices::{Lock, Platform};
+use crate::store::devices::{IndexPlace, Lock, Platform};
 use crate::store::open::{Access, make, open};
 use crate::store::{Buffer, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Geometry, Key, Kind, Store};
 
@@ -95,9 +95,14 @@ impl Platform for Platformed {
         Ok(())
     }
 
-    fn private_index(&self) -> Result<(Arc<dyn Device>, PathBuf, Box<dyn Catalog>)> {
+    fn private_index(&self) -> Result<IndexPlace> {
         let world = World::new(1, 0);
-        Ok((world.device(0), PathBuf::from("/0"), Box::new(Memory::default())))
+        Ok(IndexPlace {
+            device: world.device(0),
+            directory: PathBuf::from("/0"),
+            catalog: Box::new(Memory::default()),
+            is_private: true,
+        })
     }
 
     fn now_nanoseconds(&self) -> i64 {

@@ -15,7 +15,7 @@ use super::header::{
     xattr_name,
 };
 use super::posix::MOST_RUNS;
-use crate::store::attributes::{Attributes, Holes};
+use crate::store::attributes::{Attributes, Holes, Xattrs};
 
 /// The longest extended header or name, in bytes.
 const MOST_EXTENDED_BYTES: u64 = 4 << 20;
@@ -387,8 +387,8 @@ impl<R: Read> MapReader<'_, R> {
 }
 
 /// Extended attributes by name, and how many there are in a form that is not known.
-fn xattrs(local: &Records, global: &Records) -> (Vec<(Vec<u8>, Vec<u8>)>, u64) {
-    let mut xattrs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+fn xattrs(local: &Records, global: &Records) -> (Xattrs, u64) {
+    let mut xattrs: Xattrs = Vec::new();
     let mut others = 0;
     for (keyword, value) in global.iter().chain(local) {
         if let Some(name) = keyword.strip_prefix(b"SCHILY.xattr.") {

@@ -19,7 +19,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::store::attributes::{Attributes, Holes};
+use crate::store::attributes::{Attributes, Holes, Xattrs};
 use crate::store::entry::Time;
 
 /// Runs of data that are told apart in a sparse file.
@@ -203,7 +203,7 @@ impl XattrReader {
     ///
     /// # Errors
     /// What `flistxattr` and `fgetxattr` fail with.
-    pub fn of_file(&mut self, file: impl AsFd) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    pub fn of_file(&mut self, file: impl AsFd) -> Result<Xattrs, Errno> {
         let file = file.as_fd();
         self.read(|names| flistxattr(file, names), |name, value| fgetxattr(file, name, value))
     }
@@ -212,7 +212,7 @@ impl XattrReader {
     ///
     /// # Errors
     /// What `llistxattr` and `lgetxattr` fail with.
-    pub fn of_entry(&mut self, directory: impl AsFd, name: &CStr) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    pub fn of_entry(&mut self, directory: impl AsFd, name: &CStr) -> Result<Xattrs, Errno> {
         let path = entry_path(directory, name);
         let path = path.as_c_str();
         self.read(
@@ -225,7 +225,7 @@ impl XattrReader {
         &mut self,
         list: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
         get: impl Fn(&CStr, &mut [u8]) -> Result<usize, Errno>,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    ) -> Result<Xattrs, Errno> {
         self.names.resize(LARGEST_XATTR_BYTES, 0);
         let length = match list(&mut self.names) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => 0,

@@ -12,7 +12,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -318,7 +318,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         if status.allocated_bytes < status.size_bytes {
             attributes.holes = holes(&file, status.size_bytes)?;
         }
-        Ok(Opened { file: File::from(OwnedFd::from(file)), status, attributes })
+        Ok(Opened { file: File::from(file), status, attributes })
     }
 }
 
