@@ -1,14 +1,16 @@
 # The one entry point for everything that is not `cargo build` and `cargo test`.
 
-FUZZ_TARGETS = survey checkpoint fsstats plan
+FUZZ_TARGETS = survey checkpoint fsstats plan record segment descriptor superblock table recent_changes archive
 FUZZ_SECONDS ?= 60
+# Crashes that `torture` tries.
+CRASH_POINTS ?= 5000000
 # Coverage for libFuzzer with the stable compiler: no sanitizer, but debug assertions and overflow checks.
 FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: check test test-page fuzz bench-survey bench-plan bench-index bench-store man
+.PHONY: check test test-page fuzz torture bench-survey bench-plan bench-index bench-store man
 
 check:            ## formatting and lints, as CI does
 	cargo fmt --check
@@ -32,6 +34,11 @@ fuzz:             ## each fuzz target for FUZZ_SECONDS
 	  ./fuzz/target/$(HOST)/release/$$target -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=20 -print_final_stats=1 \
 	    -artifact_prefix=fuzz/ fuzz/corpus/$$target fuzz/seeds/$$target || exit 1; \
 	done
+
+torture:          ## the store at CRASH_POINTS simulated crashes, from a seed of today, and 2,000 killed writers; takes hours
+	GRANULO_CRASH_POINTS=$(CRASH_POINTS) GRANULO_CRASH_SEED=$${GRANULO_CRASH_SEED:-$$(date +%Y%m%d)0000} \
+	  cargo test --release --lib every_crash_leaves -- --nocapture
+	GRANULO_KILLS=2000 cargo test --release --test it store_kill -- --nocapture
 
 bench-survey:     ## granulo, the floor and its peers on a million files; needs root and some patience
 	cargo build --release

@@ -34,6 +34,8 @@ mod engine;
 pub mod entry;
 pub(crate) mod erasure;
 pub(crate) mod extents;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gather;
 pub mod geometry;
 mod host;

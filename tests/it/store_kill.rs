@@ -155,21 +155,40 @@ fn last(store: &Store, thread: u64) -> u64 {
     content.map_or(0, |digits| String::from_utf8(digits).unwrap().parse().unwrap())
 }
 
+/// Opens as a writer. A process that another test starts just then has a lock of this one until it runs its own program.
+fn open_for_writing(home: &Path) -> Store {
+    let began = Instant::now();
+    loop {
+        match Store::open(home) {
+            Err(error) if error.kind() == ErrorKind::Busy && began.elapsed() < Duration::from_secs(1) => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+/// Says something in one call, on a line of its own whatever the test harness prints. Ends the process if nobody listens: the test is over.
+fn say(what: &str, thread: u64, number: u64) {
+    if std::io::stdout().write_all(format!("\n{what} {thread} {number}\n").as_bytes()).is_err() {
+        std::process::exit(1);
+    }
+}
+
 /// Writes until it is killed. Nothing but a test that passes, unless [`WRITER`] says otherwise.
 #[test]
 fn the_writer_that_is_killed() {
     let Some(home) = std::env::var_os(WRITER) else { return };
-    let store = Store::open(Path::new(&home)).unwrap();
+    let store = open_for_writing(Path::new(&home));
     let write = |thread: u64| {
-        for number in last(&store, thread) + 1.. {
+        let found = last(&store, thread);
+        say("found", thread, found);
+        for number in found + 1.. {
             let mut batch = store.batch(Durability::Batch);
             changes(thread, number).iter().for_each(|change| perform(&mut batch, change));
             batch.put(&key(&counter(thread)), &file(), number.to_string().as_bytes()).unwrap();
             batch.commit().unwrap();
-            // In one call, on a line of its own whatever the test harness prints. Nobody listens: the test is over.
-            if std::io::stdout().write_all(format!("\nacknowledged {thread} {number}\n").as_bytes()).is_err() {
-                return;
-            }
+            say("acknowledged", thread, number);
             if thread == 0 && number % 16 == 0 {
                 let options = CompactOptions { choice: Choice::Dead(20), ..CompactOptions::default() };
                 store.compact(&options, &mut |_: Progress| true).unwrap();
@@ -184,10 +203,19 @@ fn the_writer_that_is_killed() {
     });
 }
 
-/// A writer that lives, and what it acknowledged.
+/// What a writer said, by thread.
+#[derive(Debug, Clone, Copy, Default)]
+struct Said {
+    /// The last batch that it found; `None` if it came not so far.
+    found: [Option<u64>; THREADS as usize],
+    /// The last batch that it acknowledged; 0 for none.
+    acknowledged: [u64; THREADS as usize],
+}
+
+/// A writer that lives, and what it said.
 struct Writer {
     process: Child,
-    acknowledged: Arc<Mutex<[u64; THREADS as usize]>>,
+    said: Arc<Mutex<Said>>,
     listener: Option<thread::JoinHandle<()>>,
 }
 
@@ -200,39 +228,46 @@ impl Writer {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let acknowledged = Arc::new(Mutex::new([0; THREADS as usize]));
-        let (heard, stdout) = (Arc::clone(&acknowledged), BufReader::new(process.stdout.take().unwrap()));
+        let said = Arc::new(Mutex::new(Said::default()));
+        let (heard, stdout) = (Arc::clone(&said), BufReader::new(process.stdout.take().unwrap()));
         let listener = thread::spawn(move || {
             for line in stdout.split(b'\n') {
                 let line = String::from_utf8(line.unwrap()).unwrap();
-                let Some(numbers) = line.strip_prefix("acknowledged ") else { continue };
-                let (thread, number) = numbers.split_once(' ').unwrap();
-                heard.lock().unwrap()[thread.parse::<usize>().unwrap()] = number.parse().unwrap();
+                let mut words = line.split(' ');
+                let what = words.next();
+                let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+                let (Some(thread), Some(number)) = (number(), number()) else { continue };
+                let mut said = heard.lock().unwrap();
+                match what {
+                    Some("found") => said.found[thread as usize] = Some(number),
+                    Some("acknowledged") => said.acknowledged[thread as usize] = number,
+                    _ => {}
+                }
             }
         });
-        Writer { process, acknowledged, listener: Some(listener) }
+        Writer { process, said, listener: Some(listener) }
     }
 
-    fn acknowledged(&self) -> [u64; THREADS as usize] {
-        *self.acknowledged.lock().unwrap()
+    fn said(&self) -> Said {
+        *self.said.lock().unwrap()
     }
 
     fn wait_until_it_writes(&mut self) {
         let began = Instant::now();
-        while self.acknowledged() == [0; THREADS as usize] {
+        while self.said().acknowledged == [0; THREADS as usize] {
             assert!(began.elapsed() < PATIENCE, "the writer commits nothing");
             assert_eq!(self.process.try_wait().unwrap(), None, "the writer ended by itself");
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Kills it; gives the last batch of each thread that it acknowledged in its life, 0 for none.
-    fn kill(mut self) -> [u64; THREADS as usize] {
+    /// Kills it; gives what it said in its life.
+    fn kill(mut self) -> Said {
         self.process.kill().unwrap();
         let status = self.process.wait().unwrap();
         assert_eq!(status.signal(), Some(9), "the writer ended by itself: {status}");
         self.listener.take().unwrap().join().unwrap();
-        self.acknowledged()
+        self.said()
     }
 }
 
@@ -323,7 +358,7 @@ fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
             // A reader beside it sees what was acknowledged before it looked.
             let reader = Store::open_read_only(&home).unwrap();
             thread::sleep(Duration::from_micros(chance.below(120_000)));
-            let acknowledged = writer.acknowledged();
+            let acknowledged = writer.said().acknowledged;
             reader.refresh().unwrap();
             for thread in 0..THREADS {
                 let seen = last(&reader, thread);
@@ -334,7 +369,17 @@ fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
             }
             thread::sleep(Duration::from_micros(chance.below(3000)));
         }
-        let acknowledged = writer.kill();
+        let said = writer.kill();
+        // It found what the reader saw that came after the one killed before it.
+        for (found, batches) in said.found.iter().zip(expected.batches) {
+            assert!(
+                found.is_none_or(|found| found == batches),
+                "kill {kill}: a reader saw the batches {:?}, the next writer found {:?}",
+                expected.batches,
+                said.found
+            );
+        }
+        let acknowledged = said.acknowledged;
         let reader = Store::open_read_only(&home).unwrap();
         expected.compare(&reader, acknowledged, &format!("kill {kill}, a reader"));
         is_sound(&reader, false);

@@ -162,7 +162,7 @@ fn compaction_goes_on_beside_processes_that_read() {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    assert!(times > 1);
+    assert!(times > 0);
     check_all(&store, 0..300);
     store.compact(&options, &mut |_| true).unwrap();
     assert_eq!(store.status(false).unwrap().waiting_bytes, 0);

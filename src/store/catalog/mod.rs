@@ -13,7 +13,7 @@ use super::geometry::Class;
 use crate::error::Result;
 
 pub mod memory;
-mod recent;
+pub(super) mod recent;
 pub mod sqlite;
 
 #[cfg(test)]

@@ -10,10 +10,10 @@ use crate::store::entry::{Entry, Kind, Location, Time};
 use crate::store::varint::{put, take, take_bytes, unzigzag, zigzag};
 
 /// What a transaction did to a key: what it has now, or that it is forgotten.
-pub(super) type KeyChange = (Vec<u8>, Option<Entry>);
+pub(in crate::store) type KeyChange = (Vec<u8>, Option<Entry>);
 
 /// The value of some changes.
-pub(super) fn encode<'a>(changes: impl Iterator<Item = (&'a [u8], Option<&'a Entry>)>) -> Vec<u8> {
+pub(in crate::store) fn encode<'a>(changes: impl Iterator<Item = (&'a [u8], Option<&'a Entry>)>) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, entry) in changes {
         put(&mut out, key.len() as u64);
@@ -37,7 +37,7 @@ pub(super) fn encode<'a>(changes: impl Iterator<Item = (&'a [u8], Option<&'a Ent
 }
 
 /// The changes of a value; `None` if it is damaged.
-pub(super) fn decode(value: &[u8]) -> Option<Vec<KeyChange>> {
+pub(in crate::store) fn decode(value: &[u8]) -> Option<Vec<KeyChange>> {
     let (bytes, checksum) = value.split_last_chunk()?;
     if XxHash3_64::oneshot(bytes) as u32 != u32::from_le_bytes(*checksum) {
         return None;

@@ -22,7 +22,7 @@ const MOST_EXTENDED_BYTES: u64 = 4 << 20;
 
 /// What a member is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MemberKind {
+pub(in crate::store) enum MemberKind {
     File,
     /// Another name of the member that [`Member::link`] names.
     Link,
@@ -36,7 +36,7 @@ pub(super) enum MemberKind {
 
 /// A member; its data are read from the archive.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(in crate::store) struct Member {
     pub name: Vec<u8>,
     /// Target of a symlink or a link.
     pub link: Vec<u8>,
@@ -50,7 +50,7 @@ pub(super) struct Member {
 
 /// An archive that cannot be read on.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(in crate::store) enum Broken {
     /// The stream failed.
     Stream(io::Error),
     /// It is damaged or no archive: at which byte, and why.
@@ -69,7 +69,7 @@ type Result<T> = std::result::Result<T, Broken>;
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// An archive that is being read.
-pub(super) struct Archive<R> {
+pub(in crate::store) struct Archive<R> {
     stream: R,
     position: u64,
     /// Bytes of data of the member in hand that were not read.
@@ -295,7 +295,7 @@ impl<R: Read> Archive<R> {
 }
 
 /// Data of a member.
-pub(super) struct Data<'a, R> {
+pub(in crate::store) struct Data<'a, R> {
     archive: &'a mut Archive<R>,
 }
 

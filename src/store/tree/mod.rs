@@ -20,7 +20,7 @@
 //! Survives: what cannot be read or made is counted and reported, the work goes on; a request to stop (see [`Watch`])
 //! leaves the store consistent, and the same call again does what is left.
 
-mod archive;
+pub(super) mod archive;
 pub mod export;
 mod header;
 pub mod import;

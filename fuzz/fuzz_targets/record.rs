@@ -1,0 +1,6 @@
+//! Records of the log, and what is in them. The laws are with the entry in the library.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| granulo::store::fuzzing::record(bytes));
