@@ -223,6 +223,8 @@ def summary(options, rows, engines, sets):
         out += [f"## Set {set_}: {what}", "", f"{samples.payload(set_):,} bytes; rounds: {options.rounds[set_]}.", "",
                 *medians_table(samples, set_, engines), "Times better than files on ext4 (size: times smaller):", "",
                 *ratios_table(samples, set_, engines)]
+        if tree := samples.raw(set_, "granulo", "delete tree", "seconds"):
+            out += [f"granulo, everything removed as one tree: {statistics.median(tree):.3f} s.", ""]
         if options.rounds[set_] > 1:
             out += ["Spread of the rounds:", "", *spread_table(samples, set_, engines)]
         out += ["Space:", "", *space_table(samples, set_, engines), "Memory of the step's process beyond what the benchmark itself holds, mapped files included, "

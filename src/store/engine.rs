@@ -287,6 +287,11 @@ impl Engine {
         self.view().state.segments.get(&segment).map(|row| row.devices.clone()).unwrap_or_default()
     }
 
+    /// The device with the copy of a segment that is asked `turn`-th, without a list of them; `None` if there are no more.
+    pub(crate) fn copy(&self, segment: u64, turn: usize) -> Option<u16> {
+        self.view().state.segments.get(&segment)?.devices.get(turn).copied()
+    }
+
     /// Reads `length` bytes of a segment onto `buffer`, from one copy.
     pub(crate) fn read_copy(
         &self,

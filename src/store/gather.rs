@@ -80,7 +80,6 @@ impl Engine {
         let length = (span.bytes.end - span.bytes.start) as usize;
         for at in 0..copies.len() {
             let device = copies[(turn + at) % copies.len()];
-            buffer.reserve(length);
             match self.read_copy(device, span.segment, span.bytes.start, length, buffer) {
                 Ok(_) => return,
                 Err(_) => buffer.clear(),

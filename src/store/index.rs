@@ -65,11 +65,6 @@ impl Snapshot {
         Snapshot { recent: state.recent.clone(), ranges: state.ranges.clone(), tables }
     }
 
-    /// As [`new`](Self::new), without the recent changes: for a look-up that has asked them already.
-    pub(crate) fn of_tables(state: &State, tables: Tables) -> Snapshot {
-        Snapshot { recent: Arc::default(), ranges: state.ranges.clone(), tables }
-    }
-
     /// Its tables, oldest first.
     pub(crate) fn tables(&self) -> &Tables {
         &self.tables
@@ -83,12 +78,7 @@ impl Snapshot {
         if let Some(entry) = self.recent.get(key) {
             return Ok(visible(&self.ranges, key, *entry));
         }
-        for table in self.tables.iter().rev() {
-            if let Some(entry) = table.look_up(key)? {
-                return Ok(visible(&self.ranges, key, entry));
-            }
-        }
-        Ok(None)
+        look_up_tables(&self.tables, &self.ranges, key)
     }
 
     /// Everything that the store has from a stored key on, in order.
@@ -111,6 +101,19 @@ impl Snapshot {
 /// What an entry stands for: nothing if it is a removal, or lies in a tree that was removed later.
 fn visible(ranges: &[RangeRow], key: &[u8], entry: Entry) -> Option<Entry> {
     (entry.kind != Kind::Removal && ranges::hiding(ranges, key, entry.id).is_none()).then_some(entry)
+}
+
+/// What tables have for a stored key that the recent changes say nothing about: one look-up without a snapshot of its own.
+///
+/// # Errors
+/// As [`Table::look_up`].
+pub(crate) fn look_up_tables(tables: &[Arc<Table>], ranges: &[RangeRow], key: &[u8]) -> Result<Option<Entry>> {
+    for table in tables.iter().rev() {
+        if let Some(entry) = table.look_up(key)? {
+            return Ok(visible(ranges, key, entry));
+        }
+    }
+    Ok(None)
 }
 
 /// What the recent changes of a state have for a stored key: `None` if they say nothing, `Some(None)` if it is no more.

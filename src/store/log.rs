@@ -18,6 +18,10 @@ use super::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chai
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::io::device::{DeviceFile, Mode};
 
+/// After a batch of so many bytes the devices begin to write, while the next one is made. Small ones are left alone: they come again and
+/// again in one page, and mostly a sync follows.
+const WRITEBACK_BYTES: u64 = 1 << 20;
+
 /// The segment that is appended to.
 #[derive(Debug)]
 pub(crate) struct Active {
@@ -161,6 +165,9 @@ impl Writer {
             }
         }
         active.end = begin + length + end_record.len() as u64;
+        if length >= WRITEBACK_BYTES {
+            active.copies.iter().for_each(|(_, file)| file.start_writeback(begin, active.end - begin));
+        }
         let position = Position { segment: active.number, offset: active.end, sequence: commit.sequence, chain };
         self.position = position;
         for (_, file) in &active.copies {

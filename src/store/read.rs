@@ -12,7 +12,7 @@ use super::descriptor::Descriptor;
 use super::effects::{shared_key, shared_number};
 use super::engine::Engine;
 use super::entry::{Entry, Kind, Location};
-use super::index::{Snapshot, look_up_recent};
+use super::index::{look_up_recent, look_up_tables};
 use super::key::Key;
 use super::record::Record;
 use super::segment::segment_path;
@@ -72,15 +72,15 @@ impl Engine {
     /// The entry of a key, links followed.
     pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Found>> {
         let look_up = |key: &[u8]| -> Result<Option<Entry>> {
-            let tables = {
+            let (tables, ranges) = {
                 let view = self.fresh()?;
                 if let Some(entry) = look_up_recent(&view.state, key) {
                     return Ok(entry);
                 }
                 // Devices are read without the lock.
-                Snapshot::of_tables(&view.state, Arc::clone(&view.tables))
+                (Arc::clone(&view.tables), Arc::clone(&view.state.ranges))
             };
-            tables.look_up(key)
+            look_up_tables(&tables, &ranges, key)
         };
         let Some(entry) = look_up(key)? else { return Ok(None) };
         if entry.kind != Kind::Link {
@@ -119,27 +119,30 @@ impl Engine {
         buffer: &'b mut Vec<u8>,
         is_right: impl Fn(&Record<'_>) -> bool,
     ) -> Result<Record<'b>> {
-        let copies = self.copies(location.segment);
         let mut cause = None;
         let mut holds = false;
-        for (at, &device) in copies.iter().enumerate() {
+        let mut tried = 0;
+        while let Some(device) = self.copy(location.segment, tried) {
             buffer.clear();
             match self.read_copy(device, location.segment, location.offset, location.record_bytes as usize, buffer) {
                 Ok(_) => holds = Record::decode(buffer).is_some_and(|record| is_right(&record)),
                 Err(error) => cause = Some(error),
             }
             if holds {
-                if at > 0 {
+                if tried > 0 {
                     self.healed.fetch_add(1, Ordering::Relaxed);
                 }
                 break;
             }
+            tried += 1;
         }
-        match Record::decode(buffer).filter(|_| holds) {
+        // Verified above; here it is only found again.
+        match Record::verified(buffer).filter(|_| holds) {
             Some(record) => Ok(record),
             None => {
-                let place = self.devices.place(copies.first().copied().unwrap_or(0), &segment_path(location.segment));
-                let what = match (copies.len(), cause) {
+                let first = self.copy(location.segment, 0).unwrap_or(0);
+                let place = self.devices.place(first, &segment_path(location.segment));
+                let what = match (tried, cause) {
                     (0, _) => "its segment is on no device that is in service".to_owned(),
                     (_, Some(error)) => crate::error::os_message(&error),
                     (1, None) => "its bytes are damaged".to_owned(),
@@ -171,7 +174,7 @@ impl Engine {
     }
 
     pub(crate) fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {
-        let device = self.copies(location.segment).first().copied().unwrap_or(0);
+        let device = self.copy(location.segment, 0).unwrap_or(0);
         Descriptor::decode(content, &self.devices.place(device, &segment_path(location.segment)))
     }
 

@@ -199,6 +199,13 @@ impl<'a> Record<'a> {
         sound.then_some(Record { head, content })
     }
 
+    /// The record at the beginning of `bytes` that [`decode`](Self::decode) has found whole: its content is not verified a second time.
+    pub(crate) fn verified(bytes: &'a [u8]) -> Option<Record<'a>> {
+        let head = Head::decode(bytes)?;
+        let start = head.lengths.head_bytes();
+        Some(Record { head, content: bytes.get(start..start + head.lengths.content)? })
+    }
+
     /// Length with padding, in bytes.
     pub(crate) fn record_bytes(&self) -> u64 {
         self.head.lengths.record_bytes() as u64
@@ -240,6 +247,8 @@ mod tests {
             prop_assert_eq!((record.head.key, record.head.attributes, record.content), (&key[..], &attributes[..], &content[..]));
             prop_assert_eq!((record.head.id, record.head.timestamp_milliseconds), (0x0605_0403_0201, 7));
             prop_assert!(!record.head.is_zstd);
+            let again = Record::verified(&bytes).unwrap();
+            prop_assert_eq!((again.head.key, again.content), (record.head.key, record.content));
         }
 
         #[test]
@@ -258,6 +267,8 @@ mod tests {
         }
         for length in 0..bytes.len() {
             assert!(Record::decode(&bytes[..length]).is_none(), "{length} bytes");
+            let again = Record::verified(&bytes[..length]);
+            assert!(again.is_none_or(|record| record.content == b"content"), "{length} bytes");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Listings: entries in order of keys, of one consistent state, however long they take.
 
-use super::effects::shared_key;
+use super::effects::{is_within, shared_key};
 use super::engine::Engine;
 use super::entry::{Entry, Kind};
 use super::index::{Scan, Snapshot};
@@ -58,12 +58,16 @@ impl Walk {
                 self.scan.seek(&[1])?;
                 continue;
             };
-            let Some(below) = key.below(&self.top) else { return Ok(None) };
-            if self.is_flat && below.depth() > 1 {
+            let top = self.top.stored();
+            if !is_within(stored, top) {
+                return Ok(None);
+            }
+            let start = if top.is_empty() { 0 } else { (top.len() + 1).min(stored.len()) };
+            if self.is_flat
+                && let Some(first) = stored[start..].iter().position(|&byte| byte == 0)
+            {
                 // Past everything below that entry of the directory.
-                let first = below.components().next().map_or(0, <[u8]>::len);
-                let end = stored.len() - below.stored().len() + first;
-                let mut past = stored[..end].to_vec();
+                let mut past = stored[..start + first].to_vec();
                 past.push(1);
                 self.scan.seek(&past)?;
                 continue;

@@ -4,8 +4,9 @@
 //! Committing a piece takes the writer's lock: it gets its ids, is appended, and changes the index as one. Directories that are
 //! missing above an object are made by the piece that needs them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -58,6 +59,8 @@ pub struct Batch<'s> {
     durability: Durability,
     records: Vec<u8>,
     waiting: Vec<Waiting>,
+    /// Keys of what waits; kept from the first removal on, which has to look among them.
+    keys: Option<BTreeSet<Vec<u8>>>,
     attributes: Vec<u8>,
     compressed: Vec<u8>,
     /// Extent files with units of what waits.
@@ -71,6 +74,7 @@ impl<'s> Batch<'s> {
             durability,
             records: Vec::new(),
             waiting: Vec::new(),
+            keys: None,
             attributes: Vec::new(),
             compressed: Vec::new(),
             touched: Touched::default(),
@@ -87,8 +91,16 @@ impl<'s> Batch<'s> {
     /// [`ErrorKind::Usage`] for attributes that cannot be kept, [`ErrorKind::Exists`] if a directory has the key, or a file the key of a directory
     /// above; what writing fails with.
     pub fn put(&mut self, key: &Key, attributes: &Attributes, content: &[u8]) -> Result<()> {
-        let mut stream = content;
-        self.put_from(key, attributes, &mut stream, Some(content.len() as u64)).map(|_| ())
+        self.refuse_root(key)?;
+        let stored_bytes = content.len() as u64;
+        let key = key.stored().to_vec();
+        if is_record(stored_bytes, self.engine().geometry().cutoff_bytes) {
+            let size_bytes = size_of(attributes, stored_bytes)?;
+            return self.add(key, Kind::File, attributes, size_bytes, content, None);
+        }
+        let mut writer = self.begin_large(&key, Some(stored_bytes))?;
+        writer.write(content)?;
+        self.end_large(key, attributes, writer).map(|_| ())
     }
 
     /// Puts a file from a stream, as [`put`](Self::put); `size_bytes` is a hint. Gives the bytes read.
@@ -159,14 +171,19 @@ impl<'s> Batch<'s> {
     /// [`ErrorKind::Usage`] if the directory is not empty; what writing fails with.
     pub fn remove(&mut self, key: &Key) -> Result<bool> {
         self.refuse_root(key)?;
-        let is_waiting = self.waiting.iter().any(|waiting| is_within(&waiting.key, key.stored()));
-        let found = self.engine().view().snapshot().look_up(key.stored())?;
+        let waiting = &self.waiting;
+        let keys = self.keys.get_or_insert_with(|| waiting.iter().map(|waiting| waiting.key.clone()).collect());
+        // A key and all below it are one range.
+        let is_waiting = keys
+            .range::<[u8], _>((Bound::Included(key.stored()), Bound::Unbounded))
+            .next()
+            .is_some_and(|first| is_within(first, key.stored()));
+        let mut found = self.engine().view().snapshot().look_up(key.stored())?;
         if is_waiting || found.is_some_and(|entry| entry.kind == Kind::Directory) {
             self.commit_piece()?;
-        } else if found.is_none() {
-            return Ok(false);
+            found = self.engine().view().snapshot().look_up(key.stored())?;
         }
-        let Some(found) = self.engine().view().snapshot().look_up(key.stored())? else { return Ok(false) };
+        let Some(found) = found else { return Ok(false) };
         if found.kind == Kind::Directory {
             let ledger = EngineLedger::new(self.engine());
             if Effects::new(&ledger, Nameless::Go).has_below(key.stored())? {
@@ -244,23 +261,13 @@ impl<'s> Batch<'s> {
         let largest = cutoff.max(crate::layout::granulo::ALWAYS_RECORD_BYTES);
         let mut content = Vec::with_capacity(size_bytes.unwrap_or(0).min(largest) as usize + 1);
         stream.take(largest + 1).read_to_end(&mut content).map_err(fail)?;
-        let holes_bytes = attributes.holes.as_ref().map(super::Holes::data_bytes);
-        let check = |stored: u64| match holes_bytes {
-            Some(data) if data != stored => Err(Error::new(
-                ErrorKind::Usage,
-                "write to the store",
-                "the content is not as long as the runs of data of the sparse file",
-            )),
-            _ => Ok(attributes.holes.as_ref().map_or(stored, |holes| holes.size_bytes)),
-        };
         if is_record(content.len() as u64, cutoff) {
-            let size = check(content.len() as u64)?;
             let stored = content.len() as u64;
+            let size = size_of(attributes, stored)?;
             self.add(key, Kind::File, attributes, size, &content, None)?;
             return Ok(stored);
         }
-        self.engine().writer().map(|_| ())?;
-        let mut writer = self.engine().begin_large(&key, size_bytes);
+        let mut writer = self.begin_large(&key, size_bytes)?;
         writer.write(&content)?;
         content.clear();
         content.reserve(READ_BYTES);
@@ -272,9 +279,19 @@ impl<'s> Batch<'s> {
             }
             writer.write(&content)?;
         }
+        self.end_large(key, attributes, writer)
+    }
+
+    fn begin_large(&self, key: &[u8], size_bytes: Option<u64>) -> Result<LargeWriter> {
+        self.engine().writer().map(|_| ())?;
+        Ok(self.engine().begin_large(key, size_bytes))
+    }
+
+    /// Ends a large object, and adds its descriptor; gives the bytes that it stores.
+    fn end_large(&mut self, key: Vec<u8>, attributes: &Attributes, writer: LargeWriter) -> Result<u64> {
         let Written { descriptor, touched } = writer.finish()?;
         let stored = descriptor.stored_bytes;
-        let size = match check(stored) {
+        let size = match size_of(attributes, stored) {
             Ok(size) => size,
             Err(error) => {
                 self.engine().abandon(&descriptor);
@@ -352,6 +369,9 @@ impl<'s> Batch<'s> {
     fn wait(&mut self, key: Vec<u8>, start: usize, head_bytes: usize, subject: Subject) -> Result<()> {
         let content_checksum = u64::from_le_bytes(self.records[start + 24..start + 32].try_into().unwrap_or_default());
         let record_bytes = self.records.len() - start;
+        if let Some(keys) = &mut self.keys {
+            keys.insert(key.clone());
+        }
         self.waiting.push(Waiting { key, start, head_bytes, record_bytes, content_checksum, subject });
         if self.durability == Durability::Each {
             self.commit_piece()?;
@@ -373,6 +393,7 @@ impl<'s> Batch<'s> {
         }
         self.records.clear();
         self.waiting.clear();
+        self.keys = None;
         committed
     }
 
@@ -389,6 +410,22 @@ impl<'s> Batch<'s> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         self.abandon();
+    }
+}
+
+/// Size of a file of which so many bytes are stored.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if they are not as many as its runs of data.
+fn size_of(attributes: &Attributes, stored_bytes: u64) -> Result<u64> {
+    match &attributes.holes {
+        None => Ok(stored_bytes),
+        Some(holes) if holes.data_bytes() == stored_bytes => Ok(holes.size_bytes),
+        Some(_) => Err(Error::new(
+            ErrorKind::Usage,
+            "write to the store",
+            "the content is not as long as the runs of data of the sparse file",
+        )),
     }
 }
 
@@ -564,9 +601,14 @@ impl Engine {
             }
         }
         // A directory that comes later in the batch has attributes of its own.
-        missing.retain(|key| {
-            !waiting.iter().any(|record| record.key == *key && matches!(record.subject, Subject::Put(..)))
-        });
+        if !missing.is_empty() {
+            let put: BTreeSet<&[u8]> = waiting
+                .iter()
+                .filter(|record| matches!(record.subject, Subject::Put(..)))
+                .map(|record| &record.key[..])
+                .collect();
+            missing.retain(|key| !put.contains(&key[..]));
+        }
         let seconds = (timestamp_milliseconds / 1000) as i64;
         let nanoseconds = (timestamp_milliseconds % 1000 * 1_000_000) as u32;
         let attributes = Attributes::of_directory(Time { seconds, nanoseconds });

@@ -243,6 +243,8 @@ impl Sqlite {
         let make = || -> std::result::Result<(), Failure> {
             let mut connection = Connection::open(&path)?;
             configure(&connection)?;
+            // Before there is anything in it, or it has no effect.
+            connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "FULL")?;
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -434,8 +436,19 @@ fn commit(opened: &mut Opened, state: &State, change: &Change) -> std::result::R
     header.next_table = change.next_table.unwrap_or(header.next_table);
     rows::write(&transaction, &mut header, state, change)?;
     header.write(&transaction)?;
+    if change.clear_recent {
+        give_back(&transaction)?;
+    }
     transaction.commit()?;
     Ok(header.version)
+}
+
+/// Gives free pages back to the file system: what was recent is in a sorted table now, and would be counted twice.
+fn give_back(connection: &Connection) -> rusqlite::Result<()> {
+    let mut vacuum = connection.prepare("PRAGMA incremental_vacuum")?;
+    let mut rows = vacuum.query([])?;
+    while rows.next()?.is_some() {}
+    Ok(())
 }
 
 /// As [`Sqlite::open`] does on a medium that cannot be written.

@@ -223,3 +223,24 @@ fn damage_is_reported_with_what_to_do() {
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
     assert_eq!(Sqlite::open(directory.path(), true).unwrap_err().kind(), ErrorKind::NewerVersion);
 }
+
+#[test]
+fn what_became_a_table_takes_no_space_in_the_catalog() {
+    let directory = tempfile::tempdir().unwrap();
+    let catalog = Sqlite::create(directory.path()).unwrap();
+    let mut state = State::default();
+    catalog.refresh(&mut state).unwrap();
+    let pages = || {
+        let connection = rusqlite::Connection::open(directory.path().join("catalog.sqlite")).unwrap();
+        let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+        (number("page_count"), number("freelist_count"))
+    };
+    let empty = pages().0;
+    let location = crate::store::entry::Location { segment: 1, offset: 80, record_bytes: 20_068 };
+    let recent = |number: u32| (number.to_be_bytes().to_vec(), Entry::removal(u64::from(number), location));
+    catalog.commit(&mut state, Change { recent: (0..20_000).map(recent).collect(), ..Change::default() }).unwrap();
+    assert!(pages().0 > empty + 50, "{:?} after {empty}", pages());
+    catalog.commit(&mut state, Change { clear_recent: true, ..Change::default() }).unwrap();
+    assert_eq!(pages().1, 0);
+    assert!(pages().0 <= empty + 2, "{:?} after {empty}", pages());
+}

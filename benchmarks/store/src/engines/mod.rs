@@ -5,6 +5,7 @@
 
 mod files;
 mod floor;
+mod granulo;
 mod lmdb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
@@ -89,6 +90,7 @@ pub const NAMES: &[&str] = &[
     "lmdb-writemap",
     #[cfg(feature = "rocksdb")]
     "rocksdb",
+    "granulo",
 ];
 
 pub fn find(name: &str) -> Result<Box<dyn Engine>> {
@@ -104,6 +106,8 @@ pub fn find(name: &str) -> Result<Box<dyn Engine>> {
         "lmdb-writemap" => Box::new(lmdb::Lmdb { write_map: true }),
         #[cfg(feature = "rocksdb")]
         "rocksdb" => Box::new(rocksdb::RocksDb),
+        "granulo" => Box::new(granulo::Granulo { tree: false }),
+        "granulo-tree" => Box::new(granulo::Granulo { tree: true }),
         _ => return Err(format!("no engine {name} in this build").into()),
     })
 }
