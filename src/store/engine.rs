@@ -54,12 +54,18 @@ impl Kept {
         self.catalog.commit(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), change.clone())
     }
 
-    /// Brings a state up to date; gives whether it changed.
+    /// The state, if another process has changed it.
     ///
     /// # Errors
     /// As [`Catalog::refresh`].
-    pub(crate) fn refresh(&self, state: &mut State) -> Result<bool> {
-        self.catalog.refresh(state)
+    pub(crate) fn renewed(&self) -> Result<Option<State>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.catalog.refresh(&mut state)?.then(|| state.clone()))
+    }
+
+    /// Lets the next [`renewed`](Self::renewed) give the state whether it has changed or not.
+    fn forget(&self) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::default();
     }
 
     /// The state when it was opened.
@@ -227,20 +233,23 @@ impl Engine {
         }
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         self.looked.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        let mut view = self.view().clone();
+        // What this reader took in from the end of the log stays, until a writer has taken it in.
+        let Some(state) = self.catalog.renewed()? else { return Ok(false) };
+        let mut view = View { state, tables: Arc::clone(&self.view().tables) };
         // A table may be merged and removed between reading its row and opening it: then the catalog has changed again.
         for attempt in 0.. {
-            let is_changed = self.catalog.refresh(&mut view.state)?;
-            if !is_changed && attempt == 0 {
-                return Ok(false);
-            }
             match self.open_tables(&view) {
                 Ok(tables) => {
                     view.tables = tables;
                     break;
                 }
-                Err(error) if error.kind() == ErrorKind::NotFound && attempt < 8 => {}
-                Err(error) => return Err(error),
+                Err(error) if error.kind() == ErrorKind::NotFound && attempt < 8 => {
+                    view.state = self.catalog.renewed()?.unwrap_or(view.state);
+                }
+                Err(error) => {
+                    self.catalog.forget();
+                    return Err(error);
+                }
             }
         }
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;

@@ -5,14 +5,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::catalog::{Catalog, State};
 use super::devices::{Devices, IndexPlace, Lock, Platform, Slot, Trouble, find};
 use super::engine::{Engine, Parts};
 use super::extents::DIRECTORY as EXTENTS;
 use super::geometry::{Class, Geometry, Plan};
 use super::host::Host;
 use super::log::Writer;
-use super::recovery::Recovered;
+use super::recovery::{Recovered, UNFINISHED};
 use super::segment::SEGMENTS;
 use super::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
 use super::table::{BlockCache, DEFAULT_CACHE_BYTES, table_number};
@@ -20,6 +22,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Directory of the index on its device.
 pub(crate) const INDEX: &str = "index";
+
+/// How often a lock that is taken is tried again, and after what time.
+const LOCK_ATTEMPTS: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Whether an opened store writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +126,15 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
 
 fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>>) -> Result<()> {
     let fail = |error| Error::io("lock the store", directory, error);
-    match platform.lock(directory).map_err(fail)? {
+    let mut lock = platform.lock(directory).map_err(fail)?;
+    for _ in 0..LOCK_ATTEMPTS {
+        if lock.is_none() {
+            // Somebody may hold it for a moment, only to see whether somebody else does.
+            std::thread::sleep(LOCK_PAUSE);
+            lock = platform.lock(directory).map_err(fail)?;
+        }
+    }
+    match lock {
         Some(lock) => {
             locks.push(lock);
             Ok(())
@@ -148,6 +162,13 @@ fn newest(platform: &dyn Platform, home: &Path, superblock: Superblock) -> Super
     newest
 }
 
+/// Whether a crash ended making an index anew: what it has may lie behind what it has not.
+fn is_unfinished(catalog: &dyn Catalog) -> Result<bool> {
+    let mut state = State::default();
+    catalog.refresh(&mut state)?;
+    Ok(state.notes.contains_key(UNFINISHED))
+}
+
 fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Result<IndexPlace> {
     let slots = devices.slots();
     let class = if slots.iter().any(|slot| slot.entry.class == Class::Fast) { Class::Fast } else { Class::Slow };
@@ -155,7 +176,9 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
     if access != Access::Anew {
         for slot in slots.iter().filter(usable) {
             let directory = slot.path.join(INDEX);
-            if let Some(catalog) = platform.catalog(&directory, access == Access::Write, false)? {
+            if let Some(catalog) = platform.catalog(&directory, access == Access::Write, false)?
+                && !is_unfinished(&*catalog)?
+            {
                 return Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog, is_private: false });
             }
         }
