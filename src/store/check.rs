@@ -558,7 +558,11 @@ impl<'c> Checker<'c> {
                 _ if has_other => Remedy::Repair,
                 _ => Remedy::Lost,
             };
+            // The next writer makes copies of the end of the log alike that a killed one left.
+            let is_end = has_other && row.number >= self.engine.first_unrecovered();
             let problem = match self.sizes.get(&(device, row.number)) {
+                None if is_end => None,
+                Some(&size) if is_end && size < row.size_bytes => None,
                 None => Some((ProblemKind::SegmentMissing, "the segment is missing".to_owned())),
                 Some(&size) if size < row.size_bytes => Some((
                     ProblemKind::SegmentSize,

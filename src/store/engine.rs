@@ -54,6 +54,11 @@ impl Kept {
         self.catalog.commit(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), change.clone())
     }
 
+    /// Segment that the position in the catalog is in.
+    fn segment(&self) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).position.segment
+    }
+
     /// The state, if another process has changed it.
     ///
     /// # Errors
@@ -172,6 +177,11 @@ impl Engine {
     /// Whether the catalog and the tables are this process's to change.
     pub(crate) fn owns_index(&self) -> bool {
         self.writer.is_some() || self.is_index_private
+    }
+
+    /// The first segment of the end of the log, which a reader takes as it finds it; a writer has recovered it.
+    pub(crate) fn first_unrecovered(&self) -> u64 {
+        if self.is_writer() { u64::MAX } else { self.catalog.segment() }
     }
 
     /// The writer's end of the log.

@@ -27,6 +27,9 @@ pub(crate) const INDEX: &str = "index";
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
+/// How often the tables of an index are looked for that another process is changing.
+const OPEN_ATTEMPTS: u32 = 8;
+
 /// Whether an opened store writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -227,6 +230,14 @@ pub fn is_store(directory: &Path) -> bool {
 impl Engine {
     /// The view as the catalog has it.
     fn load_view(&self) -> Result<()> {
-        self.set_state(self.catalog.load()?)
+        let mut state = self.catalog.load()?;
+        // A writer may merge and remove tables between reading their rows and opening them.
+        for _ in 0..OPEN_ATTEMPTS {
+            match self.set_state(state.clone()) {
+                Err(error) if error.kind() == ErrorKind::NotFound => state = self.catalog.renewed()?.unwrap_or(state),
+                other => return other,
+            }
+        }
+        self.set_state(state)
     }
 }
