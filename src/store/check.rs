@@ -559,10 +559,11 @@ impl<'c> Checker<'c> {
                 _ => Remedy::Lost,
             };
             // The next writer makes copies of the end of the log alike that a killed one left.
-            let is_end = has_other && row.number >= self.engine.first_unrecovered();
+            let recovered_bytes = self.engine.recovered_bytes(row);
+            let is_end = |size: u64| has_other && recovered_bytes < row.size_bytes && size >= recovered_bytes;
             let problem = match self.sizes.get(&(device, row.number)) {
-                None if is_end => None,
-                Some(&size) if is_end && size < row.size_bytes => None,
+                None if is_end(0) => None,
+                Some(&size) if size < row.size_bytes && is_end(size) => None,
                 None => Some((ProblemKind::SegmentMissing, "the segment is missing".to_owned())),
                 Some(&size) if size < row.size_bytes => Some((
                     ProblemKind::SegmentSize,

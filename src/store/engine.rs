@@ -54,9 +54,10 @@ impl Kept {
         self.catalog.commit(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), change.clone())
     }
 
-    /// Segment that the position in the catalog is in.
-    fn segment(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).position.segment
+    /// Size of a segment as the catalog has it, 0 of one that it does not know.
+    fn segment_bytes(&self, number: u64) -> u64 {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.segments.get(&number).map_or(0, |row| row.size_bytes)
     }
 
     /// The state, if another process has changed it.
@@ -179,9 +180,9 @@ impl Engine {
         self.writer.is_some() || self.is_index_private
     }
 
-    /// The first segment of the end of the log, which a reader takes as it finds it; a writer has recovered it.
-    pub(crate) fn first_unrecovered(&self) -> u64 {
-        if self.is_writer() { u64::MAX } else { self.catalog.segment() }
+    /// How much of a segment is as a writer has left or recovered it. What lies behind, a reader takes as it finds it.
+    pub(crate) fn recovered_bytes(&self, row: &SegmentRow) -> u64 {
+        if self.is_writer() { row.size_bytes } else { self.catalog.segment_bytes(row.number) }
     }
 
     /// The writer's end of the log.
