@@ -148,7 +148,7 @@ pub struct Change {
     pub position: Option<Position>,
     /// New epoch.
     pub epoch: Option<u64>,
-    /// New highest id.
+    /// New highest id; a lower one than there was changes nothing, as none is given twice.
     pub highest_id: Option<u64>,
     /// New number of the next sorted table.
     pub next_table: Option<u64>,
@@ -186,7 +186,7 @@ impl State {
         self.version += 1;
         self.position = change.position.unwrap_or(self.position);
         self.epoch = change.epoch.unwrap_or(self.epoch);
-        self.highest_id = change.highest_id.unwrap_or(self.highest_id);
+        self.highest_id = self.highest_id.max(change.highest_id.unwrap_or(0));
         self.next_table = change.next_table.unwrap_or(self.next_table);
         if change.clear_recent {
             // Not cleared in place: that would copy what a snapshot holds.
@@ -256,7 +256,7 @@ impl Change {
     pub fn merge(&mut self, later: Change) {
         self.position = later.position.or(self.position);
         self.epoch = later.epoch.or(self.epoch);
-        self.highest_id = later.highest_id.or(self.highest_id);
+        self.highest_id = self.highest_id.max(later.highest_id);
         self.next_table = later.next_table.or(self.next_table);
         if later.clear_recent {
             self.clear_recent = true;

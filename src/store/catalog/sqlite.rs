@@ -432,7 +432,7 @@ fn commit(opened: &mut Opened, state: &State, change: &Change) -> std::result::R
     header.version += 1;
     header.position = change.position.unwrap_or(header.position);
     header.epoch = change.epoch.unwrap_or(header.epoch);
-    header.highest_id = change.highest_id.unwrap_or(header.highest_id);
+    header.highest_id = header.highest_id.max(change.highest_id.unwrap_or(0));
     header.next_table = change.next_table.unwrap_or(header.next_table);
     rows::write(&transaction, &mut header, state, change)?;
     header.write(&transaction)?;
