@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, State};
 use super::extents::DeviceSource;
 use super::geometry::{Class, DeviceEntry, DeviceState, Geometry};
 use super::segment::segment_path;
@@ -29,8 +29,10 @@ pub(crate) struct IndexPlace {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) directory: PathBuf,
     pub(crate) catalog: Box<dyn Catalog>,
-    /// It goes with this process.
-    pub(crate) is_private: bool,
+    /// What the catalog has.
+    pub(crate) state: State,
+    /// What removes it when it is dropped, if it is this process's own.
+    pub(crate) private: Option<Box<dyn Lock>>,
 }
 
 /// Where a store's directories, locks, catalogs and time come from.
@@ -49,8 +51,6 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn unpinned(&self, index: &Path, below: u64) -> io::Result<u64>;
     /// The catalog in the index directory of a device; `None` if there is none, or made if `create`.
     fn catalog(&self, directory: &Path, is_writer: bool, create: bool) -> Result<Option<Box<dyn Catalog>>>;
-    /// Removes the catalog in the index directory of a device, if there is one.
-    fn remove_catalog(&self, directory: &Path) -> Result<()>;
     /// A place for an index that only this process uses, its path, and an empty catalog.
     fn private_index(&self) -> Result<IndexPlace>;
     /// Nanoseconds since 1970.

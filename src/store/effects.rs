@@ -131,10 +131,13 @@ impl<'l, L: Ledger> Effects<'l, L> {
         self.segments.get_mut(&number)
     }
 
-    /// Brings in the account of a segment that the ledger does not have.
-    pub(crate) fn add_segment(&mut self, row: SegmentRow) {
-        if self.ledger.segment(row.number).is_none() {
+    /// The batch lies at the end of the log: the account of its segment, which may be new, ends there.
+    pub(crate) fn appended(&mut self, active: Option<SegmentRow>, position: Position) {
+        if let Some(row) = active.filter(|row| self.ledger.segment(row.number).is_none()) {
             self.segments.entry(row.number).or_insert(row);
+        }
+        if let Some(row) = self.segment(position.segment) {
+            row.size_bytes = position.offset;
         }
     }
 

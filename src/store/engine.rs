@@ -16,7 +16,7 @@ use super::entry::Location;
 use super::extents::{Allocator, DeviceSource, ExtentFiles};
 use super::geometry::Geometry;
 use super::index::{Snapshot, Tables, open_tables};
-use super::log::Writer;
+use super::log::{Batched, Writer};
 use super::table::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::{Device, Mode};
@@ -46,6 +46,11 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    /// A catalog, and what was read of it.
+    pub(crate) fn new(catalog: Box<dyn Catalog>, state: State) -> Kept {
+        Kept { catalog, state: Mutex::new(state) }
+    }
+
     /// One transaction.
     ///
     /// # Errors
@@ -128,7 +133,7 @@ pub(crate) struct Parts {
     pub(crate) devices: Devices,
     pub(crate) index: Arc<dyn Device>,
     pub(crate) index_directory: PathBuf,
-    pub(crate) catalog: Box<dyn Catalog>,
+    pub(crate) catalog: Kept,
     pub(crate) is_index_private: bool,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) writer: Option<Writer>,
@@ -147,7 +152,7 @@ impl Engine {
             allocator: RwLock::new(Arc::new(Allocator::new([]))),
             index: parts.index,
             index_directory: parts.index_directory,
-            catalog: Kept { catalog: parts.catalog, state: Mutex::default() },
+            catalog: parts.catalog,
             is_index_private: parts.is_index_private,
             cache: parts.cache,
             view: RwLock::default(),
@@ -204,6 +209,12 @@ impl Engine {
                     .advise("open it again, which recovers it, and run granulo store check"))
             }
         }
+    }
+
+    /// Encoded records, with the checksums of head and content of each, as a batch of now.
+    pub(crate) fn batch_of<'b>(&self, records: &'b [u8], checksums: &'b [(u32, u64)]) -> Batched<'b> {
+        let highest_id = self.highest_id.load(Ordering::Relaxed);
+        Batched { records, checksums, highest_id, now_nanoseconds: self.platform.now_nanoseconds() }
     }
 
     /// From here on nothing is written: what is durable after a failed write or sync is not known.

@@ -1,7 +1,7 @@
 //! Geometry: which devices a store has, and how it spreads objects over them.
 //!
 //! A geometry is made once, of a [`Plan`], by [`Geometry::new`], which refuses what could not keep its promise and says what is
-//! missing. What holds of every geometry, also of one that was read from a superblock, is in [`Geometry::out_of_bounds`]. Records
+//! missing. What holds of every geometry, also of one that was read from a superblock, is in `Geometry::out_of_bounds`. Records
 //! lie on the fast devices, stripes on the slow ones; where there are none of a class, the other takes its part
 //! ([`Geometry::record_devices`], [`Geometry::stripe_devices`]).
 //!

@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::catalog::Catalog;
 use super::catalog::memory::Memory;
 use super::catalog::sqlite::Sqlite;
+use super::catalog::{Catalog, State};
 use super::devices::{IndexPlace, Lock, Platform};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::{Device, Directory};
@@ -35,9 +35,10 @@ impl Lock for Held {}
 /// A directory that goes with whoever has it.
 #[derive(Debug)]
 struct Temporary {
-    directory: Directory,
     path: PathBuf,
 }
+
+impl Lock for Temporary {}
 
 impl Drop for Temporary {
     fn drop(&mut self) {
@@ -124,12 +125,6 @@ impl Platform for Host {
         }
     }
 
-    fn remove_catalog(&self, directory: &Path) -> Result<()> {
-        // One that is made takes its place.
-        let _ = directory;
-        Ok(())
-    }
-
     fn private_index(&self) -> Result<IndexPlace> {
         let fail = |error| Error::io("make an index of its own", &std::env::temp_dir(), error);
         for attempt in 0..100 {
@@ -137,13 +132,15 @@ impl Platform for Host {
             match fs::create_dir(&path) {
                 Ok(()) => {
                     fs::create_dir(path.join(super::open::INDEX)).map_err(fail)?;
-                    let device = Arc::new(Temporary { directory: Directory::new(&path), path: path.clone() });
                     let directory = path.join(super::open::INDEX);
+                    let device = self.device(&path);
+                    let private: Option<Box<dyn Lock>> = Some(Box::new(Temporary { path }));
                     return Ok(IndexPlace {
                         device,
                         directory,
                         catalog: Box::new(Memory::default()),
-                        is_private: true,
+                        state: State::default(),
+                        private,
                     });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -165,39 +162,5 @@ impl Platform for Host {
 
     fn now_nanoseconds(&self) -> i64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
-    }
-}
-
-impl Device for Temporary {
-    fn place(&self) -> PathBuf {
-        self.directory.place()
-    }
-
-    fn open(&self, path: &str, mode: crate::io::device::Mode) -> io::Result<Arc<dyn crate::io::device::DeviceFile>> {
-        self.directory.open(path, mode)
-    }
-
-    fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
-        self.directory.list(directory)
-    }
-
-    fn create_directory(&self, directory: &str) -> io::Result<()> {
-        self.directory.create_directory(directory)
-    }
-
-    fn sync_directory(&self, directory: &str) -> io::Result<()> {
-        self.directory.sync_directory(directory)
-    }
-
-    fn remove(&self, path: &str) -> io::Result<()> {
-        self.directory.remove(path)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.directory.rename(from, to)
-    }
-
-    fn room(&self) -> io::Result<crate::io::device::Room> {
-        self.directory.room()
     }
 }

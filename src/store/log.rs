@@ -72,8 +72,6 @@ pub(crate) struct Written {
 pub(crate) struct Batched<'b> {
     /// Encoded records.
     pub(crate) records: &'b [u8],
-    /// Their number.
-    pub(crate) count: u32,
     /// Checksums of head and content of each.
     pub(crate) checksums: &'b [(u32, u64)],
     pub(crate) highest_id: u64,
@@ -128,7 +126,7 @@ impl Writer {
             batch.checksums.iter().fold(self.position.chain, |chain, &(head, content)| chained(chain, head, content));
         let commit = Commit {
             sequence: self.position.sequence + 1,
-            records: batch.count,
+            records: batch.checksums.len() as u32,
             begin,
             durable_sequence: self.durable_sequence,
             highest_id: batch.highest_id,

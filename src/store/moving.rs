@@ -15,7 +15,6 @@ use super::engine::{Engine, EngineLedger};
 use super::entry::{Entry, Kind, Location};
 use super::gather::{Joining, Wanted, sort};
 use super::geometry::Class;
-use super::log::{Batched, Written};
 use super::pace::Pace;
 use super::placement::Claim;
 use super::record::{HEADER_BYTES, NewRecord, Record};
@@ -273,24 +272,11 @@ impl Round<'_, '_> {
         };
         let checksums: Vec<(u32, u64)> =
             hand.records.iter().map(|record| checksums(&hand.bytes[record.bytes.clone()])).collect();
-        let batch = Batched {
-            records: &hand.bytes,
-            count: hand.records.len() as u32,
-            checksums: &checksums,
-            highest_id: engine.highest_id.load(std::sync::atomic::Ordering::Relaxed),
-            now_nanoseconds: engine.platform.now_nanoseconds(),
-        };
-        let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Claim::Frees, batch);
-        let written: Written = written.inspect_err(|error| {
-            if error.kind() != ErrorKind::NoSpace {
-                engine.latch(error);
-            }
-        })?;
+        let batch = engine.batch_of(&hand.bytes, &checksums);
+        let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Claim::Frees, batch)?;
         let row = writer.active_row();
         let copies = row.as_ref().map_or(1, |row| row.devices.len()) as u64;
-        if let Some(row) = row {
-            effects.add_segment(row);
-        }
+        effects.appended(row, written.position);
         for InHand { key, entry, bytes } in &hand.records {
             let location = Location {
                 segment: written.segment,
@@ -302,11 +288,7 @@ impl Round<'_, '_> {
                 false => effects.dead(location, entry.id),
             }
         }
-        if let Some(row) = effects.segment(written.segment) {
-            row.size_bytes = written.position.offset;
-        }
-        let mut change = effects.finish(Some(written.position));
-        change.highest_id = None;
+        let change = effects.finish(Some(written.position));
         drop(ledger);
         engine.apply(change.clone())?;
         writer.pending.merge(change);

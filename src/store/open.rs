@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::catalog::{Catalog, State};
+use super::catalog::State;
 use super::devices::{Devices, IndexPlace, Lock, Platform, Slot, Trouble, find};
-use super::engine::{Engine, Parts};
+use super::engine::{Engine, Kept, Parts};
 use super::extents::DIRECTORY as EXTENTS;
 use super::geometry::{Class, Geometry, Plan};
 use super::host::Host;
@@ -107,6 +107,8 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         devices.write_superblocks(&*platform, &home, &geometry)?;
     }
     let index = index_place(&*platform, &devices, access)?;
+    let is_index_private = index.private.is_some();
+    locks.extend(index.private);
     let engine = Engine::new(Parts {
         platform: Arc::clone(&platform),
         home,
@@ -114,8 +116,8 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         devices,
         index: index.device,
         index_directory: index.directory,
-        catalog: index.catalog,
-        is_index_private: index.is_private,
+        catalog: Kept::new(index.catalog, index.state),
+        is_index_private,
         cache: Arc::new(BlockCache::new(DEFAULT_CACHE_BYTES)),
         writer: (access != Access::Read).then(Writer::default),
         locks,
@@ -165,13 +167,6 @@ fn newest(platform: &dyn Platform, home: &Path, superblock: Superblock) -> Super
     newest
 }
 
-/// Whether a crash ended making an index anew: what it has may lie behind what it has not.
-fn is_unfinished(catalog: &dyn Catalog) -> Result<bool> {
-    let mut state = State::default();
-    catalog.refresh(&mut state)?;
-    Ok(state.notes.contains_key(UNFINISHED))
-}
-
 fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Result<IndexPlace> {
     let slots = devices.slots();
     let class = if slots.iter().any(|slot| slot.entry.class == Class::Fast) { Class::Fast } else { Class::Slow };
@@ -179,10 +174,12 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
     if access != Access::Anew {
         for slot in slots.iter().filter(usable) {
             let directory = slot.path.join(INDEX);
-            if let Some(catalog) = platform.catalog(&directory, access == Access::Write, false)?
-                && !is_unfinished(&*catalog)?
-            {
-                return Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog, is_private: false });
+            let Some(catalog) = platform.catalog(&directory, access == Access::Write, false)? else { continue };
+            let mut state = State::default();
+            catalog.refresh(&mut state)?;
+            // Where a crash ended making it anew, what it has may lie behind what it has not.
+            if !state.notes.contains_key(UNFINISHED) {
+                return Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog, state, private: None });
             }
         }
     }
@@ -204,7 +201,6 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
         ));
     };
     let directory = slot.path.join(INDEX);
-    platform.remove_catalog(&directory)?;
     slot.device.create_directory(INDEX).map_err(|error| Error::io("make the index", &directory, error))?;
     for (name, _) in slot.device.list(INDEX).map_err(|error| Error::io("make the index", &directory, error))? {
         if table_number(&name).is_some() {
@@ -212,7 +208,10 @@ fn index_place(platform: &dyn Platform, devices: &Devices, access: Access) -> Re
         }
     }
     match platform.catalog(&directory, true, true)? {
-        Some(catalog) => Ok(IndexPlace { device: Arc::clone(&slot.device), directory, catalog, is_private: false }),
+        Some(catalog) => {
+            let device = Arc::clone(&slot.device);
+            Ok(IndexPlace { device, directory, catalog, state: State::default(), private: None })
+        }
         None => Err(Error::new(ErrorKind::Io, "make the index", "it is not there after it was made").at(&directory)),
     }
 }

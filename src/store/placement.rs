@@ -183,7 +183,8 @@ impl Engine {
         self.append_to(writer, geometry, &classes, needed_bytes, claim, batch)
     }
 
-    /// Appends a batch to devices of the first of `classes` that has room.
+    /// Appends a batch to devices of the first of `classes` that has room. After an error that leaves what is written
+    /// unknown, nothing is written any more.
     ///
     /// # Errors
     /// As [`append_somewhere`](Self::append_somewhere).
@@ -211,7 +212,11 @@ impl Engine {
                 _ => break,
             }
         }
-        outcome
+        outcome.inspect_err(|error| {
+            if error.kind() != ErrorKind::NoSpace {
+                self.latch(error);
+            }
+        })
     }
 }
 

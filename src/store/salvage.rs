@@ -5,7 +5,6 @@
 //! copy is emptied in this way; what cannot be read in it was lost before.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use super::audit::Sight;
 use super::catalog::{Change, ExtentRow, Freed, SegmentRow};
@@ -13,10 +12,9 @@ use super::descriptor::Descriptor;
 use super::effects::{Effects, Nameless};
 use super::engine::{Engine, EngineLedger};
 use super::entry::{Entry, Kind, Location};
-use super::log::Batched;
 use super::pace::Pace;
 use super::record::{NewRecord, Record, checksum};
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 
 /// Records that are committed together, in bytes.
 const BATCH_BYTES: usize = 4 << 20;
@@ -84,21 +82,9 @@ impl Engine {
         }
         let checksums: Vec<(u32, u64)> = current.iter().map(|record| record.checksums).collect();
         let geometry = self.geometry();
-        let batch = Batched {
-            records: &records,
-            count: current.len() as u32,
-            checksums: &checksums,
-            highest_id: self.highest_id.load(Ordering::Relaxed),
-            now_nanoseconds: self.platform.now_nanoseconds(),
-        };
-        let written = self.append_somewhere(&mut writer, &geometry, batch).inspect_err(|error| {
-            if error.kind() != ErrorKind::NoSpace {
-                self.latch(error);
-            }
-        })?;
-        if let Some(row) = writer.active_row() {
-            effects.add_segment(row);
-        }
+        let batch = self.batch_of(&records, &checksums);
+        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        effects.appended(writer.active_row(), written.position);
         for (record, start) in current.iter().zip(starts) {
             let record_bytes = record.bytes.len() as u64;
             let location = Location { segment: written.segment, offset: written.begin + start, record_bytes };
@@ -106,9 +92,6 @@ impl Engine {
                 true => effects.put(&record.key, Entry { location, ..record.entry }, record.descriptor.as_ref())?,
                 false => effects.dead(location, record.entry.id),
             }
-        }
-        if let Some(row) = effects.segment(written.segment) {
-            row.size_bytes = written.position.offset;
         }
         let change = effects.finish(Some(written.position));
         drop(ledger);

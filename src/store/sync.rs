@@ -3,7 +3,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::catalog::{Change, Freed};
@@ -12,7 +11,7 @@ use super::effects::{Effects, Nameless};
 use super::engine::{Engine, EngineLedger};
 use super::extents::Touched;
 use super::index::{self, merge_tables};
-use super::log::{Batched, Writer};
+use super::log::Writer;
 use super::open::INDEX;
 use super::segment::{SEGMENTS, segment_path};
 use super::table::table_path;
@@ -249,26 +248,11 @@ impl Engine {
 
     /// Appends a commit without records; gives what it changes.
     pub(crate) fn append_mark(&self, writer: &mut Writer) -> Result<Change> {
-        let batch = Batched {
-            records: &[],
-            count: 0,
-            checksums: &[],
-            highest_id: self.highest_id.load(Ordering::Relaxed),
-            now_nanoseconds: self.platform.now_nanoseconds(),
-        };
-        let written = self.append_somewhere(writer, &self.geometry(), batch).inspect_err(|error| {
-            if error.kind() != ErrorKind::NoSpace {
-                self.latch(error);
-            }
-        })?;
+        let batch = self.batch_of(&[], &[]);
+        let written = self.append_somewhere(writer, &self.geometry(), batch)?;
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
-        if let Some(row) = writer.active_row() {
-            effects.add_segment(row);
-        }
-        if let Some(row) = effects.segment(written.segment) {
-            row.size_bytes = written.position.offset;
-        }
+        effects.appended(writer.active_row(), written.position);
         Ok(effects.finish(Some(written.position)))
     }
 

@@ -18,7 +18,6 @@ use super::entry::{Entry, Kind, Location, Time};
 use super::extents::{LargeWriter, Touched, Written, order};
 use super::geometry::{Class, Compression};
 use super::key::Key;
-use super::log::Batched;
 use super::record::{HEADER_BYTES, LARGEST_ID, NewRecord, checksum, give_id};
 use super::{Durability, Store};
 use crate::error::{Error, ErrorKind, Result};
@@ -486,21 +485,9 @@ impl Engine {
             give_id(head, first_id + at as u64);
             checksums.push((u32::from_le_bytes([head[0], head[1], head[2], head[3]]), record.content_checksum));
         }
-        let batch = Batched {
-            records,
-            count: waiting.len() as u32,
-            checksums: &checksums,
-            highest_id: self.highest_id.load(Ordering::Relaxed),
-            now_nanoseconds: self.platform.now_nanoseconds(),
-        };
-        let written = self.append_somewhere(&mut writer, &geometry, batch).inspect_err(|error| {
-            if error.kind() != ErrorKind::NoSpace {
-                self.latch(error);
-            }
-        })?;
-        if let Some(row) = writer.active_row() {
-            effects.add_segment(row);
-        }
+        let batch = self.batch_of(records, &checksums);
+        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        effects.appended(writer.active_row(), written.position);
         for (at, record) in waiting.iter().enumerate() {
             let id = first_id + at as u64;
             let location = Location {
@@ -515,9 +502,6 @@ impl Engine {
                 Subject::Removal => effects.remove(&record.key, id, location).map(|_| ())?,
                 Subject::TreeRemoval => effects.remove_tree(&record.key, id, location).map(|_| ())?,
             }
-        }
-        if let Some(row) = effects.segment(written.segment) {
-            row.size_bytes = written.position.offset;
         }
         for record in waiting.iter_mut() {
             // What is committed is no longer this batch's to give back.

@@ -1,6 +1,6 @@
 //! A listing in columns like those of `ls -l`: mode, names, owner, group, size, time, name.
 //!
-//! Columns are as wide as the widest of the first [`ROWS_MEASURED`] rows; later ones that are wider push theirs to the right. A listing of
+//! Columns are as wide as the widest of the first `ROWS_MEASURED` rows; later ones that are wider push theirs to the right. A listing of
 //! any length takes constant memory so, and its first rows come at once.
 
 use std::collections::HashMap;

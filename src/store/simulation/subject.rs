@@ -91,17 +91,14 @@ impl Platform for Platformed {
         Ok(is_there.then(|| Box::new(crashing) as Box<dyn Catalog>))
     }
 
-    fn remove_catalog(&self, _: &Path) -> Result<()> {
-        Ok(())
-    }
-
     fn private_index(&self) -> Result<IndexPlace> {
         let world = World::new(1, 0);
         Ok(IndexPlace {
             device: world.device(0),
             directory: PathBuf::from("/0"),
             catalog: Box::new(Memory::default()),
-            is_private: true,
+            state: catalog::State::default(),
+            private: Some(Box::new(Held)),
         })
     }
 

@@ -1,12 +1,12 @@
 //! A tree made of a store: directories in order of keys, what is in them in the order of the disk.
 //!
-//! One thread walks the index and makes directories; objects gather in a window of [`WINDOW_OBJECTS`], are sorted by
+//! One thread walks the index and makes directories; objects gather in a window of `WINDOW_OBJECTS`, are sorted by
 //! where they lie, and are handed in runs to threads that read and write them (`restore`). Each is made relative to
 //! its open directory. A directory gets its attributes when the last that works in it lets go of it.
 //!
 //! Confined: below the target, only entries of directories that this export has opened itself, without following
 //! symlinks, are made; content goes only to files that it has created.
-//! Descriptors: at most [`MOST_OPEN`] directories; those above the deepest [`OPEN_LEVELS`] are opened again through
+//! Descriptors: at most `MOST_OPEN` directories; those above the deepest `OPEN_LEVELS` are opened again through
 //! `..` and checked to be the same.
 //!
 //! Survives: what cannot be made (reported; of a directory also what is below it is left out), entries whose

@@ -1,4 +1,4 @@
-//! Trees and archives: into a store ([`import`], [`import_tar`]) and out of it ([`export`]).
+//! Trees and archives: into a store ([`import()`], [`import_tar`]) and out of it ([`export()`]).
 //!
 //! | module | subject |
 //! | --- | --- |
