@@ -11,6 +11,7 @@
 //!
 //! A module uses only layers below its own; a test reads the imports and holds that.
 
+pub mod bench;
 pub mod cli;
 pub mod dist;
 pub mod error;
