@@ -22,6 +22,18 @@ pub fn timed<T>(latencies: &mut Latencies, operation: impl FnOnce() -> T) -> T {
     outcome
 }
 
+/// The same for one that may fail, which then is not recorded.
+#[inline(always)]
+pub fn try_timed<T, E>(latencies: &mut Latencies, operation: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let started = Instant::now();
+    let outcome = operation();
+    let time_ns = nanoseconds_since(started);
+    if outcome.is_ok() {
+        latencies.record(time_ns);
+    }
+    outcome
+}
+
 /// Nanoseconds since `started`.
 #[inline(always)]
 pub fn nanoseconds_since(started: Instant) -> u64 {

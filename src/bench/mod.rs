@@ -30,6 +30,7 @@
 //! | --- | --- |
 //! | [`result`] | the document that every bench writes, `granulo/bench/1` |
 //! | [`samples`] | spread of few samples; times of millions of operations in constant memory |
+//! | [`create`] | `bench create`: times of single operations on many files |
 //! | [`run`] | one run: places made ready, turns, the document |
 //! | [`place`] | a place to measure in: a directory or a file system made for it; files or a store |
 //! | [`images`], [`loops`], [`emulate`] | file systems made for a run, their devices, devices that are slow on purpose |
@@ -39,6 +40,7 @@
 
 pub mod caches;
 pub mod clock;
+pub mod create;
 pub mod emulate;
 pub mod host;
 pub mod images;

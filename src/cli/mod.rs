@@ -4,6 +4,7 @@
 //! the same definitions ([`Arguments`]).
 
 mod allocate;
+mod bench;
 mod compare;
 mod generated;
 mod merge;
@@ -48,6 +49,7 @@ enum Command {
     Plan(plan::PlanArguments),
     Allocate(allocate::AllocateArguments),
     Store(store::StoreArguments),
+    Bench(bench::BenchArguments),
     Report(report::ReportArguments),
     Completions(generated::CompletionsArguments),
     Man(generated::ManArguments),
@@ -111,6 +113,7 @@ impl Command {
             Command::Plan(arguments) => arguments.run(),
             Command::Allocate(arguments) => arguments.run(),
             Command::Store(arguments) => arguments.run(),
+            Command::Bench(arguments) => arguments.run(),
             Command::Report(arguments) => arguments.run(),
             Command::Completions(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),
