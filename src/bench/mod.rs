@@ -31,6 +31,9 @@
 //! | [`result`] | the document that every bench writes, `granulo/bench/1` |
 //! | [`samples`] | spread of few samples; times of millions of operations in constant memory |
 //! | [`create`] | `bench create`: times of single operations on many files |
+//! | [`pack`] | `bench pack`: many files against one composite store |
+//! | [`fill`] | `bench fill`: performance over the fill level |
+//! | [`content`], `numbered` | what is written and compared when it is read; paths by the digits of a number |
 //! | [`run`] | one run: places made ready, turns, the document |
 //! | [`place`] | a place to measure in: a directory or a file system made for it; files or a store |
 //! | [`images`], [`loops`], [`emulate`] | file systems made for a run, their devices, devices that are slow on purpose |
@@ -40,11 +43,15 @@
 
 pub mod caches;
 pub mod clock;
+pub mod content;
 pub mod create;
 pub mod emulate;
+pub mod fill;
 pub mod host;
 pub mod images;
 pub mod loops;
+mod numbered;
+pub mod pack;
 pub mod place;
 pub mod programs;
 pub mod result;

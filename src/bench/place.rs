@@ -231,6 +231,12 @@ impl Prepared {
         volume::room(&self.directory)
     }
 
+    /// Whether its free inodes can be counted: FAT, and what is served from outside the kernel, count clusters instead.
+    pub fn counts_inodes(&self) -> bool {
+        let kind = &self.subject.file_system.kind;
+        !kind.contains("fat") && !kind.starts_with("fuse")
+    }
+
     /// Numbers of its block device, for /sys/dev/block; `None` where there is no single one.
     pub fn device_number(&self) -> Option<(u32, u32)> {
         match &self.ground {

@@ -266,8 +266,16 @@ pub struct PackDetails {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Bytes of each; `None` where they differ.
+    pub size_bytes: Option<u64>,
     /// What each way takes on each subject.
     pub space: Vec<PackSpace>,
+    /// What could not be measured, and why.
+    pub failures: Vec<PackFailure>,
+    /// How many bytes a second are compared with what was written, on one processor.
+    pub checked_bytes_per_second: f64,
+    /// What the source measured; empty where something else was packed than there.
+    pub published: Vec<PackPublished>,
 }
 
 /// What one way of keeping a population takes.
@@ -275,10 +283,34 @@ pub struct PackDetails {
 pub struct PackSpace {
     /// Place of the subject.
     pub subject: usize,
-    /// `files`, `composite`, `flat`.
+    /// `files`, `store`, `composite`, `flat`.
     pub way: String,
-    /// What the file system has less for it.
+    /// What the file system has less for it: the median of the rounds.
     pub allocated_bytes: u64,
+}
+
+/// A way that could not be measured on a subject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackFailure {
+    /// Place of the subject.
+    pub subject: usize,
+    /// As in [`PackSpace`].
+    pub way: String,
+    /// Why, in words.
+    pub cause: String,
+}
+
+/// A row of the source's table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PackPublished {
+    /// Operating system.
+    pub system: String,
+    /// File system, by the name that it has here.
+    pub file_system: String,
+    /// One composite file, read whole.
+    pub one_file_seconds: f64,
+    /// 50,000 files, read whole.
+    pub many_files_seconds: f64,
 }
 
 /// Of `bench fill`.
@@ -292,6 +324,35 @@ pub struct FillDetails {
     pub weight: f64,
     /// Smallest and largest file.
     pub size_range_bytes: (u64, u64),
+    /// Whether files have random bytes in them, not zeros.
+    pub is_random: bool,
+    /// Created files after which one is deleted; 0 for never.
+    pub delete_every: u64,
+    /// Created files after which there are flushes around a deletion; 0 for never.
+    pub flush_every: u64,
+    /// Directories of a test.
+    pub directories: u64,
+    /// Bytes that are written and read.
+    pub file_bytes: u64,
+    /// Small files of a test.
+    pub small_files: u64,
+    /// Bytes of each.
+    pub small_bytes: u64,
+    /// What was not measured, and why.
+    pub left_out: Vec<FillLeftOut>,
+}
+
+/// A level, or tests from a level on, that there are no figures of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FillLeftOut {
+    /// Place of the subject.
+    pub subject: usize,
+    /// The level aimed at.
+    pub level: f64,
+    /// Tests that were left out from there on; empty for all.
+    pub tests: Vec<String>,
+    /// Why, in words.
+    pub cause: String,
 }
 
 /// A fill level that was reached.
@@ -303,12 +364,16 @@ pub struct FillLevel {
     pub level: f64,
     /// The level there was.
     pub reached: f64,
+    /// And after the tests, which remove what they make.
+    pub after: f64,
     /// Files that fill it.
     pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Files deleted on the way, in all.
     pub deleted: u64,
-    /// Mean number of extents of a sample of the files.
-    pub extents_per_file: f64,
+    /// Mean number of extents of a sample of the files; `None` where the file system does not say.
+    pub extents_per_file: Option<f64>,
 }
 
 /// Of `bench metadata`.

@@ -36,6 +36,8 @@ pub struct Mount {
 pub struct Room {
     /// Its size.
     pub total_bytes: u64,
+    /// What is in use.
+    pub used_bytes: u64,
     /// What this user may still write.
     pub available_bytes: u64,
     /// Share in use, `used / (used + available)`.
@@ -143,6 +145,7 @@ pub fn room(path: &Path) -> Result<Room> {
     let used = found.f_blocks.saturating_sub(found.f_bfree);
     Ok(Room {
         total_bytes: found.f_blocks.saturating_mul(unit),
+        used_bytes: used.saturating_mul(unit),
         available_bytes: found.f_bavail.saturating_mul(unit),
         fill: fraction(used.into(), u128::from(used) + u128::from(found.f_bavail)),
         available_inodes: (found.f_files != 0).then_some(found.f_favail),

@@ -6,7 +6,9 @@
 #![allow(clippy::useless_vec, reason = "`args!` makes one list for calls that keep it and for calls that do not")]
 
 mod bad_input;
+mod bench_fill;
 mod bench_harness;
+mod bench_pack;
 mod btrfs;
 mod cli;
 mod filesystems;

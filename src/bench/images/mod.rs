@@ -7,13 +7,14 @@
 mod kind;
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use super::emulate::Limited;
 use super::loops::Loop;
@@ -299,6 +300,19 @@ impl Image {
         Ok(())
     }
 
+    /// Writes zeros wherever its file has holes, which read as zeros, so that the device has its room as one has that was in use before. `go_on` is told
+    /// how many bytes of how many were looked at; gives whether it came to its end. Unmounted meanwhile.
+    ///
+    /// # Errors
+    /// What writing fails with; if it cannot be mounted again.
+    pub fn fill_holes(&mut self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
+        self.unmount()?;
+        let path = self.file();
+        let filled = fill_holes(&path, go_on).map_err(|error| Error::io("write the image", &path, error))?;
+        self.mount()?;
+        Ok(filled)
+    }
+
     /// Unmounts and detaches.
     fn take_down(&mut self) -> Result<()> {
         let unmounted = self.unmount();
@@ -330,6 +344,39 @@ impl Drop for Image {
     }
 }
 
+/// Writes zeros into the holes of a file; gives whether it came to its end.
+fn fill_holes(path: &Path, go_on: &mut dyn FnMut(u64, u64) -> bool) -> std::io::Result<bool> {
+    const PIECE_BYTES: u64 = 1 << 20;
+    let file = fs::OpenOptions::new().write(true).open(path)?;
+    let size_bytes = file.metadata()?.len();
+    let zeros = vec![0; PIECE_BYTES as usize];
+    let mut at = 0;
+    while at < size_bytes {
+        let hole = match seek(&file, SeekFrom::Hole(at)) {
+            // The end counts as a hole.
+            Ok(hole) if hole < size_bytes => hole,
+            _ => break,
+        };
+        at = match seek(&file, SeekFrom::Data(hole)) {
+            Ok(data) => data.min(size_bytes),
+            // Nothing but the hole is left.
+            Err(rustix::io::Errno::NXIO) => size_bytes,
+            Err(error) => return Err(error.into()),
+        };
+        let mut from = hole;
+        while from < at {
+            if !go_on(from, size_bytes) {
+                return Ok(false);
+            }
+            let length = (at - from).min(PIECE_BYTES);
+            file.write_all_at(&zeros[..length as usize], from)?;
+            from += length;
+        }
+    }
+    file.sync_all()?;
+    Ok(true)
+}
+
 /// How large an image should be for `files` files of `size_bytes`: room for their blocks, twice, and for an inode each where those are made in
 /// advance (one for each 16 KiB, as e2fsprogs does); never less than `least_bytes`.
 pub fn fitting_size_bytes(files: u64, size_bytes: u64, least_bytes: u64) -> Result<u64> {
@@ -347,6 +394,22 @@ pub fn fitting_size_bytes(files: u64, size_bytes: u64, least_bytes: u64) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn holes_become_zeros_and_nothing_else_changes() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        let file = File::create(&path).unwrap();
+        file.set_len(6 << 20).unwrap();
+        file.write_all_at(b"in the middle", 3 << 20).unwrap();
+        file.sync_all().unwrap();
+        let before = fs::read(&path).unwrap();
+        assert!(!fill_holes(&path, &mut |done, _| done < 1 << 20).unwrap());
+        assert!(fill_holes(&path, &mut |_, total| total == 6 << 20).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), before);
+        assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 6 << 20);
+    }
 
     #[test]
     fn an_image_has_room_for_what_is_asked() {

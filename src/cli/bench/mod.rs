@@ -4,6 +4,8 @@
 //! start or had to stop, 1 where it was interrupted or something was wrong, which the result says.
 
 mod create;
+mod fill;
+mod pack;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -42,12 +44,16 @@ pub(super) struct BenchArguments {
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
     Create(create::CreateArguments),
+    Pack(pack::PackArguments),
+    Fill(fill::FillArguments),
 }
 
 impl BenchArguments {
     pub(super) fn run(self) -> Result<Ended> {
         match self.command {
             BenchCommand::Create(arguments) => arguments.run(),
+            BenchCommand::Pack(arguments) => arguments.run(),
+            BenchCommand::Fill(arguments) => arguments.run(),
         }
     }
 }

@@ -176,7 +176,7 @@ fn means(curve: &[CurveBin]) -> Vec<f64> {
 }
 
 /// Values as blocks of eight heights, from nothing up to `high`.
-fn line(values: &[f64], high: f64) -> String {
+pub(super) fn line(values: &[f64], high: f64) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let height = |value: &f64| HEIGHTS[((value / high.max(1e-9) * 8.0).ceil() as usize).clamp(1, 8) - 1];
     values.iter().map(height).collect()

@@ -1,6 +1,8 @@
 //! Results of benches on a terminal: 80 columns, what was measured on what, tables, and what is to be known beside them.
 
 mod create;
+mod fill;
+mod pack;
 
 use std::io::{self, Write};
 
@@ -39,7 +41,9 @@ pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()
     write_subjects(&document.subjects, out)?;
     match &document.details {
         Details::Create(details) => create::write(document, details, out)?,
-        Details::Pack(_) | Details::Fill(_) | Details::Metadata(_) | Details::Cache(_) => write_series(document, out)?,
+        Details::Pack(details) => pack::write(document, details, out)?,
+        Details::Fill(details) => fill::write(document, details, out)?,
+        Details::Metadata(_) | Details::Cache(_) => write_series(document, out)?,
     }
     write_notes(document, out)
 }
@@ -47,8 +51,8 @@ pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()
 fn title(document: &Document) -> String {
     match &document.details {
         Details::Create(details) => create::title(details),
-        Details::Pack(_) => "Many files against one composite store".to_owned(),
-        Details::Fill(_) => "Performance over the fill level".to_owned(),
+        Details::Pack(details) => pack::title(details),
+        Details::Fill(details) => fill::title(details),
         Details::Metadata(_) => "Metadata operations".to_owned(),
         Details::Cache(_) => "Run time over cache size and block size".to_owned(),
     }

@@ -1,0 +1,126 @@
+//! What is written into files and objects, and compared with what is read back: every byte follows from the number of the file and its place.
+//!
+//! All content is a stretch of one ring of random bytes (or of zeros) that is made once; where a file begins in it follows from its number.
+//! Writing then costs no more than handing over a slice, and checking compares every byte at the speed of memory, in pieces of any
+//! size and order, against a ring that stays in the cache of the processor.
+
+use std::io::{self, Read};
+
+use crate::population;
+use crate::population::chance::Chance;
+
+/// The ring, in bytes: larger than what compressing file systems look at together, smaller than a cache.
+const RING_BYTES: usize = 256 << 10;
+/// Most that is handed out in one piece, in bytes.
+pub const PIECE_BYTES: usize = 1 << 20;
+
+/// Content of files by their number.
+#[derive(Debug, Clone)]
+pub struct Content {
+    /// The ring, and as much of it again as a piece may take.
+    ring: Vec<u8>,
+    is_zero: bool,
+}
+
+impl Content {
+    /// Random bytes of a seed.
+    pub fn random(seed: u64) -> Content {
+        let mut ring = vec![0; RING_BYTES];
+        population::Content::Random.fill(&mut ring, seed, 0);
+        while ring.len() < RING_BYTES + PIECE_BYTES {
+            ring.extend_from_within(..RING_BYTES);
+        }
+        Content { ring, is_zero: false }
+    }
+
+    /// Zeros.
+    pub fn zero() -> Content {
+        Content { ring: vec![0; RING_BYTES + PIECE_BYTES], is_zero: true }
+    }
+
+    /// Whether all of it is zeros.
+    pub fn is_zero(&self) -> bool {
+        self.is_zero
+    }
+
+    /// The bytes of a file from `offset`: `length` of them, at most [`PIECE_BYTES`].
+    #[inline]
+    pub fn piece(&self, file: u64, offset: u64, length: u64) -> &[u8] {
+        let start = self.start(file, offset);
+        &self.ring[start..start + length.min(PIECE_BYTES as u64) as usize]
+    }
+
+    /// Whether `bytes` are those of a file from `offset`.
+    pub fn is(&self, file: u64, offset: u64, bytes: &[u8]) -> bool {
+        let start = self.start(file, offset);
+        // Up to the end of the ring, then again and again from its beginning.
+        let (first, rest) = bytes.split_at(bytes.len().min(RING_BYTES - start));
+        first == &self.ring[start..start + first.len()]
+            && rest.chunks(RING_BYTES).all(|chunk| chunk == &self.ring[..chunk.len()])
+    }
+
+    fn start(&self, file: u64, offset: u64) -> usize {
+        let begin = if self.is_zero { 0 } else { Chance::of_seed(file).any() };
+        (begin.wrapping_add(offset) % RING_BYTES as u64) as usize
+    }
+
+    /// The content of a file of `size_bytes`, to be read once.
+    pub fn reader(&self, file: u64, size_bytes: u64) -> ContentReader<'_> {
+        ContentReader { content: self, file, at: 0, size_bytes }
+    }
+}
+
+/// The content of one file as a stream.
+#[derive(Debug)]
+pub struct ContentReader<'c> {
+    content: &'c Content,
+    file: u64,
+    at: u64,
+    size_bytes: u64,
+}
+
+impl Read for ContentReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = (self.size_bytes - self.at).min(buffer.len() as u64);
+        let piece = self.content.piece(self.file, self.at, length);
+        buffer[..piece.len()].copy_from_slice(piece);
+        self.at += piece.len() as u64;
+        Ok(piece.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn files_differ_and_zeros_are_zeros() {
+        let content = Content::random(1);
+        assert_ne!(content.piece(1, 0, 4096), content.piece(2, 0, 4096));
+        assert_ne!(content.piece(1, 0, 4096), Content::random(2).piece(1, 0, 4096));
+        assert!(zstd::bulk::compress(content.piece(1, 0, 128 << 10), 3).unwrap().len() > 128 << 10);
+        let zero = Content::zero();
+        assert!(zero.is_zero() && zero.piece(7, 9, 4096) == [0; 4096] && !zero.is(7, 9, &[0, 0, 1]));
+    }
+
+    proptest! {
+        #[test]
+        fn content_does_not_depend_on_how_it_is_cut(file: u64, size in 0u64..3 << 20, cut in 1usize..2 << 20) {
+            let content = Content::random(3);
+            let mut whole = Vec::new();
+            content.reader(file, size).read_to_end(&mut whole).unwrap();
+            prop_assert_eq!(whole.len() as u64, size);
+            let mut offset = 0;
+            for piece in whole.chunks(cut) {
+                prop_assert!(content.is(file, offset, piece));
+                offset += piece.len() as u64;
+            }
+            if let Some(middle) = whole.get_mut(size as usize / 2) {
+                *middle ^= 1;
+                prop_assert!(!content.is(file, 0, &whole));
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The device itself: how fast it is read from one end on, whatever file system is on it, as `hdparm -t` reads.
+//!
+//! Read past the page cache (O_DIRECT); where the device does not allow that, through it, dropped before. Where the device cannot be opened
+//! at all (no root, no single device), a file is read instead, in the same two ways.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+
+use crate::bench::caches::drop_caches;
+use crate::bench::content::{Content, PIECE_BYTES};
+use crate::bench::place::Prepared;
+use crate::error::{Error, Result};
+
+/// As long as `hdparm -t` reads.
+const DURATION: Duration = Duration::from_secs(3);
+/// What is read at once, and what places in memory and on the device are multiples of, in bytes.
+const READ_BYTES: usize = 4 << 20;
+const ALIGNMENT: usize = 4096;
+/// Most that is read.
+const MOST_BYTES: u64 = 8 << 30;
+
+/// What is read to see how fast the device is.
+#[derive(Debug)]
+pub(super) struct Baseline {
+    path: PathBuf,
+    size_bytes: u64,
+    is_direct: bool,
+    /// The file that was made for it.
+    made: Option<PathBuf>,
+    buffer: Vec<u8>,
+}
+
+impl Baseline {
+    /// The device of a place, or a file of `file_bytes` on it; says in a note of the place what is not as it should be. `None` if there is no room for the
+    /// file either.
+    pub(super) fn open(place: &mut Prepared, file_bytes: u64, content: &Content) -> Result<Option<Baseline>> {
+        let name = place.name().to_owned();
+        if let Some((path, size_bytes)) = device_node(place) {
+            for is_direct in [true, false] {
+                if open(&path, is_direct).is_ok() {
+                    if !is_direct {
+                        place.note(format!(
+                            "The device of {name} cannot be read past the page cache (O_DIRECT); it was read through it, with the caches \
+                             dropped before where that is allowed."
+                        ));
+                    }
+                    return Ok(Some(Baseline { path, size_bytes, is_direct, made: None, buffer: buffer() }));
+                }
+            }
+        }
+        let path = place.directory().join("baseline");
+        let room = place.room()?;
+        if room.available_bytes / 2 < file_bytes {
+            place.note(format!(
+                "How fast the device of {name} is was not measured: it cannot be opened, and for a file there is too little room."
+            ));
+            return Ok(None);
+        }
+        place.note(format!(
+            "The device of {name} cannot be opened, which needs root and a device of its own; a file was read instead."
+        ));
+        // Made before it is written, so that it goes also when that fails.
+        let mut baseline = Baseline {
+            path: path.clone(),
+            size_bytes: file_bytes,
+            is_direct: true,
+            made: Some(path.clone()),
+            buffer: buffer(),
+        };
+        write(&path, file_bytes, content).map_err(|error| Error::io("write", &path, error))?;
+        baseline.is_direct = open(&path, true).and_then(|mut file| baseline.read_from(&mut file, 0)).is_ok();
+        Ok(Some(baseline))
+    }
+
+    /// Bytes a second, of the part `part` of `parts`, so that no part is read twice while there is enough.
+    pub(super) fn rate(&mut self, part: u64, parts: u64) -> Result<f64> {
+        let fail = |path: &Path, error| Error::io("read", path, error);
+        let mut file = open(&self.path, self.is_direct).map_err(|error| fail(&self.path, error))?;
+        let is_device = self.made.is_none();
+        let from = if is_device { self.size_bytes / parts.max(1) * part } else { 0 };
+        let from = from - from % READ_BYTES as u64;
+        if !self.is_direct {
+            drop_caches();
+        }
+        let started = Instant::now();
+        let read = self.read_from(&mut file, from).map_err(|error| fail(&self.path, error))?;
+        Ok(read as f64 / started.elapsed().as_secs_f64().max(1e-9))
+    }
+
+    fn read_from(&mut self, file: &mut File, from: u64) -> io::Result<u64> {
+        let start = self.buffer.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        let buffer = &mut self.buffer[start..start + READ_BYTES];
+        file.seek(SeekFrom::Start(from))?;
+        let started = Instant::now();
+        let mut done = 0;
+        while started.elapsed() < DURATION && done < MOST_BYTES {
+            match file.read(buffer) {
+                Ok(0) => break,
+                Ok(read) => done += read as u64,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The end of a device whose size is no multiple of the alignment.
+                Err(error) if done > 0 && error.kind() == io::ErrorKind::InvalidInput => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Drop for Baseline {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn buffer() -> Vec<u8> {
+    vec![0; READ_BYTES + ALIGNMENT]
+}
+
+fn open(path: &Path, is_direct: bool) -> io::Result<File> {
+    let flags = if is_direct { OFlags::DIRECT.bits() as i32 } else { 0 };
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// The node of the device of a place, and its size.
+fn device_node(place: &Prepared) -> Option<(PathBuf, u64)> {
+    let number = place.device_number()?;
+    let device = &place.subject().device;
+    let path = Path::new("/dev").join(&device.name);
+    let found = fs::metadata(&path).ok().filter(|found| found.file_type().is_block_device())?;
+    let is_it = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev())) == number;
+    (is_it && device.size_bytes >= READ_BYTES as u64).then_some((path, device.size_bytes))
+}
+
+fn write(path: &Path, size_bytes: u64, content: &Content) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut at = 0;
+    while at < size_bytes {
+        let piece = content.piece(0, at, (size_bytes - at).min(PIECE_BYTES as u64));
+        file.write_all(piece)?;
+        at += piece.len() as u64;
+    }
+    file.sync_all()
+}

@@ -1,0 +1,328 @@
+//! Filling a file system to a level: files with weighted sizes, now and then a random one deleted, flushes around that.
+//!
+//! The level is `used / (used + available)`, as df has it. Files are never larger than what is missing to the level, so that it is reached
+//! from below and not passed; what the file system reserves or delays is seen when everything was written back, and that is looked at again
+//! before the level counts as reached. Which files are there takes no memory: a number by chance is tried until one is.
+
+use super::Ground;
+use crate::bench::caches::drop_caches;
+use crate::bench::place::Prepared;
+use crate::bench::run::Watch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::population::SizeLaw;
+use crate::population::chance::Chance;
+use crate::units::{format_share, format_size};
+
+/// How far from the level asked for a file system may be.
+pub const TOLERANCE: f64 = 0.01;
+/// Less than this share of a file system is not worth another file.
+const GRAIN_FRACTION: f64 = 0.0005;
+/// How often filling may be tried in a row without the file system becoming fuller.
+const MOST_VAIN_TRIES: u32 = 50;
+/// Numbers that are tried for one that is a file.
+const MOST_DRAWS: u32 = 10_000;
+
+/// How a file system is filled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Filling {
+    /// Sizes of files.
+    pub sizes: SizeLaw,
+    /// After so many created files one is deleted; 0 for never.
+    pub delete_every: u64,
+    /// Around a deletion everything is flushed, but not before so many files were created since; 0 for never.
+    pub flush_every: u64,
+}
+
+/// What filling came to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Filled {
+    Reached,
+    /// It was fuller already.
+    Beyond(f64),
+    /// The file system takes no more.
+    Full(String),
+    Stopped,
+}
+
+/// Files that fill one place.
+#[derive(Debug)]
+pub(super) struct Fill {
+    chance: Chance,
+    /// Files that were created; they are numbered from 0.
+    created: u64,
+    pub files: u64,
+    pub bytes: u64,
+    pub deleted: u64,
+    since_deletion: u64,
+    since_flush: u64,
+}
+
+impl Fill {
+    pub(super) fn new(seed: u64) -> Fill {
+        Fill {
+            chance: Chance::of_seed(seed),
+            created: 0,
+            files: 0,
+            bytes: 0,
+            deleted: 0,
+            since_deletion: 0,
+            since_flush: 0,
+        }
+    }
+
+    /// Fills up to `level`; `show` is told how full it is.
+    pub(super) fn to(
+        &mut self,
+        level: f64,
+        filling: &Filling,
+        place: &Prepared,
+        ground: &mut dyn Ground,
+        watch: Watch<'_>,
+        show: &mut dyn FnMut(f64),
+    ) -> Result<Filled> {
+        let block_bytes = place.subject().file_system.block_bytes.max(512);
+        let (mut vain, mut highest) = (0, 0);
+        loop {
+            ground.sync()?;
+            place.sync()?;
+            let room = place.room()?;
+            show(room.fill);
+            let whole = room.used_bytes.saturating_add(room.available_bytes);
+            let missing = ((level * whole as f64) as u64).saturating_sub(room.used_bytes);
+            let grain = (2 * block_bytes).max((whole as f64 * GRAIN_FRACTION) as u64);
+            let is_near = (room.fill - level).abs() <= TOLERANCE;
+            if missing < grain {
+                return Ok(if room.fill <= level + TOLERANCE { Filled::Reached } else { Filled::Beyond(room.fill) });
+            }
+            vain = if room.used_bytes > highest { 0 } else { vain + 1 };
+            highest = highest.max(room.used_bytes);
+            if vain > MOST_VAIN_TRIES {
+                let cause = format!("it stays at {}, whatever is written", format_share(room.fill));
+                return Ok(if is_near { Filled::Reached } else { Filled::Full(cause) });
+            }
+            match self.add(missing, block_bytes, filling, ground, watch) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Filled::Stopped),
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    let left = format_size(place.room()?.available_bytes.into());
+                    return Ok(Filled::Full(format!("{error}; by its own account {left} are available")));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Adds files of `missing` bytes at most, until the next flush; gives whether it was not stopped.
+    fn add(
+        &mut self,
+        missing: u64,
+        block_bytes: u64,
+        filling: &Filling,
+        ground: &mut dyn Ground,
+        watch: Watch<'_>,
+    ) -> Result<bool> {
+        let rounded = |bytes: u64| bytes.next_multiple_of(block_bytes);
+        let mut left = missing;
+        while left >= block_bytes {
+            if watch.is_stopped() {
+                return Ok(false);
+            }
+            let size_bytes = filling.sizes.draw(&mut self.chance).min(left - left % block_bytes);
+            ground.create(self.created, size_bytes)?;
+            self.created += 1;
+            self.files += 1;
+            self.bytes += size_bytes;
+            self.since_deletion += 1;
+            self.since_flush += 1;
+            left -= rounded(size_bytes).clamp(block_bytes, left);
+            let deletes = filling.delete_every > 0 && self.since_deletion >= filling.delete_every;
+            let flushes = filling.flush_every > 0
+                && self.since_flush >= filling.flush_every
+                && (deletes || filling.delete_every == 0);
+            if flushes {
+                flush(ground)?;
+            }
+            if deletes {
+                self.delete(ground)?;
+                self.since_deletion = 0;
+            }
+            if flushes {
+                flush(ground)?;
+                self.since_flush = 0;
+                return Ok(true);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Deletes a file by chance.
+    fn delete(&mut self, ground: &mut dyn Ground) -> Result<()> {
+        for _ in 0..MOST_DRAWS {
+            if let Some(size_bytes) = ground.delete(self.chance.below(self.created))? {
+                self.files -= 1;
+                self.bytes = self.bytes.saturating_sub(size_bytes);
+                self.deleted += 1;
+                return Ok(());
+            }
+        }
+        Err(Error::new(ErrorKind::Lost, "delete a file by chance", "none of those that were created is there"))
+    }
+
+    /// Mean number of extents of up to `most` files by chance; `None` where that cannot be asked for.
+    pub(super) fn extents(&mut self, most: u64, ground: &mut dyn Ground) -> Result<Option<f64>> {
+        let (mut extents, mut files) = (0, 0);
+        for _ in 0..most.min(2 * self.created) {
+            match ground.extents(self.chance.below(self.created))? {
+                Extents::Of(count) => (extents, files) = (extents + count, files + 1),
+                Extents::NoFile => {}
+                Extents::Unknown => return Ok(None),
+            }
+        }
+        Ok((files > 0).then(|| extents as f64 / files as f64))
+    }
+}
+
+/// How many pieces a file is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extents {
+    Of(u64),
+    /// There is no such file.
+    NoFile,
+    /// The file system does not say.
+    Unknown,
+}
+
+/// Writes back and drops from memory.
+fn flush(ground: &mut dyn Ground) -> Result<()> {
+    ground.sync()?;
+    drop_caches();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::bench::fill::Going;
+
+    /// A ground in memory, with so much room.
+    #[derive(Default)]
+    struct Memory {
+        files: BTreeMap<u64, u64>,
+        syncs: u64,
+        room_bytes: u64,
+    }
+
+    impl Ground for Memory {
+        fn create(&mut self, number: u64, size_bytes: u64) -> Result<()> {
+            if self.files.values().sum::<u64>() + size_bytes > self.room_bytes {
+                return Err(Error::new(ErrorKind::NoSpace, "create", "it is full"));
+            }
+            assert!(self.files.insert(number, size_bytes).is_none());
+            Ok(())
+        }
+
+        fn delete(&mut self, number: u64) -> Result<Option<u64>> {
+            Ok(self.files.remove(&number))
+        }
+
+        fn sync(&mut self) -> Result<()> {
+            self.syncs += 1;
+            Ok(())
+        }
+
+        fn extents(&mut self, number: u64) -> Result<Extents> {
+            Ok(if self.files.contains_key(&number) { Extents::Of(3) } else { Extents::NoFile })
+        }
+
+        fn make_directories(&mut self, _: u64, _: &mut Going<'_>) -> Result<bool> {
+            Ok(true)
+        }
+
+        fn find_directories(&mut self, _: &mut Going<'_>) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn remove_directories(&mut self, _: &mut Going<'_>) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn write(&mut self, _: u64, _: &mut Going<'_>) -> Result<bool> {
+            Ok(true)
+        }
+
+        fn read(&mut self, _: u64, _: &mut Going<'_>) -> Result<bool> {
+            Ok(true)
+        }
+
+        fn prepare_files(&mut self, _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn make_files(&mut self, _: u64, _: u64, _: &mut Going<'_>) -> Result<bool> {
+            Ok(true)
+        }
+
+        fn remove_files(&mut self, _: &mut Going<'_>) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn clear(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn filling(delete_every: u64, flush_every: u64) -> Filling {
+        Filling { sizes: SizeLaw { k: 6.0, min_bytes: 1000, max_bytes: 100_000 }, delete_every, flush_every }
+    }
+
+    #[test]
+    fn every_tenth_creation_one_is_deleted_and_what_is_missing_is_never_passed() {
+        let stop = AtomicBool::new(false);
+        let show = |_: crate::bench::run::Progress<'_>| {};
+        let watch = Watch::new(&stop, &show);
+        let mut memory = Memory { room_bytes: 10_000_000, ..Memory::default() };
+        let mut fill = Fill::new(1);
+        // Without flushes, to the end at once.
+        assert!(fill.add(5_000_000, 4096, &filling(10, 0), &mut memory, watch).unwrap());
+        assert_eq!((memory.syncs, fill.deleted), (0, fill.created / 10));
+        assert_eq!((fill.files, fill.bytes), (memory.files.len() as u64, memory.files.values().sum()));
+        let rounded = |bytes: &u64| bytes.next_multiple_of(4096);
+        assert!(memory.files.values().map(rounded).sum::<u64>() <= 5_000_000);
+        assert!(fill.bytes > 3_000_000, "{fill:?}");
+        assert_eq!(fill.extents(100, &mut memory).unwrap(), Some(3.0));
+        let error = fill.add(50_000_000, 4096, &filling(10, 0), &mut memory, watch).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(!fill.add(5_000_000, 4096, &filling(10, 0), &mut memory, watch).unwrap());
+    }
+
+    #[test]
+    fn there_are_flushes_before_and_after_a_deletion() {
+        let stop = AtomicBool::new(false);
+        let show = |_: crate::bench::run::Progress<'_>| {};
+        let watch = Watch::new(&stop, &show);
+        let mut memory = Memory { room_bytes: u64::MAX, ..Memory::default() };
+        let mut fill = Fill::new(1);
+        assert!(fill.add(1 << 30, 4096, &filling(10, 10), &mut memory, watch).unwrap());
+        assert_eq!((fill.created, fill.deleted, memory.syncs), (10, 1, 2));
+        // In batches: deletions go on, flushes come less often.
+        assert!(fill.add(1 << 30, 4096, &filling(10, 50), &mut memory, watch).unwrap());
+        assert_eq!((fill.created, fill.deleted, memory.syncs), (60, 6, 4));
+    }
+
+    #[test]
+    fn a_seed_is_a_fill() {
+        let stop = AtomicBool::new(false);
+        let show = |_: crate::bench::run::Progress<'_>| {};
+        let filled = |seed| {
+            let mut memory = Memory { room_bytes: u64::MAX, ..Memory::default() };
+            Fill::new(seed).add(1 << 24, 4096, &filling(10, 0), &mut memory, Watch::new(&stop, &show)).unwrap();
+            memory.files
+        };
+        assert_eq!(filled(3), filled(3));
+        assert_ne!(filled(3), filled(4));
+    }
+}

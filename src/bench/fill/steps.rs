@@ -1,0 +1,236 @@
+//! One step: every place filled to a level, and tested there in turns.
+
+use std::time::Instant;
+
+use super::level::{Fill, Filled};
+use super::{FillRequest, GROUPS, Ground, Sampled, Test, add};
+use crate::bench::caches::{drop_caches, touch_memory};
+use crate::bench::place::Prepared;
+use crate::bench::result::{FillLeftOut, FillLevel};
+use crate::bench::run::{Progress, Watch, turns};
+use crate::bench::volume::Room;
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::{MIB, format_share, format_size};
+
+/// Files whose extents are counted.
+const SAMPLED_FILES: u64 = 500;
+/// What tests take beside the blocks of their content.
+const MARGIN_BYTES: u64 = 4 * MIB;
+/// A store keeps one of so many parts of a device for removals.
+const STORE_RESERVE: u64 = 100;
+/// What a small thing takes where the file system keeps it with others.
+const PACKED_BYTES: u64 = 1024;
+/// Memory that the kernel takes for a file or directory in its caches, in bytes.
+const MEMORY_AN_ENTRY_BYTES: u64 = 1536;
+
+/// A place while it is filled and tested.
+pub(super) struct Tested<'p> {
+    pub at: usize,
+    pub place: &'p mut Prepared,
+    pub ground: Box<dyn Ground + 'p>,
+    pub fill: Fill,
+    /// Groups that there is no room for any more.
+    pub without: [bool; GROUPS.len()],
+    /// It takes no higher level.
+    pub is_over: bool,
+}
+
+/// All steps of a run.
+pub(super) struct Steps<'r> {
+    pub request: &'r FillRequest,
+    pub watch: Watch<'r>,
+    pub samples: Vec<Sampled>,
+    pub reached: Vec<FillLevel>,
+    pub left_out: Vec<FillLeftOut>,
+}
+
+impl Steps<'_> {
+    /// Fills all places to a level and tests them; gives whether it was not stopped.
+    pub(super) fn level(&mut self, level: f64, subjects: &mut [Tested<'_>]) -> Result<bool> {
+        let mut there = Vec::new();
+        for (index, subject) in subjects.iter_mut().enumerate() {
+            if subject.is_over {
+                continue;
+            }
+            let Some(is_there) = self.fill(level, subject)? else { return Ok(false) };
+            if is_there {
+                there.push(index);
+            }
+        }
+        for (repeat, turn) in turns(self.request.repeats, there.len()) {
+            let subject = &mut subjects[there[turn]];
+            if !self.tests(level, repeat, subject)? {
+                return Ok(false);
+            }
+        }
+        for index in there {
+            let Tested { at, place, .. } = &subjects[index];
+            place.sync()?;
+            let after = place.room()?.fill;
+            let row = self.reached.iter_mut().find(|row| row.subject == *at && row.level == level);
+            row.into_iter().for_each(|row| row.after = after);
+        }
+        Ok(!self.watch.is_stopped())
+    }
+
+    fn leave_out(&mut self, subject: usize, level: f64, tests: &[Test], cause: String) {
+        let tests = tests.iter().map(|test| test.name().to_owned()).collect();
+        self.left_out.push(FillLeftOut { subject, level, tests, cause });
+    }
+
+    /// Fills one place; gives whether it is to be tested, or `None` if it was asked to stop.
+    fn fill(&mut self, level: f64, subject: &mut Tested<'_>) -> Result<Option<bool>> {
+        let Tested { at, place, ground, fill, .. } = subject;
+        let name = place.name().to_owned();
+        let phase = format!("fill to {}", format_share(level));
+        let watch = self.watch;
+        let mut show = |reached: f64| {
+            // In tenths of a per cent.
+            let (done, total) = ((reached * 1000.0) as u64, (level * 1000.0) as u64);
+            watch.show(Progress { subject: &name, phase: &phase, round: 0, done, total });
+        };
+        match fill.to(level, &self.request.filling, place, &mut **ground, watch, &mut show)? {
+            Filled::Reached => {}
+            Filled::Stopped => return Ok(None),
+            Filled::Beyond(now) => {
+                let cause = format!("it is {} full already", format_share(now));
+                self.leave_out(*at, level, &[], cause);
+                return Ok(Some(false));
+            }
+            Filled::Full(cause) => {
+                subject.is_over = true;
+                self.leave_out(*at, level, &[], cause);
+                return Ok(Some(false));
+            }
+        }
+        let extents_per_file = fill.extents(SAMPLED_FILES, &mut **ground)?;
+        let room = place.room()?;
+        self.reached.push(FillLevel {
+            subject: *at,
+            level,
+            reached: room.fill,
+            after: room.fill,
+            files: fill.files,
+            bytes: fill.bytes,
+            deleted: fill.deleted,
+            extents_per_file,
+        });
+        for (group, tests) in GROUPS.iter().enumerate() {
+            let needed = self.needed(group, subject.place, room);
+            if !subject.without[group] && needed > room.available_bytes {
+                subject.without[group] = true;
+                let cause = format!(
+                    "it takes {}, and {} are available",
+                    format_size(needed.into()),
+                    format_size(room.available_bytes.into())
+                );
+                self.leave_out(subject.at, level, tests, cause);
+            }
+        }
+        if subject.without.iter().all(|without| *without) {
+            subject.is_over = true;
+        }
+        Ok(Some(!subject.is_over))
+    }
+
+    /// What a group of tests takes at most, while it lasts.
+    fn needed(&self, group: usize, place: &Prepared, room: Room) -> u64 {
+        let file_system = &place.subject().file_system;
+        let request = self.request;
+        let block_bytes = file_system.block_bytes.max(1);
+        // Others keep small directories in their inodes, or in trees.
+        let has_blocks = ["ext", "fat", "msdos"].iter().any(|kind| file_system.kind.contains(kind));
+        let of_directories = if has_blocks && !place.is_store() { block_bytes } else { PACKED_BYTES };
+        let content = match group {
+            0 => request.directories.saturating_mul(of_directories),
+            1 => request.file_bytes,
+            _ => {
+                let each = request.small_bytes.next_multiple_of(if place.is_store() { 1 } else { block_bytes });
+                request.small_files.saturating_mul(each.saturating_add(PACKED_BYTES / 2))
+            }
+        };
+        let reserve = if place.is_store() { room.total_bytes / STORE_RESERVE } else { 0 };
+        content.saturating_add(content / 50).saturating_add(MARGIN_BYTES).saturating_add(reserve)
+    }
+
+    /// All tests on one place; gives whether it was not stopped.
+    fn tests(&mut self, level: f64, repeat: u64, subject: &mut Tested<'_>) -> Result<bool> {
+        for (group, tests) in GROUPS.iter().enumerate() {
+            if subject.without[group] {
+                continue;
+            }
+            for &test in *tests {
+                match self.test(test, level, repeat, subject) {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(false),
+                    Err(error) if error.kind() == ErrorKind::NoSpace => {
+                        subject.without[group] = true;
+                        self.leave_out(subject.at, level, tests, error.to_string());
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            subject.ground.clear()?;
+        }
+        Ok(true)
+    }
+
+    /// One test, timed; gives whether it was not stopped.
+    fn test(&mut self, test: Test, level: f64, repeat: u64, subject: &mut Tested<'_>) -> Result<bool> {
+        let Tested { at, place, ground, .. } = subject;
+        let FillRequest { directories, file_bytes, small_files, small_bytes, .. } = *self.request;
+        let name = place.name().to_owned();
+        let phase = format!("{}, {}", format_share(level), test.name());
+        let watch = self.watch;
+        let mut go_on = |done: u64| {
+            const OPERATIONS_BETWEEN: u64 = 64;
+            if done.is_multiple_of(OPERATIONS_BETWEEN) {
+                watch.show(Progress { subject: &name, phase: &phase, round: repeat, done: 0, total: 0 });
+            }
+            !watch.is_stopped()
+        };
+        if test == Test::CreateFiles {
+            ground.prepare_files(small_files)?;
+        }
+        touch_memory(match test {
+            Test::CreateDirectories | Test::FindDirectories | Test::RemoveDirectories => {
+                directories.saturating_mul(MEMORY_AN_ENTRY_BYTES)
+            }
+            Test::Write | Test::Read => file_bytes,
+            Test::CreateFiles | Test::DeleteFiles => {
+                small_files.saturating_mul(small_bytes.saturating_add(MEMORY_AN_ENTRY_BYTES))
+            }
+        });
+        ground.sync()?;
+        ground.close();
+        let dropped = drop_caches();
+        if let Some(note) = dropped.note {
+            place.note(note);
+        }
+        let started = Instant::now();
+        let counted = match test {
+            Test::CreateDirectories => ground.make_directories(directories, &mut go_on).map(|_| None)?,
+            Test::FindDirectories => Some((ground.find_directories(&mut go_on)?, directories)),
+            Test::RemoveDirectories => Some((ground.remove_directories(&mut go_on)?, directories)),
+            Test::Write => ground.write(file_bytes, &mut go_on).map(|_| None)?,
+            Test::Read => ground.read(file_bytes, &mut go_on).map(|_| None)?,
+            Test::CreateFiles => ground.make_files(small_files, small_bytes, &mut go_on).map(|_| None)?,
+            Test::DeleteFiles => Some((ground.remove_files(&mut go_on)?, small_files)),
+        };
+        if !matches!(test, Test::FindDirectories | Test::Read) {
+            ground.sync()?;
+            place.sync()?;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        if watch.is_stopped() {
+            return Ok(false);
+        }
+        if let Some((found, made)) = counted.filter(|(found, made)| found != made) {
+            let cause = format!("{made} were made, and {found} found");
+            return Err(Error::new(ErrorKind::Corrupt, test.name(), cause).at(place.directory()));
+        }
+        add(&mut self.samples, (*at, test.name(), Some(level)), dropped.state, seconds);
+        Ok(true)
+    }
+}

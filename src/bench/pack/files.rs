@@ -1,0 +1,246 @@
+//! Many files: each its own, in directories by the digits of its number, as the source has them.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, RawDir, mkdirat, openat};
+use rustix::io::Errno;
+
+use super::population::Population;
+use super::{Going, Order, Tally, wrong};
+use crate::bench::content::{Content, PIECE_BYTES};
+use crate::bench::numbered::{NumberedPath, number_of};
+use crate::error::{Error, ErrorKind, Result};
+
+const OPEN_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// Entries of a directory that are read at once, in bytes.
+const LISTING_BYTES: usize = 16 << 10;
+
+/// The files below a directory.
+pub(super) struct Files<'p> {
+    population: &'p Population,
+    path: PathBuf,
+    base: OwnedFd,
+}
+
+/// What is done with each file that is met: its directory, its name there, its number. Whether to go on.
+type Each<'e> = dyn FnMut(&OwnedFd, &CStr, u64) -> Result<bool> + 'e;
+
+impl<'p> Files<'p> {
+    pub(super) fn open(path: &Path, population: &'p Population) -> Result<Files<'p>> {
+        let base = openat(CWD, path, OPEN_DIRECTORY, Mode::empty());
+        let base = base.map_err(|error| Error::io("open", path, error.into()))?;
+        Ok(Files { population, path: path.to_owned(), base })
+    }
+
+    fn fail(&self, operation: &'static str, name: &[u8], error: impl Into<io::Error>) -> Error {
+        Error::io(operation, &self.path.join(std::ffi::OsStr::from_bytes(name)), error.into())
+    }
+
+    /// Makes all files, and the directories above them where they are missing; gives whether it came to its end.
+    pub(super) fn create(&self, content: &Content, go_on: &mut Going<'_>) -> Result<bool> {
+        let mut path = self.population.path();
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        for number in 0..self.population.files {
+            if !go_on(number) {
+                return Ok(false);
+            }
+            for depth in 1..=path.depth() {
+                if number.is_multiple_of(path.below(depth)) {
+                    path.set_directory(number, depth);
+                    let made = mkdirat(&self.base, path.as_c_str(), Mode::from_raw_mode(0o755));
+                    made.map_err(|error| self.fail("make the directory", path.as_bytes(), error))?;
+                }
+            }
+            path.set(number);
+            let file = openat(&self.base, path.as_c_str(), flags, Mode::from_raw_mode(0o644));
+            let file = file.map_err(|error| self.fail("create", path.as_bytes(), error))?;
+            let size_bytes = self.population.size(number);
+            write_all(&file, content, number, size_bytes)
+                .map_err(|error| self.fail("write", path.as_bytes(), error))?;
+        }
+        Ok(true)
+    }
+
+    /// Reads all files to their ends and compares what was read; gives whether it came to its end.
+    pub(super) fn load(&self, order: Order, content: &Content, go_on: &mut Going<'_>) -> Result<bool> {
+        let mut buffer = vec![0; PIECE_BYTES];
+        let mut tally = Tally::default();
+        let complete = self.visit(order, &mut |directory, name, number| {
+            if !go_on(tally.files) {
+                return Ok(false);
+            }
+            let file = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            let file = file.map_err(|error| self.fail("open", name.to_bytes(), error))?;
+            let mut at = 0;
+            loop {
+                let read = match rustix::io::read(&file, &mut buffer) {
+                    Ok(0) => break,
+                    Ok(read) => read,
+                    Err(Errno::INTR) => continue,
+                    Err(error) => return Err(self.fail("read", name.to_bytes(), error)),
+                };
+                if !content.is(number, at, &buffer[..read]) {
+                    return Err(wrong(&self.path.join(format!("file {number}"))));
+                }
+                at += read as u64;
+            }
+            tally.add(number, at);
+            Ok(true)
+        })?;
+        if complete {
+            tally.check(self.population, &self.path)?;
+        }
+        Ok(complete)
+    }
+
+    /// Which orders visit the files in another sequence than those before them do: the first of them, and of the others those that differ.
+    pub(super) fn distinct(&self, orders: &[Order]) -> Result<Vec<(Order, Option<Order>)>> {
+        let mut known: Vec<(Order, u64)> = Vec::new();
+        let mut found = Vec::new();
+        for &order in orders {
+            let mut sequence = 0u64;
+            self.visit(order, &mut |_, _, number| {
+                sequence = sequence.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23).wrapping_add(number);
+                Ok(true)
+            })?;
+            let same = known.iter().find(|(_, other)| *other == sequence).map(|(order, _)| *order);
+            if same.is_none() {
+                known.push((order, sequence));
+            }
+            found.push((order, same));
+        }
+        Ok(found)
+    }
+
+    fn visit(&self, order: Order, each: &mut Each<'_>) -> Result<bool> {
+        let mut path = self.population.path();
+        if order == Order::Name {
+            for number in 0..self.population.files {
+                path.set(number);
+                if !each(&self.base, path.as_c_str(), number)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
+        let base = openat(&self.base, c".", OPEN_DIRECTORY, Mode::empty());
+        let base = base.map_err(|error| self.fail("open", b"", error))?;
+        self.visit_below(base, 0, (0, &path), order, each)
+    }
+
+    /// Goes through a directory at `depth` whose path has the digits of `above`.
+    fn visit_below(
+        &self,
+        directory: OwnedFd,
+        depth: usize,
+        (above, path): (u64, &NumberedPath),
+        order: Order,
+        each: &mut Each<'_>,
+    ) -> Result<bool> {
+        let fail = |error: Errno| self.fail("list", b"", error);
+        let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
+        let mut entries = RawDir::new(directory.as_fd(), &mut buffer);
+        let mut met = |name: &CStr| -> Result<bool> {
+            let digits = number_of(name.to_bytes(), b'/').unwrap_or_default();
+            let number = above.wrapping_mul(10u64.saturating_pow(name.count_bytes() as u32)).wrapping_add(digits);
+            if depth == path.depth() {
+                return each(&directory, name, number);
+            }
+            let below = openat(&directory, name, OPEN_DIRECTORY, Mode::empty());
+            let below = below.map_err(|error| self.fail("open", name.to_bytes(), error))?;
+            self.visit_below(below, depth + 1, (number, path), order, each)
+        };
+        // Of one directory at a time: at most a hundred, as names have two digits at most.
+        let mut sorted = Vec::new();
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name();
+            if number_of(name.to_bytes(), b'/').is_none() {
+                continue;
+            }
+            match order {
+                Order::Inode => sorted.push((entry.ino(), name.to_owned())),
+                _ if !met(name)? => return Ok(false),
+                _ => {}
+            }
+        }
+        sorted.sort_unstable();
+        for (_, name) in &sorted {
+            if !met(name)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn write_all(file: &OwnedFd, content: &Content, number: u64, size_bytes: u64) -> io::Result<()> {
+    let mut at = 0;
+    while at < size_bytes {
+        match rustix::io::write(file, content.piece(number, at, size_bytes - at)) {
+            Ok(0) => return Err(Errno::NOSPC.into()),
+            Ok(written) => at += written as u64,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+impl Tally {
+    /// Whether all was met once.
+    pub(super) fn check(&self, population: &Population, path: &Path) -> Result<()> {
+        let all = (0..population.files).fold(Tally::default(), |mut tally, number| {
+            tally.add(number, 0);
+            tally
+        });
+        let is_whole = self.files == population.files && self.bytes == population.bytes && self.mixed == all.mixed;
+        if is_whole {
+            return Ok(());
+        }
+        let cause = format!(
+            "{} files with {} bytes were read, and {} with {} were written, each once",
+            self.files, self.bytes, population.files, population.bytes
+        );
+        Err(Error::new(ErrorKind::Corrupt, "load", cause).at(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_orders_meet_every_file_and_see_what_is_wrong() {
+        let directory = tempfile::tempdir().unwrap();
+        let population = Population::same(1234, 100).unwrap();
+        let content = Content::random(1);
+        let files = Files::open(directory.path(), &population).unwrap();
+        let mut go_on = |_: u64| true;
+        assert!(files.create(&content, &mut go_on).unwrap());
+        assert_eq!(std::fs::metadata(directory.path().join("12/33")).unwrap().len(), 100);
+        for order in Order::ALL {
+            assert!(files.load(order, &content, &mut go_on).unwrap());
+            assert!(!files.load(order, &content, &mut |done| done < 10).unwrap());
+        }
+        let distinct = files.distinct(&[Order::Name, Order::Name]).unwrap();
+        assert_eq!(distinct, [(Order::Name, None), (Order::Name, Some(Order::Name))]);
+        // A byte that is another one, a file that is shorter, one that is missing.
+        let path = directory.path().join("03/21");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[50] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let said = |order| files.load(order, &content, &mut |_| true).unwrap_err().to_string();
+        assert!(said(Order::Name).contains("321"), "{}", said(Order::Name));
+        bytes[50] ^= 1;
+        std::fs::write(&path, &bytes[..99]).unwrap();
+        assert!(said(Order::Listed).contains("123399 bytes"), "{}", said(Order::Listed));
+        std::fs::remove_file(&path).unwrap();
+        assert!(said(Order::Inode).contains("1233 files"), "{}", said(Order::Inode));
+    }
+}

@@ -1,0 +1,444 @@
+//! `bench pack`: many files against one composite store, created and loaded cold.
+//!
+//! After Vorontsov, "Single file vs multi file storage": 50,000 files of 20,000 bytes in two levels of directories against one file of
+//! records, all of it read after a reboot. Here each [`Way`] of keeping the same bytes is measured in turn on each place, every time on an
+//! empty one: the files, granulo's store, the composite file of the source, and a flat file, which is the floor. A turn is: empty and
+//! cool the place, write everything (timed), make it durable (timed), see what the file system has less, and for each load unmount, drop the
+//! caches, mount, and read everything (timed). What is loaded is compared with what was written, byte by byte.
+//!
+//! Ways that a file system cannot bear (it is full, or a store cannot be kept on it) are left out and named, and the others go on; on a
+//! directory of the user's, a full file system ends the run. Bytes that come back wrong always end it.
+
+mod files;
+mod one;
+mod population;
+pub mod published;
+mod stored;
+
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Instant;
+
+use super::caches::touch_memory;
+use super::content::{Content, PIECE_BYTES};
+use super::place::Prepared;
+use super::result::{CacheState, Details, Document, PackDetails, PackFailure, PackSpace, Series};
+use super::run::{Measured, Progress, Run, Watch, turns};
+use super::samples::Spread;
+use crate::error::{Error, ErrorKind, Result};
+use crate::population::chance::Chance;
+use crate::units::{MIB, format_count, format_duration, format_share, format_size};
+use files::Files;
+pub use population::{MOST_FILES, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, Population};
+
+/// Memory that the kernel takes for a file in its caches beside the content, in bytes.
+const MEMORY_A_FILE_BYTES: u64 = 1536;
+/// Share of a file system of the user's that stays free.
+const MARGIN_FRACTION: f64 = 0.05;
+/// Share of the shortest load that comparing may take without being said.
+const LARGEST_CHECK_FRACTION: f64 = 0.05;
+
+/// Whether to go on; told how many files or bytes are done.
+type Going<'g> = dyn FnMut(u64) -> bool + 'g;
+
+/// A way of keeping the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Each its own.
+    Files,
+    /// As objects of granulo's store.
+    Store,
+    /// As records of one file, as the source has them.
+    Composite,
+    /// Their bytes in one file.
+    Flat,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Way; 4] = [Way::Files, Way::Store, Way::Composite, Way::Flat];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Files => "files",
+            Way::Store => "store",
+            Way::Composite => "composite",
+            Way::Flat => "flat",
+        }
+    }
+}
+
+/// The order in which many files are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// By their names, which are known, as the program of the source does.
+    Name,
+    /// As directories list them.
+    Listed,
+    /// By inode number in each directory.
+    Inode,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Order; 3] = [Order::Name, Order::Listed, Order::Inode];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Name => "by name",
+            Order::Listed => "as listed",
+            Order::Inode => "by inode",
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub struct PackRequest {
+    /// What is packed.
+    pub population: Population,
+    /// Ways of keeping it.
+    pub ways: Vec<Way>,
+    /// Orders of loading many files.
+    pub orders: Vec<Order>,
+    /// How often.
+    pub rounds: u64,
+}
+
+/// What was met when everything was loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Tally {
+    files: u64,
+    bytes: u64,
+    /// A sum by which the same numbers, each once, are known.
+    mixed: u64,
+}
+
+impl Tally {
+    fn add(&mut self, number: u64, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+        self.mixed = self.mixed.wrapping_add(Chance::of_seed(number).any());
+    }
+}
+
+/// What was read is not what was written.
+fn wrong(path: &Path) -> Error {
+    let cause = "what was read is not what was written";
+    let advice = "do not trust this device, file system or memory before you know why";
+    Error::new(ErrorKind::Corrupt, "load", cause).at(path).advise(advice)
+}
+
+/// Says whether the places have room.
+fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
+    for place in places {
+        let room = place.room()?;
+        let block_bytes = place.subject().file_system.block_bytes;
+        let is_made = place.image().is_some();
+        let margin = if is_made { 0.0 } else { MARGIN_FRACTION };
+        let free = room.available_bytes.saturating_sub((room.total_bytes as f64 * margin) as u64);
+        let as_files = request.ways.contains(&Way::Files);
+        let population = &request.population;
+        let needed = population.room_bytes(if as_files { block_bytes } else { 1 });
+        let inodes = if as_files { population.files } else { 0 };
+        let lacks_inodes = place.counts_inodes() && room.available_inodes.is_some_and(|available| available < inodes);
+        if needed <= free && !lacks_inodes {
+            continue;
+        }
+        let cause = match lacks_inodes {
+            true => format!(
+                "there is room for {} inodes, and {} files are to be made",
+                format_count(room.available_inodes.unwrap_or(0).into()),
+                format_count(inodes.into())
+            ),
+            false => format!(
+                "there is room for {}, and {} take at least {} in blocks of {}",
+                format_size(free.into()),
+                population.name,
+                format_size(needed.into()),
+                format_size(block_bytes.into())
+            ),
+        };
+        let advice = match is_made {
+            true => "give it a larger --fs-size, or ask for fewer --files",
+            false => "ask for fewer --files, or name another directory",
+        };
+        let error = Error::new(ErrorKind::NoSpace, "pack the files on", cause);
+        return Err(error.at(Path::new(place.name())).advise(advice));
+    }
+    Ok(())
+}
+
+/// Runs the bench in prepared places.
+///
+/// # Errors
+/// [`ErrorKind::NoSpace`] if a place has no room for the files; [`ErrorKind::Corrupt`] if what is read is not what was written; what failed first, if
+/// nothing could be measured.
+pub fn pack(request: &PackRequest, run: Run, mut places: Vec<Prepared>, watch: Watch<'_>) -> Result<Document> {
+    check_room(request, &mut places)?;
+    let content = Content::random(run.seed());
+    let mut packing = Packing {
+        request,
+        content: &content,
+        watch,
+        orders: vec![request.orders.clone(); places.len()],
+        samples: Vec::new(),
+        space: Vec::new(),
+        failures: Vec::new(),
+        first_error: None,
+    };
+    let mut complete = true;
+    for (round, at) in turns(request.rounds, places.len()) {
+        complete = packing.turn(&mut places[at], round, at)?;
+        if !complete {
+            break;
+        }
+    }
+    packing.end(run, places, complete)
+}
+
+/// Samples of one measure of one subject.
+struct Sampled {
+    subject: usize,
+    measure: String,
+    caches: CacheState,
+    seconds: Vec<f64>,
+}
+
+/// A run of the bench.
+struct Packing<'r> {
+    request: &'r PackRequest,
+    content: &'r Content,
+    watch: Watch<'r>,
+    /// Orders that differ, by subject.
+    orders: Vec<Vec<Order>>,
+    samples: Vec<Sampled>,
+    /// Subject, way, bytes in each round.
+    space: Vec<(usize, Way, Vec<f64>)>,
+    failures: Vec<PackFailure>,
+    first_error: Option<Error>,
+}
+
+impl<'r> Packing<'r> {
+    /// All ways on one place, another one first in each round; gives whether it came to its end.
+    fn turn(&mut self, place: &mut Prepared, round: u64, at: usize) -> Result<bool> {
+        let ways = &self.request.ways;
+        let mut is_fresh = round == 0;
+        for index in 0..ways.len() {
+            let way = ways[(index + round as usize) % ways.len()];
+            if self.failures.iter().any(|failure| failure.subject == at && failure.way == way.name()) {
+                continue;
+            }
+            if !is_fresh {
+                place.renew()?;
+            }
+            is_fresh = false;
+            match self.measure(place, way, round, at) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) if self.is_end(&error, place) => return Err(error),
+                Err(error) => {
+                    let way = way.name().to_owned();
+                    self.failures.push(PackFailure { subject: at, way, cause: error.to_string() });
+                    self.first_error.get_or_insert(error);
+                }
+            }
+        }
+        Ok(!self.watch.is_stopped())
+    }
+
+    /// Whether the whole run ends with it.
+    fn is_end(&self, error: &Error, place: &mut Prepared) -> bool {
+        error.kind() == ErrorKind::Corrupt || (error.kind() == ErrorKind::NoSpace && place.image().is_none())
+    }
+
+    /// One way: written, made durable, loaded; gives whether it came to its end.
+    fn measure(&mut self, place: &mut Prepared, way: Way, round: u64, at: usize) -> Result<bool> {
+        let population = &self.request.population;
+        let directory = place.directory().to_owned();
+        let home = directory.join("store");
+        self.touch();
+        let caches = place.cool()?;
+        place.sync()?;
+        let used_before = place.room()?.used_bytes;
+
+        let (content, watch) = (self.content, self.watch);
+        let name = place.name().to_owned();
+        let mut go_on = going(watch, &name, format!("{}: create", way.name()), round, population, way);
+        let started = Instant::now();
+        let mut store = None;
+        let written = match way {
+            Way::Files => Files::open(&directory, population)?.create(content, &mut go_on)?,
+            Way::Composite => one::write_records(&directory, population, content, &mut go_on)?,
+            Way::Flat => one::write_flat(&directory, population.bytes, content, &mut go_on)?,
+            Way::Store => {
+                store = stored::put(&home, population, content, &mut go_on)?;
+                store.is_some()
+            }
+        };
+        let created = started.elapsed().as_secs_f64();
+        if !written {
+            return Ok(false);
+        }
+        let syncing = Instant::now();
+        if let Some(store) = store {
+            store.sync()?;
+        }
+        place.sync()?;
+        let synced = syncing.elapsed().as_secs_f64();
+        let used = place.room()?.used_bytes.saturating_sub(used_before);
+        if way == Way::Files && round == 0 {
+            self.find_orders(place, at)?;
+        }
+        self.sample(at, format!("{} create", way.name()), caches, created);
+        self.sample(at, format!("{} sync", way.name()), CacheState::AsIs, synced);
+        match self.space.iter_mut().find(|(subject, of, _)| (*subject, *of) == (at, way)) {
+            Some((.., bytes)) => bytes.push(used as f64),
+            None => self.space.push((at, way, vec![used as f64])),
+        }
+
+        let orders = if way == Way::Files { self.orders[at].clone() } else { vec![Order::Name] };
+        for order in orders {
+            let measure = match way {
+                Way::Files => format!("files load {}", order.name()),
+                _ => format!("{} load", way.name()),
+            };
+            self.touch();
+            let caches = place.cool()?;
+            let mut go_on = going(watch, &name, measure.clone(), round, population, way);
+            let started = Instant::now();
+            let loaded = match way {
+                Way::Files => Files::open(&directory, population)?.load(order, content, &mut go_on)?,
+                Way::Composite => one::read_records(&directory, population, content, &mut go_on)?,
+                Way::Flat => one::read_flat(&directory, population.bytes, None, &mut go_on)?,
+                Way::Store => stored::load(&home, population, content, watch)?,
+            };
+            let seconds = started.elapsed().as_secs_f64();
+            // Of the floor nothing but reading is timed; what was read is still in memory, as far as that has room.
+            if !loaded
+                || (way == Way::Flat
+                    && !one::read_flat(&directory, population.bytes, Some(content), &mut |_| !watch.is_stopped())?)
+            {
+                return Ok(false);
+            }
+            self.sample(at, measure, caches, seconds);
+        }
+        Ok(true)
+    }
+
+    /// Leaves out orders that are the same as another on this file system.
+    fn find_orders(&mut self, place: &mut Prepared, at: usize) -> Result<()> {
+        let files = Files::open(place.directory(), &self.request.population)?;
+        let found = files.distinct(&self.orders[at])?;
+        self.orders[at] = found.iter().filter(|(_, same)| same.is_none()).map(|(order, _)| *order).collect();
+        for (order, same) in found {
+            if let Some(same) = same {
+                let name = place.name().to_owned();
+                place.note(format!(
+                    "On {name}, files {} are the files {} and were not loaded a second time.",
+                    order.name(),
+                    same.name()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory for what will be cached.
+    fn touch(&self) {
+        let population = &self.request.population;
+        touch_memory(population.bytes.saturating_add(population.files.saturating_mul(MEMORY_A_FILE_BYTES)));
+    }
+
+    fn sample(&mut self, subject: usize, measure: String, caches: CacheState, seconds: f64) {
+        match self.samples.iter_mut().find(|found| found.subject == subject && found.measure == measure) {
+            Some(found) => found.seconds.push(seconds),
+            None => self.samples.push(Sampled { subject, measure, caches, seconds: vec![seconds] }),
+        }
+    }
+
+    fn end(mut self, mut run: Run, places: Vec<Prepared>, complete: bool) -> Result<Document> {
+        if self.samples.is_empty() && complete {
+            return Err(self
+                .first_error
+                .unwrap_or_else(|| Error::new(ErrorKind::Usage, "pack", "no way of keeping the files was asked for")));
+        }
+        let population = &self.request.population;
+        let checked_bytes_per_second = check_rate(self.content);
+        let check_seconds = population.bytes as f64 / checked_bytes_per_second;
+        let is_compared =
+            |sampled: &&Sampled| sampled.measure.contains(" load") && !sampled.measure.starts_with("flat");
+        let loads = self.samples.iter().filter(is_compared).map(|sampled| Spread::of(&sampled.seconds).median);
+        let shortest = loads.fold(f64::INFINITY, f64::min);
+        if check_seconds / shortest > LARGEST_CHECK_FRACTION {
+            run.note(format!(
+                "Comparing what is loaded with what was written takes one processor {} each time ({} of the shortest load), which is in the \
+                 times of all loads but that of the flat file.",
+                format_duration(check_seconds),
+                format_share(check_seconds / shortest)
+            ));
+        }
+        if places.iter().any(|place| place.subject().kind == super::result::SubjectKind::Directory) {
+            run.note(
+                "What a way takes is what the file system had less of: in a directory, also what others wrote meanwhile.",
+            );
+        }
+        self.samples.sort_by_key(|sampled| sampled.subject);
+        let series = self
+            .samples
+            .into_iter()
+            .map(|sampled| Series::new(sampled.subject, sampled.measure, "seconds", sampled.caches, sampled.seconds))
+            .collect();
+        let space = self.space.iter().map(|(subject, way, bytes)| PackSpace {
+            subject: *subject,
+            way: way.name().to_owned(),
+            allocated_bytes: Spread::of(bytes).median as u64,
+        });
+        let details = PackDetails {
+            population: population.name.clone(),
+            files: population.files,
+            bytes: population.bytes,
+            size_bytes: population.size_bytes(),
+            space: space.collect(),
+            failures: self.failures,
+            checked_bytes_per_second,
+            published: if population.is_published() { published::all() } else { Vec::new() },
+        };
+        let details = Details::Pack(details);
+        Ok(run.end(places, Measured { series, details, shortest_median_ns: f64::INFINITY, complete }))
+    }
+}
+
+/// Shows how far it is, and says whether it is to go on.
+fn going<'g>(
+    watch: Watch<'g>,
+    subject: &'g str,
+    phase: String,
+    round: u64,
+    population: &Population,
+    way: Way,
+) -> impl FnMut(u64) -> bool + 'g {
+    const FILES_BETWEEN: u64 = 64;
+    let counts_bytes = way == Way::Flat;
+    let total = if counts_bytes { population.bytes } else { population.files };
+    move |done| {
+        if counts_bytes || done.is_multiple_of(FILES_BETWEEN) {
+            let (done, total) = if counts_bytes { (done / MIB, total / MIB) } else { (done, total) };
+            watch.show(Progress { subject, phase: &phase, round, done, total });
+        }
+        !watch.is_stopped()
+    }
+}
+
+/// How many bytes a second are compared.
+fn check_rate(content: &Content) -> f64 {
+    const PIECES: u64 = 128;
+    let piece = content.piece(0, 0, PIECE_BYTES as u64).to_vec();
+    let started = Instant::now();
+    for _ in 0..PIECES {
+        black_box(content.is(0, 0, black_box(&piece)));
+    }
+    (PIECES * PIECE_BYTES as u64) as f64 / started.elapsed().as_secs_f64().max(1e-9)
+}

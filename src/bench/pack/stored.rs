@@ -1,0 +1,145 @@
+//! The same files as objects of granulo's store: put in one batch, loaded by the store's own loader, which verifies every record.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::population::Population;
+use super::{Going, Tally, wrong};
+use crate::bench::content::{Content, PIECE_BYTES};
+use crate::bench::numbered::number_of;
+use crate::bench::run::Watch;
+use crate::error::{Error, Result};
+use crate::store::{Attributes, Durability, Key, Kind, LoadedObject, Plan, Store, Time};
+
+/// Makes a store and puts all files into it; it is not synced yet. `None` if it was asked to stop.
+pub(super) fn put(
+    home: &Path,
+    population: &Population,
+    content: &Content,
+    go_on: &mut Going<'_>,
+) -> Result<Option<Store>> {
+    let store = Store::create(home, &Plan::default())?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let attributes = Attributes::of_file(Time { seconds: now.as_secs() as i64, nanoseconds: 0 });
+    let mut path = population.path();
+    let mut batch = store.batch(Durability::None);
+    for number in 0..population.files {
+        if !go_on(number) {
+            return Ok(None);
+        }
+        path.set(number);
+        let key = Key::parse(path.as_bytes())?;
+        match population.size(number) {
+            size_bytes if size_bytes <= PIECE_BYTES as u64 => {
+                batch.put(&key, &attributes, content.piece(number, 0, size_bytes))?;
+            }
+            size_bytes => {
+                let mut stream = content.reader(number, size_bytes);
+                batch.put_from(&key, &attributes, &mut stream, Some(size_bytes))?;
+            }
+        }
+    }
+    batch.commit()?;
+    Ok(Some(store))
+}
+
+/// What several threads have loaded.
+#[derive(Debug, Default)]
+struct Seen {
+    files: AtomicU64,
+    bytes: AtomicU64,
+    mixed: AtomicU64,
+    failed: Mutex<Option<Error>>,
+}
+
+impl Seen {
+    fn add(&self, tally: Tally) {
+        self.files.fetch_add(tally.files, Ordering::Relaxed);
+        self.bytes.fetch_add(tally.bytes, Ordering::Relaxed);
+        self.mixed.fetch_add(tally.mixed, Ordering::Relaxed);
+    }
+
+    fn fail(&self, error: Error) -> bool {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        false
+    }
+}
+
+/// Opens the store, loads all of it with as many threads as there are processors and compares the content; gives whether it came to its
+/// end.
+pub(super) fn load(home: &Path, population: &Population, content: &Content, watch: Watch<'_>) -> Result<bool> {
+    let store = Store::open_read_only(home)?;
+    let seen = Seen::default();
+    store.load_with(&Key::root(), 0, |object| match object {
+        Ok(object) => match compare(object, content) {
+            Some(tally) => {
+                seen.add(tally);
+                !watch.is_stopped()
+            }
+            None => seen.fail(wrong(home)),
+        },
+        Err(error) => seen.fail(error),
+    })?;
+    let Seen { files, bytes, mixed, failed } = seen;
+    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    if watch.is_stopped() {
+        return Ok(false);
+    }
+    let tally = Tally { files: files.into_inner(), bytes: bytes.into_inner(), mixed: mixed.into_inner() };
+    tally.check(population, home)?;
+    Ok(true)
+}
+
+/// What an object, or a part of a large one, adds; `None` if it is not what was put.
+fn compare(object: LoadedObject<'_>, content: &Content) -> Option<Tally> {
+    if object.kind() == Kind::Directory {
+        return Some(Tally::default());
+    }
+    let key = object.key()?;
+    let number = number_of(key.stored(), 0)?;
+    if !content.is(number, object.offset(), object.content()) {
+        return None;
+    }
+    let mut tally = Tally { bytes: object.content().len() as u64, ..Tally::default() };
+    if object.offset() == 0 {
+        tally.add(number, 0);
+    }
+    Some(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::dist::published;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn what_was_put_is_loaded_large_ones_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path().join("store");
+        let sizes = published::find("vu-2005").unwrap().distribution();
+        let population = Population::dealt("vu-2005", sizes, 2000, 1).unwrap();
+        assert!((0..2000).any(|file| population.size(file) > PIECE_BYTES as u64));
+        let content = Content::random(1);
+        let store = put(&home, &population, &content, &mut |_| true).unwrap().unwrap();
+        store.sync().unwrap();
+        drop(store);
+        let stop = AtomicBool::new(false);
+        let show = |_: crate::bench::run::Progress<'_>| {};
+        let watch = Watch::new(&stop, &show);
+        assert!(load(&home, &population, &content, watch).unwrap());
+        let other = load(&home, &population, &Content::random(2), watch).unwrap_err();
+        assert_eq!(other.kind(), ErrorKind::Corrupt);
+        let more = Population::dealt("vu-2005", sizes, 2001, 1).unwrap();
+        assert!(load(&home, &more, &content, watch).is_err());
+        stop.store(true, Ordering::Relaxed);
+        assert!(!load(&home, &population, &content, watch).unwrap());
+        assert!(put(&directory.path().join("other"), &population, &content, &mut |done| done < 5).unwrap().is_none());
+    }
+}

@@ -1,0 +1,305 @@
+//! `granulo bench fill`: performance over the fill level.
+
+use clap::{Args, ValueEnum};
+
+use super::Shared;
+use crate::bench::fill::{Estimate, FillRequest, Filling, HIGHEST_LEVEL, check_directories, fill};
+use crate::bench::images::FileSystemKind;
+use crate::bench::place::Place;
+use crate::bench::result::{Details, Document};
+use crate::cli::{Ended, output, usage_error};
+use crate::error::Result;
+use crate::population::SizeLaw;
+use crate::units::{GIB, escape, format_count, format_duration, format_share, format_size, parse_percent, parse_size};
+
+/// Size of a file system that is made where none is named.
+const FILE_SYSTEM_BYTES: u64 = 4 * GIB;
+/// Most levels.
+const MOST_LEVELS: usize = 1000;
+/// Most directories, or small files, of a test: the digits that their names have.
+const MOST_ENTRIES: u64 = 100_000_000;
+
+/// Fill a file system in steps, and time the same tests at each level
+///
+/// The device is read as it is. Then files are written until used / (used + available) is at a level, with sizes by e^(k(x-1)), a random
+/// one deleted for every ten, and flushes around that; there, directories are made, found, found and removed, a large file is written and
+/// read, small files are made and deleted, several times, each time with dropped caches. Without DIR and --fs, an ext4 file system of
+/// 4 GiB is made for it. All that was made is removed.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  sudo granulo bench fill -o fill.json\n  \
+    sudo granulo bench fill --fs ext4,xfs,btrfs --fs-size 16GiB --levels 30%..98% --step 4% --file-size 128MiB\n  \
+    sudo granulo bench fill /mnt/disk --levels 50%,80%,90%,95% --flush-every 100\n  \
+    sudo granulo bench fill --fs ext4 --store --repeats 2 --content random",
+    mut_arg("rounds", |rounds| {
+        rounds.long("repeats").default_value("4").help("How often the tests are done at each level; the places take turns")
+    }),
+    mut_arg("fs_size", |size| size.help("Size of the file systems [default: 4GiB]")),
+)]
+pub(super) struct FillArguments {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Levels to fill to: a first and a last one, or a list, such as 50%,80%,95%
+    #[arg(long, value_name = "FROM..TO", default_value = "30%..98%", value_parser = levels, help_heading = "What is done")]
+    levels: Levels,
+    /// From one level to the next
+    #[arg(long, value_name = "PERCENT", default_value = "4%", value_parser = parse_percent, help_heading = "What is done")]
+    step: f64,
+    /// The k of the weight e^(k(x-1)) of sizes: the larger, the more small files
+    #[arg(long, value_name = "K", default_value_t = 6.0, help_heading = "What is done")]
+    weight: f64,
+    /// What sizes begin above
+    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_size, help_heading = "What is done")]
+    smallest: u64,
+    /// The largest size
+    #[arg(long, value_name = "SIZE", default_value = "10MiB", value_parser = parse_size, help_heading = "What is done")]
+    largest: u64,
+    /// What is in the files
+    #[arg(long, value_name = "WHAT", default_value = "zero", help_heading = "What is done")]
+    content: ContentChoice,
+    /// After so many created files delete one by chance; 0 for never
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "What is done")]
+    delete_every: u64,
+    /// Flush before and after a deletion, but not before so many files were created; 0 for never
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "What is done")]
+    flush_every: u64,
+    /// Directories of a test
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=MOST_ENTRIES), help_heading = "What is done")]
+    directories: u64,
+    /// Size of the file that is written and read
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse_size, help_heading = "What is done")]
+    file_size: u64,
+    /// Small files of a test
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=MOST_ENTRIES), help_heading = "What is done")]
+    small_files: u64,
+    /// Size of each
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size, help_heading = "What is done")]
+    small_size: u64,
+    /// Fill the root file system too, if DIR is on it
+    #[arg(long, help_heading = "What is done")]
+    allow_root_file_system: bool,
+}
+
+/// Levels as they are typed.
+#[derive(Debug, Clone, PartialEq)]
+enum Levels {
+    Range(f64, f64),
+    List(Vec<f64>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ContentChoice {
+    /// Zeros, as the source of this bench has them
+    Zero,
+    /// Bytes that nothing compresses
+    Random,
+}
+
+fn levels(text: &str) -> std::result::Result<Levels, String> {
+    let level = |text: &str| match parse_percent(text)? {
+        level if level > 0.0 && level <= HIGHEST_LEVEL => Ok(level),
+        _ => Err(format!("'{}' is no level; they go up to {}", escape(text.as_bytes()), format_share(HIGHEST_LEVEL))),
+    };
+    match text.split_once("..") {
+        Some((from, to)) => match (level(from)?, level(to)?) {
+            (from, to) if from <= to => Ok(Levels::Range(from, to)),
+            _ => Err(format!("'{}' goes down; write the lower level first", escape(text.as_bytes()))),
+        },
+        None => text.split(',').map(level).collect::<std::result::Result<_, _>>().map(Levels::List),
+    }
+}
+
+impl FillArguments {
+    pub(super) fn run(mut self) -> Result<Ended> {
+        let request = self.request()?;
+        if self.shared.directories.is_empty() && self.shared.fs.is_empty() {
+            self.shared.fs = vec![FileSystemKind::Ext4];
+        }
+        check_directories(&self.shared.directories, self.shared.store, self.allow_root_file_system)?;
+        let places: Vec<Place> = self.shared.places(FILE_SYSTEM_BYTES)?.into_iter().map(without_discard).collect();
+        let mut run = self.shared.begin()?;
+        let progress = self.shared.watch()?;
+        let prepared = run.prepare(&places, self.shared.store);
+        self.shared.say_cleared(&run);
+        let prepared = prepared?;
+        let announce = |estimate: Estimate| {
+            if !self.shared.quiet {
+                output::note(&words(estimate, request.levels.len()));
+            }
+        };
+        let document = progress.during(|watch| fill(&request, run, prepared, watch, &announce))?;
+        self.shared.finish(&document, &warnings(&document))
+    }
+
+    fn request(&self) -> Result<FillRequest> {
+        let mut levels = match &self.levels {
+            Levels::List(levels) => levels.clone(),
+            Levels::Range(from, to) => steps(*from, *to, self.step)?,
+        };
+        levels.sort_by(f64::total_cmp);
+        levels.dedup();
+        let (k, min_bytes, max_bytes) = (self.weight, self.smallest, self.largest);
+        // The law's own words say what is wrong with it.
+        let sizes = SizeLaw::parse(&format!("weighted:k={k},min={min_bytes},max={max_bytes}")).map_err(usage_error)?;
+        if max_bytes == 0 {
+            return Err(usage_error("files without content fill nothing; --largest is more than 0"));
+        }
+        Ok(FillRequest {
+            levels,
+            filling: Filling { sizes, delete_every: self.delete_every, flush_every: self.flush_every },
+            is_random: self.content == ContentChoice::Random,
+            repeats: self.shared.rounds,
+            directories: self.directories,
+            file_bytes: self.file_size,
+            small_files: self.small_files,
+            small_bytes: self.small_size,
+        })
+    }
+}
+
+/// `from`, and on by `step` until `to`, which is the last whether it is met or not.
+fn steps(from: f64, to: f64, step: f64) -> Result<Vec<f64>> {
+    // In millionths, so that 30 % and 17 steps of 4 % are 98 %.
+    let millionths = |share: f64| (share * 1e6).round() as u64;
+    let (from, to, step) = (millionths(from), millionths(to), millionths(step));
+    if step == 0 || (to - from) / step >= MOST_LEVELS as u64 {
+        return Err(usage_error(format!(
+            "with such a --step there would be more than {} levels",
+            format_count(MOST_LEVELS as u128)
+        )));
+    }
+    let mut levels: Vec<u64> = (from..=to).step_by(step as usize).collect();
+    if levels.last() != Some(&to) {
+        levels.push(to);
+    }
+    Ok(levels.into_iter().map(|level| level as f64 / 1e6).collect())
+}
+
+/// Btrfs gives freed room of its own accord back to devices that take it, which would be holes in the image again.
+fn without_discard(place: Place) -> Place {
+    match place {
+        Place::FileSystem(mut spec)
+            if spec.kind == FileSystemKind::Btrfs && !spec.mount_options.contains("discard") =>
+        {
+            let options = [spec.mount_options.as_str(), "nodiscard"];
+            spec.mount_options = options.into_iter().filter(|option| !option.is_empty()).collect::<Vec<_>>().join(",");
+            Place::FileSystem(spec)
+        }
+        other => other,
+    }
+}
+
+fn words(estimate: Estimate, levels: usize) -> String {
+    let count = |number: u64| format_count(number.into());
+    format!(
+        "about {} are written to fill up, and {} tests timed at {} levels, which takes about {}",
+        format_size(estimate.fill_bytes.into()),
+        count(estimate.tests),
+        count(levels as u64),
+        duration(estimate.seconds)
+    )
+}
+
+/// A long time in round numbers.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 120.0 => format_duration(seconds.max(1.0).round()),
+        seconds if seconds < 2.0 * 3600.0 => format!("{:.0} minutes", seconds / 60.0),
+        seconds => format!("{:.0} hours", seconds / 3600.0),
+    }
+}
+
+/// Levels that were not reached.
+fn warnings(document: &Document) -> Vec<String> {
+    let Details::Fill(details) = &document.details else { return Vec::new() };
+    let missed = details.left_out.iter().filter(|left_out| left_out.tests.is_empty());
+    let said = missed.map(|left_out| {
+        let subject = document.subjects.get(left_out.subject).map_or("", |subject| &subject.name);
+        format!("{subject} was not filled to {}: {}", format_share(left_out.level), left_out.cause)
+    });
+    said.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        fill: FillArguments,
+    }
+
+    fn parse(words: &[&str]) -> std::result::Result<FillArguments, clap::Error> {
+        Arguments::try_parse_from([&["fill"], words].concat()).map(|arguments| arguments.fill)
+    }
+
+    fn levels_of(words: &[&str]) -> Vec<f64> {
+        parse(words).unwrap().request().unwrap().levels
+    }
+
+    #[test]
+    fn the_tests_of_the_source_are_the_default() {
+        let request = parse(&[]).unwrap().request().unwrap();
+        assert_eq!((request.levels.len(), request.levels[0], request.levels[17]), (18, 0.3, 0.98));
+        assert_eq!((request.repeats, request.directories, request.file_bytes), (4, 10_000, GIB / 2));
+        assert_eq!((request.filling.delete_every, request.filling.flush_every), (10, 10));
+        assert_eq!(request.filling.sizes, SizeLaw::default());
+        assert!(!request.is_random);
+        assert_eq!(parse(&["--repeats", "2"]).unwrap().request().unwrap().repeats, 2);
+        assert!(parse(&["--rounds", "2"]).is_err());
+    }
+
+    #[test]
+    fn levels_are_a_range_or_a_list() {
+        assert_eq!(levels_of(&["--levels", "30..50%", "--step", "10%"]), [0.3, 0.4, 0.5]);
+        assert_eq!(levels_of(&["--levels", "30%..45%", "--step", "10%"]), [0.3, 0.4, 0.45]);
+        assert_eq!(levels_of(&["--levels", "80%,50%,80%"]), [0.5, 0.8]);
+        for wrong in ["", "0%", "100%", "50%..30%", "x", "50%,", "0.5"] {
+            assert!(parse(&["--levels", wrong]).is_err(), "{wrong}");
+        }
+        for step in ["0%", "0.0001%"] {
+            assert!(parse(&["--step", step]).unwrap().request().is_err(), "{step}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_make_no_sense_are_refused() {
+        for words in [
+            &["--weight=-1"][..],
+            &["--weight", "inf"],
+            &["--smallest", "2MiB", "--largest", "1MiB"],
+            &["--smallest", "0", "--largest", "0"],
+        ] {
+            assert!(parse(words).unwrap().request().is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn btrfs_keeps_what_it_frees() {
+        let place = |options: &str| {
+            let words = ["--fs", "btrfs,ext4", "--fs-options", options];
+            let places = parse(&words).unwrap().shared.places(GIB).unwrap().into_iter().map(without_discard);
+            let name = |place| match place {
+                Place::FileSystem(spec) => FileSystemKind::name(spec.kind).to_owned() + &spec.mount_options,
+                Place::Directory(_) => String::new(),
+            };
+            places.map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(place("btrfs=-o compress=zstd"), ["btrfscompress=zstd,nodiscard", "ext4"]);
+        assert_eq!(place("btrfs=-o discard=async"), ["btrfsdiscard=async", "ext4"]);
+    }
+
+    #[test]
+    fn what_it_will_come_to_is_said_in_round_numbers() {
+        let said = words(Estimate { fill_bytes: 3 << 30, tests: 504, seconds: 754.0 }, 18);
+        assert_eq!(
+            said,
+            "about 3 GiB are written to fill up, and 504 tests timed at 18 levels, which takes about 13 minutes"
+        );
+        assert_eq!((duration(0.2), duration(9000.0)), ("1.00 s".to_owned(), "2 hours".to_owned()));
+    }
+}

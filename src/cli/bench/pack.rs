@@ -1,0 +1,237 @@
+//! `granulo bench pack`: many files against one composite store.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Shared;
+use crate::bench::pack::{
+    MOST_FILES, Order, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, PackRequest, Population, Way, pack,
+};
+use crate::bench::result::{Details, Document};
+use crate::cli::{Ended, output, sources, usage_error};
+use crate::dist::Distribution;
+use crate::error::Result;
+use crate::population::{SizeLaw, profiles, weighted};
+use crate::survey::measure::Measure;
+use crate::units::{escape_path, format_duration, parse_size};
+
+/// Write and load many files, and the same bytes in granulo's store and in one file
+///
+/// Files in directories by the digits of their numbers, two levels of them for 50,000; granulo's store; the append-only file of records that the
+/// source of this bench had; and one flat file, which is the floor. Each is written on an empty file system, made durable, and loaded whole with
+/// cold caches: unmounted and mounted again, memory dropped. Whatever is loaded is compared with what was written.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  sudo granulo bench pack --fs ext4,xfs,btrfs,ntfs,fat -o pack.json\n  \
+    sudo granulo bench pack --fs fat --fs-options 'fat=-s 128' --fs-size 4GiB\n  \
+    sudo granulo bench pack --fs ext4 --emulate hdd --orders name --rounds 1\n  \
+    granulo bench pack /mnt/new --source vu-2005 --files 20000 --ways files,store",
+    mut_arg("store", |store| store.help("granulo's store is measured in any case, unless --ways leaves it out").hide(true)),
+)]
+pub(super) struct PackArguments {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// How many files
+    #[arg(long, value_name = "N", default_value_t = PUBLISHED_FILES, value_parser = clap::value_parser!(u64).range(1..=MOST_FILES), help_heading = "What is done")]
+    files: u64,
+    /// Bytes of each
+    #[arg(long, value_name = "SIZE", default_value_t = PUBLISHED_SIZE_BYTES, value_parser = parse_size, help_heading = "What is done")]
+    size: u64,
+    /// Sizes as in a survey, an fsstats CSV, a published table (vu-2005), a profile (geriatrix-agrawal) or by a law (weighted:k=6)
+    #[arg(long, value_name = "SOURCE", conflicts_with = "size", help_heading = "What is done")]
+    source: Option<PathBuf>,
+    /// Ways of keeping the files
+    #[arg(
+        long,
+        value_name = "WAY",
+        value_delimiter = ',',
+        default_value = "files,store,composite,flat",
+        help_heading = "What is done"
+    )]
+    ways: Vec<WayChoice>,
+    /// Orders of loading many files
+    #[arg(
+        long,
+        value_name = "ORDER",
+        value_delimiter = ',',
+        default_value = "name,listed,inode",
+        help_heading = "What is done"
+    )]
+    orders: Vec<OrderChoice>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WayChoice {
+    /// Each file its own
+    Files,
+    /// Objects of granulo's store
+    Store,
+    /// Records in one file, as the source of this bench has them
+    Composite,
+    /// The bytes alone, in one file: the floor
+    Flat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OrderChoice {
+    /// By their names, which are known beforehand
+    Name,
+    /// As directories list them
+    Listed,
+    /// By inode number in each directory
+    Inode,
+}
+
+impl PackArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let request = self.request()?;
+        let places = self.shared.places(request.population.image_bytes())?;
+        let mut run = self.shared.begin()?;
+        let progress = self.shared.watch()?;
+        let prepared = run.prepare(&places, false);
+        self.shared.say_cleared(&run);
+        let prepared = prepared?;
+        if let Some(seconds) = self.slow_seconds(&request) {
+            output::note(&format!("on disks as slow as these, this takes about {}", format_duration(seconds)));
+        }
+        let document = progress.during(|watch| pack(&request, run, prepared, watch))?;
+        self.shared.finish(&document, &warnings(&document))
+    }
+
+    fn request(&self) -> Result<PackRequest> {
+        let population = match &self.source {
+            Some(source) => {
+                let (name, sizes) = sizes_of(source)?;
+                Population::dealt(&name, &sizes, self.files, self.shared.seed)?
+            }
+            None => Population::same(self.files, self.size)?,
+        };
+        let once = |way: &WayChoice, ways: &[WayChoice]| ways.iter().filter(|other| *other == way).count() > 1;
+        if self.ways.iter().any(|way| once(way, &self.ways)) {
+            return Err(usage_error("--ways names a way twice"));
+        }
+        let orders: Vec<Order> = self.orders.iter().map(|order| Order::from(*order)).collect();
+        if orders.iter().enumerate().any(|(at, order)| orders[..at].contains(order)) {
+            return Err(usage_error("--orders names an order twice"));
+        }
+        let ways = self.ways.iter().map(|way| Way::from(*way)).collect();
+        Ok(PackRequest { population, ways, orders, rounds: self.shared.rounds })
+    }
+
+    /// About how long it takes where disks are made slow on purpose: then operations are what counts.
+    fn slow_seconds(&self, request: &PackRequest) -> Option<f64> {
+        /// Of a load: a read of each file, and of inodes and directories.
+        const OPERATIONS_A_FILE: f64 = 1.2;
+        let emulation = self.shared.emulate?;
+        let population = &request.population;
+        let sequential = population.bytes as f64 / emulation.bytes_per_second as f64;
+        let mut seconds = 2.0 * sequential * request.ways.len() as f64;
+        if request.ways.contains(&Way::Files) {
+            let scattered = OPERATIONS_A_FILE * population.files as f64 / emulation.operations_per_second as f64;
+            seconds += (scattered + sequential) * request.orders.len() as f64;
+        }
+        Some(seconds * (self.shared.fs.len() as u64 * self.shared.rounds) as f64)
+    }
+}
+
+/// What is to be said of what could not be measured.
+fn warnings(document: &Document) -> Vec<String> {
+    let Details::Pack(details) = &document.details else { return Vec::new() };
+    let said = details.failures.iter().map(|failure| {
+        let subject = document.subjects.get(failure.subject).map_or("", |subject| &subject.name);
+        format!("{subject}, {}: {}", failure.way, failure.cause)
+    });
+    said.collect()
+}
+
+/// Sizes by the name of a source, and what that is called.
+fn sizes_of(source: &std::path::Path) -> Result<(String, Distribution)> {
+    let text = source.to_str().unwrap_or_default();
+    if let Some(profile) = profiles::find(text) {
+        return Ok((profile.name, profile.sizes));
+    }
+    if text == weighted::NAME || text.starts_with(&format!("{}:", weighted::NAME)) {
+        let law = SizeLaw::parse(text).map_err(usage_error)?;
+        return Ok((law.to_string(), law.distribution()));
+    }
+    let survey = sources::open(source)?;
+    let name = survey.origin.name.clone().unwrap_or_else(|| escape_path(source));
+    Ok((name, survey.distributions.of(Measure::FileSize).clone()))
+}
+
+impl From<WayChoice> for Way {
+    fn from(choice: WayChoice) -> Way {
+        match choice {
+            WayChoice::Files => Way::Files,
+            WayChoice::Store => Way::Store,
+            WayChoice::Composite => Way::Composite,
+            WayChoice::Flat => Way::Flat,
+        }
+    }
+}
+
+impl From<OrderChoice> for Order {
+    fn from(choice: OrderChoice) -> Order {
+        match choice {
+            OrderChoice::Name => Order::Name,
+            OrderChoice::Listed => Order::Listed,
+            OrderChoice::Inode => Order::Inode,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        pack: PackArguments,
+    }
+
+    fn parse(words: &[&str]) -> PackArguments {
+        Arguments::try_parse_from([&["pack"], words].concat()).unwrap().pack
+    }
+
+    #[test]
+    fn the_published_population_is_the_default() {
+        let request = parse(&["--fs", "ext4"]).request().unwrap();
+        assert!(request.population.is_published());
+        assert_eq!((request.ways, request.orders), (Way::ALL.to_vec(), Order::ALL.to_vec()));
+        let asked = parse(&["x", "--source", "vu-2005", "--files", "100", "--ways", "files,flat"]).request().unwrap();
+        assert_eq!((asked.population.files, asked.ways), (100, vec![Way::Files, Way::Flat]));
+        for source in ["geriatrix-agrawal", "weighted:k=3"] {
+            assert!(parse(&["x", "--source", source, "--files", "100"]).request().unwrap().population.bytes > 0);
+        }
+    }
+
+    #[test]
+    fn a_slow_disk_is_reckoned_with() {
+        let slow = |words: &[&str]| {
+            let arguments = parse(words);
+            arguments.slow_seconds(&arguments.request().unwrap())
+        };
+        assert_eq!(slow(&["--fs", "ext4"]), None);
+        let seconds = slow(&["--fs", "ext4", "--emulate", "hdd", "--rounds", "1", "--orders", "name"]).unwrap();
+        assert!((500.0..700.0).contains(&seconds), "{seconds}");
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        for words in [&["x", "--ways", "files,files"][..], &["x", "--orders", "name,name"], &["x", "--source", "/none"]]
+        {
+            assert!(parse(words).request().is_err(), "{words:?}");
+        }
+        for words in [&["x", "--files", "0"][..], &["x", "--ways", "tar"], &["x", "--size", "1", "--source", "vu-2005"]]
+        {
+            assert!(Arguments::try_parse_from([&["pack"], words].concat()).is_err(), "{words:?}");
+        }
+        let huge = parse(&["x", "--files", "1000000000", "--size", "1TiB"]);
+        assert!(huge.request().is_err());
+    }
+}
