@@ -42,6 +42,7 @@
 //! | [`host`], [`volume`], [`programs`] | what a result says of machine, file system, device and programs |
 
 pub mod caches;
+mod cgroups;
 pub mod clock;
 pub mod content;
 pub mod create;

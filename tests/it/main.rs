@@ -6,6 +6,7 @@
 #![allow(clippy::useless_vec, reason = "`args!` makes one list for calls that keep it and for calls that do not")]
 
 mod bad_input;
+mod bench;
 mod bench_fill;
 mod bench_harness;
 mod bench_pack;

@@ -101,7 +101,7 @@ fn write_lines(document: &Document, out: &mut dyn Write) -> io::Result<()> {
                 "{}{}{TIMES}{}{TIMES:#} {FAINT}{}{FAINT:#}",
                 if is_first { name(subject) } else { " ".repeat(NAME_COLUMNS) },
                 left(test, 19),
-                line(&columns, high),
+                line(&columns, low, high),
                 format!("{}–{}", format_duration(low), format_duration(high)),
             )?;
             is_first = false;
