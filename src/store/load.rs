@@ -33,6 +33,7 @@ use super::key::Key;
 use super::read::{decode_attributes, decompress};
 use super::record::{Head, Record};
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::device::make_landing;
 use crate::layout::granulo::{ALWAYS_RECORD_BYTES, PACKED_BYTES};
 
 /// What is read at once: larger pieces leave the processor's cache before they are verified.
@@ -568,9 +569,10 @@ impl Work {
 
     fn part(&self, engine: &Engine, large: &Large, range: Range<u64>) -> Result<Loaded> {
         let mut piece = Loaded::new(&self.spare);
+        let begin = make_landing(&mut piece.read, (range.end - range.start) as usize);
         engine.read_units(&large.descriptor, range.clone(), &mut piece.read)?;
         let head = piece.put_aside(&large.head);
-        let content = Place { is_aside: false, bytes: 0..piece.read.len() };
+        let content = Place { is_aside: false, bytes: begin..piece.read.len() };
         piece.objects.push(Placed { head, content, offset: range.start, content_bytes: large.descriptor.stored_bytes });
         Ok(piece)
     }

@@ -17,6 +17,10 @@ use super::key::Key;
 use super::record::Record;
 use super::segment::segment_path;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::device::make_landing;
+
+/// Memory that is taken at once, whatever a descriptor says.
+const LONGEST_LANDING_BYTES: u64 = 1 << 30;
 
 /// Memory that reads go to; use it again to save allocations.
 #[derive(Debug, Default)]
@@ -190,9 +194,9 @@ impl Engine {
         let head_bytes = read.head.lengths.head_bytes();
         if entry.kind == Kind::Large {
             let descriptor = self.decode_descriptor(entry.location, read.content)?;
-            content.clear();
+            let begin = make_landing(content, descriptor.stored_bytes.min(LONGEST_LANDING_BYTES) as usize);
             self.read_units(&descriptor, 0..descriptor.stored_bytes, content)?;
-            return Ok((attributes, 0..content.len(), Part::Content));
+            return Ok((attributes, begin..content.len(), Part::Content));
         }
         if read.head.is_zstd {
             *content = decompress(read.content, attributes.holes.as_ref().map_or(entry.size_bytes, Holes::data_bytes))?;
