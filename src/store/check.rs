@@ -115,6 +115,7 @@ impl Store {
                 Problem::new(ProblemKind::Log, place, "acknowledged bytes of the log hold on no copy", Remedy::Lost);
             checker.found(problem.within(damage.segment, damage.range.clone()));
         }
+        engine.problems_of_old(&self.recovered().outdated).into_iter().for_each(|problem| checker.found(problem));
         let result = checker.run(options.is_deep, &mut pace);
         checker.report.is_complete = pace.outcome(result)?;
         Ok(checker.report)

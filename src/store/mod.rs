@@ -11,8 +11,8 @@
 //! | `descriptor`, `erasure`, `extents` | large objects: the map, parity, stripe units |
 //! | [`catalog`], `table`, `index` | the index: transactional part, sorted tables, look-up and order over both |
 //! | `effects` | what a batch does to index and accounts |
-//! | `engine`, `write`, `sync`, `read`, `walk` | an open store: batches, durability, reading, listings |
-//! | `open`, `recovery` | making and opening, and what a writer does first |
+//! | `engine`, `write`, `sync`, `read`, `content`, `walk` | an open store: batches, durability, reading, listings |
+//! | `open`, `recovery`, `outdated` | making and opening, what a writer does first, and devices that were away then |
 //! | `check`, `problem`, `audit` | what can be wrong, and looking for it |
 //! | `scrub`, `repair`, `rebuild`, `copies`, `salvage`, `pace` | making good from redundancy, at a rate |
 
@@ -48,6 +48,7 @@ mod moving;
 mod open;
 mod orphans;
 mod pace;
+mod outdated;
 mod placement;
 mod problem;
 mod read;
@@ -87,6 +88,7 @@ pub use load::{Load, Loaded, LoadedObject};
 pub use open::is_store;
 pub use pace::{Progress, Watch};
 pub use problem::{Problem, ProblemKind, Remedy};
+pub use outdated::Outdated;
 pub use read::{Buffer, Object, Status};
 pub use rebalance::{RebalancePlan, Rebalanced};
 pub use rebuild::{RebuildOptions, RebuildPlan, RebuildReport};
