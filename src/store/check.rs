@@ -229,8 +229,8 @@ impl<'c> Checker<'c> {
                     self.found(Problem::new(
                         ProblemKind::Geometry,
                         place,
-                        "the home has the superblock of another store",
-                        Remedy::Repair,
+                        "the home has the superblock of another store: move that away",
+                        Remedy::Rebuild,
                     ));
                 }
                 Ok(Some(_)) if Superblock::sound_slots(&*home)? < 2 && self.is_damaged_still(&*home)? => {

@@ -555,6 +555,47 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     }
 }
 
+#[test]
+fn a_lost_home_is_made_again_by_naming_a_device() {
+    let mut sample = Sample::new(GEOMETRIES[2]);
+    let devices = sample.devices();
+    for is_emptied in [false, true] {
+        fs::remove_dir_all(sample.home()).unwrap();
+        if is_emptied {
+            fs::create_dir(sample.home()).unwrap();
+        }
+        for said in [
+            Store::open_read_only(&sample.home()).unwrap_err().to_string(),
+            Store::open(&sample.home()).unwrap_err().to_string(),
+        ] {
+            assert!(said.contains("name any of its devices") && !said.contains("store init"), "{said}");
+        }
+        let store = Store::open_read_only(&devices[4]).unwrap();
+        assert_eq!(sample.unreadable(&store), 0);
+        let (_, problems) = check(&store, false);
+        assert!(problems.len() == 1 && problems[0].contains("the home has no superblock"), "{problems:?}");
+        drop(store);
+        let plan = plan_repair(&devices[1], None, &mut |_| {}, &mut go_on).unwrap();
+        let report = repair(&devices[1], &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+        assert!(report.is_complete);
+        sample.is_clean();
+    }
+    // Writing makes it again too.
+    fs::remove_dir_all(sample.home()).unwrap();
+    let store = Store::open(&devices[3]).unwrap();
+    sample.put(&store, "without a home", bytes(71, 9000));
+    drop(store);
+    sample.is_clean();
+    sample.is_whole();
+    // A store that somebody has made there meanwhile is left alone.
+    fs::remove_dir_all(sample.home()).unwrap();
+    drop(Store::create(&sample.home(), &Plan::default()).unwrap());
+    let said = Store::open(&devices[3]).unwrap_err().to_string();
+    assert!(said.contains("another store has its home there"), "{said}");
+    assert_eq!(sample.unreadable(&Store::open_read_only(&devices[3]).unwrap()), 0);
+    assert_eq!(Store::open(&sample.home()).unwrap().get(&key("d0/e/0")).unwrap(), None);
+}
+
 fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
