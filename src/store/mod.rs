@@ -210,7 +210,7 @@ impl Store {
         Ok(was_there)
     }
 
-    /// Removes an object and, of a directory, all below it, durable on return; gives whether it was there.
+    /// Removes an object and, of a directory, all below it, durable on return; gives whether it was there. The root itself stays.
     ///
     /// # Errors
     /// As [`Batch::remove_tree`].
