@@ -25,6 +25,7 @@ mod audit;
 pub mod catalog;
 mod check;
 mod compact;
+mod content;
 mod copies;
 pub(crate) mod decode;
 pub(crate) mod descriptor;
@@ -47,8 +48,8 @@ mod many;
 mod moving;
 mod open;
 mod orphans;
-mod pace;
 mod outdated;
+mod pace;
 mod placement;
 mod problem;
 mod read;
@@ -80,15 +81,16 @@ mod write;
 pub use attributes::{Attributes, Holes, Xattrs};
 pub use check::{CheckOptions, CheckReport};
 pub use compact::{Choice, CompactOptions, CompactPlan, Compacted, PlannedSegment};
+pub use content::Content;
 pub use devices::Trouble;
 pub use entry::{Entry, Kind, Location, Time};
 pub use geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Plan};
 pub use key::Key;
 pub use load::{Load, Loaded, LoadedObject};
 pub use open::is_store;
+pub use outdated::Outdated;
 pub use pace::{Progress, Watch};
 pub use problem::{Problem, ProblemKind, Remedy};
-pub use outdated::Outdated;
 pub use read::{Buffer, Object, Status};
 pub use rebalance::{RebalancePlan, Rebalanced};
 pub use rebuild::{RebuildOptions, RebuildPlan, RebuildReport};
@@ -254,7 +256,7 @@ impl Store {
         self.engine().stat(key)
     }
 
-    /// The content of an object.
+    /// The content of an object, up to 1 GiB; [`content`](Self::content) and [`read_range`](Self::read_range) are for larger ones.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -266,6 +268,7 @@ impl Store {
     /// Reads an object, verified, into `buffer`.
     ///
     /// # Errors
+    /// [`Usage`](crate::error::ErrorKind::Usage) if it is larger than 1 GiB, holes filled: [`content`](Self::content) gives it in pieces.
     /// [`Corrupt`](crate::error::ErrorKind::Corrupt) or [`Lost`](crate::error::ErrorKind::Lost) if it is damaged beyond what redundancy makes up for.
     pub fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
         self.engine().read(key, buffer)

@@ -225,6 +225,74 @@ fn a_shared_file_and_its_first_name_are_in_one_piece_of_the_log() {
     assert!(files == ROUNDS + 1 && pieces > ROUNDS + 2, "{files} files in {pieces} pieces");
 }
 
+#[test]
+fn the_content_of_a_file_comes_in_pieces_without_its_holes() {
+    let sandbox = TempDir::new().unwrap();
+    for (name, plan) in plans(sandbox.path()) {
+        let home = sandbox.path().join(format!("home of {name}"));
+        for device in plan.fast.iter().chain(&plan.slow) {
+            let _ = std::fs::remove_dir_all(device);
+        }
+        let store = Store::create(&home, &plan).unwrap();
+        for (at, size) in SIZES.into_iter().chain([13_000_000]).enumerate() {
+            let content = bytes(at as u64, size);
+            // Every third byte range of the content stands apart from the next by a hole.
+            let (mut data, mut end, mut left) = (Vec::new(), 0, size as u64);
+            while left > 0 {
+                let length = (size as u64 / 3 + 1).min(left);
+                data.push((end + 5000, length));
+                (end, left) = (end + 5000 + length, left - length);
+            }
+            let sparse = Attributes { holes: Some(Holes { size_bytes: end + 3_000, data }), ..file() };
+            store.put(&key("plain"), &file(), &content).unwrap();
+            store.put(&key("sparse"), &sparse, &content).unwrap();
+            for path in ["plain", "sparse"] {
+                let expected = store.get(&key(path)).unwrap().unwrap();
+                let total = expected.len() as u64;
+                for from in [0, 1, 4096, total / 2, total].map(|from| from.min(total)) {
+                    let mut read = vec![0; expected.len()];
+                    let mut pieces = store.content(&key(path)).unwrap().unwrap();
+                    pieces.seek(from);
+                    let mut data_bytes = 0;
+                    while let Some((at, piece)) = pieces.next_piece().unwrap() {
+                        assert!(at >= from && !piece.is_empty());
+                        read[at as usize..at as usize + piece.len()].copy_from_slice(piece);
+                        data_bytes += piece.len();
+                    }
+                    assert!(read[from as usize..] == expected[from as usize..], "{name}: {path} of {size} from {from}");
+                    assert!(from > 0 || data_bytes == size, "holes are no data");
+                }
+            }
+        }
+        assert!(store.content(&key("nothing")).unwrap().is_none());
+        store.put(&key("d/f"), &file(), b"content").unwrap();
+        assert!(store.content(&key("d")).unwrap().unwrap().next_piece().unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_giant_object_is_read_in_pieces_and_not_whole() {
+    let sandbox = TempDir::new().unwrap();
+    let store = Store::create(&sandbox.path().join("s"), &Plan::default()).unwrap();
+    for (path, content) in [("record", &b"end"[..]), ("large", &[3; 100_000])] {
+        let length = content.len() as u64;
+        let holes = Holes { size_bytes: 1 << 40, data: vec![((1 << 40) - length, length)] };
+        store.put(&key(path), &Attributes { holes: Some(holes), ..file() }, content).unwrap();
+        let said = store.get(&key(path)).unwrap_err();
+        assert_eq!(said.kind(), ErrorKind::Usage);
+        assert!(said.to_string().contains("1 TiB") && said.to_string().contains("Store::read_range"), "{said}");
+        let many = std::sync::Mutex::new(Vec::new());
+        store.get_many(&[key(path)], 4, |_, read| many.lock().unwrap().push(read.map(|_| ()).unwrap_err().kind()));
+        assert_eq!(*many.lock().unwrap(), [ErrorKind::Usage]);
+        let mut end = Vec::new();
+        store.read_range(&key(path), (1 << 40) - length..1 << 40, &mut end).unwrap();
+        assert_eq!(end, content);
+        let mut pieces = store.content(&key(path)).unwrap().unwrap();
+        assert_eq!(pieces.next_piece().unwrap(), Some(((1 << 40) - length, content)));
+        assert_eq!(pieces.next_piece().unwrap(), None);
+    }
+}
+
 /// Something done to a store.
 #[derive(Debug, Clone)]
 enum Deed {
