@@ -459,7 +459,7 @@ fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<S
 }
 
 /// Where the part of a large object that begins at `at` ends: units are not cut, as each would be read and verified twice.
-fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
+pub(crate) fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
     let mut begin = PACKED_BYTES;
     for chunk in &descriptor.chunks {
         let end = begin + chunk.stripes.length_bytes;
