@@ -16,7 +16,7 @@ use super::read::Part;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::make_landing;
 
-/// What is given of a record at a time, and read of a large object, about.
+/// What is given of a record at a time, and read of a large object, about, unless it is said otherwise.
 const PIECE_BYTES: u64 = 4 << 20;
 /// Units that the operating system is told about before they are read, in bytes.
 const AHEAD_BYTES: u64 = 16 << 20;
@@ -40,6 +40,7 @@ pub struct Content<'s> {
     /// Where the run begins among the bytes stored, and how much of it was given.
     run_stored: u64,
     given: u64,
+    piece_bytes: u64,
 }
 
 impl Store {
@@ -86,6 +87,7 @@ impl Store {
                 run: 0,
                 run_stored: 0,
                 given: 0,
+                piece_bytes: PIECE_BYTES,
             })
         })
     }
@@ -100,6 +102,12 @@ impl Content<'_> {
     /// Its attributes.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
+    }
+
+    /// Gives, and has in memory, about so many bytes at a time, or one stripe unit, if that is more: of 4 MiB, devices are read side by side.
+    pub fn in_pieces_of(mut self, bytes: u64) -> Self {
+        self.piece_bytes = bytes.max(1);
+        self
     }
 
     /// Goes on with the first data at or behind a place in the file, in bytes.
@@ -134,7 +142,7 @@ impl Content<'_> {
         if !self.in_hand.contains(&stored) {
             self.take_in_hand(stored)?;
         }
-        let end = (self.run_stored + length).min(self.in_hand.end).min(stored + PIECE_BYTES);
+        let end = (self.run_stored + length).min(self.in_hand.end).min(stored + self.piece_bytes);
         let at = begin + self.given;
         self.given += end.saturating_sub(stored);
         let place = |stored: u64| self.start + (stored - self.in_hand.start) as usize;
@@ -150,7 +158,7 @@ impl Content<'_> {
     fn take_in_hand(&mut self, from: u64) -> Result<()> {
         let Some(descriptor) = &self.descriptor else { return Ok(()) };
         let mut end = part_end(descriptor, from);
-        while end < descriptor.stored_bytes && end - from < PIECE_BYTES {
+        while end < descriptor.stored_bytes && end - from < self.piece_bytes {
             end = part_end(descriptor, end);
         }
         self.in_hand = from..from;

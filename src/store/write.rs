@@ -86,6 +86,22 @@ impl<'s> Batch<'s> {
         }
     }
 
+    /// Takes memory that another batch gave back, made large enough for records of so many bytes. Taken as it is needed, it would be copied again and
+    /// again; taken anew by each batch of many threads, most of it stays with their allocators.
+    pub(crate) fn reuse(&mut self, memory: Vec<u8>, bytes: usize) {
+        self.records = memory;
+        self.records.reserve_exact(bytes.min(PIECE_BYTES));
+    }
+
+    /// As [`commit`](Self::commit); gives its memory back.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn commit_for_memory(mut self) -> Result<Vec<u8>> {
+        self.end()?;
+        Ok(std::mem::take(&mut self.records))
+    }
+
     fn engine(&self) -> &'s Engine {
         self.store.engine()
     }
@@ -229,6 +245,10 @@ impl<'s> Batch<'s> {
     /// # Errors
     /// What writing or syncing fails with: the store is read-only then, unless a device was full.
     pub fn commit(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
         self.commit_piece()?;
         match self.durability {
             Durability::None => self.engine().flush_if_full(),

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -18,10 +18,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::AtomicFile;
 use crate::report::store::ObjectType;
 use crate::store::{Content, Key, Store};
-use crate::units::{escape, format_count, parse_size};
+use crate::units::{MIB, escape, format_count, parse_size};
 
 /// What is written of a hole at once.
-const ZEROES_BYTES: usize = 64 << 10;
+const ZEROES_BYTES: u64 = MIB;
 
 /// Write the content of one file to standard output
 ///
@@ -183,7 +183,9 @@ fn copy(
             return Ok(Copied::Interrupted);
         }
         let (offset, piece) = content.next_piece()?.unwrap_or((range.end, &[]));
-        let written = fill(at..offset.min(range.end), target, progress).and_then(|()| {
+        let hole = at..offset.min(range.end);
+        let filled = if hole.is_empty() { Ok(()) } else { fill(hole, target, progress) };
+        let written = filled.and_then(|()| {
             at = offset.min(range.end);
             let piece = &piece[..piece.len().min((range.end - at) as usize)];
             at += piece.len() as u64;
@@ -202,15 +204,20 @@ fn copy(
     Ok(Copied::Whole)
 }
 
-/// Writes the zeroes of a hole, which may be longer than anybody wants to wait for.
+/// Leaves a hole in a file; elsewhere writes its zeroes, which may be more than anybody wants to wait for.
 fn fill(hole: std::ops::Range<u64>, target: &mut Target, progress: &TransferProgress) -> io::Result<()> {
-    let zeroes = [0; ZEROES_BYTES];
     let mut left = hole.end.saturating_sub(hole.start);
+    if target.atomic.is_some() {
+        target.file.seek_relative(left as i64)?;
+        let end = target.file.stream_position()?;
+        return target.file.set_len(end);
+    }
+    let zeroes = vec![0; left.min(ZEROES_BYTES) as usize];
     while left > 0 {
         if progress.is_interrupted() {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        let length = left.min(ZEROES_BYTES as u64);
+        let length = left.min(ZEROES_BYTES);
         target.write(&zeroes[..length as usize])?;
         left -= length;
     }

@@ -36,6 +36,8 @@ use crate::units::MIB;
 
 /// Up to this size an object is read at once.
 const SMALL_BYTES: u64 = MIB;
+/// What each thread has in memory of a larger one.
+const PIECE_BYTES: u64 = MIB;
 
 /// An object that is to be made.
 pub(super) struct Job<'e> {
@@ -203,7 +205,9 @@ impl<'e> Restorer<'e> {
             return filled;
         }
         let mut content = match export.store.content(key)? {
-            Some(content) if matches!(content.entry().kind, Kind::File | Kind::Large) => content,
+            Some(content) if matches!(content.entry().kind, Kind::File | Kind::Large) => {
+                content.in_pieces_of(PIECE_BYTES)
+            }
             _ => return Err(Failure::Gone("it was removed or replaced meanwhile")),
         };
         if content.attributes().holes.is_some() {
