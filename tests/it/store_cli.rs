@@ -264,12 +264,13 @@ fn a_range_is_a_part_of_the_file() {
 #[test]
 fn holes_come_out_as_zeroes_and_stay_holes_in_a_file() {
     let (sandbox, home) = store();
-    let source = sandbox.path().join("sparse");
-    let file = File::create(&source).unwrap();
+    let source = sandbox.path().join("in");
+    fs::create_dir(&source).unwrap();
+    let file = File::create(source.join("sparse")).unwrap();
     let (end, data) = ((3 << 30) + 5000, noise(2 << 20));
     file.set_len(end).unwrap();
     file.write_all_at(&data, 1 << 30).unwrap();
-    on("put", &home, args!["sparse", &source]).ended(0);
+    on("import", &home, args![&source]).ended(0);
     let around = on("get", &home, ["sparse", "--range", "1073741000-1075840000"]).ended(0).stdout;
     let mut expected = vec![0; 824];
     expected.extend(&data);
