@@ -814,13 +814,15 @@ fn commands_say_what_they_found_and_end_so() {
     fs::remove_dir_all(&sample.devices()[3]).unwrap();
     assert!(store(&["check"]).ended(1).text().contains("device 3 is missing"));
     let onto = sample.sandbox.path().join("new");
-    let said = store(&["rebuild", "--device", "3", "--onto", onto.to_str().unwrap(), "--dry-run"]).ended(0).text();
+    let said = store(&["rebuild", "--onto", onto.to_str().unwrap(), "--dry-run"]).ended(0).text();
     assert!(said.contains("Would make anew what was on device 3: 0 segments"), "{said}");
     assert!(!onto.exists());
     assert_eq!(
         store(&["rebuild", "--device", "3", "--onto", onto.to_str().unwrap(), "--json"]).ended(0).json()["complete"],
         true
     );
+    let refused = store(&["rebuild"]).ended(2).said();
+    assert!(refused.contains("none is lost (see granulo store status)"), "{refused}");
     assert!(store(&["check", "--rebuild-index"]).ended(0).said().contains("the index was made anew from"));
     sample.is_clean();
     sample.is_whole();
