@@ -76,6 +76,9 @@ struct Stretch {
 enum Unsettled {
     Holds(Stretch),
     Broken(Damage),
+    /// Here a segment begins, after the batch with this sequence number, that those before it do not lead to, while the index is made
+    /// anew: if all up to there was durable, they were given back; else a crash took what was between.
+    Gap(u64),
 }
 
 /// Where things are while the log is read.
@@ -423,7 +426,7 @@ impl Reading<'_> {
     fn assumed_header(&self, number: u64, copies: u8) -> SegmentHeader {
         let newest = self.unsettled.iter().rev().find_map(|unsettled| match unsettled {
             Unsettled::Holds(stretch) => Some(stretch.position),
-            Unsettled::Broken(_) => None,
+            Unsettled::Broken(_) | Unsettled::Gap(_) => None,
         });
         let before = newest.unwrap_or(self.position);
         SegmentHeader {
@@ -473,8 +476,10 @@ impl Reading<'_> {
             self.position
         } else {
             // Segments before it may have been compacted away since; in the tail of the log none are.
-            if !goes_on && !self.is_making_anew {
-                self.break_off(number, 0..scan.end);
+            match (goes_on, self.is_making_anew) {
+                (true, _) => {}
+                (false, true) => self.unsettled.push_back(Unsettled::Gap(header.sequence)),
+                (false, false) => self.break_off(number, 0..scan.end),
             }
             Position { segment: number, offset: SEGMENT_HEADER_BYTES, sequence: header.sequence, chain: header.chain }
         };
@@ -540,6 +545,9 @@ impl Reading<'_> {
                     if let Some(Unsettled::Holds(stretch)) = self.unsettled.pop_front() {
                         self.take_in(stretch)?;
                     }
+                }
+                Some(&Unsettled::Gap(sequence)) if sequence <= self.durable_sequence => {
+                    self.unsettled.pop_front();
                 }
                 Some(Unsettled::Broken(_)) if self.position.sequence < self.durable_sequence => {
                     if let Some(Unsettled::Broken(damage)) = self.unsettled.pop_front() {
