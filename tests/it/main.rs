@@ -28,6 +28,7 @@ mod store_cli;
 mod store_images;
 mod store_integrity;
 mod store_kill;
+mod store_predict;
 mod store_space;
 mod store_tree;
 mod survey;

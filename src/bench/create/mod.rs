@@ -83,7 +83,7 @@ pub struct CreateRequest {
     pub is_cold: bool,
     /// How often.
     pub rounds: u64,
-    /// The longest that files are created in a turn; those that are there by then are gone on with.
+    /// The longest that a phase of a turn may take; what follows goes on with the files that are there then.
     pub longest: Option<Duration>,
 }
 
@@ -288,8 +288,10 @@ fn turn(
             caches = CacheState::Warm;
         }
         let passed = pass(request, seed ^ round, place, &mut *target, phase, (round, at, made), caches, watch)?;
-        made = made.min(passed.phase.latencies.count);
-        if made > 0 {
+        if phase == Phase::Create {
+            made = passed.phase.latencies.count;
+        }
+        if passed.phase.latencies.count > 0 {
             phases.push(passed.phase);
         }
         if passed.stopped || watch.is_stopped() {
@@ -322,18 +324,14 @@ fn pass(
     let mut latencies = Latencies::default();
     let (mut limit, mut failed, mut stopped) = (None, None, false);
     let subject = place.name().to_owned();
-    let longest = request.longest.filter(|_| phase == Phase::Create);
     let order = if phase == Phase::Delete { request.order } else { Order::Creation };
     let started = Instant::now();
     let mut go_on = |done: u64| {
         if done.is_multiple_of(OPERATIONS_BETWEEN) {
             watch.show(Progress { subject: &subject, phase: phase.name(), round, done, total: made });
-            if let Some(longest) = longest.filter(|longest| done > 0 && started.elapsed() >= *longest) {
-                let longest = format_duration(longest.as_secs_f64());
-                limit = Some(format!(
-                    "{subject} took {} files in {longest}, then the time was up",
-                    format_count(done.into())
-                ));
+            if let Some(longest) = request.longest.filter(|longest| done > 0 && started.elapsed() >= *longest) {
+                let (done, longest) = (format_count(done.into()), format_duration(longest.as_secs_f64()));
+                limit = Some(format!("{subject}, {}: {done} files in {longest}, then the time was up", phase.name()));
                 return false;
             }
         }

@@ -40,9 +40,9 @@ pub(super) struct CreateArguments {
     /// When files, and objects of a store, are to be durable
     #[arg(long, value_name = "WHEN", default_value = "none", help_heading = "What is done")]
     durability: DurabilityChoice,
-    /// Create no longer than so many seconds in a turn, and go on with the files that are there then
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What is done")]
-    longest: Option<u64>,
+    /// Longest time of a phase in a turn, in seconds; what follows goes on with the files that are there then; 0 for no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, help_heading = "What is done")]
+    longest: u64,
     /// Drop the caches before each phase
     #[arg(long, help_heading = "What is done")]
     cold: bool,
@@ -105,7 +105,7 @@ impl CreateArguments {
             },
             is_cold: self.cold,
             rounds: self.shared.rounds,
-            longest: self.longest.map(Duration::from_secs),
+            longest: (self.longest > 0).then(|| Duration::from_secs(self.longest)),
         }
     }
 }
