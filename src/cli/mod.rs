@@ -5,6 +5,7 @@
 
 mod allocate;
 mod compare;
+mod generate;
 mod generated;
 mod merge;
 mod output;
@@ -47,6 +48,7 @@ enum Command {
     Compare(compare::CompareArguments),
     Plan(plan::PlanArguments),
     Allocate(allocate::AllocateArguments),
+    Generate(generate::GenerateArguments),
     Store(store::StoreArguments),
     Report(report::ReportArguments),
     Completions(generated::CompletionsArguments),
@@ -110,6 +112,7 @@ impl Command {
             Command::Compare(arguments) => arguments.run(),
             Command::Plan(arguments) => arguments.run(),
             Command::Allocate(arguments) => arguments.run(),
+            Command::Generate(arguments) => arguments.run(),
             Command::Store(arguments) => arguments.run(),
             Command::Report(arguments) => arguments.run(),
             Command::Completions(arguments) => arguments.run(),

@@ -3,6 +3,7 @@
 pub mod allocate;
 mod chart;
 pub mod compare;
+pub mod generate;
 pub mod page;
 pub mod plan;
 pub mod plan_page;

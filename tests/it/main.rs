@@ -9,6 +9,7 @@ mod bad_input;
 mod btrfs;
 mod cli;
 mod filesystems;
+mod generate;
 mod harness;
 mod images;
 mod layers;
