@@ -129,6 +129,24 @@ pub fn format_share(fraction: f64) -> String {
     }
 }
 
+/// A time for people: `830 ns`, `18.5 µs`, `1.23 ms`, `12.3 s`, `1,234 s`, three digits at least.
+pub fn format_duration(seconds: f64) -> String {
+    if seconds >= 999.5 {
+        return format!("{} s", format_count(seconds.round() as u128));
+    }
+    // What would be rounded up to 1,000 of a unit is 1 of the next.
+    let units = [(1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| seconds < 999.5 * unit).unwrap_or((1.0, "s"));
+    let value = seconds / unit;
+    let digits = match value {
+        _ if name == "ns" => 0,
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {name}")
+}
+
 /// `part / whole`, and 0 where the whole is 0.
 pub fn fraction(part: u128, whole: u128) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
@@ -270,6 +288,24 @@ mod tests {
         assert_eq!(format_share(0.99999), ">99.9 %");
         assert_eq!(format_share(1.0), "100.0 %");
         assert_eq!(format_count(1234567), "1,234,567");
+    }
+
+    #[test]
+    fn times_have_three_digits() {
+        for (seconds, text) in [
+            (0.0, "0 ns"),
+            (8.3e-7, "830 ns"),
+            (9.996e-7, "1.00 µs"),
+            (1.846e-5, "18.5 µs"),
+            (0.001234, "1.23 ms"),
+            (0.9996, "1.00 s"),
+            (10.4, "10.4 s"),
+            (99.96, "100 s"),
+            (210.0, "210 s"),
+            (10_800.0, "10,800 s"),
+        ] {
+            assert_eq!(format_duration(seconds), text);
+        }
     }
 
     #[test]

@@ -1,9 +1,55 @@
 //! Benchmarks: how a file system, or granulo's store, bears a population.
 //!
+//! A bench begins a [`run::Run`], has it prepare its places, lets them take turns, and ends it with a [`result::Document`]:
+//!
+//! ```no_run
+//! use granulo::bench::place::Place;
+//! use granulo::bench::result::{CreateDetails, Details, Series};
+//! use granulo::bench::run::{Measured, Request, Run, turns};
+//!
+//! # fn main() -> granulo::error::Result<()> {
+//! let mut run = Run::begin(Request { command_line: vec![], seed: 1, scratch: "/tmp".into() })?;
+//! let mut places = run.prepare(&[Place::Directory("/mnt/empty".into())], true)?;
+//! let mut samples = vec![Vec::new(); places.len()];
+//! let mut caches = Vec::new();
+//! for (_round, at) in turns(3, places.len()) {
+//!     places[at].renew()?;
+//!     caches.push(places[at].cool()?);
+//!     // Measure in `places[at].directory()`.
+//!     samples[at].push(places[at].sync()?);
+//! }
+//! let series = samples.into_iter().enumerate().map(|(at, samples)| Series::new(at, "sync", "seconds", caches[0], samples)).collect();
+//! let details = Details::Create(CreateDetails::default());
+//! let document = run.end(places, Measured { series, details, shortest_median_ns: f64::INFINITY, complete: true });
+//! # let _ = document;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | module | subject |
 //! | --- | --- |
 //! | [`result`] | the document that every bench writes, `granulo/bench/1` |
 //! | [`samples`] | spread of few samples; times of millions of operations in constant memory |
+//! | [`create`] | `bench create`: times of single operations on many files |
+//! | [`run`] | one run: places made ready, turns, the document |
+//! | [`place`] | a place to measure in: a directory or a file system made for it; files or a store |
+//! | [`images`], [`loops`], [`emulate`] | file systems made for a run, their devices, devices that are slow on purpose |
+//! | [`scratch`] | the directory of a run, and what killed runs left |
+//! | [`caches`], [`clock`] | what has to be right before something is timed; timing |
+//! | [`host`], [`volume`], [`programs`] | what a result says of machine, file system, device and programs |
 
+pub mod caches;
+mod cgroups;
+pub mod clock;
+pub mod create;
+pub mod emulate;
+pub mod host;
+pub mod images;
+pub mod loops;
+pub mod place;
+pub mod programs;
 pub mod result;
+pub mod run;
 pub mod samples;
+pub mod scratch;
+pub mod volume;

@@ -228,6 +228,10 @@ pub struct CreateDetails {
     pub size_bytes: u64,
     /// Files in a directory; 0 for all in one.
     pub directory_files: u64,
+    /// The order of deleting: `creation`, `reverse`, `random`, `name`, `listed`.
+    pub order: String,
+    /// When files and objects were made durable: `none` (by the sync after a phase), `each`, `batch` (every thousand).
+    pub durability: String,
     /// Each phase of each subject and round.
     pub phases: Vec<CreatePhase>,
 }
@@ -245,6 +249,10 @@ pub struct CreatePhase {
     pub elapsed_seconds: f64,
     /// Time to write back what it left in memory, after it.
     pub sync_seconds: f64,
+    /// The caches before it.
+    pub caches: CacheState,
+    /// Why there are fewer operations than files were asked for; `None` if there are not, or it was interrupted.
+    pub limit: Option<String>,
     /// Times of the operations.
     pub latencies: LatencySummary,
 }

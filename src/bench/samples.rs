@@ -120,7 +120,14 @@ pub struct LatencySummary {
 
 impl Default for Latencies {
     fn default() -> Self {
-        Latencies { times: Distribution::default(), width: 1, bins: Vec::new(), first_ns: 0, last: Vec::new(), count: 0 }
+        Latencies {
+            times: Distribution::default(),
+            width: 1,
+            bins: Vec::new(),
+            first_ns: 0,
+            last: Vec::new(),
+            count: 0,
+        }
     }
 }
 

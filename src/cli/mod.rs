@@ -4,6 +4,7 @@
 //! the same definitions ([`Arguments`]).
 
 mod allocate;
+mod bench;
 mod compare;
 mod generate;
 mod generated;
@@ -50,6 +51,7 @@ enum Command {
     Allocate(allocate::AllocateArguments),
     Generate(generate::GenerateArguments),
     Store(store::StoreArguments),
+    Bench(bench::BenchArguments),
     Report(report::ReportArguments),
     Completions(generated::CompletionsArguments),
     Man(generated::ManArguments),
@@ -114,6 +116,7 @@ impl Command {
             Command::Allocate(arguments) => arguments.run(),
             Command::Generate(arguments) => arguments.run(),
             Command::Store(arguments) => arguments.run(),
+            Command::Bench(arguments) => arguments.run(),
             Command::Report(arguments) => arguments.run(),
             Command::Completions(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),

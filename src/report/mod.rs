@@ -1,6 +1,7 @@
 //! Reports: results for people. Knows the results; the results do not know it.
 
 pub mod allocate;
+pub mod bench;
 mod chart;
 pub mod compare;
 pub mod generate;

@@ -6,6 +6,8 @@
 #![allow(clippy::useless_vec, reason = "`args!` makes one list for calls that keep it and for calls that do not")]
 
 mod bad_input;
+mod bench;
+mod bench_harness;
 mod btrfs;
 mod cli;
 mod filesystems;
@@ -25,6 +27,7 @@ mod store_cli;
 mod store_images;
 mod store_integrity;
 mod store_kill;
+mod store_predict;
 mod store_space;
 mod store_tree;
 mod survey;

@@ -1,0 +1,70 @@
+//! Caches before a measurement: dropped as far as that is possible here, and said how far it was.
+//!
+//! The other half is memory itself. Where free memory is given back to the host of a virtual machine, touching it again costs
+//! seconds for each gigabyte, and that lands in whatever is timed. [`touch_memory`] pays it before.
+
+use std::fs;
+use std::hint::black_box;
+
+use super::host::available_memory_bytes;
+use super::result::CacheState;
+
+const DROP: &str = "/proc/sys/vm/drop_caches";
+
+/// What dropping the caches came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// The state that was reached.
+    pub state: CacheState,
+    /// Why it is not cold, if it is not.
+    pub note: Option<String>,
+}
+
+/// Writes back what is dirty on all file systems, and drops pages, directory entries and inodes from memory.
+pub fn drop_caches() -> Dropped {
+    rustix::fs::sync();
+    match fs::write(DROP, "3\n") {
+        Ok(()) => Dropped { state: CacheState::Cold, note: None },
+        Err(error) => {
+            let cause = crate::error::os_message(&error);
+            let note = format!(
+                "The caches could not be dropped ({DROP}: {cause}), which needs root: what is called cold elsewhere is as the \
+                 operations before left it."
+            );
+            Dropped { state: CacheState::AsIs, note: Some(note) }
+        }
+    }
+}
+
+/// Writes to `bytes` of memory and frees them, so that the kernel has them at hand; at most half of what is available. Gives how
+/// much it was.
+pub fn touch_memory(bytes: u64) -> u64 {
+    const PIECE_BYTES: usize = 64 << 20;
+    let bytes = bytes.min(available_memory_bytes() / 2);
+    let mut held = Vec::new();
+    let mut left = bytes;
+    while left > 0 {
+        let piece = left.min(PIECE_BYTES as u64) as usize;
+        held.push(black_box(vec![1u8; piece]));
+        left -= piece as u64;
+    }
+    drop(black_box(held));
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_reached_is_said() {
+        let dropped = drop_caches();
+        assert_eq!(dropped.note.is_none(), dropped.state == CacheState::Cold);
+    }
+
+    #[test]
+    fn no_more_memory_is_touched_than_there_is() {
+        assert_eq!(touch_memory(0), 0);
+        assert_eq!(touch_memory(1 << 20), 1 << 20);
+    }
+}

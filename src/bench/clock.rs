@@ -1,0 +1,83 @@
+//! The clock, and what it costs: an operation that does nothing is timed as every other is.
+//!
+//! What lies between the two readings of the clock is the operation alone; its name is written before, its time recorded after.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use super::result::Harness;
+use super::samples::Latencies;
+
+/// Largest share of the shortest operation that measuring may take, as results aim at.
+pub const LARGEST_OVERHEAD_FRACTION: f64 = 0.05;
+/// Empty operations that are timed.
+const EMPTY_OPERATIONS: u32 = 200_000;
+
+/// Does an operation and records how long it took.
+#[inline(always)]
+pub fn timed<T>(latencies: &mut Latencies, operation: impl FnOnce() -> T) -> T {
+    let started = Instant::now();
+    let outcome = operation();
+    latencies.record(nanoseconds_since(started));
+    outcome
+}
+
+/// The same for one that may fail, which then is not recorded.
+#[inline(always)]
+pub fn try_timed<T, E>(latencies: &mut Latencies, operation: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let started = Instant::now();
+    let outcome = operation();
+    let time_ns = nanoseconds_since(started);
+    if outcome.is_ok() {
+        latencies.record(time_ns);
+    }
+    outcome
+}
+
+/// Nanoseconds since `started`.
+#[inline(always)]
+pub fn nanoseconds_since(started: Instant) -> u64 {
+    started.elapsed().as_nanos() as u64
+}
+
+/// What measuring costs, beside the shortest median of the operations that were timed (in nanoseconds; infinite for none).
+pub fn harness(shortest_median_ns: f64) -> Harness {
+    let mut latencies = Latencies::default();
+    for _ in 0..EMPTY_OPERATIONS {
+        timed(&mut latencies, || black_box(()));
+    }
+    let empty_operation_ns = latencies.summary().p50_ns as f64;
+    Harness { empty_operation_ns, overhead_fraction: empty_operation_ns / shortest_median_ns.max(1.0) }
+}
+
+/// What to say where measuring took a larger share than it may.
+pub fn overhead_note(harness: &Harness) -> Option<String> {
+    (harness.overhead_fraction > LARGEST_OVERHEAD_FRACTION).then(|| {
+        format!(
+            "Measuring takes {:.0} ns of each operation, which is {} of the shortest median here: those times are too long by it.",
+            harness.empty_operation_ns,
+            crate::units::format_share(harness.overhead_fraction),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_operation_takes_little() {
+        let harness = harness(1e6);
+        assert!(harness.empty_operation_ns < 10_000.0, "{harness:?}");
+        assert_eq!(harness.overhead_fraction, harness.empty_operation_ns / 1e6);
+        assert_eq!(super::harness(f64::INFINITY).overhead_fraction, 0.0);
+    }
+
+    #[test]
+    fn what_is_too_much_is_said() {
+        let cheap = Harness { empty_operation_ns: 20.0, overhead_fraction: 0.02 };
+        assert_eq!(overhead_note(&cheap), None);
+        let dear = Harness { empty_operation_ns: 40.0, overhead_fraction: 0.08 };
+        assert!(overhead_note(&dear).unwrap().contains("8.0 %"));
+    }
+}

@@ -1,0 +1,512 @@
+//! `bench create`: the time of every create, stat and delete of many files, and the curve of the n-th of them.
+//!
+//! After Foddex, "Filesystem file-creation speed test" (2009): files `file-1`, `file-2`, … in one directory (or some in each of
+//! many), opened with O_CREAT | O_EXCL, written if they have a size, and closed; then stat of each in the same order; then
+//! deletion of each in an order of choice. What each phase left in memory is written back after it, which is timed on its own. On a
+//! store, the operations are put, stat and remove of one object. Memory is the same for a thousand files and for ten million.
+//!
+//! An operation that fails because a file system takes no more is a result where that harms nobody: on a file system that was
+//! made for the run, or where only the directory is full. Where the file system of a directory is full, it ends the run.
+
+mod files;
+mod name;
+mod objects;
+mod order;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::caches::touch_memory;
+use super::place::Prepared;
+use super::result::{CacheState, CreateDetails, CreatePhase, Details, Document, Series};
+use super::run::{Measured, Progress, Run, Watch, turns};
+use super::samples::Latencies;
+use super::volume::Room;
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::{format_count, format_duration, format_size};
+use files::Files;
+use objects::{LARGEST_OBJECT_BYTES, Objects};
+use order::Numbers;
+pub use order::Order;
+
+/// Most files.
+pub const MOST_FILES: u64 = 1_000_000_000;
+/// Operations that are made durable together with [`Durability::Batch`].
+const BATCH_OPERATIONS: u64 = 1000;
+/// Most that is written at once, in bytes.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Memory that the kernel takes for a file that is in its caches, in bytes: inode, directory entry, their pages.
+const MEMORY_A_FILE_BYTES: u64 = 1536;
+/// Least room that a file takes, with its name and inode, in bytes.
+const ROOM_A_FILE_BYTES: u64 = 512;
+/// Share of a file system of the user's that stays free.
+const MARGIN_FRACTION: f64 = 0.05;
+/// A file system with less than this share left is full.
+const FULL_FRACTION: f64 = 0.005;
+
+/// When what was done is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// After the sync that follows the phase.
+    None,
+    /// Each operation, when it returns: fsync of the file and of its directory; a batch of one object.
+    Each,
+    /// Every [`BATCH_OPERATIONS`] operations: syncfs; sync of the store.
+    Batch,
+}
+
+impl Durability {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Durability::None => "none",
+            Durability::Each => "each",
+            Durability::Batch => "batch",
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateRequest {
+    /// How many files.
+    pub files: u64,
+    /// Bytes of each.
+    pub size_bytes: u64,
+    /// Files in a directory; 0 for all in one.
+    pub directory_files: u64,
+    /// Order of deleting.
+    pub order: Order,
+    /// When operations are durable.
+    pub durability: Durability,
+    /// Whether caches are dropped before each phase.
+    pub is_cold: bool,
+    /// How often.
+    pub rounds: u64,
+    /// The longest that a phase of a turn may take; what follows goes on with the files that are there then.
+    pub longest: Option<Duration>,
+}
+
+/// A result, and the subjects that it had to do without.
+#[derive(Debug)]
+pub struct Created {
+    /// The result.
+    pub document: Document,
+    /// Why a subject was left out.
+    pub left_out: Vec<String>,
+}
+
+/// What is created, looked at and deleted.
+trait Target {
+    fn create(&mut self, number: u64, latencies: &mut Latencies) -> Result<()>;
+    fn stat(&mut self, number: u64, latencies: &mut Latencies) -> Result<()>;
+    fn delete(&mut self, number: u64, latencies: &mut Latencies) -> Result<()>;
+    /// Deletes what was made, in the order of the directories, while `go_on` says so; `None` if it has no order of its own.
+    fn delete_as_listed(
+        &mut self,
+        made: u64,
+        latencies: &mut Latencies,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Option<Result<()>>;
+    /// Makes all of it durable.
+    fn sync(&mut self) -> Result<()>;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Create,
+    Stat,
+    Delete,
+}
+
+impl Phase {
+    const ALL: [Phase; 3] = [Phase::Create, Phase::Stat, Phase::Delete];
+
+    fn name(self) -> &'static str {
+        match self {
+            Phase::Create => "create",
+            Phase::Stat => "stat",
+            Phase::Delete => "delete",
+        }
+    }
+}
+
+impl CreateRequest {
+    /// How many directories hold the files; 0 if they are not in directories of their own.
+    fn directories(&self) -> u64 {
+        if self.directory_files == 0 { 0 } else { self.files.div_ceil(self.directory_files) }
+    }
+
+    /// What one file takes with blocks of `block_bytes`, roughly.
+    fn room_a_file(&self, block_bytes: u64) -> u64 {
+        let block_bytes = block_bytes.max(1);
+        self.size_bytes.div_ceil(block_bytes).saturating_mul(block_bytes).saturating_add(ROOM_A_FILE_BYTES)
+    }
+
+    /// Says whether a place has room for the files.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if it has not.
+    fn check_room(&self, place: &mut Prepared) -> Result<()> {
+        let Room { total_bytes, available_bytes, available_inodes, .. } = place.room()?;
+        let is_made = place.image().is_some();
+        let advice = match is_made {
+            true => "give it a larger --fs-size, or ask for fewer --files",
+            false => "ask for fewer --files, or name another directory",
+        };
+        let refuse = |cause: String| {
+            let error = Error::new(ErrorKind::NoSpace, "create the files on", cause);
+            Err(error.at(Path::new(place.name())).advise(advice))
+        };
+        let file_system = &place.subject().file_system;
+        let margin = if is_made { 0.0 } else { MARGIN_FRACTION };
+        let free = available_bytes.saturating_sub((total_bytes as f64 * margin) as u64);
+        let needed = self.files.saturating_mul(self.room_a_file(file_system.block_bytes));
+        if needed > free {
+            return refuse(format!(
+                "there is room for {}, and {} files take at least {}",
+                format_size(free.into()),
+                format_count(self.files.into()),
+                format_size(needed.into())
+            ));
+        }
+        // FAT and what is served from outside the kernel count clusters as inodes, which empty files take none of.
+        let counts_inodes = !file_system.kind.contains("fat") && !file_system.kind.starts_with("fuse");
+        let needed = self.files.saturating_add(self.directories());
+        match available_inodes.filter(|_| counts_inodes && !place.is_store()) {
+            Some(inodes) if inodes < needed => refuse(format!(
+                "there is room for {} inodes, and {} are needed",
+                format_count(inodes.into()),
+                format_count(needed.into())
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a phase came to.
+struct Passed {
+    phase: CreatePhase,
+    /// Whether it was asked to stop.
+    stopped: bool,
+}
+
+/// Runs the bench in prepared places.
+///
+/// # Errors
+/// [`ErrorKind::NoSpace`] if a place has no room for the files, or the file system of a directory becomes full; whatever an operation fails with.
+pub fn create(request: &CreateRequest, mut run: Run, places: Vec<Prepared>, watch: Watch<'_>) -> Result<Created> {
+    if places.iter().any(Prepared::is_store) && request.size_bytes > LARGEST_OBJECT_BYTES {
+        let cause =
+            format!("objects of a store are put whole here, up to {}", format_size(LARGEST_OBJECT_BYTES.into()));
+        return Err(Error::new(ErrorKind::Usage, "measure a store", cause));
+    }
+    let (mut places, left_out) = leave_out(places)?;
+    places.iter_mut().try_for_each(|place| request.check_room(place))?;
+    left_out.iter().for_each(|why| run.note(why));
+    let mut phases = Vec::new();
+    let mut complete = true;
+    for (round, at) in turns(request.rounds, places.len()) {
+        let place = &mut places[at];
+        if round > 0 {
+            place.renew()?;
+        }
+        complete = turn(request, run.seed(), place, (round, at), watch, &mut phases)?;
+        if !complete {
+            break;
+        }
+    }
+    if places.iter().any(Prepared::is_store) {
+        run.note(store_note(request.durability));
+    }
+    let shortest_median_ns =
+        phases.iter().filter(|phase| phase.latencies.count > 0).map(|phase| phase.latencies.p50_ns).min();
+    let details = CreateDetails {
+        files: request.files,
+        size_bytes: request.size_bytes,
+        directory_files: request.directory_files,
+        order: request.order.name().to_owned(),
+        durability: request.durability.name().to_owned(),
+        phases,
+    };
+    let measured = Measured {
+        series: series(&details.phases),
+        details: Details::Create(details),
+        shortest_median_ns: shortest_median_ns.map_or(f64::INFINITY, |median| median as f64),
+        complete,
+    };
+    Ok(Created { document: run.end(places, measured), left_out })
+}
+
+/// Leaves out stores on file systems of the run that cannot bear one, and says why: some do not have what the catalog needs.
+///
+/// # Errors
+/// The failure itself, if nothing would be left, or in a directory of the user's.
+fn leave_out(places: Vec<Prepared>) -> Result<(Vec<Prepared>, Vec<String>)> {
+    let (mut kept, mut left_out, mut last) = (Vec::new(), Vec::new(), None);
+    for mut place in places {
+        match if place.is_store() { objects::try_store(place.directory()) } else { Ok(()) } {
+            Ok(()) => {
+                if place.is_store() {
+                    place.renew()?;
+                }
+                kept.push(place);
+            }
+            Err(error) if place.image().is_some() => {
+                left_out.push(format!("{} is left out: {error}.", place.name()));
+                last = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match last.filter(|_| kept.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok((kept, left_out)),
+    }
+}
+
+/// One turn of a subject: all phases; gives whether it came to its end.
+fn turn(
+    request: &CreateRequest,
+    seed: u64,
+    place: &mut Prepared,
+    (round, at): (u64, usize),
+    watch: Watch<'_>,
+    phases: &mut Vec<CreatePhase>,
+) -> Result<bool> {
+    touch_memory(request.files.saturating_mul(MEMORY_A_FILE_BYTES.saturating_add(request.size_bytes)));
+    let mut caches = if request.is_cold { place.cool()? } else { CacheState::AsIs };
+    let mut target = open(place, request, seed)?;
+    let mut made = request.files;
+    for phase in Phase::ALL {
+        if phase != Phase::Create && request.is_cold {
+            drop(target);
+            caches = place.cool()?;
+            target = open(place, request, seed)?;
+        } else if phase != Phase::Create {
+            // What was just made is in memory, as far as that has room.
+            caches = CacheState::Warm;
+        }
+        let passed = pass(request, seed ^ round, place, &mut *target, phase, (round, at, made), caches, watch)?;
+        if phase == Phase::Create {
+            made = passed.phase.latencies.count;
+        }
+        if passed.phase.latencies.count > 0 {
+            phases.push(passed.phase);
+        }
+        if passed.stopped || watch.is_stopped() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn open(place: &Prepared, request: &CreateRequest, seed: u64) -> Result<Box<dyn Target>> {
+    Ok(match place.is_store() {
+        true => Box::new(Objects::open(place.directory(), request, seed)?),
+        false => Box::new(Files::open(place.directory(), request, seed)?),
+    })
+}
+
+#[allow(clippy::too_many_arguments, reason = "one call, of things that have nothing else to do with each other")]
+fn pass(
+    request: &CreateRequest,
+    seed: u64,
+    place: &mut Prepared,
+    target: &mut dyn Target,
+    phase: Phase,
+    (round, at, made): (u64, usize, u64),
+    caches: CacheState,
+    watch: Watch<'_>,
+) -> Result<Passed> {
+    // Some operations take microseconds, some a tenth of a second.
+    const OPERATIONS_BETWEEN: u64 = 16;
+    let mut latencies = Latencies::default();
+    let (mut limit, mut failed, mut stopped) = (None, None, false);
+    let subject = place.name().to_owned();
+    let order = if phase == Phase::Delete { request.order } else { Order::Creation };
+    let started = Instant::now();
+    let mut go_on = |done: u64| {
+        if done.is_multiple_of(OPERATIONS_BETWEEN) {
+            watch.show(Progress { subject: &subject, phase: phase.name(), round, done, total: made });
+            if let Some(longest) = request.longest.filter(|longest| done > 0 && started.elapsed() >= *longest) {
+                let (done, longest) = (format_count(done.into()), format_duration(longest.as_secs_f64()));
+                limit = Some(format!("{subject}, {}: {done} files in {longest}, then the time was up", phase.name()));
+                return false;
+            }
+        }
+        stopped = watch.is_stopped();
+        !stopped
+    };
+    let listed = match order {
+        Order::Listed => target.delete_as_listed(made, &mut latencies, &mut go_on),
+        _ => None,
+    };
+    match listed {
+        Some(done) => done?,
+        None => {
+            for number in Numbers::new(order, made, seed) {
+                if !go_on(latencies.count()) {
+                    break;
+                }
+                let done = match phase {
+                    Phase::Create => target.create(number, &mut latencies),
+                    Phase::Stat => target.stat(number, &mut latencies),
+                    Phase::Delete => target.delete(number, &mut latencies),
+                };
+                if let Err(error) = done {
+                    failed = Some(limit_of(error, phase, place, latencies.count())?);
+                    break;
+                }
+            }
+        }
+    }
+    let elapsed_seconds = started.elapsed().as_secs_f64();
+    let syncing = Instant::now();
+    target.sync()?;
+    place.sync()?;
+    let sync_seconds = syncing.elapsed().as_secs_f64();
+    let phase = CreatePhase {
+        subject: at,
+        round,
+        phase: phase.name().to_owned(),
+        elapsed_seconds,
+        sync_seconds,
+        caches,
+        limit: limit.or(failed),
+        latencies: latencies.summary(),
+    };
+    Ok(Passed { phase, stopped })
+}
+
+/// What to say of a file that could not be created, if that is a limit of the file system and no harm to anybody.
+///
+/// # Errors
+/// The error itself, if it is anything else.
+fn limit_of(error: Error, phase: Phase, place: &mut Prepared, made: u64) -> Result<String> {
+    let room = place.room()?;
+    let is_full = room.available_bytes < (room.total_bytes as f64 * FULL_FRACTION) as u64
+        || room.available_inodes == Some(0) && !place.subject().file_system.kind.contains("fat");
+    let is_limit = phase == Phase::Create && made > 0 && error.kind() == ErrorKind::NoSpace;
+    if !is_limit || (is_full && place.image().is_none()) {
+        return Err(error);
+    }
+    let what = if is_full { "the file system is full" } else { "the directory takes no more" };
+    Ok(format!("{} took {} files: {what}", place.name(), format_count(made.into())))
+}
+
+fn store_note(durability: Durability) -> String {
+    match durability {
+        Durability::None => {
+            "Objects of the store were committed one by one and not synced, and files not either; the sync after each phase is \
+             timed on its own."
+        }
+        Durability::Each => {
+            "Every operation was durable when it returned: objects of the store in batches of one, files with fsync of the file and \
+             of its directory."
+        }
+        Durability::Batch => {
+            "Every 1,000 operations were made durable together: by a sync of the store, and for files by syncfs; the time is in \
+             that of the thousandth."
+        }
+    }
+    .to_owned()
+}
+
+/// The rates of each phase, and the times of the syncs behind it, by subject.
+fn series(phases: &[CreatePhase]) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
+    let subjects = phases.iter().map(|phase| phase.subject).max().map_or(0, |last| last + 1);
+    for subject in 0..subjects {
+        for phase in Phase::ALL {
+            let of = || phases.iter().filter(move |passed| passed.subject == subject && passed.phase == phase.name());
+            let Some(first) = of().next() else { continue };
+            let rate = |passed: &CreatePhase| passed.latencies.count as f64 / passed.elapsed_seconds.max(1e-9);
+            all.push(Series::new(subject, phase.name(), "operations/s", first.caches, of().map(rate).collect()));
+            let name = format!("sync after {}", phase.name());
+            all.push(Series::new(
+                subject,
+                name,
+                "seconds",
+                CacheState::AsIs,
+                of().map(|passed| passed.sync_seconds).collect(),
+            ));
+        }
+    }
+    all
+}
+
+/// What is written into files: as much as they are long, a mebibyte at most, the same for a seed.
+fn content(size_bytes: u64, seed: u64) -> Vec<u8> {
+    let length = size_bytes.min(PIECE_BYTES) as usize;
+    let words = (0..length.div_ceil(8) as u64).flat_map(|at| order::mix(seed.wrapping_add(at)).to_le_bytes());
+    words.take(length).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+    use crate::bench::place::Place;
+    use crate::bench::run;
+
+    fn request(files: u64) -> CreateRequest {
+        CreateRequest {
+            files,
+            size_bytes: 10,
+            directory_files: 7,
+            order: Order::Random,
+            durability: Durability::None,
+            is_cold: false,
+            rounds: 3,
+            longest: None,
+        }
+    }
+
+    /// Runs in a new directory, and stops after so many words about how far it is.
+    fn run_until(request: &CreateRequest, words: u64) -> Result<Created> {
+        let sandbox = tempfile::tempdir().unwrap();
+        let asked = run::Request { command_line: Vec::new(), seed: 3, scratch: sandbox.path().to_owned() };
+        let mut run = Run::begin(asked)?;
+        let places = run.prepare(&[Place::Directory(sandbox.path().join("place"))], true)?;
+        let (stop, said) = (AtomicBool::new(words == 0), AtomicU64::new(0));
+        let show = |_: Progress<'_>| {
+            if said.fetch_add(1, Ordering::Relaxed) + 1 >= words {
+                stop.store(true, Ordering::Relaxed);
+            }
+        };
+        let created = create(request, run, places, Watch::new(&stop, &show));
+        assert_eq!(std::fs::read_dir(sandbox.path()).unwrap().count(), 0);
+        created
+    }
+
+    #[test]
+    fn a_stopped_run_has_what_was_done() {
+        let details = |words| match run_until(&request(100), words).unwrap().document {
+            Document { details: Details::Create(details), complete, .. } => (details.phases, complete),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(details(0), (Vec::new(), false));
+        let (phases, complete) = details(5);
+        assert!(!complete && phases.len() == 1, "{phases:?}");
+        assert_eq!((phases[0].latencies.count, phases[0].limit.as_ref()), (64, None));
+        let (phases, complete) = details(u64::MAX);
+        assert!(complete && phases.len() == 2 * 3 * 3);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_begun() {
+        let error = run_until(&request(MOST_FILES * 1000), 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        let large = CreateRequest { size_bytes: LARGEST_OBJECT_BYTES + 1, ..request(1) };
+        assert_eq!(run_until(&large, 1).unwrap_err().kind(), ErrorKind::Usage);
+    }
+
+    #[test]
+    fn content_is_that_of_its_seed() {
+        assert_eq!((content(0, 1).len(), content(13, 1).len(), content(3 << 20, 1).len()), (0, 13, 1 << 20));
+        assert_eq!(content(100, 1), content(100, 1));
+        assert_ne!(content(100, 1), content(100, 2));
+    }
+}

@@ -1,0 +1,178 @@
+//! Orders of the numbers from 1 to n, in constant memory: forwards, backwards, by their names, and mixed up.
+
+/// The order in which files are deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As they were made.
+    Creation,
+    /// The last one first.
+    Reverse,
+    /// Mixed up by the seed.
+    Random,
+    /// By name, byte by byte: file-1, file-10, file-100, …, file-11, …
+    Name,
+    /// As the directories list them, which is how `rm -r` deletes.
+    Listed,
+}
+
+impl Order {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Creation => "creation",
+            Order::Reverse => "reverse",
+            Order::Random => "random",
+            Order::Name => "name",
+            Order::Listed => "listed",
+        }
+    }
+}
+
+/// The numbers from 1 to `count` in an order.
+#[derive(Debug, Clone)]
+pub(super) enum Numbers {
+    Forwards(u64, u64),
+    Backwards(u64),
+    /// Next one; it and all after it that are larger than the count are left out.
+    ByName {
+        next: Option<u64>,
+        count: u64,
+    },
+    Mixed {
+        at: u64,
+        mixed: Permutation,
+    },
+}
+
+impl Numbers {
+    /// The numbers from 1 to `count`. How a directory lists them only that knows; a store lists by name.
+    pub(super) fn new(order: Order, count: u64, seed: u64) -> Numbers {
+        match order {
+            Order::Creation => Numbers::Forwards(1, count),
+            Order::Reverse => Numbers::Backwards(count),
+            Order::Name | Order::Listed => Numbers::ByName { next: (count > 0).then_some(1), count },
+            Order::Random => Numbers::Mixed { at: 0, mixed: Permutation::new(count, seed) },
+        }
+    }
+}
+
+impl Iterator for Numbers {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        match self {
+            Numbers::Forwards(next, count) => {
+                let number = (*next <= *count).then_some(*next)?;
+                *next += 1;
+                Some(number)
+            }
+            Numbers::Backwards(left) => {
+                let number = (*left > 0).then_some(*left)?;
+                *left -= 1;
+                Some(number)
+            }
+            Numbers::ByName { next, count } => {
+                let number = (*next)?;
+                *next = after(number, *count);
+                Some(number)
+            }
+            Numbers::Mixed { at, mixed } => {
+                let number = (*at < mixed.length).then(|| mixed.of(*at) + 1)?;
+                *at += 1;
+                Some(number)
+            }
+        }
+    }
+}
+
+/// The number whose decimal digits come next in the order of texts, of those from 1 to `count`.
+fn after(number: u64, count: u64) -> Option<u64> {
+    if let Some(longer) = number.checked_mul(10).filter(|longer| *longer <= count) {
+        return Some(longer);
+    }
+    let mut number = number;
+    // Up where no sister comes after it: 19 after 1 … 9 is the last below 1.
+    while number % 10 == 9 || number >= count {
+        number /= 10;
+        if number == 0 {
+            return None;
+        }
+    }
+    Some(number + 1)
+}
+
+/// A permutation of `0..length`: a Feistel network over the next power of four, walked until it is back in the range.
+#[derive(Debug, Clone)]
+pub(super) struct Permutation {
+    length: u64,
+    half_bits: u32,
+    keys: [u64; 4],
+}
+
+impl Permutation {
+    fn new(length: u64, seed: u64) -> Permutation {
+        let bits = u64::BITS - length.saturating_sub(1).leading_zeros();
+        let keys = std::array::from_fn(|round| mix(seed ^ mix(round as u64 + 1)));
+        Permutation { length, half_bits: bits.div_ceil(2).max(1), keys }
+    }
+
+    fn of(&self, index: u64) -> u64 {
+        let mask = (1u64 << self.half_bits) - 1;
+        let mut at = index;
+        loop {
+            let (mut left, mut right) = (at >> self.half_bits, at & mask);
+            for key in self.keys {
+                (left, right) = (right, left ^ (mix(right ^ key) & mask));
+            }
+            at = left << self.half_bits | right;
+            if at < self.length {
+                return at;
+            }
+        }
+    }
+}
+
+/// The output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+pub(super) fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ORDERS: [Order; 4] = [Order::Creation, Order::Reverse, Order::Random, Order::Name];
+
+    fn numbers(order: Order, count: u64, seed: u64) -> Vec<u64> {
+        Numbers::new(order, count, seed).collect()
+    }
+
+    #[test]
+    fn a_seed_is_an_order_and_another_is_another() {
+        assert_eq!(numbers(Order::Random, 1000, 5), numbers(Order::Random, 1000, 5));
+        assert_ne!(numbers(Order::Random, 1000, 5), numbers(Order::Random, 1000, 6));
+        // Neighbours do not stay beside one another.
+        let mixed = numbers(Order::Random, 10_000, 1);
+        assert!(mixed.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count() < 20);
+    }
+
+    proptest! {
+        #[test]
+        fn every_number_comes_once(count in 0u64..3000, seed: u64) {
+            let mut names: Vec<String> = (1..=count).map(|number| number.to_string()).collect();
+            names.sort();
+            let by_name = numbers(Order::Name, count, seed);
+            prop_assert_eq!(by_name.iter().map(u64::to_string).collect::<Vec<_>>(), names);
+            for order in ORDERS {
+                let mut numbers = numbers(order, count, seed);
+                numbers.sort_unstable();
+                prop_assert!(numbers.into_iter().eq(1..=count), "{:?}", order);
+            }
+        }
+    }
+}

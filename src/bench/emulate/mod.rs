@@ -1,0 +1,181 @@
+//! A disk that is slow on purpose: a loop device whose rates the kernel limits.
+//!
+//! The limits are noted in a file of the scratch directory before they are set, so that they can be lifted after a kill: the number of a
+//! loop device is given to others later. The kernel counts every request as one operation before it joins them, and cuts requests at the largest that
+//! the device takes. So read-ahead is raised to a multiple of that: then a sequential read needs few operations and is limited
+//! by the bytes, and random ones are limited by the operations.
+
+mod controller;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::host::line;
+use super::loops::Loop;
+use super::result::Emulated;
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::{KIB, MIB, format_count, format_size, parse_size};
+use controller::{Controller, OPERATION, Rates};
+
+/// Requests of the largest size that read-ahead makes by default.
+const READ_AHEAD_REQUESTS: u64 = 2;
+/// The file in a scratch directory that says which limits are to be lifted.
+const NOTED: &str = "limited";
+
+/// What is asked for: `hdd[:ops=120,bytes=160MB,read_ahead=4MiB]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Emulation {
+    /// Operations a second in each direction.
+    pub operations_per_second: u64,
+    /// Bytes a second in each direction.
+    pub bytes_per_second: u64,
+    /// Least read-ahead; without it, two of the largest requests.
+    pub read_ahead_bytes: Option<u64>,
+}
+
+impl Default for Emulation {
+    /// A disk of 7,200 revolutions: one random read takes a seek and half a turn, 8.3 ms together.
+    fn default() -> Self {
+        Emulation { operations_per_second: 120, bytes_per_second: 160_000_000, read_ahead_bytes: None }
+    }
+}
+
+impl FromStr for Emulation {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Emulation, String> {
+        let (kind, options) = text.split_once(':').unwrap_or((text, ""));
+        if kind != "hdd" {
+            return Err(format!("'{kind}' cannot be emulated; write hdd, or hdd:ops=120,bytes=160MB,read_ahead=4MiB"));
+        }
+        let mut emulation = Emulation::default();
+        for option in options.split(',').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let more_than_none = |number: u64| match number {
+                0 => Err(format!("{name} of an emulated disk is more than 0")),
+                number => Ok(number),
+            };
+            match name {
+                "ops" => {
+                    let number = value.parse().map_err(|_| format!("'{value}' is no number of operations a second"))?;
+                    // The kernel keeps them in 32 bits.
+                    emulation.operations_per_second = more_than_none(number)?.min(u32::MAX.into());
+                }
+                "bytes" => emulation.bytes_per_second = more_than_none(parse_size(value)?)?,
+                "read_ahead" => emulation.read_ahead_bytes = Some(more_than_none(parse_size(value)?)?.min(64 * MIB)),
+                _ => return Err(format!("an emulated disk has no '{name}'; it has ops, bytes and read_ahead")),
+            }
+        }
+        Ok(emulation)
+    }
+}
+
+/// A device that is limited; as fast as before when this is dropped.
+#[derive(Debug)]
+pub struct Limited {
+    controller: Controller,
+    number: (u32, u32),
+    noted: PathBuf,
+    read_ahead: (PathBuf, String),
+    /// What it is limited to.
+    pub emulated: Emulated,
+}
+
+impl Limited {
+    /// Limits a loop device that has its image below the scratch directory `scratch`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where the kernel has no such controller; what writing to it fails with.
+    pub(super) fn new(device: &Loop, emulation: Emulation, scratch: &Path) -> Result<Limited> {
+        let gone = || Error::new(ErrorKind::NotFound, OPERATION, "the loop device has gone").at(device.path());
+        let number = device.number().ok_or_else(gone)?;
+        let queue = PathBuf::from(format!("/sys/block/{}/queue", device.name()));
+        let largest = line(&queue.join("max_sectors_kb").to_string_lossy()).parse::<u64>().unwrap_or(0).max(4) * KIB;
+        let asked = emulation.read_ahead_bytes.unwrap_or(READ_AHEAD_REQUESTS * largest);
+        let read_ahead_bytes = asked.next_multiple_of(largest);
+        let read_ahead = queue.join("read_ahead_kb");
+        let before = line(&read_ahead.to_string_lossy());
+        let name = scratch.file_name().unwrap_or_default().to_string_lossy();
+        let limited = Limited {
+            controller: Controller::find(&name)?,
+            number,
+            noted: scratch.join(format!("{NOTED}-{}", device.name())),
+            read_ahead: (read_ahead.clone(), before),
+            emulated: Emulated {
+                operations_per_second: emulation.operations_per_second,
+                bytes_per_second: emulation.bytes_per_second,
+                read_ahead_bytes,
+            },
+        };
+        let noted = format!("{}\n{}", limited.read_ahead.1, limited.controller.note(number));
+        fs::write(&limited.noted, noted).map_err(|error| Error::io(OPERATION, &limited.noted, error))?;
+        let rates = Rates { operations: emulation.operations_per_second, bytes: emulation.bytes_per_second };
+        limited.controller.limit(number, rates)?;
+        let kib = (read_ahead_bytes / KIB).to_string();
+        fs::write(&read_ahead, kib).map_err(|error| Error::io(OPERATION, &read_ahead, error))?;
+        Ok(limited)
+    }
+
+    /// What the result has to say of it.
+    pub fn note(&self) -> String {
+        let Emulated { operations_per_second, bytes_per_second, read_ahead_bytes } = self.emulated;
+        let gap = self.controller.gap().map_or(String::new(), |gap| format!("{gap}, "));
+        format!(
+            "The slow disk is emulated: at most {} operations and {} MB a second in each direction, read-ahead {}. What it does not \
+             model: {gap}how far apart places are (every operation costs the same, as on an aged disk with its files spread about), a write \
+             cache in the disk, a queue that the disk sorts, faster and slower tracks.",
+            format_count(operations_per_second.into()),
+            format_count((bytes_per_second / 1_000_000).into()),
+            format_size(read_ahead_bytes.into()),
+        )
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let is_lifted = self.controller.lift(self.number, true);
+        let (path, before) = &self.read_ahead;
+        let _ = fs::write(path, before);
+        // Else it is tried again when the scratch directory goes.
+        if is_lifted {
+            let _ = fs::remove_file(&self.noted);
+        }
+    }
+}
+
+/// Lifts the limits that a killed run noted in its scratch directory. The loop devices must be attached still, or free.
+pub(super) fn lift_left_over(scratch: &Path) {
+    let Ok(entries) = fs::read_dir(scratch) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(device) = name.to_str().and_then(|name| name.strip_prefix(NOTED)?.strip_prefix('-')) else { continue };
+        // Somebody else's by now: the limits are theirs, or are gone.
+        let backing = line(&format!("/sys/block/{device}/loop/backing_file"));
+        if !backing.is_empty() && !Path::new(&backing).starts_with(scratch) {
+            continue;
+        }
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        let Some((read_ahead_kib, noted)) = text.split_once('\n') else { continue };
+        if let Some((number, controller)) = Controller::of_note(noted) {
+            controller.lift(number, false);
+            let _ = fs::write(format!("/sys/block/{device}/queue/read_ahead_kb"), read_ahead_kib);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_are_read() {
+        assert_eq!("hdd".parse(), Ok(Emulation::default()));
+        let asked =
+            Emulation { operations_per_second: 80, bytes_per_second: 100 << 20, read_ahead_bytes: Some(8 << 20) };
+        assert_eq!("hdd:ops=80,bytes=100MiB,read_ahead=8MiB".parse(), Ok(asked));
+        for wrong in ["", "ssd", "hdd:rpm=7200", "hdd:ops=0", "hdd:ops=x", "hdd:bytes=0", "hdd:ops", "hdd:bytes=fast"] {
+            assert!(wrong.parse::<Emulation>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The machine that a bench runs on, from what the kernel says of it.
+
+use std::fs;
+
+use super::result::Host;
+
+/// The machine, with its load at this moment as the load before.
+pub fn host() -> Host {
+    Host {
+        kernel: line("/proc/sys/kernel/osrelease"),
+        machine: std::env::consts::ARCH.to_owned(),
+        cpu_model: cpu_model(&read("/proc/cpuinfo")),
+        cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64),
+        memory_bytes: memory_bytes(&read("/proc/meminfo"), "MemTotal"),
+        is_root: rustix::process::geteuid().is_root(),
+        load_before: load_average(),
+        load_after: 0.0,
+    }
+}
+
+/// Load average of one minute; 0 if the kernel does not say.
+pub fn load_average() -> f64 {
+    read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
+}
+
+/// What memory may be taken without pushing others out, in bytes: what the kernel has to give, and what the memory cgroups that
+/// the process is in leave.
+pub fn available_memory_bytes() -> u64 {
+    let limits = read("/proc/self/cgroup");
+    let left = limits.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let (root, limit, used) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max", "memory.current"),
+            list if list.split(',').any(|controller| controller == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+            }
+            _ => return None,
+        };
+        // A limit of a group above counts too.
+        let path = path.trim_start_matches('/');
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        let groups = ends.map(|end| &path[..end]).chain([""]);
+        groups.filter_map(|group| left_in(&format!("{root}/{group}"), limit, used)).min()
+    });
+    left.chain([memory_bytes(&read("/proc/meminfo"), "MemAvailable")]).min().unwrap_or(0)
+}
+
+/// What a cgroup leaves; `None` where it has no limit.
+fn left_in(directory: &str, limit: &str, used: &str) -> Option<u64> {
+    let number = |name: &str| line(&format!("{directory}/{name}")).parse::<u64>().ok();
+    Some(number(limit)?.saturating_sub(number(used)?))
+}
+
+fn read(path: &str) -> String {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+/// The first line of a file of the kernel's; empty if there is none.
+pub(super) fn line(path: &str) -> String {
+    read(path).lines().next().unwrap_or("").trim().to_owned()
+}
+
+/// A row of /proc/meminfo.
+fn memory_bytes(meminfo: &str, name: &str) -> u64 {
+    let row = meminfo.lines().find_map(|row| row.strip_prefix(name)?.strip_prefix(':'));
+    let kib = row.and_then(|row| row.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// What the first processor is called, by the names that architectures have for that.
+fn cpu_model(cpuinfo: &str) -> String {
+    let named = |name: &str| {
+        let rows = cpuinfo.lines().filter_map(|row| row.split_once(':'));
+        rows.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned()).next()
+    };
+    ["model name", "Model", "cpu model", "cpu", "Hardware", "uarch", "CPU part"]
+        .iter()
+        .find_map(|name| named(name))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_kernel_and_memory() {
+        let host = host();
+        assert!(!host.kernel.is_empty() && host.cpus >= 1);
+        assert!(host.memory_bytes > 1 << 20 && available_memory_bytes() <= host.memory_bytes);
+    }
+
+    #[test]
+    fn rows_are_read() {
+        let meminfo = "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    8192 kB\n";
+        assert_eq!(memory_bytes(meminfo, "MemTotal"), 16 << 20);
+        assert_eq!(memory_bytes(meminfo, "MemAvailable"), 8 << 20);
+        assert_eq!(memory_bytes(meminfo, "Mem"), 0);
+        assert_eq!(cpu_model("processor\t: 0\nmodel name\t: A: fast one\nmodel name\t: B\n"), "A: fast one");
+        assert_eq!(cpu_model(""), "");
+    }
+}

@@ -1,0 +1,360 @@
+//! File systems made for a run: an image file in the scratch directory, a loop device on it, and a mount.
+//!
+//! The program that makes the file system works on the image file, where it can see that holes read as zeroes; on a device it would
+//! leave clearing of its tables to the kernel, which would do that while something is measured. The kernel mounts what it can;
+//! what it cannot is served by a program (FUSE), as the result then says. Dropped, an image is unmounted, detached and removed.
+
+mod kind;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+use super::emulate::Limited;
+use super::loops::Loop;
+use super::scratch::{Scratch, unmount_at};
+use super::{programs, volume};
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::format_size;
+use kind::Fuse;
+pub use kind::{FileSystemKind, FileSystemSpec};
+
+const OPERATION: &str = "make a file system";
+/// How long a program may take until its file system is there, and to end after it is not.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A file system on an image.
+#[derive(Debug)]
+pub struct Image {
+    spec: FileSystemSpec,
+    directory: PathBuf,
+    device: Option<Loop>,
+    limited: Option<Limited>,
+    /// Whether it is mounted.
+    mounted: bool,
+    /// What serves it; `None` for the kernel.
+    fuse: Option<Fuse>,
+    daemon: Option<Child>,
+    // Last, so that the directory goes after all in it.
+    scratch: Arc<Scratch>,
+}
+
+/// What is wrong with making such file systems here, before any is made: not root, a missing program, a size that is too small.
+///
+/// # Errors
+/// That.
+pub fn check(specs: &[FileSystemSpec]) -> Result<()> {
+    if specs.is_empty() {
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        let cause = "mounting what was made needs root";
+        let advice = "run it as root, or name a directory to measure in, which needs no root";
+        return Err(Error::new(ErrorKind::PermissionDenied, OPERATION, cause).advise(advice));
+    }
+    for spec in specs {
+        spec.check()?;
+        let say = |error: Error| Error::new(error.kind(), "make the file system", explain(&error, spec.kind));
+        programs::find(&spec.kind.maker()).map_err(say)?;
+        if let Some(fuse) = fuse_of(spec.kind) {
+            programs::find(fuse.program).map_err(say)?;
+        }
+    }
+    programs::find("losetup")?;
+    programs::find("mount").map(|_| ())
+}
+
+/// `there is no program mkfs.xfs (install the package xfsprogs)`, for a kind.
+fn explain(error: &Error, kind: FileSystemKind) -> String {
+    format!("{kind}: {error}")
+}
+
+/// What would serve a kind here: `None` if the kernel knows it, or may load a module that does.
+fn fuse_of(kind: FileSystemKind) -> Option<Fuse> {
+    kind.fuse().filter(|_| !kernel_has(kind) && !module_exists(kind))
+}
+
+fn kernel_has(kind: FileSystemKind) -> bool {
+    let text = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    text.lines().any(|line| line.split('\t').next_back() == Some(kind.kernel_type()))
+}
+
+/// Whether a module for it is installed for this kernel.
+fn module_exists(kind: FileSystemKind) -> bool {
+    let release = super::host::line("/proc/sys/kernel/osrelease");
+    let listed = fs::read_to_string(format!("/lib/modules/{release}/modules.dep")).unwrap_or_default();
+    let name = format!("/{}.ko", kind.kernel_type());
+    listed.lines().filter_map(|line| line.split(':').next()).any(|path| path.contains(&name))
+}
+
+impl Image {
+    /// Makes and mounts one in the scratch directory.
+    ///
+    /// # Errors
+    /// As [`check`]; [`ErrorKind::NoSpace`] if it could fill the file system that the scratch directory is on; the words of the program that failed.
+    pub fn make(scratch: &Arc<Scratch>, number: usize, spec: FileSystemSpec) -> Result<Image> {
+        check(std::slice::from_ref(&spec))?;
+        let directory = scratch.directory(&number.to_string())?;
+        let fuse = fuse_of(spec.kind);
+        let mut image = Image {
+            spec,
+            directory,
+            device: None,
+            limited: None,
+            mounted: false,
+            fuse,
+            daemon: None,
+            scratch: scratch.clone(),
+        };
+        fs::create_dir(image.root()).map_err(|error| Error::io("make the directory", &image.root(), error))?;
+        image.scratch.promise(&image.file(), image.spec.size_bytes)?;
+        image.remake()?;
+        Ok(image)
+    }
+
+    /// What it was made of.
+    pub fn spec(&self) -> &FileSystemSpec {
+        &self.spec
+    }
+
+    /// Where it is mounted, if it is.
+    pub fn root(&self) -> PathBuf {
+        self.directory.join("root")
+    }
+
+    /// The loop device that it is on.
+    pub fn device(&self) -> Option<&Loop> {
+        self.device.as_ref()
+    }
+
+    /// How its device was made slow, if it was.
+    pub fn limited(&self) -> Option<&Limited> {
+        self.limited.as_ref()
+    }
+
+    /// How it was made and mounted, as it could be typed.
+    pub fn made_by(&self) -> String {
+        let arguments = self.maker_arguments().join(" ");
+        let made = format!("{} {arguments}", self.spec.kind.maker());
+        let options = &self.spec.mount_options;
+        let options = if options.is_empty() { String::new() } else { format!(" -o {options}") };
+        match self.fuse {
+            Some(fuse) => format!("{}; {}{options}", made.trim_end(), fuse.program),
+            None => format!("{}; mount -t {}{options}", made.trim_end(), self.spec.kind.kernel_type()),
+        }
+    }
+
+    /// Programs that made it and serve it.
+    pub fn programs(&self) -> Vec<String> {
+        let mut programs = vec![self.spec.kind.maker()];
+        programs.extend(self.fuse.map(|fuse| fuse.program.to_owned()));
+        programs
+    }
+
+    /// What the result should say of it.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.limited.iter().map(Limited::note).collect();
+        if self.device.as_ref().is_some_and(|device| !device.is_direct) {
+            notes.push(format!(
+                "The image of {} is cached by the file system that it lies on, which cannot do direct I/O for it: what is read a second \
+                 time may come from memory.",
+                self.spec.name()
+            ));
+        }
+        if let Some(fuse) = self.fuse {
+            notes.push(format!(
+                "{} is served by {} outside the kernel, because this kernel has no {}: every operation passes through another process.",
+                self.spec.name(),
+                fuse.program,
+                self.spec.kind.kernel_type()
+            ));
+        }
+        notes
+    }
+
+    /// Makes it anew: empty, and mounted.
+    ///
+    /// # Errors
+    /// The words of the program that failed.
+    pub fn remake(&mut self) -> Result<()> {
+        self.take_down()?;
+        let (path, kind) = (self.file(), self.spec.kind);
+        let fail = |error| Error::io("make an image at", &path, error);
+        // Without what was there before: holes again.
+        let file = File::create(&path).map_err(fail)?;
+        file.set_len(self.spec.size_bytes).map_err(fail)?;
+        let mut arguments = self.maker_arguments();
+        arguments.push(path.to_string_lossy().into_owned());
+        programs::run(OPERATION, &kind.maker(), &arguments, self.scratch.lock())?;
+        if self.spec.emulation.is_some() {
+            // A disk has its room before it is written to.
+            let reserved = fallocate(&file, FallocateFlags::empty(), 0, self.spec.size_bytes);
+            if let Err(error) = reserved.map_err(std::io::Error::from)
+                && ErrorKind::of(&error) == ErrorKind::NoSpace
+            {
+                return Err(fail(error));
+            }
+        }
+        file.sync_all().map_err(fail)?;
+        drop(file);
+        let device = Loop::attach(&path, self.scratch.lock())?;
+        if let Some(emulation) = self.spec.emulation {
+            self.limited = Some(Limited::new(&device, emulation, self.scratch.path())?);
+        }
+        self.device = Some(device);
+        self.mount()
+    }
+
+    /// Mounts it again after [`unmount`](Self::unmount).
+    ///
+    /// # Errors
+    /// The words of what should mount it.
+    pub fn mount(&mut self) -> Result<()> {
+        let Some(device) = self.device.as_ref().map(|device| device.path().to_owned()) else {
+            return Err(Error::new(ErrorKind::Io, "mount", "it has no device").at(&self.file()));
+        };
+        match self.fuse {
+            Some(fuse) => self.mount_by(fuse, &device)?,
+            None => {
+                let mut arguments = vec!["-i", "-t", self.spec.kind.kernel_type()];
+                if !self.spec.mount_options.is_empty() {
+                    arguments.extend(["-o", &self.spec.mount_options]);
+                }
+                let mut arguments: Vec<_> = arguments.into_iter().map(std::ffi::OsString::from).collect();
+                arguments.extend([device.into_os_string(), self.root().into_os_string()]);
+                programs::run("mount the file system", "mount", &arguments, self.scratch.lock())?;
+            }
+        }
+        self.mounted = true;
+        Ok(())
+    }
+
+    /// Starts the program that serves it, and waits until it does.
+    fn mount_by(&mut self, fuse: Fuse, device: &Path) -> Result<()> {
+        const OPERATION: &str = "mount the file system";
+        let log = self.directory.join("log");
+        let fail = |error| Error::io(OPERATION, &log, error);
+        let out = File::create(&log).map_err(fail)?;
+        let mut command = programs::command(fuse.program, self.scratch.lock())?;
+        command.stdout(out.try_clone().map_err(fail)?).stderr(out);
+        let options: Vec<&str> = fuse.options.iter().copied().chain(Some(self.spec.mount_options.as_str())).collect();
+        let options = options.into_iter().filter(|option| !option.is_empty()).collect::<Vec<_>>().join(",");
+        if let Some(foreground) = fuse.foreground {
+            // It lives on if granulo is killed, so it must not hold the lock.
+            command.arg(foreground).stdin(Stdio::null());
+        }
+        if !options.is_empty() {
+            command.args(["-o", &options]);
+        }
+        command.arg(device).arg(self.root());
+        let mut child = command.spawn().map_err(|error| Error::io("run", fuse.program.as_ref(), error))?;
+        let started = Instant::now();
+        loop {
+            let ended = child.try_wait().map_err(fail)?;
+            if volume::mounts_below(&self.root())?.iter().any(|mount| mount.point == self.root()) {
+                break;
+            }
+            if ended.is_some_and(|status| !status.success()) || started.elapsed() > PATIENCE {
+                let status = child.kill().and_then(|()| child.wait()).map_err(fail)?;
+                let said = fs::read(&log).unwrap_or_default();
+                let cause = format!("{} failed: {}", fuse.program, programs::last_words(&said, status));
+                return Err(Error::new(ErrorKind::Io, OPERATION, cause));
+            }
+            sleep(Duration::from_millis(10));
+        }
+        match fuse.foreground {
+            Some(_) => self.daemon = Some(child),
+            None => {
+                child.wait().map_err(fail)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmounts it; the device stays. Nothing below it may be open.
+    ///
+    /// # Errors
+    /// What unmounting fails with.
+    pub fn unmount(&mut self) -> Result<()> {
+        if self.mounted {
+            unmount_at(&self.root())?;
+            self.mounted = false;
+        }
+        // What it holds back is written when it has ended.
+        if let Some(mut daemon) = self.daemon.take() {
+            let started = Instant::now();
+            while daemon.try_wait().is_ok_and(|ended| ended.is_none()) {
+                if started.elapsed() > PATIENCE {
+                    let _ = daemon.kill();
+                    let _ = daemon.wait();
+                }
+                sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmounts and detaches.
+    fn take_down(&mut self) -> Result<()> {
+        let unmounted = self.unmount();
+        self.limited = None;
+        self.device = None;
+        unmounted
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.join("image")
+    }
+
+    fn maker_arguments(&self) -> Vec<String> {
+        let kind = self.spec.kind;
+        let mut arguments: Vec<String> = kind.maker_arguments().iter().map(|argument| (*argument).to_owned()).collect();
+        arguments.extend(self.spec.block_bytes.iter().flat_map(|&bytes| kind.block_arguments(bytes)));
+        arguments.extend(self.spec.make_options.iter().cloned());
+        arguments
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = self.take_down();
+        let _ = fs::remove_file(self.file());
+        let _ = fs::remove_file(self.directory.join("log"));
+        let _ = fs::remove_dir(self.root());
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// How large an image should be for `files` files of `size_bytes`: room for their blocks, twice, and for an inode each where those are made in
+/// advance (one for each 16 KiB, as e2fsprogs does); never less than `least_bytes`.
+pub fn fitting_size_bytes(files: u64, size_bytes: u64, least_bytes: u64) -> Result<u64> {
+    const BYTES_AN_INODE: u64 = 16 << 10;
+    let blocks = size_bytes.div_ceil(4096).saturating_mul(4096);
+    let for_files = files.saturating_mul(BYTES_AN_INODE.max(blocks.saturating_mul(2)));
+    let size_bytes = for_files.saturating_add(for_files / 8).max(least_bytes);
+    if size_bytes > 1 << 44 {
+        let cause = format!("they would take an image of {}", format_size(size_bytes.into()));
+        return Err(Error::new(ErrorKind::Usage, "make so many files", cause).advise("ask for fewer"));
+    }
+    Ok(size_bytes.next_multiple_of(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_has_room_for_what_is_asked() {
+        let least = 1 << 30;
+        assert_eq!(fitting_size_bytes(10, 0, least).unwrap(), least);
+        let million = fitting_size_bytes(1_000_000, 0, least).unwrap();
+        assert!(million > 16_384_000_000 && million < 20_000_000_000, "{million}");
+        assert!(fitting_size_bytes(100_000, 20_000, least).unwrap() > 4_000_000_000);
+        assert!(fitting_size_bytes(u64::MAX, u64::MAX, least).is_err());
+    }
+}

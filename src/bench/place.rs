@@ -1,0 +1,323 @@
+//! Places that are measured: a directory of the user's, or a file system made for the run; plain files there, or granulo's store.
+//!
+//! A [`Prepared`] place has an empty directory that is the run's own. It can be cooled, synced and emptied, says how full its
+//! file system is, and becomes a [`Subject`] of the result at the end.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::caches::{Dropped, drop_caches};
+use super::images::{FileSystemSpec, Image};
+use super::result::{CacheState, Device, Subject, SubjectKind};
+use super::scratch::{Cleared, Scratch, clear_left_overs};
+use super::volume::{self, Room};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a file system has by itself when it is new.
+const OF_THE_FILE_SYSTEM: &str = "lost+found";
+
+/// Where is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In a directory: one that is empty, or does not exist and is made.
+    Directory(PathBuf),
+    /// On a file system that is made for it.
+    FileSystem(FileSystemSpec),
+}
+
+impl Place {
+    /// Whether it costs root.
+    pub fn is_made(&self) -> bool {
+        matches!(self, Place::FileSystem(_))
+    }
+}
+
+/// A directory of the user's for as long as a run uses it.
+#[derive(Debug)]
+pub(super) struct Borrowed {
+    scratch: Scratch,
+    /// The directory, if the run made it.
+    made: Option<PathBuf>,
+}
+
+impl Borrowed {
+    /// Takes a directory: clears away what killed runs left in it, refuses it if there is anything else, makes it if it does not exist.
+    pub(super) fn open(directory: &Path) -> Result<(Borrowed, Cleared)> {
+        const OPERATION: &str = "measure in";
+        let fail = |error| Error::io(OPERATION, directory, error);
+        let made = match fs::create_dir(directory) {
+            Ok(()) => Some(directory.to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => None,
+            Err(error) => return Err(fail(error)),
+        };
+        let mut taken = Taken { made };
+        if !fs::metadata(directory).map_err(fail)?.is_dir() {
+            return Err(Error::new(ErrorKind::Usage, OPERATION, "it is no directory").at(directory));
+        }
+        let cleared = clear_left_overs(directory)?;
+        for entry in fs::read_dir(directory).map_err(fail)? {
+            let name = entry.map_err(fail)?.file_name();
+            if name != OF_THE_FILE_SYSTEM {
+                return Err(refuse(directory, &name));
+            }
+        }
+        let scratch = Scratch::create(directory)?;
+        Ok((Borrowed { scratch, made: taken.made.take() }, cleared))
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        self.scratch.remove();
+        if let Some(made) = &self.made {
+            let _ = fs::remove_dir(made);
+        }
+    }
+}
+
+/// A directory that was made for what may fail yet.
+struct Taken {
+    made: Option<PathBuf>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(made) = &self.made {
+            let _ = fs::remove_dir(made);
+        }
+    }
+}
+
+fn refuse(directory: &Path, name: &std::ffi::OsStr) -> Error {
+    const OPERATION: &str = "measure in";
+    let advice = "name an empty directory, or one that does not exist yet";
+    if crate::store::is_store(directory) {
+        let cause = "it is a store, and a store of the user's is never measured";
+        return Error::new(ErrorKind::Exists, OPERATION, cause).at(directory).advise(advice);
+    }
+    let of_a_run = name.to_str().is_some_and(|name| super::scratch::owner(name).is_some());
+    let cause = match of_a_run {
+        true => "another run measures in it".to_owned(),
+        false => format!("it is not empty: there is {}", volume::shown(Path::new(name))),
+    };
+    Error::new(ErrorKind::Exists, OPERATION, cause).at(directory).advise(advice)
+}
+
+/// What is below a prepared place.
+#[derive(Debug)]
+enum Ground {
+    Directory { _borrowed: Arc<Borrowed> },
+    Image(Box<Image>),
+}
+
+/// A place that is ready to be measured in.
+#[derive(Debug)]
+pub struct Prepared {
+    subject: Subject,
+    directory: PathBuf,
+    notes: Vec<String>,
+    // Last: it goes after what is in it.
+    ground: Ground,
+}
+
+impl Prepared {
+    /// Measures `kind` in a directory of the user's.
+    pub(super) fn in_directory(called: &str, borrowed: Arc<Borrowed>, kind: SubjectKind) -> Result<Prepared> {
+        let name = match kind {
+            SubjectKind::Store => "store",
+            _ => "files",
+        };
+        let directory = borrowed.scratch.directory(name)?;
+        let subject = subject(kind, called, &directory, None, None)?;
+        Ok(Prepared { subject, directory, notes: Vec::new(), ground: Ground::Directory { _borrowed: borrowed } })
+    }
+
+    /// Measures `kind` on a file system that was made for it.
+    pub(super) fn on_image(image: Image, kind: SubjectKind) -> Result<Prepared> {
+        let directory = image.root().join("bench");
+        make(&directory)?;
+        let device = image.device().and_then(|device| device.number()).and_then(volume::block_device);
+        let device =
+            device.map(|device| Device { emulated: image.limited().map(|limited| limited.emulated), ..device });
+        let subject = subject(kind, &image.spec().name(), &directory, device, Some(image.made_by()))?;
+        let notes = image.notes();
+        Ok(Prepared { subject, directory, notes, ground: Ground::Image(Box::new(image)) })
+    }
+
+    /// What the result calls it, so far.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// Gives it another name.
+    pub fn rename(&mut self, name: impl Into<String>) {
+        self.subject.name = name.into();
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.subject.name
+    }
+
+    /// Whether it is a store that is to be measured here; its home then is [`directory`](Self::directory), where it has to be made.
+    pub fn is_store(&self) -> bool {
+        self.subject.kind == SubjectKind::Store
+    }
+
+    /// A directory that is the run's own, empty at first.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The image, where the file system was made for the run.
+    pub fn image(&mut self) -> Option<&mut Image> {
+        match &mut self.ground {
+            Ground::Image(image) => Some(image),
+            Ground::Directory { .. } => None,
+        }
+    }
+
+    /// Makes caches cold, as far as that is possible: what is dirty is written back, a file system that was made for the run is unmounted and
+    /// mounted again, and the kernel drops its caches. Nothing below [`directory`](Self::directory) may be open.
+    ///
+    /// # Errors
+    /// If it cannot be mounted again.
+    pub fn cool(&mut self) -> Result<CacheState> {
+        if let Ground::Image(image) = &mut self.ground {
+            image.unmount()?;
+        }
+        let Dropped { state, note } = drop_caches();
+        if let Ground::Image(image) = &mut self.ground {
+            image.mount()?;
+        }
+        if let Some(note) = note {
+            self.note(note);
+        }
+        Ok(state)
+    }
+
+    /// Empties the directory; a file system that was made for the run is made anew. Nothing below may be open.
+    ///
+    /// # Errors
+    /// What removing, or making it, fails with.
+    pub fn renew(&mut self) -> Result<()> {
+        match &mut self.ground {
+            Ground::Image(image) => image.remake()?,
+            Ground::Directory { .. } => fs::remove_dir_all(&self.directory)
+                .map_err(|error| Error::io("remove the files below", &self.directory, error))?,
+        }
+        make(&self.directory)
+    }
+
+    /// Writes back what is dirty on its file system; gives how long that took, in seconds.
+    ///
+    /// # Errors
+    /// What syncing fails with.
+    pub fn sync(&self) -> Result<f64> {
+        let fail = |error| Error::io("sync", &self.directory, error);
+        let directory = File::open(&self.directory).map_err(fail)?;
+        let started = Instant::now();
+        rustix::fs::syncfs(&directory).map_err(|error| fail(error.into()))?;
+        Ok(started.elapsed().as_secs_f64())
+    }
+
+    /// Room on its file system.
+    ///
+    /// # Errors
+    /// What statfs fails with.
+    pub fn room(&self) -> Result<Room> {
+        volume::room(&self.directory)
+    }
+
+    /// Numbers of its block device, for /sys/dev/block; `None` where there is no single one.
+    pub fn device_number(&self) -> Option<(u32, u32)> {
+        match &self.ground {
+            Ground::Image(image) => image.device().and_then(|device| device.number()),
+            Ground::Directory { .. } => {
+                let mount = volume::mount_of(&self.directory).ok()?;
+                Some(mount.device).filter(|(major, _)| *major != 0)
+            }
+        }
+    }
+
+    /// Something that the result should say.
+    pub fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// The end: how full it is now; what it was made of goes. Nothing below may be open.
+    pub(super) fn end(mut self) -> (Subject, Vec<String>) {
+        if let Ok(room) = self.room() {
+            self.subject.fill_after = room.fill;
+        }
+        (self.subject, self.notes)
+    }
+}
+
+fn make(directory: &Path) -> Result<()> {
+    fs::create_dir(directory).map_err(|error| Error::io("make the directory", directory, error))
+}
+
+fn subject(
+    kind: SubjectKind,
+    name: &str,
+    directory: &Path,
+    device: Option<Device>,
+    made_by: Option<String>,
+) -> Result<Subject> {
+    let fill = volume::room(directory)?.fill;
+    let mut file_system = volume::file_system(directory)?;
+    file_system.made_by = made_by;
+    Ok(Subject {
+        name: if kind == SubjectKind::Store { format!("granulo on {name}") } else { name.to_owned() },
+        kind,
+        path: volume::shown(directory),
+        file_system,
+        device: match device {
+            Some(device) => device,
+            None => volume::device(directory)?,
+        },
+        fill_before: fill,
+        fill_after: fill,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_borrowed_only_empty_and_left_as_it_was() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("new");
+        let (borrowed, _) = Borrowed::open(&directory).unwrap();
+        let busy = Borrowed::open(&directory).unwrap_err();
+        assert!(busy.to_string().contains("another run"), "{busy}");
+        let borrowed = Arc::new(borrowed);
+        let mut files = Prepared::in_directory("new", borrowed.clone(), SubjectKind::Directory).unwrap();
+        let store = Prepared::in_directory("new", borrowed, SubjectKind::Store).unwrap();
+        assert!(store.is_store() && store.name() == "granulo on new" && store.directory() != files.directory());
+        fs::write(files.directory().join("file-1"), b"x").unwrap();
+        files.renew().unwrap();
+        assert_eq!(fs::read_dir(files.directory()).unwrap().count(), 0);
+        files.sync().unwrap();
+        files.note("twice");
+        files.note("twice");
+        assert_eq!(files.end().1, ["twice"]);
+        drop(store);
+        assert!(!directory.exists());
+
+        fs::create_dir_all(directory.join(OF_THE_FILE_SYSTEM)).unwrap();
+        drop(Borrowed::open(&directory).unwrap());
+        fs::write(directory.join("mine"), b"x").unwrap();
+        let error = Borrowed::open(&directory).unwrap_err();
+        assert_eq!((error.kind(), error.to_string().contains("mine")), (ErrorKind::Exists, true));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
+        assert_eq!(Borrowed::open(&directory.join("mine")).unwrap_err().kind(), ErrorKind::Usage);
+    }
+}

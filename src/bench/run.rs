@@ -1,0 +1,340 @@
+//! One run of a bench: what was there before, the places that it measures, and the document that it becomes.
+//!
+//! The order is always the same: [`Run::begin`] clears away what killed runs left; [`Run::prepare`] makes all places ready before
+//! anything is measured; subjects take [`turns`] inside each round, so that what drifts on the machine drifts for all of them;
+//! [`Run::end`] takes the places down and writes everything up. A run that was asked to stop ends in the same way, with
+//! `complete` false.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+use super::clock;
+use super::host;
+use super::images::{self, FileSystemSpec, Image};
+use super::place::{Borrowed, Place, Prepared};
+use super::programs;
+use super::result::{Details, Document, Host, SCHEMA, Series, SubjectKind};
+use super::scratch::{Cleared, Scratch, clear_left_overs};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// The subject's name.
+    pub subject: &'a str,
+    /// What is done with it.
+    pub phase: &'a str,
+    /// Round, from 0.
+    pub round: u64,
+    /// Operations, bytes or whatever is counted, done so far.
+    pub done: u64,
+    /// Of how many; 0 if that is not known.
+    pub total: u64,
+}
+
+/// Whether a run is to go on, and whom it tells how far it is.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    stop: &'a AtomicBool,
+    show: &'a (dyn Fn(Progress<'_>) + Sync),
+}
+
+impl<'a> Watch<'a> {
+    /// Stops when `stop` is set; `show` is called often and must be quick.
+    pub fn new(stop: &'a AtomicBool, show: &'a (dyn Fn(Progress<'_>) + Sync)) -> Watch<'a> {
+        Watch { stop, show }
+    }
+
+    /// Whether it was asked to end.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The flag itself.
+    pub fn stop(&self) -> &'a AtomicBool {
+        self.stop
+    }
+
+    /// Says how far it is.
+    pub fn show(&self, progress: Progress<'_>) {
+        (self.show)(progress);
+    }
+}
+
+/// What a run begins with.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// What was typed.
+    pub command_line: Vec<String>,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Where images are kept.
+    pub scratch: PathBuf,
+}
+
+/// A run.
+#[derive(Debug)]
+pub struct Run {
+    request: Request,
+    started_at: SystemTime,
+    started: Instant,
+    host: Host,
+    notes: Vec<String>,
+    programs: BTreeSet<String>,
+    cleared: Cleared,
+    scratch: Option<Arc<Scratch>>,
+    images: usize,
+}
+
+/// What was measured, when a run ends.
+#[derive(Debug)]
+pub struct Measured {
+    /// Every sample.
+    pub series: Vec<Series>,
+    /// What this bench has besides.
+    pub details: Details,
+    /// The shortest median of the operations that were timed one by one, in nanoseconds; infinite if there were none.
+    pub shortest_median_ns: f64,
+    /// Whether all was measured.
+    pub complete: bool,
+}
+
+impl Run {
+    /// Begins: clears away what killed runs left where images are kept.
+    ///
+    /// # Errors
+    /// If there is no such directory.
+    pub fn begin(request: Request) -> Result<Run> {
+        let cleared = clear_left_overs(&request.scratch)?;
+        Ok(Run {
+            request,
+            started_at: SystemTime::now(),
+            started: Instant::now(),
+            host: host::host(),
+            notes: Vec::new(),
+            programs: BTreeSet::new(),
+            cleared,
+            scratch: None,
+            images: 0,
+        })
+    }
+
+    /// Seed of everything random.
+    pub fn seed(&self) -> u64 {
+        self.request.seed
+    }
+
+    /// What of killed runs was cleared away until now, and what could not be.
+    pub fn cleared(&self) -> &Cleared {
+        &self.cleared
+    }
+
+    /// Something that the result should say.
+    pub fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// A program that is used, for the result to have its version.
+    pub fn uses(&mut self, program: impl Into<String>) {
+        self.programs.insert(program.into());
+    }
+
+    /// The directory that images are in; made when it is first needed.
+    ///
+    /// # Errors
+    /// What making it fails with.
+    pub fn scratch(&mut self) -> Result<Arc<Scratch>> {
+        if self.scratch.is_none() {
+            self.scratch = Some(Arc::new(Scratch::create(&self.request.scratch)?));
+        }
+        self.scratch.clone().ok_or_else(|| Error::new(ErrorKind::Io, "keep images", "there is no directory for them"))
+    }
+
+    /// Makes all places ready: plain files in each, and with `with_store` granulo's store in each too, on a file system of its own where that is
+    /// made for the run. Nothing is made if one of them cannot be.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`] for a directory that is not empty; as [`images::check`] and [`Image::make`].
+    pub fn prepare(&mut self, places: &[Place], with_store: bool) -> Result<Vec<Prepared>> {
+        let specs: Vec<FileSystemSpec> = places.iter().filter_map(spec).collect();
+        images::check(&specs)?;
+        self.refuse_doubles(places)?;
+        let mut prepared = Vec::new();
+        for place in places {
+            let kinds = [Some(SubjectKind::Directory), with_store.then_some(SubjectKind::Store)];
+            match place {
+                Place::Directory(directory) => {
+                    let (borrowed, cleared) = Borrowed::open(directory)?;
+                    self.cleared.removed.extend(cleared.removed);
+                    self.cleared.kept.extend(cleared.kept);
+                    let borrowed = Arc::new(borrowed);
+                    let name = short_name(directory, places);
+                    for kind in kinds.into_iter().flatten() {
+                        prepared.push(Prepared::in_directory(&name, borrowed.clone(), kind)?);
+                    }
+                }
+                Place::FileSystem(spec) => {
+                    for kind in kinds.into_iter().flatten() {
+                        prepared.push(self.prepare_file_system(spec.clone(), kind)?);
+                    }
+                }
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Makes a file system ready; for [`SubjectKind::Store`], to make a store on.
+    ///
+    /// # Errors
+    /// As [`Image::make`].
+    pub fn prepare_file_system(&mut self, spec: FileSystemSpec, kind: SubjectKind) -> Result<Prepared> {
+        let scratch = self.scratch()?;
+        self.images += 1;
+        let image = Image::make(&scratch, self.images, spec)?;
+        self.programs.extend(image.programs());
+        let kind = if kind == SubjectKind::Directory { SubjectKind::FileSystem } else { kind };
+        Prepared::on_image(image, kind)
+    }
+
+    /// The same directory, or the same file system with the same options, is measured once.
+    fn refuse_doubles(&self, places: &[Place]) -> Result<()> {
+        let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let mut seen: Vec<Place> = Vec::new();
+        for place in places {
+            let place = match place {
+                Place::Directory(directory) => Place::Directory(real(directory)),
+                other => other.clone(),
+            };
+            if seen.contains(&place) {
+                let name = match &place {
+                    Place::Directory(directory) => super::volume::shown(directory),
+                    Place::FileSystem(spec) => spec.name(),
+                };
+                return Err(Error::new(ErrorKind::Usage, "start", format!("{name} is named twice")));
+            }
+            seen.push(place);
+        }
+        Ok(())
+    }
+
+    /// Ends: takes the places down, in the order in which results name them, and writes everything up.
+    pub fn end(mut self, places: Vec<Prepared>, measured: Measured) -> Document {
+        let mut subjects = Vec::new();
+        for place in places {
+            let (subject, notes) = place.end();
+            subjects.push(subject);
+            notes.into_iter().for_each(|note| self.note(note));
+        }
+        let harness = clock::harness(measured.shortest_median_ns);
+        clock::overhead_note(&harness).into_iter().for_each(|note| self.note(note));
+        self.host.load_after = host::load_average();
+        Document {
+            schema: SCHEMA.to_owned(),
+            granulo_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: humantime::format_rfc3339_seconds(self.started_at).to_string(),
+            elapsed_seconds: self.started.elapsed().as_secs_f64(),
+            complete: measured.complete,
+            command_line: self.request.command_line.clone(),
+            seed: self.request.seed,
+            host: self.host.clone(),
+            tools: self.programs.iter().map(|program| programs::version(program)).collect(),
+            harness,
+            subjects,
+            series: measured.series,
+            notes: std::mem::take(&mut self.notes),
+            details: measured.details,
+        }
+    }
+}
+
+/// The last part of a directory's path where no other place has the same, else all of it.
+fn short_name(directory: &Path, places: &[Place]) -> String {
+    let last = |place: &Place| match place {
+        Place::Directory(directory) => directory.file_name().map(|name| super::volume::shown(Path::new(name))),
+        Place::FileSystem(spec) => Some(spec.name()),
+    };
+    let mine = last(&Place::Directory(directory.to_owned()));
+    let alike = places.iter().filter(|place| last(place) == mine).count();
+    mine.filter(|_| alike <= 1).unwrap_or_else(|| super::volume::shown(directory))
+}
+
+fn spec(place: &Place) -> Option<FileSystemSpec> {
+    match place {
+        Place::FileSystem(spec) => Some(spec.clone()),
+        Place::Directory(_) => None,
+    }
+}
+
+/// Round and subject of every turn: in each round every subject once, another one first in each.
+pub fn turns(rounds: u64, subjects: usize) -> impl Iterator<Item = (u64, usize)> {
+    let in_round = move |round: u64| {
+        (0..subjects).map(move |at| (round, (at + (round % subjects.max(1) as u64) as usize) % subjects))
+    };
+    (0..rounds).flat_map(in_round)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::result::CreateDetails;
+
+    fn request(scratch: &Path) -> Request {
+        Request { command_line: vec!["granulo".to_owned()], seed: 7, scratch: scratch.to_owned() }
+    }
+
+    #[test]
+    fn everyone_has_a_turn_in_every_round_and_the_first_changes() {
+        let turns: Vec<_> = super::turns(3, 2).collect();
+        assert_eq!(turns, [(0, 0), (0, 1), (1, 1), (1, 0), (2, 0), (2, 1)]);
+        assert_eq!(super::turns(3, 0).count() + super::turns(0, 3).count(), 0);
+    }
+
+    #[test]
+    fn a_run_leaves_a_document_and_nothing_else() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let directory = sandbox.path().join("place");
+        let mut run = Run::begin(request(sandbox.path())).unwrap();
+        let places = run.prepare(&[Place::Directory(directory.clone())], true).unwrap();
+        assert_eq!(places.len(), 2);
+        run.note("said once");
+        run.note("said once");
+        let series = vec![Series::new(0, "create", "seconds", crate::bench::result::CacheState::AsIs, vec![1.0])];
+        let details = Details::Create(CreateDetails::default());
+        let document = run.end(places, Measured { series, details, shortest_median_ns: f64::INFINITY, complete: true });
+        assert_eq!((document.schema.as_str(), document.seed, document.notes.len()), (SCHEMA, 7, 1));
+        assert_eq!(
+            document.subjects.iter().map(|subject| subject.kind).collect::<Vec<_>>(),
+            [SubjectKind::Directory, SubjectKind::Store]
+        );
+        assert_eq!(std::fs::read_dir(sandbox.path()).unwrap().count(), 0);
+        let text = serde_json::to_string(&document).unwrap();
+        assert_eq!(serde_json::from_str::<Document>(&text).unwrap(), document);
+    }
+
+    #[test]
+    fn places_are_called_what_tells_them_apart() {
+        let places = ["/a/x", "/b/x", "/b/y", "/", "."].map(|path| Place::Directory(path.into()));
+        let names = ["/a/x", "/b/x", "/b/y", "/", "."].map(|path| short_name(Path::new(path), &places));
+        assert_eq!(names, ["/a/x", "/b/x", "y", "/", "."]);
+    }
+
+    #[test]
+    fn one_place_that_cannot_be_keeps_all_from_being_made() {
+        let sandbox = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(sandbox.path().join("full/thing")).unwrap();
+        let places = ["new", "full"].map(|name| Place::Directory(sandbox.path().join(name)));
+        let mut run = Run::begin(request(sandbox.path())).unwrap();
+        assert_eq!(run.prepare(&places, false).unwrap_err().kind(), ErrorKind::Exists);
+        assert!(!sandbox.path().join("new").exists());
+        let twice = [places[0].clone(), places[0].clone()];
+        assert_eq!(run.prepare(&twice, false).unwrap_err().kind(), ErrorKind::Usage);
+        assert!(Run::begin(request(&sandbox.path().join("none"))).is_err());
+    }
+}

@@ -1,0 +1,339 @@
+//! A directory for what a run makes, and the removal of what a killed run left.
+//!
+//! A run makes `granulo-bench-PID-RANDOM` in the place that the user names, with mode 0700 and a file `lock` in it that the run holds
+//! locked (`flock`) for as long as it lives; the programs that it starts hold the same lock. Before that, every directory of
+//! such a name beside it whose lock is free is cleared away: it belongs to a run that was killed. Mounts below it are
+//! undone, limits of its loop devices lifted, the devices detached, the files removed, the lock last. A directory that belongs to
+//! somebody else, or has a mount that cannot be undone, is left alone.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::{emulate, loops, volume};
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::{escape_path, format_size};
+
+/// How the name of every scratch directory begins.
+pub const PREFIX: &str = "granulo-bench-";
+const LOCK: &str = "lock";
+/// A file system is not filled beyond this share by images.
+const MARGIN_FRACTION: f64 = 0.05;
+/// How long the programs of a killed run may take to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long an unmount may be refused because something is in use.
+const UNMOUNT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The directory of a run; what is in it goes when it is dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    lock: File,
+    /// Images in it, with the sizes that they may grow to.
+    promised: Mutex<Vec<(PathBuf, u64)>>,
+}
+
+/// What was cleared away before.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cleared {
+    /// Left-overs of killed runs that are gone.
+    pub removed: Vec<PathBuf>,
+    /// Left-overs that could not be removed, and why.
+    pub kept: Vec<(PathBuf, String)>,
+}
+
+impl Scratch {
+    /// Makes a directory for this run in `parent`.
+    ///
+    /// # Errors
+    /// What making it fails with.
+    pub fn create(parent: &Path) -> Result<Scratch> {
+        let fail = |error| Error::io("make a directory for the run in", parent, error);
+        let parent = fs::canonicalize(parent).map_err(fail)?;
+        for attempt in 0u32.. {
+            let path = parent.join(format!("{PREFIX}{}-{:08x}", std::process::id(), random(attempt)));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => continue,
+                Err(error) => return Err(fail(error)),
+            }
+            // Another run that starts just now may take it for a left-over until it is locked.
+            match lock(&path, true) {
+                Ok(Some(lock)) => return Ok(Scratch { path, lock, promised: Mutex::default() }),
+                Ok(None) if attempt < 100 => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < 100 => {}
+                Ok(None) => return Err(fail(io::ErrorKind::ResourceBusy.into())),
+                Err(error) => {
+                    let _ = fs::remove_dir(&path);
+                    return Err(fail(error));
+                }
+            }
+        }
+        Err(fail(io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// Where it is; absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The lock, for programs to hold.
+    pub(super) fn lock(&self) -> &File {
+        &self.lock
+    }
+
+    /// Makes an empty directory in it.
+    ///
+    /// # Errors
+    /// What making it fails with.
+    pub fn directory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path.join(name);
+        fs::create_dir(&path).map_err(|error| Error::io("make the directory", &path, error))?;
+        Ok(path)
+    }
+
+    /// Promises an image at `path` to grow to `size_bytes`, if all that was promised fits the file system and leaves a margin.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if it does not.
+    pub(super) fn promise(&self, path: &Path, size_bytes: u64) -> Result<()> {
+        let room = volume::room(&self.path)?;
+        let margin_bytes = (room.total_bytes as f64 * MARGIN_FRACTION) as u64;
+        let mut promised = self.promised.lock().unwrap_or_else(PoisonError::into_inner);
+        promised.retain(|(path, _)| path.exists());
+        // What they have taken already is not available any more.
+        let to_come = promised.iter().map(|(path, size_bytes)| {
+            let taken = fs::metadata(path).map_or(0, |found| found.blocks() * 512);
+            size_bytes.saturating_sub(taken)
+        });
+        let needed = to_come.fold(size_bytes, u64::saturating_add);
+        let free = room.available_bytes.saturating_sub(margin_bytes);
+        if needed > free {
+            let cause = format!(
+                "there is room for {}, {} of the file system left free, and images of {} are to be kept there",
+                format_size(free.into()),
+                crate::units::format_share(MARGIN_FRACTION),
+                format_size(needed.into()),
+            );
+            let error = Error::new(ErrorKind::NoSpace, "make an image in", cause).at(&self.path);
+            return Err(error.advise("name another place with --scratch DIR, or a smaller size with --fs-size"));
+        }
+        promised.push((path.to_owned(), size_bytes));
+        Ok(())
+    }
+}
+
+impl Scratch {
+    /// Removes it with all in it. What cannot be removed, the next start clears away.
+    pub(super) fn remove(&self) {
+        let _ = empty(&self.path).and_then(|()| remove_emptied(&self.path));
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.path.exists() {
+            self.remove();
+        }
+    }
+}
+
+/// Clears away what killed runs left in `parent`, and says what it was.
+///
+/// # Errors
+/// What listing `parent` fails with.
+pub fn clear_left_overs(parent: &Path) -> Result<Cleared> {
+    let fail = |error| Error::io("look for left-overs in", parent, error);
+    let parent = fs::canonicalize(parent).map_err(fail)?;
+    let mut cleared = Cleared::default();
+    for entry in fs::read_dir(&parent).map_err(fail)? {
+        let Ok(entry) = entry else { continue };
+        let name = entry.file_name();
+        let Some(process) = name.to_str().and_then(owner) else { continue };
+        let path = entry.path();
+        // Only a directory of one's own: /tmp is everybody's.
+        let mine = |found: &fs::Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+        if !fs::symlink_metadata(&path).is_ok_and(|found| mine(&found)) {
+            continue;
+        }
+        match clear(&path, process) {
+            Ok(true) => cleared.removed.push(path),
+            Ok(false) => {}
+            Err(error) => cleared.kept.push((path, error.to_string())),
+        }
+    }
+    Ok(cleared)
+}
+
+/// The process that a scratch directory of this name belongs to; `None` if it is none.
+pub(super) fn owner(name: &str) -> Option<u32> {
+    let (process, random) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let is_random = random.len() == 8 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
+    process.parse().ok().filter(|_| is_random)
+}
+
+/// Clears one away if nobody holds its lock; gives whether it is gone.
+fn clear(path: &Path, process: u32) -> Result<bool> {
+    let fail = |error| Error::io("clear away", path, error);
+    let started = Instant::now();
+    let _held = loop {
+        match lock(path, false) {
+            Ok(Some(lock)) => break lock,
+            // A program that the killed run had started may still be at work.
+            Ok(None) if !Path::new(&format!("/proc/{process}")).exists() && started.elapsed() < PATIENCE => {
+                sleep(Duration::from_millis(100));
+            }
+            Ok(None) => return Ok(false),
+            // Killed before it had a lock, or after it had removed that: empty, or somebody else's.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(!Path::new(&format!("/proc/{process}")).exists() && fs::remove_dir(path).is_ok());
+            }
+            Err(error) => return Err(fail(error)),
+        }
+    };
+    empty(path)?;
+    remove_emptied(path)?;
+    Ok(true)
+}
+
+/// Takes the lock of a scratch directory; `None` while another holds it.
+fn lock(directory: &Path, create: bool) -> io::Result<Option<File>> {
+    let path = directory.join(LOCK);
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let file =
+        OpenOptions::new().create(create).truncate(false).write(true).mode(0o600).custom_flags(flags).open(&path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    // It may have been removed between opening and locking.
+    let same = fs::symlink_metadata(&path)?.ino() == file.metadata()?.ino();
+    if same { Ok(Some(file)) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// Undoes mounts and loop devices below a scratch directory, and removes all in it but the lock.
+fn empty(path: &Path) -> Result<()> {
+    for mount in volume::mounts_below(path)? {
+        unmount_at(&mount.point)?;
+    }
+    emulate::lift_left_over(path);
+    for device in loops::devices_below(path) {
+        loops::detach(&device)?;
+    }
+    if let Some(mount) = volume::mounts_below(path)?.first() {
+        let cause = format!("{} is still mounted", escape_path(&mount.point));
+        return Err(Error::new(ErrorKind::Busy, "clear away", cause).at(path).advise("unmount it"));
+    }
+    let fail = |error| Error::io("clear away", path, error);
+    for entry in fs::read_dir(path).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        if entry.file_name() == LOCK {
+            continue;
+        }
+        match entry.file_type().map_err(fail)?.is_dir() {
+            true => fs::remove_dir_all(entry.path()),
+            false => fs::remove_file(entry.path()),
+        }
+        .map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// Removes a scratch directory in which only the lock is left.
+fn remove_emptied(path: &Path) -> Result<()> {
+    let fail = |error| Error::io("remove", path, error);
+    fs::remove_file(path.join(LOCK)).map_err(fail)?;
+    fs::remove_dir(path).map_err(fail)
+}
+
+/// Unmounts, again and again while something is in use for a moment; at last from the tree alone, so that it goes with its last user.
+///
+/// # Errors
+/// What unmounting fails with.
+pub(super) fn unmount_at(point: &Path) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        match unmount(point, UnmountFlags::NOFOLLOW) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::BUSY) if started.elapsed() < UNMOUNT_PATIENCE => sleep(Duration::from_millis(50)),
+            Err(rustix::io::Errno::BUSY) => {
+                let detached = unmount(point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+                return detached.map_err(|error| Error::io("unmount", point, error.into()));
+            }
+            Err(error) => return Err(Error::io("unmount", point, error.into())),
+        }
+    }
+}
+
+/// Some number that other processes do not have.
+fn random(attempt: u32) -> u32 {
+    let mut bytes = [0; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(4) => u32::from_le_bytes(bytes),
+        _ => std::process::id().wrapping_mul(0x9E37_79B9).wrapping_add(attempt),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_goes_with_all_in_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let scratch = Scratch::create(parent.path()).unwrap();
+        let inside = scratch.directory("files").unwrap();
+        fs::write(inside.join("file-1"), b"x").unwrap();
+        assert!(scratch.directory("files").is_err());
+        drop(scratch);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn left_overs_are_cleared_and_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        let alive = Scratch::create(parent.path()).unwrap();
+        // A process that is no more: no number is that large.
+        let dead = parent.path().join("granulo-bench-4294967295-0123abcd");
+        fs::create_dir_all(dead.join("0/root/d1")).unwrap();
+        fs::write(dead.join(LOCK), b"").unwrap();
+        fs::write(dead.join("0/image"), b"x").unwrap();
+        let just_made = parent.path().join("granulo-bench-4294967295-00000000");
+        fs::create_dir(&just_made).unwrap();
+        for other in ["granulo-bench-1-xyz", "granulo-bench-1-0123abcdef", "granulo-bench-a-0123abcd", "mine"] {
+            fs::create_dir(parent.path().join(other)).unwrap();
+            fs::write(parent.path().join(other).join(LOCK), b"").unwrap();
+        }
+        std::os::unix::fs::symlink("mine", parent.path().join("granulo-bench-4294967295-ffffffff")).unwrap();
+        let mut cleared = clear_left_overs(parent.path()).unwrap();
+        cleared.removed.sort();
+        let real = fs::canonicalize(parent.path()).unwrap();
+        let gone = [&just_made, &dead].map(|path| real.join(path.file_name().unwrap()));
+        assert_eq!((cleared.removed, cleared.kept), (gone.to_vec(), vec![]));
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 6);
+        assert!(alive.path().join(LOCK).exists() && parent.path().join("mine/lock").exists());
+    }
+
+    #[test]
+    fn images_that_do_not_fit_are_refused_together() {
+        let parent = tempfile::tempdir().unwrap();
+        let scratch = Scratch::create(parent.path()).unwrap();
+        let free = volume::room(parent.path()).unwrap().available_bytes;
+        let (one, other) = (scratch.path().join("one"), scratch.path().join("other"));
+        fs::write(&one, b"").unwrap();
+        assert_eq!(scratch.promise(&other, free).unwrap_err().kind(), ErrorKind::NoSpace);
+        if free / 2 > volume::room(parent.path()).unwrap().total_bytes / 10 {
+            scratch.promise(&one, free / 2).unwrap();
+            let error = scratch.promise(&other, free / 2 + 1).unwrap_err();
+            assert!(error.to_string().contains("--scratch"), "{error}");
+        }
+    }
+}

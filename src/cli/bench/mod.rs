@@ -1,0 +1,289 @@
+//! `granulo bench …`: how file systems, or granulo's store, bear many files. One file a command; what they share is here.
+//!
+//! Every bench takes the same options for where it measures and where its result goes ([`Shared`]). Exit status: 2 where it could not
+//! start or had to stop, 1 where it was interrupted or something was wrong, which the result says.
+
+mod create;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::{Args, Subcommand};
+
+use super::progress::Line;
+use super::{Ended, output, signals, usage_error};
+use crate::bench::emulate::Emulation;
+use crate::bench::images::{FileSystemKind, FileSystemSpec};
+use crate::bench::place::Place;
+use crate::bench::result::Document;
+use crate::bench::run::{Progress, Request, Run, Watch};
+use crate::error::Result;
+use crate::io::{AtomicFile, write_atomically};
+use crate::report;
+use crate::units::{escape_path, format_count, parse_size};
+
+/// Measure how a file system, or granulo's store, bears many files
+///
+/// A bench runs in directories, on file systems that it makes in image files, mounts, and removes afterwards (also after Ctrl-C; after a kill,
+/// the next start does it), and on stores in either. Places take turns, so that their figures may be compared. Root is needed only to
+/// make file systems, to drop caches and to emulate slow disks; the result says what could not be done without.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo bench create /mnt/new --files 300000\n  \
+    sudo granulo bench create --fs ext4,xfs,btrfs,ntfs,fat --store -o create.json\n\nExit status: 0 done; 1 done, but something was wrong \
+    (interrupted, or a place had to be left out); 2 could not be done.")]
+pub(super) struct BenchArguments {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    Create(create::CreateArguments),
+}
+
+impl BenchArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        match self.command {
+            BenchCommand::Create(arguments) => arguments.run(),
+        }
+    }
+}
+
+/// What every bench takes.
+#[derive(Debug, Args)]
+struct Shared {
+    /// Directories to measure in: empty, or not there yet
+    #[arg(value_name = "DIR")]
+    directories: Vec<PathBuf>,
+
+    /// File systems to make and to measure on, such as ext4,xfs,btrfs,ntfs,fat; needs root
+    #[arg(long, value_name = "KIND", value_delimiter = ',', help_heading = "Where it is measured")]
+    fs: Vec<FileSystemKind>,
+    /// Options of the program that makes file systems of a kind, and after -o those of mounting; given several times for a kind, it is
+    /// measured with each, with KIND= for none
+    #[arg(long, value_name = "KIND=OPTIONS", value_parser = kind_and_options, help_heading = "Where it is measured")]
+    fs_options: Vec<(FileSystemKind, String)>,
+    /// Size of the file systems [default: what the files need]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Where it is measured")]
+    fs_size: Option<u64>,
+    /// Measure granulo's store in each place too
+    #[arg(long, help_heading = "Where it is measured")]
+    store: bool,
+    /// Make the devices of these file systems slow, as hdd[:ops=120,bytes=160MB,read_ahead=4MiB]
+    #[arg(long, value_name = "DISK", help_heading = "Where it is measured")]
+    emulate: Option<Emulation>,
+    /// Where images of file systems are kept meanwhile [default: $TMPDIR, else /tmp]
+    #[arg(long, value_name = "DIR", help_heading = "Where it is measured")]
+    scratch: Option<PathBuf>,
+
+    /// How often everything is measured; the places take turns in each round
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "How it runs")]
+    rounds: u64,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How it runs")]
+    seed: u64,
+    /// Show no progress
+    #[arg(short, long, help_heading = "How it runs")]
+    quiet: bool,
+
+    /// Write the result here, as JSON with every sample
+    #[arg(short, long, value_name = "FILE.json", help_heading = "Results")]
+    output: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long, help_heading = "Results")]
+    json: bool,
+}
+
+fn kind_and_options(text: &str) -> std::result::Result<(FileSystemKind, String), String> {
+    let (kind, options) = text.split_once('=').ok_or("write KIND=OPTIONS, such as 'ext4=-b 1024 -o noatime'")?;
+    Ok((kind.parse()?, options.to_owned()))
+}
+
+impl Shared {
+    /// The places that were named; file systems are of `default_size_bytes` where no size is given.
+    fn places(&self, default_size_bytes: u64) -> Result<Vec<Place>> {
+        if self.directories.is_empty() && self.fs.is_empty() {
+            return Err(usage_error("there is nowhere to measure")
+                .advise("name an empty directory, or file systems to make: --fs ext4,xfs"));
+        }
+        if let Some((kind, _)) = self.fs_options.iter().find(|(kind, _)| !self.fs.contains(kind)) {
+            return Err(usage_error(format!("--fs-options has options of {kind}, and --fs does not name it")));
+        }
+        if self.fs.is_empty() && (self.emulate.is_some() || self.fs_size.is_some()) {
+            let error = usage_error(
+                "--emulate and --fs-size are about file systems that are made for the run, and there is none",
+            );
+            return Err(error.advise("name some with --fs"));
+        }
+        let mut places: Vec<Place> = self.directories.iter().cloned().map(Place::Directory).collect();
+        for &kind in &self.fs {
+            let size_bytes = self.fs_size.unwrap_or(default_size_bytes);
+            let spec = FileSystemSpec { emulation: self.emulate, ..FileSystemSpec::new(kind, size_bytes) };
+            let mut options = self.fs_options.iter().filter(|(of, _)| *of == kind).peekable();
+            if options.peek().is_none() {
+                places.push(Place::FileSystem(spec.clone()));
+            }
+            for (_, options) in options {
+                places.push(Place::FileSystem(spec.clone().with_options(options)?));
+            }
+        }
+        Ok(places)
+    }
+
+    /// Begins a run, after it is sure that its result can be written; says what killed runs had left.
+    fn begin(&self) -> Result<Run> {
+        if let Some(path) =
+            self.output.as_deref().filter(|path| std::fs::metadata(path).map_or(true, |found| found.is_file()))
+        {
+            drop(AtomicFile::create(path)?);
+        }
+        let typed = std::env::args_os().map(|word| escape_path(Path::new(&word))).collect();
+        let scratch = self.scratch.clone().unwrap_or_else(std::env::temp_dir);
+        Run::begin(Request { command_line: typed, seed: self.seed, scratch })
+    }
+
+    /// Says what was found of killed runs.
+    fn say_cleared(&self, run: &Run) {
+        let cleared = run.cleared();
+        for path in &cleared.removed {
+            output::note(&format!("removed what a killed run had left: {}", escape_path(path)));
+        }
+        for (_, why) in &cleared.kept {
+            output::warn(&format!("a killed run left something that stays: {why}"));
+        }
+    }
+
+    /// The line that says how far a run is, and the flag that Ctrl-C sets.
+    fn watch(&self) -> Result<BenchProgress> {
+        Ok(BenchProgress {
+            line: Line::new(self.quiet),
+            started: Instant::now(),
+            due: AtomicU64::new(0),
+            interrupted: signals::watch()?,
+            rounds: self.rounds,
+        })
+    }
+
+    /// Writes and prints a result; `warnings` are what was wrong.
+    fn finish(&self, document: &Document, warnings: &[String]) -> Result<Ended> {
+        if let Some(path) = &self.output {
+            write_atomically(path, |out| write_json(document, out))?;
+            output::note(&format!("wrote {}", escape_path(path)));
+        }
+        match self.json {
+            true => output::print(|out| write_json(document, out))?,
+            false => output::print(|out| report::bench::write_document(document, out))?,
+        };
+        warnings.iter().for_each(|warning| output::warn(warning));
+        if !document.complete {
+            output::warn("interrupted; the result has what was measured until then");
+        }
+        Ok(if document.complete && warnings.is_empty() { Ended::Well } else { Ended::Amiss })
+    }
+}
+
+fn write_json(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, document)?;
+    out.write_all(b"\n")
+}
+
+/// How far a run is, on a line of standard error.
+#[derive(Debug)]
+struct BenchProgress {
+    line: Line,
+    started: Instant,
+    /// When the next line is due, in milliseconds after the start.
+    due: AtomicU64,
+    interrupted: Arc<AtomicBool>,
+    rounds: u64,
+}
+
+impl BenchProgress {
+    /// Runs `bench`, which is watched; then the line goes.
+    fn during<T>(&self, bench: impl FnOnce(Watch<'_>) -> Result<T>) -> Result<T> {
+        let show = |progress: Progress<'_>| self.show(progress);
+        let outcome = bench(Watch::new(&self.interrupted, &show));
+        self.line.clear();
+        outcome
+    }
+
+    fn show(&self, progress: Progress<'_>) {
+        const MILLISECONDS_BETWEEN: u64 = 100;
+        let elapsed = self.started.elapsed().as_millis() as u64;
+        if self.line.is_hidden() || elapsed < self.due.load(Ordering::Relaxed) {
+            return;
+        }
+        self.due.store(elapsed + MILLISECONDS_BETWEEN, Ordering::Relaxed);
+        self.line.show(words(progress, self.rounds));
+    }
+}
+
+fn words(progress: Progress<'_>, rounds: u64) -> String {
+    let Progress { subject, phase, round, done, total } = progress;
+    let mut parts = vec![format!("round {} of {rounds}", round + 1), subject.to_owned(), phase.to_owned()];
+    let count = |number: u64| format_count(number.into());
+    match (done, total) {
+        (0, 0) => {}
+        (done, 0) => parts.push(count(done)),
+        (done, total) => parts.push(format!("{} of {}", count(done), count(total))),
+    }
+    parts.join(" · ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        shared: Shared,
+    }
+
+    fn places(words: &[&str]) -> Result<Vec<Place>> {
+        let arguments = Arguments::try_parse_from([&["bench"], words].concat()).unwrap();
+        arguments.shared.places(1 << 30)
+    }
+
+    #[test]
+    fn a_kind_is_measured_with_each_of_its_options() {
+        let named = |words: &[&str]| -> Vec<String> {
+            let name = |place: Place| match place {
+                Place::Directory(directory) => escape_path(&directory),
+                Place::FileSystem(spec) => spec.name(),
+            };
+            places(words).unwrap().into_iter().map(name).collect()
+        };
+        assert_eq!(named(&["a", "b", "--fs", "ext4,xfs"]), ["a", "b", "ext4", "xfs"]);
+        let both = ["--fs", "ext4,xfs", "--fs-options", "ext4=", "--fs-options", "ext4=-O ^has_journal"];
+        assert_eq!(named(&both), ["ext4", "ext4 -O ^has_journal", "xfs"]);
+        let sizes = places(&["--fs", "fat", "--fs-size", "2GiB", "--emulate", "hdd:ops=80"]).unwrap();
+        let Place::FileSystem(spec) = &sizes[0] else { panic!("{sizes:?}") };
+        assert_eq!((spec.size_bytes, spec.emulation.unwrap().operations_per_second), (2 << 30, 80));
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        let both = ["--fs", "ext4", "--fs-options", "xfs=-m crc=0"];
+        for words in [&[][..], &both, &["a", "--emulate", "hdd"], &["a", "--fs-size", "1GiB"]] {
+            assert_eq!(places(words).unwrap_err().kind(), ErrorKind::Usage, "{words:?}");
+        }
+        for words in [&["--fs", "zfs"][..], &["a", "--rounds", "0"], &["--fs-options", "ext4"], &["--emulate", "tape"]]
+        {
+            assert!(Arguments::try_parse_from([&["bench"], words].concat()).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_line_says_where_it_is() {
+        let progress = Progress { subject: "ext4", phase: "create", round: 0, done: 2048, total: 100_000 };
+        assert_eq!(words(progress, 3), "round 1 of 3 · ext4 · create · 2,048 of 100,000");
+        assert_eq!(words(Progress { done: 0, total: 0, ..progress }, 3), "round 1 of 3 · ext4 · create");
+    }
+}

@@ -1,0 +1,155 @@
+//! Results of benches on a terminal: 80 columns, what was measured on what, tables, and what is to be known beside them.
+
+mod create;
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use super::chart::{COLUMNS, left, right, shorten, wrap};
+use crate::bench::result::{CacheState, Details, Document, Subject};
+use crate::units::{format_count, format_duration, format_share, format_size};
+
+pub(super) const HEADING: Style = Style::new().bold();
+pub(super) const FAINT: Style = Style::new().dimmed();
+pub(super) const TIMES: Style = AnsiColor::Cyan.on_default();
+
+/// Most columns that the name of a subject takes.
+const NAME_COLUMNS: usize = 16;
+
+/// A whole result: places, tables, notes.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{HEADING}{}{HEADING:#}", title(document))?;
+    let host = &document.host;
+    let facts = format!(
+        "{}, took {}; Linux {}, {}, {} CPUs, {} of memory",
+        document.started_at,
+        format_duration(document.elapsed_seconds),
+        host.kernel,
+        if host.cpu_model.is_empty() { &host.machine } else { &host.cpu_model },
+        host.cpus,
+        format_size(host.memory_bytes.into()),
+    );
+    for line in wrap(&facts, COLUMNS) {
+        writeln!(out, "{FAINT}{line}{FAINT:#}")?;
+    }
+    write_subjects(&document.subjects, out)?;
+    match &document.details {
+        Details::Create(details) => create::write(document, details, out)?,
+        Details::Pack(_) | Details::Fill(_) | Details::Metadata(_) | Details::Cache(_) => write_series(document, out)?,
+    }
+    write_notes(document, out)
+}
+
+fn title(document: &Document) -> String {
+    match &document.details {
+        Details::Create(details) => create::title(details),
+        Details::Pack(_) => "Many files against one composite store".to_owned(),
+        Details::Fill(_) => "Performance over the fill level".to_owned(),
+        Details::Metadata(_) => "Metadata operations".to_owned(),
+        Details::Cache(_) => "Run time over cache size and block size".to_owned(),
+    }
+}
+
+pub(super) fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{HEADING}{text}{HEADING:#}")
+}
+
+/// The name of a subject, in as many columns as names have in tables.
+pub(super) fn name(subject: &Subject) -> String {
+    left(&shorten(&subject.name, NAME_COLUMNS), NAME_COLUMNS)
+}
+
+/// What was measured on which file system and device.
+fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
+    heading("Measured on", out)?;
+    writeln!(
+        out,
+        "{FAINT}{}{:>15}{:>9}{:>10}{:>9}{:>9}  device{FAINT:#}",
+        left("", NAME_COLUMNS),
+        "file system",
+        "block",
+        "size",
+        "used",
+        "then",
+    )?;
+    for subject in subjects {
+        let device = &subject.device;
+        let slow = if device.emulated.is_some() { ", slow" } else { "" };
+        writeln!(
+            out,
+            "{}{}{}{}{}{}  {}",
+            name(subject),
+            right(&subject.file_system.kind, 15),
+            right(&format_size(subject.file_system.block_bytes.into()), 9),
+            right(&format_size(subject.file_system.size_bytes.into()), 10),
+            right(&format_share(subject.fill_before), 9),
+            right(&format_share(subject.fill_after), 9),
+            shorten(&format!("{}{slow}", device.name), COLUMNS - NAME_COLUMNS - 54),
+        )?;
+    }
+    let long = |subject: &&Subject| shorten(&subject.name, NAME_COLUMNS) != subject.name;
+    for subject in subjects.iter().filter(long) {
+        let line = format!("{} is {}", name(subject).trim_end(), subject.name);
+        writeln!(out, "{FAINT}{}{FAINT:#}", shorten(&line, COLUMNS))?;
+    }
+    Ok(())
+}
+
+/// Every series as one line: what is usual, and how far it spreads.
+fn write_series(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    heading("Medians, and standard deviation over the mean", out)?;
+    for series in &document.series {
+        let levels: Vec<String> =
+            [series.level, series.second_level].iter().flatten().map(|level| format!(" @ {level}")).collect();
+        let subject = document.subjects.get(series.subject).map(name).unwrap_or_default();
+        writeln!(
+            out,
+            "{subject} {}{}{}",
+            left(&shorten(&format!("{}{}", series.measure, levels.concat()), 32), 32),
+            right(&figure(series.spread.median, &series.unit), 18),
+            right(&format!("± {}", format_share(series.spread.normalised_deviation)), 12),
+        )?;
+    }
+    Ok(())
+}
+
+/// A figure of a series with its unit.
+pub(super) fn figure(value: f64, unit: &str) -> String {
+    match unit {
+        "seconds" => format_duration(value),
+        "bytes" => format_size(value.max(0.0) as u128),
+        "bytes/s" => format!("{}/s", format_size(value.max(0.0) as u128)),
+        "operations/s" => format!("{}/s", format_count(value.max(0.0).round() as u128)),
+        other => format!("{value:.3} {other}"),
+    }
+}
+
+/// Caches in words.
+pub(super) fn caches(state: CacheState) -> &'static str {
+    match state {
+        CacheState::Cold => "cold",
+        CacheState::Warm => "warm",
+        CacheState::AsIs => "as they were",
+    }
+}
+
+/// What measuring costs, and what else is to be known.
+fn write_notes(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    let harness = &document.harness;
+    let mut first = format!("An operation that does nothing takes {:.0} ns here", harness.empty_operation_ns);
+    if harness.overhead_fraction > 0.0 {
+        first.push_str(&format!(", {} of the shortest median", format_share(harness.overhead_fraction)));
+    }
+    first.push_str(&format!("; seed {}.", document.seed));
+    for note in [&first].into_iter().chain(&document.notes) {
+        for line in wrap(note, COLUMNS) {
+            writeln!(out, "{FAINT}{line}{FAINT:#}")?;
+        }
+    }
+    Ok(())
+}

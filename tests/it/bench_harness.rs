@@ -1,0 +1,239 @@
+//! What every bench stands on: file systems made for a run, caches, disks that are slow on purpose, and nothing left behind.
+//!
+//! These call the library, because only that can look at a run while it is going on.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use granulo::bench::emulate::Emulation;
+use granulo::bench::images::{self, FileSystemKind, FileSystemSpec};
+use granulo::bench::place::{Place, Prepared};
+use granulo::bench::result::{CacheState, CreateDetails, Details, SubjectKind};
+use granulo::bench::run::{Measured, Request, Run};
+use granulo::error::ErrorKind;
+use tempfile::TempDir;
+
+use crate::harness::{is_root, sandbox, skip};
+
+const MIB: u64 = 1 << 20;
+
+/// Mounts and loop devices that have to do with `directory`.
+pub fn left_below(directory: &Path) -> Vec<String> {
+    let directory = fs::canonicalize(directory).unwrap();
+    let text = directory.to_str().unwrap();
+    let mut left: Vec<String> =
+        fs::read_to_string("/proc/self/mountinfo").unwrap().lines().map(str::to_owned).collect();
+    for block in fs::read_dir("/sys/block").unwrap() {
+        left.extend(fs::read_to_string(block.unwrap().path().join("loop/backing_file")));
+    }
+    left.retain(|line| line.contains(text));
+    left
+}
+
+/// Why a file system of this kind cannot be made here; says so as a skipped test does.
+pub fn can_make(kind: FileSystemKind) -> bool {
+    if !is_root() || !Path::new("/dev/loop-control").exists() {
+        skip("it makes file systems, which needs root and loop devices");
+        return false;
+    }
+    let checked = images::check(&[FileSystemSpec::new(kind, 1 << 30)]);
+    checked.map_err(|error| skip(&error.to_string())).is_ok()
+}
+
+fn begin(sandbox: &TempDir) -> Run {
+    Run::begin(Request { command_line: Vec::new(), seed: 1, scratch: sandbox.path().to_owned() }).unwrap()
+}
+
+fn end(run: Run, places: Vec<Prepared>) -> granulo::bench::result::Document {
+    let details = Details::Create(CreateDetails::default());
+    run.end(places, Measured { series: Vec::new(), details, shortest_median_ns: 1e3, complete: true })
+}
+
+fn bears_files(kind: FileSystemKind, options: &str, size_bytes: u64, seen_as: &[&str]) {
+    if !can_make(kind) {
+        return;
+    }
+    let sandbox = sandbox();
+    let spec = FileSystemSpec::new(kind, size_bytes).with_options(options).unwrap();
+    let mut run = begin(&sandbox);
+    let mut places = run.prepare(&[Place::FileSystem(spec.clone())], false).unwrap();
+    let place = &mut places[0];
+    assert_eq!((place.subject().kind, place.name()), (SubjectKind::FileSystem, spec.name().as_str()));
+    let file_system = &place.subject().file_system;
+    assert!(seen_as.contains(&file_system.kind.as_str()), "{file_system:?}");
+    assert!(file_system.made_by.as_ref().unwrap().starts_with(&format!("mkfs.{kind}")), "{file_system:?}");
+    assert!(file_system.size_bytes > size_bytes / 2 && file_system.size_bytes <= size_bytes, "{file_system:?}");
+    let device = &place.subject().device;
+    assert!(device.name.starts_with("loop") && device.model.ends_with("/image"), "{device:?}");
+    assert_eq!((device.size_bytes, device.emulated), (size_bytes, None));
+
+    let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+    let path = place.directory().join("kept");
+    fs::write(&path, &content).unwrap();
+    place.sync().unwrap();
+    assert_eq!(place.cool().unwrap(), CacheState::Cold);
+    assert_eq!(fs::read(&path).unwrap(), content);
+    assert!(place.room().unwrap().fill > 0.0);
+    let before = place.device_number().unwrap();
+    place.renew().unwrap();
+    assert_eq!(fs::read_dir(place.directory()).unwrap().count(), 0);
+    assert!(place.device_number().unwrap().0 == before.0);
+    fs::write(&path, b"again").unwrap();
+
+    let document = end(run, places);
+    assert!(document.tools.iter().all(|tool| !tool.version.is_empty() || tool.name.contains("fat")), "{document:?}");
+    assert!(document.tools.iter().any(|tool| tool.name == format!("mkfs.{kind}")), "{document:?}");
+    assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 0);
+    assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
+}
+
+#[test]
+fn ext4_is_made_and_gone() {
+    bears_files(FileSystemKind::Ext4, "-b 1024 -o noatime", 64 * MIB, &["ext4"]);
+}
+
+#[test]
+fn ext2_and_ext3_are_made_and_gone() {
+    bears_files(FileSystemKind::Ext2, "", 64 * MIB, &["ext2", "ext4"]);
+    bears_files(FileSystemKind::Ext3, "", 64 * MIB, &["ext3", "ext4"]);
+}
+
+#[test]
+fn xfs_is_made_and_gone() {
+    bears_files(FileSystemKind::Xfs, "-m reflink=0", 320 * MIB, &["xfs"]);
+}
+
+#[test]
+fn btrfs_is_made_and_gone() {
+    bears_files(FileSystemKind::Btrfs, "-o compress=zstd", 256 * MIB, &["btrfs"]);
+}
+
+#[test]
+fn ntfs_is_made_and_gone() {
+    bears_files(FileSystemKind::Ntfs, "", 64 * MIB, &["fuseblk", "ntfs3"]);
+}
+
+#[test]
+fn fat_is_made_and_gone() {
+    bears_files(FileSystemKind::Fat, "", 64 * MIB, &["fuse.fusefat", "vfat"]);
+}
+
+#[test]
+fn exfat_is_made_and_gone() {
+    bears_files(FileSystemKind::Exfat, "", 64 * MIB, &["fuseblk", "exfat"]);
+}
+
+#[test]
+fn files_and_a_store_have_file_systems_of_their_own() {
+    if !can_make(FileSystemKind::Ext4) {
+        return;
+    }
+    let sandbox = sandbox();
+    let directory = sandbox.path().join("directory");
+    let mut run = begin(&sandbox);
+    let spec = FileSystemSpec::new(FileSystemKind::Ext4, 64 * MIB);
+    let places = run.prepare(&[Place::FileSystem(spec), Place::Directory(directory)], true).unwrap();
+    let names: Vec<&str> = places.iter().map(Prepared::name).collect();
+    assert_eq!(names[..2], ["ext4", "granulo on ext4"]);
+    assert_eq!(names[3], format!("granulo on {}", names[2]));
+    assert_ne!(places[0].device_number(), places[1].device_number());
+    assert_eq!(places[2].device_number(), places[3].device_number());
+    // A second run beside it, which sees that this one is alive.
+    drop(begin(&sandbox));
+    assert!(places.iter().all(|place| place.directory().is_dir()));
+    // Without its end, as after an error.
+    drop((places, run));
+    assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 0);
+    assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_file_system_that_fails_to_be_made_leaves_nothing() {
+    if !can_make(FileSystemKind::Ext4) {
+        return;
+    }
+    let sandbox = sandbox();
+    for options in ["-O no_such_feature", "-o no_such_option"] {
+        let spec = FileSystemSpec::new(FileSystemKind::Ext4, 64 * MIB).with_options(options).unwrap();
+        let mut run = begin(&sandbox);
+        let error = run.prepare(&[Place::FileSystem(spec)], false).unwrap_err().to_string();
+        let program = if options.starts_with("-O") { "mkfs.ext4" } else { "mount" };
+        assert!(error.contains(program), "{error}");
+        drop(run);
+        assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 0);
+    }
+    let far = FileSystemSpec::new(FileSystemKind::Ext4, 1 << 50);
+    let error = begin(&sandbox).prepare(&[Place::FileSystem(far)], false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert!(error.to_string().contains("--fs-size"), "{error}");
+    assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
+}
+
+/// Rates of cold reads of a file: sequential in bytes a second, and in random blocks a second.
+fn read_rates(place: &mut Prepared) -> (f64, f64) {
+    const FILE_BYTES: u64 = 512 * MIB;
+    const READS: u64 = 300;
+    let path: PathBuf = place.directory().join("file");
+    let mut file = File::create(&path).unwrap();
+    let mut state = 1u64;
+    for _ in 0..FILE_BYTES / MIB {
+        let mut piece = Vec::with_capacity(MIB as usize);
+        while piece.len() < MIB as usize {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            piece.extend_from_slice(&state.to_le_bytes());
+        }
+        file.write_all(&piece).unwrap();
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    place.cool().unwrap();
+    let mut file = File::open(&path).unwrap();
+    let mut buffer = vec![0; 1 << 17];
+    let started = Instant::now();
+    while file.read(&mut buffer).unwrap() > 0 {}
+    let sequential = FILE_BYTES as f64 / started.elapsed().as_secs_f64();
+    drop(file);
+
+    place.cool().unwrap();
+    let file = File::open(&path).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+    let started = Instant::now();
+    for at in 0..READS {
+        // Each block once: a step that is prime goes through all of them.
+        let block = at * 7_919 % (FILE_BYTES / 4096);
+        file.read_exact_at(&mut buffer[..4096], block * 4096).unwrap();
+    }
+    (sequential, READS as f64 / started.elapsed().as_secs_f64())
+}
+
+#[test]
+fn an_emulated_disk_keeps_to_its_rates() {
+    if !can_make(FileSystemKind::Ext4) {
+        return;
+    }
+    if !Path::new("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device").exists() {
+        return skip("it limits a device, which needs the blkio controller of cgroup v1");
+    }
+    let sandbox = sandbox();
+    let mut run = begin(&sandbox);
+    let emulation = Emulation { bytes_per_second: 100_000_000, operations_per_second: 100, read_ahead_bytes: None };
+    let spec = FileSystemSpec { emulation: Some(emulation), ..FileSystemSpec::new(FileSystemKind::Ext4, 800 * MIB) };
+    let mut places = run.prepare(&[Place::FileSystem(spec)], false).unwrap();
+    let emulated = places[0].subject().device.emulated.unwrap();
+    assert_eq!((emulated.operations_per_second, emulated.bytes_per_second), (100, 100_000_000));
+    let (bytes, operations) = read_rates(&mut places[0]);
+    println!("sequential {:.1} MB/s, random {operations:.1}/s", bytes / 1e6);
+    assert!((bytes / 1e8 - 1.0).abs() < 0.15, "{bytes} bytes a second");
+    assert!((operations / 100.0 - 1.0).abs() < 0.15, "{operations} operations a second");
+    let number = places[0].device_number().unwrap();
+    let limits = || fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device").unwrap();
+    let limited = format!("{}:{} ", number.0, number.1);
+    assert!(limits().lines().any(|line| line.starts_with(&limited)), "{}", limits());
+    let document = end(run, places);
+    assert!(document.notes.iter().any(|note| note.contains("does not model")), "{:?}", document.notes);
+    assert!(!limits().lines().any(|line| line.starts_with(&limited)), "{}", limits());
+    assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
+}
