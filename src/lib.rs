@@ -5,7 +5,7 @@
 //! | 5 | [`cli`]: arguments, progress, exit status |
 //! | 4 | [`report`]: results for people, on a terminal and as a page |
 //! | 3 | [`survey`]: a scan made into distributions; survey files, merging, comparison |
-//! | 2 | [`scan`]: enumerate files; [`plan`]: what a layout makes of a distribution; [`store`]: the hybrid composite-file store |
+//! | 2 | [`scan`]: enumerate files; [`plan`]: what a layout makes of a distribution; [`population`]: file trees made like a measured one; [`store`]: the hybrid composite-file store |
 //! | 1 | [`dist`]: distributions; [`layout`]: arithmetic of space; [`io`]: files that appear whole |
 //! | 0 | [`units`], [`error`] |
 //!
@@ -18,6 +18,7 @@ pub mod error;
 pub mod io;
 pub mod layout;
 pub mod plan;
+pub mod population;
 pub mod report;
 pub mod scan;
 pub mod store;

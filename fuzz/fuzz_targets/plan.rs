@@ -1,9 +1,10 @@
-//! What a plan reads beside its source: names of models, traces, price files. A model that can be named answers for any size.
+//! What a plan reads beside its source: names of models, traces, price files; laws of sizes and contents of `generate`. A model that can be named answers for any size.
 #![no_main]
 
 use granulo::layout::{Model, Wanted};
 use granulo::plan::cost::Prices;
 use granulo::plan::operations::Operations;
+use granulo::population::{Content, SizeLaw};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,6 +13,11 @@ fuzz_target!(|bytes: &[u8]| {
         operations.served();
     }
     let _ = Prices::parse(text);
+    if let Ok(law) = SizeLaw::parse(text) {
+        assert_eq!(SizeLaw::parse(&law.to_string()), Ok(law));
+        assert!((law.min_bytes..=law.max_bytes).contains(&law.at(0.5)));
+    }
+    let _ = Content::parse(text);
     let mut parts = text.splitn(3, '\n');
     let (Some(name), sizes) = (parts.next(), parts) else { return };
     let Ok(model) = Model::parse(name) else { return };

@@ -6,6 +6,7 @@
 mod allocate;
 mod bench;
 mod compare;
+mod generate;
 mod generated;
 mod merge;
 mod output;
@@ -48,6 +49,7 @@ enum Command {
     Compare(compare::CompareArguments),
     Plan(plan::PlanArguments),
     Allocate(allocate::AllocateArguments),
+    Generate(generate::GenerateArguments),
     Store(store::StoreArguments),
     Bench(bench::BenchArguments),
     Report(report::ReportArguments),
@@ -112,6 +114,7 @@ impl Command {
             Command::Compare(arguments) => arguments.run(),
             Command::Plan(arguments) => arguments.run(),
             Command::Allocate(arguments) => arguments.run(),
+            Command::Generate(arguments) => arguments.run(),
             Command::Store(arguments) => arguments.run(),
             Command::Bench(arguments) => arguments.run(),
             Command::Report(arguments) => arguments.run(),

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::io::write_atomically;
 use crate::plan::systems::{self, Suited, System, SystemShares};
 use crate::plan::tier::RATIOS;
+use crate::population::profiles;
 use crate::report::{self, terminal};
 use crate::survey::file::{Detail, write};
 use crate::survey::fsstats;
@@ -57,7 +58,10 @@ fn block_size(text: &str) -> std::result::Result<u64, String> {
 impl ShowArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let Some(path) = &self.source else {
-            return output::print(|out| terminal::write_published(published::all(), out));
+            return output::print(|out| {
+                terminal::write_published(published::all(), out)?;
+                terminal::write_profiles(&profiles::all(), profiles::SOURCE, out)
+            });
         };
         if path.as_os_str() == systems::COLLECTION {
             return self.systems();

@@ -110,7 +110,8 @@ impl From<HardLinkChoice> for HardLinks {
     }
 }
 
-fn as_of(text: &str) -> std::result::Result<i64, String> {
+/// Reads a day or a time.
+pub(super) fn as_of(text: &str) -> std::result::Result<i64, String> {
     let day = format!("{text}T00:00:00Z");
     parse_time(text)
         .or_else(|| parse_time(&day))

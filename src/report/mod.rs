@@ -4,6 +4,7 @@ pub mod allocate;
 pub mod bench;
 mod chart;
 pub mod compare;
+pub mod generate;
 pub mod page;
 pub mod plan;
 pub mod plan_page;

@@ -9,6 +9,7 @@ use super::words::{remarks, sentences};
 use crate::dist::published::Published;
 use crate::dist::{Bucket, Distribution, Weight};
 use crate::plan::{BLOCK_SIZES, BlockSize, block_size, block_sizes};
+use crate::population::profiles::Profile;
 use crate::survey::file::{format_time, up_to};
 use crate::survey::measure::{ByteMeasure, Measure};
 use crate::survey::places::{DirectoryRow, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
@@ -371,6 +372,27 @@ fn write_distribution<W: Weight>(
             right(&format_share(fraction(bucket.count, count)), 9),
             right(&format_share(fraction(bucket.sum, total)), 9),
         )?;
+    }
+    Ok(())
+}
+
+/// The profiles that `generate` takes besides, one a line.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_profiles(profiles: &[Profile], source: &str, out: &mut dyn Write) -> io::Result<()> {
+    heading("For granulo generate alone", out)?;
+    for profile in profiles {
+        let (sizes, ages) = (profile.sizes.cells().count(), profile.ages.len());
+        let name = &profile.name;
+        writeln!(
+            out,
+            "{HEADING}{name:<20}{HEADING:#}{sizes} sizes up to {}, {ages} ages",
+            format_size(profile.sizes.max().into())
+        )?;
+    }
+    for line in wrap(source, COLUMNS) {
+        writeln!(out, "{FAINT}{line}{FAINT:#}")?;
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ use crate::plan::Padding;
 use crate::scan::links::{LinkSet, SeenLink};
 use crate::scan::walk;
 
-const MAGIC: &[u8; 24] = b"granulo checkpoint v1  \n";
+const MAGIC: &[u8; 24] = b"granulo checkpoint v2  \n";
 const MAGIC_OF_ANY_VERSION: &[u8] = b"granulo checkpoint v";
 const HEADER_BYTES: usize = MAGIC.len() + 16;
 

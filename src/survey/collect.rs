@@ -317,8 +317,10 @@ impl Visitor for Collector {
         }
     }
 
-    fn listed(&self, worker: usize, _: Directory<'_, Tally>, entries: u64) {
-        self.shard(worker).distributions.of_mut(Measure::DirectoryEntries).record(entries);
+    fn listed(&self, worker: usize, directory: Directory<'_, Tally>, entries: u64) {
+        let mut shard = self.shard(worker);
+        shard.distributions.of_mut(Measure::DirectoryEntries).record(entries);
+        shard.distributions.of_mut(Measure::DirectoryDepth).record(directory.depth().into());
     }
 
     fn finished(&self, worker: usize, directory: Directory<'_, Tally>, own: &Tally, below: &Tally) -> Tally {

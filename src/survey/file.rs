@@ -584,7 +584,10 @@ impl Stored {
         let stored =
             |name: &str| self.distributions.get(name).ok_or_else(|| format!("the distribution {name} is missing"));
         for measure in Measure::ALL {
-            *distributions.of_mut(measure) = stored(measure.name())?.decode(measure.name())?;
+            // Surveys of the first version do not have it.
+            if measure != Measure::DirectoryDepth || self.distributions.contains_key(measure.name()) {
+                *distributions.of_mut(measure) = stored(measure.name())?.decode(measure.name())?;
+            }
         }
         for measure in ByteMeasure::ALL {
             *distributions.by_bytes_mut(measure) = stored(measure.name())?.decode(measure.name())?;

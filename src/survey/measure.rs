@@ -30,6 +30,8 @@ pub enum Measure {
     CtimeAge,
     /// Whole days since each regular file was read.
     AtimeAge,
+    /// Depth of each directory that was listed; 0 for a root.
+    DirectoryDepth,
 }
 
 /// What is measured of every byte of each regular file: the age of the file that it is in.
@@ -46,7 +48,7 @@ pub enum ByteMeasure {
 
 impl Measure {
     /// All of them, in the order of the survey file.
-    pub const ALL: [Measure; 12] = [
+    pub const ALL: [Measure; 13] = [
         Measure::FileSize,
         Measure::Allocated,
         Measure::PositiveOverhead,
@@ -59,6 +61,7 @@ impl Measure {
         Measure::MtimeAge,
         Measure::CtimeAge,
         Measure::AtimeAge,
+        Measure::DirectoryDepth,
     ];
 
     /// Its name in survey files.
@@ -76,6 +79,7 @@ impl Measure {
             Measure::MtimeAge => "mtime_age",
             Measure::CtimeAge => "ctime_age",
             Measure::AtimeAge => "atime_age",
+            Measure::DirectoryDepth => "directory_depth",
         }
     }
 
@@ -84,6 +88,7 @@ impl Measure {
         match self {
             Measure::DirectoryEntries => "entries",
             Measure::LinkCount => "links",
+            Measure::DirectoryDepth => "levels",
             Measure::MtimeAge | Measure::CtimeAge | Measure::AtimeAge => "days",
             _ => "bytes",
         }
@@ -112,7 +117,7 @@ impl ByteMeasure {
 /// All distributions of a survey.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Distributions {
-    counted: [Distribution<u64>; 12],
+    counted: [Distribution<u64>; 13],
     weighted: [Distribution<u128>; 3],
 }
 

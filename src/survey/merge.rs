@@ -5,7 +5,9 @@
 
 use std::path::Path;
 
+use super::measure::Measure;
 use super::{Method, Resolution, Snapshots, Survey};
+use crate::dist::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Adds `surveys`, of which there is at least one.
@@ -97,6 +99,11 @@ fn add(whole: &mut Survey, other: Survey) {
     whole.counts.merge(&other.counts);
     whole.other_allocated.merge(&other.other_allocated);
     whole.distributions.merge(&other.distributions);
+    // Depths of a part of the directories would be those of no tree.
+    let of = |measure| whole.distributions.of(measure).count();
+    if of(Measure::DirectoryDepth) != of(Measure::DirectoryEntries) {
+        *whole.distributions.of_mut(Measure::DirectoryDepth) = Distribution::default();
+    }
     whole.overhead_by_size.merge(&other.overhead_by_size);
     whole.padding = match (whole.padding, other.padding) {
         (Some(mut mine), Some(theirs)) => {

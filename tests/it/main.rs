@@ -13,6 +13,7 @@ mod bench_pack;
 mod btrfs;
 mod cli;
 mod filesystems;
+mod generate;
 mod harness;
 mod images;
 mod layers;

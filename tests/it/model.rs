@@ -164,6 +164,7 @@ impl Model {
             }
         }
         self.record("directory_entries", entries, 1);
+        self.record("directory_depth", depth, 1);
         let mut subtree = own;
         subtree.add(below);
         self.places.push(Place { path: directory.as_os_str().as_bytes().to_vec(), depth, own, subtree });
@@ -230,7 +231,7 @@ impl Model {
             assert!(document["counts"][name].is_u64(), "counts/{name} is missing");
         }
         let distributions = document["distributions"].as_object().unwrap();
-        assert_eq!(distributions.len(), 15);
+        assert_eq!(distributions.len(), 16);
         for (name, distribution) in distributions {
             let empty = Vec::new();
             check_distribution(name, distribution, self.values.get(name.as_str()).unwrap_or(&empty));

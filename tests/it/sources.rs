@@ -162,7 +162,7 @@ fn other_files_are_told_apart_in_words() {
         b"\"text\"",
         b"17",
         b"PAR1PAR1",
-        b"granulo checkpoint v1  \n",
+        b"granulo checkpoint v2  \n",
     ] {
         let said = with(bytes);
         assert!(said.contains("neither a survey") || said.contains("not JSON"), "{said}");

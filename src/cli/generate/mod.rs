@@ -1,0 +1,391 @@
+//! `granulo generate`: a tree with the distributions of a source.
+
+mod aging;
+mod distances;
+pub(super) mod wanted;
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::progress::Line;
+use super::survey::{as_of, now};
+use super::{Ended, output, signals};
+use crate::dist::Distribution;
+use crate::error::{Error, ErrorKind, Result};
+use crate::population::design::Amount;
+use crate::population::document::{Document, MadeFiles, Plan, SCHEMA};
+use crate::population::make::{Settings, make};
+use crate::population::{Allowed, Content, Design, Made, Progress, Room, SizeLaw};
+use crate::report::generate::{progress_words, write_plan, write_result};
+use crate::survey::Survey;
+use crate::survey::measure::Measure;
+use crate::units::{escape_path, format_count, parse_percent, parse_size};
+use distances::{bounds, planned, reached, survey_back};
+use wanted::Wanted;
+
+/// Make a tree of files like a measured one: sizes, directories, names and ages
+///
+/// Sizes are dealt out, not drawn, so that the tree is as near to the source as so many files can be; names, entries, depths and times
+/// of change and reading likewise, as far as the source knows them. (The time of the last change of an inode cannot be set.) The same seed makes
+/// the same tree, with any number of threads. Afterwards the tree is surveyed, and its distances to the source are printed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo generate vu-2005 /scratch/vu --files 100000\n  \
+    granulo generate usr.json /scratch/usr --scale 1/10 --content compressible:2.5\n  \
+    granulo generate usr.json /scratch/names --files 10000000 --metadata-only\n  \
+    granulo generate weighted:k=6,min=1KiB,max=10MiB /scratch/w --bytes 2GiB\n  \
+    granulo generate geriatrix-agrawal /mnt/aged/tree --age 1000000 --fill 80%\n\n\
+    A SOURCE may also be a profile of Geriatrix (granulo show --list names them), or weighted:k=K,min=SIZE,max=SIZE: sizes of \
+    min + (max - min) e^(k(x-1)).\n\nExit status: 0 done; 1 done, but the tree is further from the source than it may be, or was not \
+    finished; 2 could not start.")]
+pub(super) struct GenerateArguments {
+    /// A survey file, an fsstats CSV, a published table, a profile of Geriatrix, or a law of sizes
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+    /// Where to make it: an empty directory, or one that is not there yet
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    /// Number of files
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "How much")]
+    files: Option<u64>,
+    /// Bytes of all files together; with --files or --scale every size is multiplied by what that takes
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "How much")]
+    bytes: Option<u64>,
+    /// Files for each file of the source: 1/1000, 0.001 or 0.1%
+    #[arg(long, value_name = "SHARE", value_parser = scale, conflicts_with = "files", help_heading = "How much")]
+    scale: Option<f64>,
+    /// Never take more than this
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "How much")]
+    limit: Option<u64>,
+    /// What stays free of the file system
+    #[arg(long, value_name = "PERCENT", value_parser = share, default_value = "5%", help_heading = "How much")]
+    keep_free: f64,
+    /// Only say what would be made
+    #[arg(long, help_heading = "How much")]
+    dry_run: bool,
+
+    /// Bytes of the files: zero, random, compressible:RATIO, sparse[:PERCENT] (holes for that share of the blocks), or none (sizes alone)
+    #[arg(long, value_name = "WHAT", value_parser = Content::parse, default_value = "random", help_heading = "What")]
+    content: Content,
+    /// Write no data, only set sizes; the same as --content none
+    #[arg(long, conflicts_with = "content", help_heading = "What")]
+    metadata_only: bool,
+    /// Other sizes than those of SOURCE: weighted:k=K,min=SIZE,max=SIZE
+    #[arg(long, value_name = "LAW", value_parser = SizeLaw::parse, help_heading = "What")]
+    sizes: Option<SizeLaw>,
+    /// Files of each directory, instead of the entries that SOURCE has [default where it knows none: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What")]
+    directory_files: Option<u64>,
+    /// Take ages relative to this time instead of now (2026-01-31 or 2026-01-31T12:00:00Z); files without ages get it too
+    #[arg(long, value_name = "TIME", value_parser = as_of, help_heading = "What")]
+    as_of: Option<i64>,
+    /// What everything random follows from
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "What")]
+    seed: u64,
+
+    /// Create files up to a fill level, then create and delete so many times, and say how fragmented files and free space are
+    #[arg(long, value_name = "OPERATIONS", value_parser = count, help_heading = "Aging")]
+    age: Option<u64>,
+    /// Fill level that it ages at: of the file system as df has it, or of --limit [default: what --files, --bytes or --scale make, else 80%]
+    #[arg(long, value_name = "PERCENT", value_parser = share, requires = "age", conflicts_with_all = ["files", "bytes", "scale"], help_heading = "Aging")]
+    fill: Option<f64>,
+
+    /// Number of threads [default: the processors, at most 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// Do not wait until everything is on the device
+    #[arg(long)]
+    no_sync: bool,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print what was planned and made as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn count(text: &str) -> std::result::Result<u64, String> {
+    text.replace(['_', ','], "").parse().map_err(|_| format!("'{text}' is not a number"))
+}
+
+fn share(text: &str) -> std::result::Result<f64, String> {
+    match parse_percent(text)? {
+        share if share < 1.0 => Ok(share),
+        _ => Err("less than all of it is possible".to_owned()),
+    }
+}
+
+fn scale(text: &str) -> std::result::Result<f64, String> {
+    let wrong = || format!("'{text}' is no scale; write for example 1/1000, 0.001 or 0.1%");
+    let number = |text: &str| text.trim().parse::<f64>().map_err(|_| wrong());
+    let scale = match (text.split_once('/'), text.strip_suffix('%')) {
+        (Some((part, whole)), _) => number(part)? / number(whole)?,
+        (None, Some(percent)) => number(percent)? / 100.0,
+        (None, None) => number(text)?,
+    };
+    if scale > 0.0 && scale <= 1e6 { Ok(scale) } else { Err(wrong()) }
+}
+
+/// What a run is about.
+struct Run<'a> {
+    wanted: &'a Wanted,
+    design: &'a Design,
+    planned_sizes: &'a Distribution,
+    settings: Settings,
+    interrupted: &'a AtomicBool,
+}
+
+impl GenerateArguments {
+    pub(super) fn run(mut self) -> Result<Ended> {
+        if self.metadata_only {
+            self.content = Content::None;
+        }
+        let wanted = self.wanted()?;
+        let room = self.room()?;
+        let allowed = Allowed { limit_bytes: self.limit, keep_free: self.keep_free };
+        let at = |error: Error| error.at(&self.directory);
+        let level = self.level(&wanted, &room).map_err(at)?;
+        let amount = match level {
+            Some(level) => Amount { files: Some(level.files), ..Amount::default() },
+            None => Amount { files: self.files, bytes: self.bytes, scale: self.scale },
+        };
+        let (files, factor) = wanted.recipe.amount(amount)?;
+        // Before anything is worked out that takes memory: absurd counts end here.
+        let size_bytes = wanted.recipe.sizes.mean() * factor * files as f64;
+        let least = room.least_needed(files, wanted.recipe.directories(files), size_bytes, self.space_content());
+        room.refuse(&least, &allowed).map_err(at)?;
+        let started = now();
+        let name_limit = usize::try_from(room.name_limit).unwrap_or(usize::MAX);
+        let design = Design::new(&wanted.recipe, files, factor, self.seed, self.as_of, name_limit);
+        let planned_sizes = design.sizes.distribution();
+        let document = self.document(&wanted, &design, &room, &planned_sizes, started);
+        if !self.json {
+            output::print(|out| write_plan(&document, out))?;
+        }
+        room.refuse(&document.plan.needed, &allowed).map_err(at)?;
+        if self.dry_run {
+            return self.finish(&document, Ended::Well);
+        }
+        let root = self.open_root()?;
+        let interrupted = signals::watch()?;
+        let settings = Settings {
+            threads: self.threads(),
+            content: self.content,
+            now: started,
+            block_bytes: room.block_bytes.clamp(4096, 1 << 20),
+            kept_bytes: room.kept_bytes(&allowed),
+            sync: !self.no_sync,
+        };
+        let run = Run {
+            wanted: &wanted,
+            design: &design,
+            planned_sizes: &planned_sizes,
+            settings,
+            interrupted: &interrupted,
+        };
+        if let Some(operations) = self.age {
+            let level_bytes = level.map_or(document.plan.needed.bytes as u64, |level| level.bytes);
+            return self.age(root, &run, document, operations, level_bytes);
+        }
+        let made = self.make(root, &run);
+        self.conclude(document, &run, made)
+    }
+
+    /// What its space is that of: while a tree ages, space without data is reserved.
+    fn space_content(&self) -> Content {
+        if self.age.is_some() && self.content == Content::None { Content::Zero } else { self.content }
+    }
+
+    /// What the file system has that the tree will be on; refuses a directory that is not empty.
+    fn room(&self) -> Result<Room> {
+        let fail = |error| Error::io("generate in", &self.directory, error);
+        let place = match std::fs::metadata(&self.directory) {
+            Ok(found) if !found.is_dir() => {
+                return Err(Error::new(ErrorKind::Usage, "generate in", "it is not a directory").at(&self.directory));
+            }
+            Ok(_) => {
+                let mut entries = std::fs::read_dir(&self.directory).map_err(fail)?;
+                if entries.next().transpose().map_err(fail)?.is_some() {
+                    return Err(Error::new(ErrorKind::Exists, "generate in", "it is not empty")
+                        .at(&self.directory)
+                        .advise("name an empty directory, or one that is not there yet"));
+                }
+                rustix::fs::access(&self.directory, rustix::fs::Access::WRITE_OK)
+                    .map_err(|errno| fail(errno.into()))?;
+                self.directory.as_path()
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let parent = self.directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let parent = parent.unwrap_or(Path::new("."));
+                rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
+                    .map_err(|errno| Error::io("make a directory in", parent, errno.into()))?;
+                parent
+            }
+            Err(error) => return Err(fail(error)),
+        };
+        let opened = std::fs::File::open(place).map_err(fail)?;
+        Room::of(opened).map_err(|errno| fail(errno.into()))
+    }
+
+    fn open_root(&self) -> Result<OwnedFd> {
+        let fail = |error| Error::io("generate in", &self.directory, error);
+        match std::fs::create_dir(&self.directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(fail(error)),
+            _ => {}
+        }
+        Ok(std::fs::File::open(&self.directory).map_err(fail)?.into())
+    }
+
+    fn threads(&self) -> usize {
+        let processors = || std::thread::available_parallelism().map_or(1, |n| n.get()).min(16);
+        self.threads.map_or_else(processors, usize::from)
+    }
+
+    fn document(
+        &self,
+        wanted: &Wanted,
+        design: &Design,
+        room: &Room,
+        planned_sizes: &Distribution,
+        started: i64,
+    ) -> Document {
+        let has_times = wanted.recipe.mtime_ages.is_some() || wanted.recipe.atime_ages.is_some();
+        let needed = room.needed(design, self.space_content());
+        let mut distances = planned(&wanted.recipe, design, planned_sizes);
+        if self.age.is_some() {
+            // What the tree is like after it has aged, chance has decided.
+            distances.truncate(1);
+        }
+        Document {
+            schema: SCHEMA,
+            granulo_version: env!("CARGO_PKG_VERSION"),
+            source: wanted.name.clone(),
+            directory: escape_path(&self.directory),
+            seed: self.seed,
+            threads: if self.age.is_some() { 1 } else { self.threads() },
+            content: self.content.to_string(),
+            dry_run: self.dry_run,
+            complete: false,
+            plan: Plan {
+                files: design.files(),
+                directories: design.tree.directories(),
+                size_bytes: design.sizes.total(),
+                largest_bytes: design.sizes.max(),
+                size_factor: design.factor,
+                ages_relative_to: self.as_of.or((has_times && self.age.is_none()).then_some(started)),
+                needed,
+                room: room.clone(),
+                left_bytes: u128::from(room.available_bytes).saturating_sub(needed.bytes),
+                limit_bytes: self.limit,
+                operations: self.age,
+            },
+            made: None,
+            aging: None,
+            bounds: bounds(design, distances.first().and_then(|sizes| sizes.planned).filter(|_| self.age.is_none())),
+            distances,
+            notes: wanted.notes.clone(),
+        }
+    }
+
+    fn make(&self, root: OwnedFd, run: &Run<'_>) -> Made {
+        let design = run.design;
+        let progress = Progress::default();
+        let line = Line::new(self.quiet);
+        let mut shown = |progress: &Progress, elapsed: Duration| {
+            if !line.is_hidden() {
+                let files = progress.files.load(Ordering::Relaxed);
+                let rate = files as f64 / elapsed.as_secs_f64().max(0.05);
+                line.show(progress_words(files, design.files(), progress.bytes.load(Ordering::Relaxed), rate));
+            }
+        };
+        let made = make(root, &self.directory, design, run.settings, run.interrupted, &progress, &mut shown);
+        line.clear();
+        made
+    }
+
+    /// Surveys what was made, and says how it went.
+    fn conclude(&self, mut document: Document, run: &Run<'_>, made: Made) -> Result<Ended> {
+        let mut ended = if made.complete { Ended::Well } else { Ended::Amiss };
+        let survey = match made.complete {
+            true => Some(survey_back(&self.directory, self.as_of.unwrap_or(run.settings.now), self.quiet, run.interrupted)?),
+            false => None,
+        };
+        document.complete = made.complete;
+        document.made = Some(made_files(&made, survey.as_ref()));
+        match &survey {
+            Some(survey) => {
+                document.distances = reached(&run.wanted.recipe, run.design, survey, &document.distances);
+                document.bounds = bounds(run.design, document.distances.first().and_then(|sizes| sizes.reached));
+            }
+            None => document.distances.clear(),
+        }
+        self.finish(&document, ended)?;
+        if document.bounds.met == Some(false) && made.complete {
+            output::warn("the sizes are further from the source than they may be");
+            ended = Ended::Amiss;
+        }
+        if let Some(survey) = &survey {
+            if !survey.origin.complete {
+                output::warn("interrupted while the tree was surveyed; all of it was made");
+                ended = Ended::Amiss;
+            } else if survey.distributions.of(Measure::FileSize) != run.planned_sizes {
+                output::warn("what is on the disk is not what was made: something else is changing it");
+                ended = Ended::Amiss;
+            }
+        }
+        self.say_what_stays(made.complete, made.files, made.failed);
+        Ok(ended)
+    }
+
+    /// Of a tree that was not finished.
+    fn say_what_stays(&self, complete: bool, files: u64, failed: Option<Error>) {
+        if let Some(error) = failed {
+            output::complain(&error);
+        }
+        if !complete {
+            let files = format_count(files.into());
+            output::note(&format!("{files} files were made and stay in {}", escape_path(&self.directory)));
+        }
+    }
+
+    fn finish(&self, document: &Document, ended: Ended) -> Result<Ended> {
+        let printed =
+            if self.json { output::print_json(document) } else { output::print(|out| write_result(document, out)) };
+        printed.map(|_| ended)
+    }
+}
+
+fn made_files(made: &Made, survey: Option<&Survey>) -> MadeFiles {
+    let seconds = made.elapsed.as_secs_f64();
+    MadeFiles {
+        files: made.files,
+        directories: made.directories,
+        size_bytes: made.size_bytes,
+        allocated_bytes: survey.map(Survey::allocated_bytes),
+        elapsed_seconds: seconds,
+        sync_seconds: made.sync.as_secs_f64(),
+        files_per_second: made.files as f64 / seconds.max(1e-9),
+        bytes_per_second: made.size_bytes as f64 / (seconds + made.sync.as_secs_f64()).max(1e-9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_are_read_in_three_ways() {
+        for (text, value) in [("1/1000", 0.001), ("0.001", 0.001), ("0.1%", 0.001), ("2", 2.0), ("3 / 4", 0.75)] {
+            assert!((scale(text).unwrap() - value).abs() < 1e-12, "{text}");
+        }
+        for text in ["", "0", "-1", "1/0", "0/5", "x", "1/x", "inf", "NaN"] {
+            assert!(scale(text).is_err(), "{text}");
+        }
+        assert_eq!(count("1_000,000"), Ok(1_000_000));
+        assert!(count("1e6").is_err() && count("-1").is_err());
+    }
+}

@@ -1,0 +1,561 @@
+//! Aging: files are created and deleted at a fill level until file system and files look as after years of use.
+//!
+//! After Geriatrix (Kadekodi, Nagarajan and Ganger, USENIX ATC 2018): first files are created up to the fill level, then every operation
+//! creates a file if there is room for the next one below the level, and deletes one else. Which one, a profile of relative ages says:
+//! of its intervals the one that has most too many gives one of its files, any. The clock ticks once a creation; an age is a part of
+//! the time since the beginning. Sizes are dealt out anew for every so many creations as the design has files, each time in another
+//! order.
+//!
+//! Everything is done by one thread, in one order: the sequence is a function of design, level and number of operations. Deleted before it was
+//! written back, a file would leave no trace on the device, so everything is written back at intervals.
+
+mod ages;
+mod living;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, mkdirat, openat, syncfs, unlinkat};
+use rustix::io::Errno;
+
+use super::chance::{Chance, Stream, below, draw, start};
+use super::content::{Buffer, Content};
+use super::design::{Design, FileTimes};
+use super::extents::{Counted, Fragmentation, SAMPLE, free_space};
+use super::make::{Settings, Written, descriptor_budget, open_directory, write_file};
+use super::names::Used;
+use super::room::{Room, Tariff};
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::format_count;
+pub use ages::Ages;
+use living::Living;
+
+/// Operations, and bytes, after which everything is written back.
+const SYNC_OPERATIONS: u64 = 1000;
+const SYNC_BYTES: u64 = 128 << 20;
+/// Operations after which progress, an interruption and the room are looked at.
+const LOOK_OPERATIONS: u64 = 64;
+
+/// How a tree is to age.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Aging {
+    /// Creations and deletions after the level was reached.
+    pub operations: u64,
+    /// What all files together may take.
+    pub level_bytes: u64,
+    /// Relative ages; deletions are of any file where there are none.
+    pub ages: Ages,
+}
+
+/// How far it is.
+#[derive(Debug, Default)]
+pub struct AgeProgress {
+    /// Files there are.
+    pub files: AtomicU64,
+    /// What they take.
+    pub bytes: AtomicU64,
+    /// Operations since the level was reached.
+    pub operations: AtomicU64,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Aged {
+    /// Operations since the level was reached.
+    pub operations: u64,
+    /// Files created, in all.
+    pub created: u64,
+    /// Files deleted.
+    pub deleted: u64,
+    /// Files that would not fit below the level even alone, and were left out.
+    pub left_out: u64,
+    /// Files there are.
+    pub files: u64,
+    /// Directories, with the root.
+    pub directories: u64,
+    /// Their sizes.
+    pub size_bytes: u64,
+    /// Time until the level was reached.
+    pub filled: Duration,
+    /// Time of the operations then, writing back included.
+    pub elapsed: Duration,
+    /// Distance of their relative ages from the profile; `None` where there is none.
+    pub age_distance: Option<f64>,
+    /// Fragmentation when the level was reached, and at the end.
+    pub first: Option<Fragmentation>,
+    /// At the end.
+    pub last: Option<Fragmentation>,
+    /// What could not be seen.
+    pub notes: Vec<String>,
+    /// What ended it early.
+    pub failed: Option<Error>,
+    /// Whether all operations were done.
+    pub complete: bool,
+}
+
+/// What became of a file that was to be created.
+enum Created {
+    Whole,
+    /// The file system is full.
+    Full,
+    Interrupted,
+}
+
+struct Life<'a> {
+    design: &'a Design,
+    aging: &'a Aging,
+    settings: Settings,
+    tariff: Tariff,
+    path: &'a Path,
+    interrupted: &'a AtomicBool,
+    directories: Vec<OwnedFd>,
+    living: Living,
+    created: u64,
+    deleted: u64,
+    left_out: u64,
+    size_bytes: u64,
+    taken_bytes: u64,
+    places_start: u64,
+    names_start: u64,
+    chance: Chance,
+    buffer: Buffer,
+    unsynced: (u64, u64),
+    notes: Vec<String>,
+}
+
+/// Fills the empty directory `root`, which is at `path`, up to the level, and goes on for so many operations. Ends early once
+/// `interrupted` is set; what is there then stays.
+pub fn age(
+    root: OwnedFd,
+    path: &Path,
+    design: &Design,
+    aging: &Aging,
+    settings: Settings,
+    interrupted: &AtomicBool,
+    on_progress: &mut dyn FnMut(&AgeProgress, Duration),
+) -> Aged {
+    let started = Instant::now();
+    let progress = AgeProgress::default();
+    let seed = |stream| start(design.seed, stream);
+    let tariff = Room::of(&root).map(|room| room.tariff(written_fraction(settings.content)));
+    let mut aged = Aged {
+        operations: 0,
+        created: 0,
+        deleted: 0,
+        left_out: 0,
+        files: 0,
+        directories: 1,
+        size_bytes: 0,
+        filled: Duration::ZERO,
+        elapsed: Duration::ZERO,
+        age_distance: None,
+        first: None,
+        last: None,
+        notes: Vec::new(),
+        failed: None,
+        complete: false,
+    };
+    let tariff = match tariff {
+        Ok(tariff) => tariff,
+        Err(errno) => return Aged { failed: Some(Error::io("age", path, errno.into())), ..aged },
+    };
+    let mut life = Life {
+        design,
+        aging,
+        settings,
+        tariff,
+        path,
+        interrupted,
+        directories: vec![root],
+        living: Living::default(),
+        created: 0,
+        deleted: 0,
+        left_out: 0,
+        size_bytes: 0,
+        taken_bytes: 0,
+        places_start: seed(Stream::AgingPlaces),
+        names_start: seed(Stream::AgingNames),
+        chance: Chance::new(design.seed, Stream::Aging),
+        buffer: Buffer::default(),
+        unsynced: (0, 0),
+        notes: Vec::new(),
+    };
+    let mut tick = |life: &Life<'_>, operations: u64| {
+        progress.files.store(life.living.count(), Ordering::Relaxed);
+        progress.bytes.store(life.taken_bytes, Ordering::Relaxed);
+        progress.operations.store(operations, Ordering::Relaxed);
+        on_progress(&progress, started.elapsed());
+        !interrupted.load(Ordering::Relaxed)
+    };
+    let lived = life.live(&mut aged, &mut tick, started);
+    aged.created = life.created;
+    aged.deleted = life.deleted;
+    aged.left_out = life.left_out;
+    aged.files = life.living.count();
+    aged.directories = life.directories.len() as u64;
+    aged.size_bytes = life.size_bytes;
+    aged.age_distance = (!aging.ages.is_empty()).then(|| life.age_distance());
+    aged.notes = life.notes;
+    match lived {
+        Ok(complete) => aged.complete = complete,
+        Err(error) => aged.failed = Some(error),
+    }
+    aged
+}
+
+/// Shows how far it is; false if it is to end.
+type Tick<'t> = dyn FnMut(&Life<'_>, u64) -> bool + 't;
+
+impl Life<'_> {
+    /// Everything; false if it was interrupted.
+    fn live(&mut self, aged: &mut Aged, tick: &mut Tick<'_>, started: Instant) -> Result<bool> {
+        let smallest = self.tariff.bytes(self.design.sizes.value(0));
+        if smallest > self.aging.level_bytes {
+            let cause = "not even the smallest file fits below the fill level";
+            return Err(Error::new(ErrorKind::Usage, "age", cause).at(self.path).advise("raise --fill or --limit"));
+        }
+        self.make_directories()?;
+        let mut tried = 0u64;
+        while self.next_fits() {
+            if tried.is_multiple_of(LOOK_OPERATIONS) {
+                if !tick(self, 0) {
+                    return Ok(false);
+                }
+                if self.is_tight() {
+                    self.notes
+                        .push("The level was not reached: so much is to stay free of the file system.".to_owned());
+                    break;
+                }
+            }
+            tried += 1;
+            match self.create()? {
+                Created::Whole => {}
+                Created::Interrupted => return Ok(false),
+                Created::Full => {
+                    self.notes.push("The level was not reached: the file system was full before.".to_owned());
+                    break;
+                }
+            }
+        }
+        self.sync()?;
+        aged.filled = started.elapsed();
+        aged.first = self.fragmentation();
+        let begun = Instant::now();
+        while aged.operations < self.aging.operations {
+            let looks = aged.operations.is_multiple_of(LOOK_OPERATIONS);
+            if self.interrupted.load(Ordering::Relaxed) || (looks && !tick(self, aged.operations)) {
+                aged.elapsed = begun.elapsed();
+                return Ok(false);
+            }
+            let tight = looks && self.is_tight();
+            let created = if tight || !self.next_fits() { Created::Full } else { self.create()? };
+            match created {
+                Created::Whole => {}
+                Created::Interrupted => continue,
+                Created::Full if self.living.count() == 0 => {
+                    let cause = "there is no room for a single file";
+                    return Err(Error::new(ErrorKind::NoSpace, "age", cause).at(self.path));
+                }
+                Created::Full => self.delete()?,
+            }
+            aged.operations += 1;
+        }
+        self.sync()?;
+        aged.elapsed = begun.elapsed();
+        aged.last = self.fragmentation();
+        tick(self, aged.operations);
+        Ok(true)
+    }
+
+    fn failure(&self, operation: &'static str, errno: Errno) -> Error {
+        Error::io(operation, self.path, io::Error::from(errno))
+    }
+
+    /// All directories, each kept open.
+    fn make_directories(&mut self) -> Result<()> {
+        let tree = &self.design.tree;
+        let most = descriptor_budget(1);
+        if tree.directories() > most as u64 {
+            let (directories, most) = (format_count(tree.directories().into()), format_count(most as u128));
+            let cause = format!("it keeps {directories} directories open, and {most} may be");
+            return Err(Error::new(ErrorKind::Usage, "age", cause).at(self.path).advise(
+                "raise the limit of open files (ulimit -n), or put more files into each with --directory-files",
+            ));
+        }
+        let mut name = Vec::new();
+        for directory in 0..tree.directories() {
+            let mut used = Used::default();
+            let first = tree.entries_before(directory);
+            for (child, entry) in tree.children_of(directory).zip(first..) {
+                debug_assert_eq!(child, self.directories.len() as u64);
+                name.clear();
+                self.design.names.spell(self.design.name_length(entry), &mut used, &mut name);
+                let parent = self.directories[directory as usize].as_fd();
+                let made = mkdirat(parent, name.as_slice(), Mode::from_raw_mode(0o777))
+                    .and_then(|()| open_directory(parent, &name));
+                let made = made.map_err(|errno| self.failure("make a directory in", errno))?;
+                self.directories.push(made);
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the next creation.
+    fn next(&self) -> u64 {
+        self.living.creations()
+    }
+
+    fn size_of(&self, creation: u64) -> u64 {
+        let files = self.design.files();
+        self.design.size_in_round(creation / files, creation % files)
+    }
+
+    fn directory_of(&self, creation: u64) -> BorrowedFd<'_> {
+        let file = below(draw(self.places_start, creation), self.design.files());
+        self.directories[self.design.tree.directory_of(file) as usize].as_fd()
+    }
+
+    /// Letters, an underline, the number of the creation: no two alike, and none like that of a directory.
+    fn name_of(&self, creation: u64) -> Vec<u8> {
+        const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+        let mut number = Vec::with_capacity(16);
+        let mut left = creation;
+        while left > 0 || number.is_empty() {
+            number.push(DIGITS[(left % 36) as usize]);
+            left /= 36;
+        }
+        number.push(b'_');
+        let entries = self.design.files() + self.design.tree.directories() - 1;
+        let wanted = self.design.name_length(creation % entries).min(self.design.names.longest() as u64) as usize;
+        let filling = draw(self.names_start, creation);
+        let letters = (number.len()..wanted).map(|at| DIGITS[below(draw(filling, at as u64), 36) as usize]);
+        let mut name: Vec<u8> = letters.collect();
+        name.extend(number.iter().rev());
+        name
+    }
+
+    /// Whether the next file fits below the level; those that would not even alone are left out first.
+    fn next_fits(&mut self) -> bool {
+        loop {
+            let taken = self.tariff.bytes(self.size_of(self.next()));
+            if taken <= self.aging.level_bytes {
+                return self.taken_bytes + taken <= self.aging.level_bytes;
+            }
+            self.living.push(false);
+            self.left_out += 1;
+        }
+    }
+
+    /// Whether less is available than is to stay free.
+    fn is_tight(&self) -> bool {
+        let room = Room::of(&self.directories[0]);
+        self.settings.kept_bytes > 0 && room.is_ok_and(|room| room.available_bytes < self.settings.kept_bytes)
+    }
+
+    /// Creates the next file.
+    fn create(&mut self) -> Result<Created> {
+        let creation = self.next();
+        let size = self.size_of(creation);
+        let name = self.name_of(creation);
+        let written = Written { size, seed: self.design.content_seed(creation), times: FileTimes::default() };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let directory = self.directory_of(creation);
+        let made = match self.settings.content {
+            Content::None => reserve(directory, &name, size),
+            _ => write_file(directory, &name, &written, &self.settings, self.interrupted, &mut buffer),
+        };
+        self.buffer = buffer;
+        match made {
+            Ok(()) => {}
+            Err(Errno::NOSPC | Errno::DQUOT) => return Ok(Created::Full),
+            Err(Errno::CANCELED) => return Ok(Created::Interrupted),
+            Err(errno) => return Err(self.failure("make a file in", errno)),
+        }
+        self.living.push(true);
+        self.created += 1;
+        self.size_bytes += size;
+        self.taken_bytes += self.tariff.bytes(size);
+        self.done(size)?;
+        Ok(Created::Whole)
+    }
+
+    /// Deletes a file, and there is one.
+    fn delete(&mut self) -> Result<()> {
+        let creation = self.victim();
+        let name = self.name_of(creation);
+        unlinkat(self.directory_of(creation), name.as_slice(), AtFlags::empty())
+            .map_err(|errno| self.failure("delete a file in", errno))?;
+        let size = self.size_of(creation);
+        self.living.remove(creation);
+        self.deleted += 1;
+        self.size_bytes -= size;
+        self.taken_bytes -= self.tariff.bytes(size);
+        self.done(0)
+    }
+
+    /// Writes back at intervals.
+    fn done(&mut self, bytes: u64) -> Result<()> {
+        self.unsynced.0 += 1;
+        self.unsynced.1 += bytes;
+        if self.unsynced.0 >= SYNC_OPERATIONS || self.unsynced.1 >= SYNC_BYTES { self.sync() } else { Ok(()) }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.unsynced = (0, 0);
+        syncfs(&self.directories[0]).map_err(|errno| self.failure("write back", errno))
+    }
+
+    /// The first creation that is in an interval that ends at this part of the time.
+    fn since(&self, part: f64) -> u64 {
+        let now = self.next();
+        now - ((now as f64 * part) as u64).min(now)
+    }
+
+    /// The creation that goes: of the interval of ages that has most too many.
+    fn victim(&mut self) -> u64 {
+        let count = self.living.count();
+        let (mut most, mut rank, mut among) = (f64::NEG_INFINITY, 0, count);
+        let mut behind = count;
+        for &(part, share) in self.aging.ages.intervals() {
+            let before = self.living.before(self.since(part));
+            let here = behind - before;
+            let over = here as f64 - share * count as f64;
+            if here > 0 && over > most {
+                (most, rank, among) = (over, before, here);
+            }
+            behind = before;
+        }
+        let rank = rank + self.chance.below(among);
+        self.living.at(rank)
+    }
+
+    /// Largest difference of the share of files up to an age.
+    fn age_distance(&self) -> f64 {
+        let count = self.living.count().max(1) as f64;
+        let (mut wanted, mut largest) = (0.0, 0.0f64);
+        for &(part, share) in self.aging.ages.intervals() {
+            wanted += share;
+            let younger = self.living.count() - self.living.before(self.since(part));
+            largest = largest.max((younger as f64 / count - wanted).abs());
+        }
+        largest
+    }
+
+    /// How many pieces everything is in now; what cannot be seen is noted.
+    fn fragmentation(&mut self) -> Option<Fragmentation> {
+        let mut counted = Counted::default();
+        let step = self.living.count().div_ceil(SAMPLE).max(1);
+        for rank in (0..self.living.count()).step_by(step as usize) {
+            let creation = self.living.at(rank);
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = openat(self.directory_of(creation), self.name_of(creation), flags, Mode::empty());
+            let looked = opened.map_err(io::Error::from).and_then(|file| counted.look_at(File::from(file)));
+            if let Err(error) = looked {
+                let cause = crate::error::os_message(&error);
+                self.note(format!("Extents of files cannot be seen on this file system ({cause})."));
+                return None;
+            }
+        }
+        let free = free_space(self.path);
+        if let Err(cause) = &free {
+            self.note(format!("Fragments of free space cannot be seen: {cause}."));
+        }
+        Some(counted.with(free.ok()))
+    }
+
+    fn note(&mut self, text: String) {
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
+    }
+}
+
+/// Share of the blocks that are allocated: without data they are reserved.
+pub fn written_fraction(content: Content) -> f64 {
+    if content == Content::None { 1.0 } else { content.written_fraction() }
+}
+
+/// Makes a file of which the space is reserved and nothing written.
+fn reserve(directory: BorrowedFd<'_>, name: &[u8], size: u64) -> std::result::Result<(), Errno> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(directory, name, flags, Mode::from_raw_mode(0o666))?;
+    let reserved = if size > 0 { fallocate(&file, FallocateFlags::empty(), 0, size) } else { Ok(()) };
+    if reserved.is_err() {
+        let _ = unlinkat(directory, name, AtFlags::empty());
+    }
+    reserved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Recipe, profiles};
+    use super::*;
+
+    fn aged(root: &Path, seed: u64, content: Content, operations: u64, level_bytes: u64) -> Aged {
+        let profile = profiles::find("geriatrix-agrawal").unwrap();
+        let recipe = Recipe::of_sizes(crate::population::stratify::scaled(&profile.sizes, 0.05));
+        let design = Design::new(&recipe, 500, 1.0, seed, None, 255);
+        let directory = OwnedFd::from(File::open(root).unwrap());
+        let settings = Settings { threads: 1, content, now: 0, block_bytes: 4096, kept_bytes: 0, sync: true };
+        let aging = Aging { operations, level_bytes, ages: Ages::of(&profile.ages) };
+        age(directory, root, &design, &aging, settings, &AtomicBool::new(false), &mut |_, _| {})
+    }
+
+    /// Every file with its size.
+    fn files(root: &Path) -> Vec<(std::path::PathBuf, u64)> {
+        let (mut files, mut left) = (Vec::new(), vec![root.to_owned()]);
+        while let Some(directory) = left.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let entry = entry.unwrap();
+                match entry.metadata().unwrap() {
+                    found if found.is_dir() => left.push(entry.path()),
+                    found => files.push((entry.path().strip_prefix(root).unwrap().to_owned(), found.len())),
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+
+    #[test]
+    fn aging_stays_at_its_level_and_is_the_same_for_a_seed() {
+        let trees: Vec<_> = [1, 1, 2]
+            .into_iter()
+            .map(|seed| {
+                let root = tempfile::tempdir().unwrap();
+                let aged = aged(root.path(), seed, Content::Zero, 3000, 8 << 20);
+                assert!(aged.complete && aged.failed.is_none() && aged.operations == 3000);
+                assert_eq!(aged.created - aged.deleted, aged.files);
+                assert!(aged.deleted > 1000, "{aged:?}");
+                let files = files(root.path());
+                assert_eq!(files.len() as u64, aged.files);
+                assert_eq!(files.iter().map(|file| file.1).sum::<u64>(), aged.size_bytes);
+                assert!(aged.size_bytes <= 8 << 20 && aged.size_bytes > 4 << 20, "{aged:?}");
+                assert!(aged.age_distance.unwrap() < 0.1, "{aged:?}");
+                files
+            })
+            .collect();
+        assert!(trees[0] == trees[1] && trees[0] != trees[2]);
+    }
+
+    #[test]
+    fn space_can_be_reserved_instead_of_written() {
+        let root = tempfile::tempdir().unwrap();
+        let aged = aged(root.path(), 1, Content::None, 500, 4 << 20);
+        match &aged.failed {
+            None => assert!(aged.complete && aged.files > 0),
+            Some(error) => assert!(error.to_string().contains("not supported"), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_level_below_every_file_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let aged = aged(root.path(), 1, Content::Zero, 10, 5);
+        assert!(aged.failed.unwrap().to_string().contains("smallest file"));
+    }
+}

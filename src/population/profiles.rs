@@ -1,0 +1,102 @@
+//! The profiles of Geriatrix (Kadekodi, Nagarajan and Ganger, USENIX ATC 2018): sizes, depths of directories and relative ages that were
+//! measured or assumed by others, as that tool has them.
+//!
+//! Sizes are points: a file is of exactly one of them. Ages are in Geriatrix's clock, one tick an operation, and relative: they say
+//! which files are deleted while a tree ages ([`super::age`]), not how many days old a file is.
+
+use super::design::{DIRECTORY_FILES, Recipe, Shape};
+use crate::dist::Distribution;
+
+const TABLE: &str = include_str!("../../data/geriatrix_profiles.csv");
+/// What the names of profiles begin with on the command line.
+pub const PREFIX: &str = "geriatrix-";
+/// Where they are from.
+pub const SOURCE: &str = "S. Kadekodi, V. Nagarajan, G. R. Ganger: Geriatrix: Aging what you see and what you don't see. USENIX ATC 2018; \
+                          profiles of github.com/saurabhkadekodi/geriatrix (BSD-3-Clause)";
+
+/// A profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// Its name, `geriatrix-agrawal`.
+    pub name: String,
+    /// Sizes of files.
+    pub sizes: Distribution,
+    /// Relative ages: youngest first, each with its weight.
+    pub ages: Vec<(f64, u64)>,
+    /// Share of the files by depth of their directory.
+    pub depths: Distribution,
+}
+
+impl Profile {
+    /// A recipe with its sizes and depths.
+    pub fn recipe(&self) -> Recipe {
+        let depths = (!self.depths.is_empty()).then(|| self.depths.clone());
+        Recipe {
+            shape: Shape::Even { directory_files: DIRECTORY_FILES, depths },
+            ..Recipe::of_sizes(self.sizes.clone())
+        }
+    }
+}
+
+/// All profiles, in the order of the table.
+pub fn all() -> Vec<Profile> {
+    let mut profiles: Vec<Profile> = Vec::new();
+    for row in TABLE.lines().filter(|line| !line.starts_with('#')).skip(1) {
+        add(&mut profiles, row).unwrap_or_else(|| unreachable!("the built-in table is sound: {row}"));
+    }
+    profiles
+}
+
+/// The profile of that name.
+pub fn find(name: &str) -> Option<Profile> {
+    all().into_iter().find(|profile| profile.name == name)
+}
+
+/// Adds a row to the profile that it belongs to.
+fn add(profiles: &mut Vec<Profile>, row: &str) -> Option<()> {
+    let fields: Vec<&str> = row.split(',').collect();
+    let &[profile, kind, x, weight, ..] = fields.as_slice() else { return None };
+    let (x, weight): (f64, u64) = (x.parse().ok()?, weight.parse().ok()?);
+    let name = format!("{PREFIX}{}", profile.replace('_', "-"));
+    if profiles.last().is_none_or(|last| last.name != name) {
+        let (sizes, depths) = (Distribution::default(), Distribution::default());
+        profiles.push(Profile { name, sizes, ages: Vec::new(), depths });
+    }
+    let profile = profiles.last_mut()?;
+    match kind {
+        _ if weight == 0 => {}
+        "size" => profile.sizes.add(x as u64, weight),
+        "age" => profile.ages.push((x, weight)),
+        "dir" => profile.depths.add(x as u64, weight),
+        _ => return None,
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_whole() {
+        let profiles = all();
+        let names: Vec<&str> = profiles.iter().map(|profile| profile.name.as_str()).collect();
+        let expected = ["agrawal", "dabre", "douceur", "grundman", "meyer", "pramod", "wang-lanl", "wang-os"]
+            .map(|n| format!("{PREFIX}{n}"));
+        assert_eq!(names, expected);
+        for profile in &profiles {
+            assert!(!profile.sizes.is_empty() && !profile.ages.is_empty() && !profile.depths.is_empty());
+            assert!(profile.ages.is_sorted_by(|a, b| a.0 < b.0), "{}", profile.name);
+        }
+        let agrawal = find("geriatrix-agrawal").unwrap();
+        assert_eq!((agrawal.sizes.count(), agrawal.sizes.max(), agrawal.depths.max()), (230, 8_388_608, 15));
+        assert_eq!(find("geriatrix-pramod").unwrap().sizes.max(), 34_359_738_368);
+        assert!(find("agrawal").is_none());
+    }
+
+    #[test]
+    fn a_profile_of_one_directory_gives_one() {
+        assert_eq!(find("geriatrix-wang-os").unwrap().recipe().directories(50_000), 1);
+        assert_eq!(find("geriatrix-agrawal").unwrap().recipe().directories(50_000), 500);
+    }
+}

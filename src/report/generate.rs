@@ -1,0 +1,282 @@
+//! What `granulo generate` plans and has made, on a terminal.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anstyle::Style;
+
+use super::chart::{COLUMNS, right, shorten, wrap};
+use crate::population::document::{Aging, Document, MadeFiles, MeasureDistance};
+use crate::population::extents::Fragmentation;
+use crate::survey::measure::Measure;
+use crate::units::{format_count, format_share, format_size};
+
+const HEADING: Style = Style::new().bold();
+const FAINT: Style = Style::new().dimmed();
+
+/// The plan: what is to be made, what it takes, what stays free.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    let plan = &document.plan;
+    let title = format!("{}, like {}", shorten(&document.directory, COLUMNS / 2), document.source);
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, COLUMNS))?;
+    let mut sentences = vec![format!(
+        "Planned: {} in {}, {} ({} bytes), the largest {}; {}; seed {}.",
+        counted(plan.files.into(), "file", "files"),
+        counted(plan.directories.into(), "directory", "directories"),
+        format_size(plan.size_bytes),
+        format_count(plan.size_bytes),
+        format_size(plan.largest_bytes.into()),
+        content_words(&document.content),
+        document.seed,
+    )];
+    if plan.size_factor != 1.0 {
+        sentences.push(format!("Sizes are those of the source times {:.6}.", plan.size_factor));
+    }
+    let system = match plan.room.file_system {
+        "other" => "the file system".to_owned(),
+        known => known.to_owned(),
+    };
+    let inodes = match plan.room.available_inodes {
+        Some(inodes) => format!(" and {} inodes", format_count(inodes.into())),
+        None => String::new(),
+    };
+    sentences.push(format!(
+        "It takes about {} and {} inodes of {system} with blocks of {}, which has {}{inodes} available: {} stay free.",
+        format_size(plan.needed.bytes),
+        format_count(plan.needed.inodes.into()),
+        format_size(plan.room.block_bytes.into()),
+        format_size(plan.room.available_bytes.into()),
+        format_size(plan.left_bytes),
+    ));
+    if let Some(operations) = plan.operations {
+        sentences.push(format!(
+            "Then {} creations and deletions are to follow at this level.",
+            format_count(operations.into())
+        ));
+    }
+    write_sentences(&sentences, out)
+}
+
+/// What was made, and how far it is from the source; of a dry run how far it would be.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_result(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(made) = &document.made {
+        writeln!(out)?;
+        write_sentences(&[made_words(document, made)], out)?;
+    }
+    if let Some(aging) = &document.aging {
+        write_aging(aging, out)?;
+    }
+    write_distances(document, out)?;
+    if !document.notes.is_empty() {
+        writeln!(out)?;
+        for line in document.notes.iter().flat_map(|note| wrap(note, COLUMNS)) {
+            writeln!(out, "{FAINT}{line}{FAINT:#}")?;
+        }
+    }
+    Ok(())
+}
+
+fn made_words(document: &Document, made: &MadeFiles) -> String {
+    let allocated = made
+        .allocated_bytes
+        .map(|bytes| format!(" The file system has allocated {} for the files.", format_size(bytes)));
+    let there = format!(
+        "{} in {}, {}",
+        counted(made.files.into(), "file", "files"),
+        counted(made.directories.into(), "directory", "directories"),
+        format_size(made.size_bytes.into())
+    );
+    if document.aging.is_some() {
+        return format!("There are {there}.{}", allocated.unwrap_or_default());
+    }
+    let complete = document.complete;
+    let words = format!(
+        "{}: {there}, in {:.2} s ({} files/s), {:.2} s more to write back ({}/s together).",
+        if complete { "Made" } else { "Made before it ended" },
+        made.elapsed_seconds,
+        format_count(made.files_per_second.round() as u128),
+        made.sync_seconds,
+        format_size(made.bytes_per_second.round() as u128),
+    );
+    words + &allocated.unwrap_or_default()
+}
+
+fn write_distances(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    if document.distances.is_empty() {
+        return Ok(());
+    }
+    let how = if document.made.is_some() { "surveyed back from the disk" } else { "as planned" };
+    writeln!(out, "\n{HEADING}Distance to the source, {how}{HEADING:#}")?;
+    writeln!(out, "{FAINT}{:>16}{:>12}{:>18}{:>12}{:>16}{FAINT:#}", "", "by count", "at", "by bytes", "at")?;
+    for row in &document.distances {
+        write_distance(row, out)?;
+    }
+    if document.plan.operations.is_some() {
+        return Ok(());
+    }
+    let bounds = &document.bounds;
+    let words = match bounds.met {
+        Some(true) => format!(
+            "Largest difference of the cumulative shares (Kolmogorov-Smirnov); at most {} by files and {} by bytes \
+             were to be reached.",
+            bounds.by_files, bounds.by_bytes
+        ),
+        Some(false) if bounds.least_by_bytes > bounds.by_bytes => format!(
+            "At most {} by files and {} by bytes were to be reached. By bytes no tree of so few files of this mean size can be \
+             nearer than {:.3}: the largest files of the source would each be too large a part of it. It takes about {} files.",
+            bounds.by_files,
+            bounds.by_bytes,
+            bounds.least_by_bytes,
+            format_count(bounds.files_for_bytes.into())
+        ),
+        Some(false) => {
+            format!("At most {} by files and {} by bytes were to be reached.", bounds.by_files, bounds.by_bytes)
+        }
+        None => {
+            let from = format!(
+                "From {} files on, at most {} by files and {} by bytes are to be reached.",
+                format_count(bounds.from_files.into()),
+                bounds.by_files,
+                bounds.by_bytes
+            );
+            let too_few = format!(
+                " With this source that takes about {} files; so few cannot be nearer than {:.3} by bytes.",
+                format_count(bounds.files_for_bytes.into()),
+                bounds.least_by_bytes
+            );
+            from + if bounds.least_by_bytes > bounds.by_bytes { &too_few } else { "" }
+        }
+    };
+    for line in wrap(&words, COLUMNS) {
+        writeln!(out, "{FAINT}{line}{FAINT:#}")?;
+    }
+    Ok(())
+}
+
+fn write_distance(row: &MeasureDistance, out: &mut dyn Write) -> io::Result<()> {
+    let Some(distance) = row.reached.or(row.planned) else { return Ok(()) };
+    let value = |value: u64| match row.unit {
+        "bytes" => format_size(value.into()),
+        unit => format!("{} {unit}", format_count(value.into())),
+    };
+    // What is printed as nothing is nowhere.
+    let at = |gap: f64, at: u64| if gap >= 0.000_005 { value(at) } else { "–".to_owned() };
+    let by_bytes = if row.measure == Measure::FileSize.name() {
+        let at = at(distance.by_sum, distance.by_sum_at);
+        format!("{:>12.5}{}", distance.by_sum, right(&at, 16))
+    } else {
+        String::new()
+    };
+    let label = match row.measure {
+        "file_size" => "sizes",
+        "name_length" => "lengths of names",
+        "directory_entries" => "entries",
+        "directory_depth" => "depths",
+        "mtime_age" => "ages, changed",
+        "atime_age" => "ages, read",
+        other => other,
+    };
+    let at = at(distance.by_count, distance.by_count_at);
+    writeln!(out, "{}{:>12.5}{}{by_bytes}", right(label, 16), distance.by_count, right(&at, 18))
+}
+
+fn content_words(content: &str) -> String {
+    match content.split_once(':') {
+        Some(("compressible", ratio)) => format!("bytes that compress {ratio} to 1"),
+        Some(("sparse", share)) => format!("random bytes, holes for {} of the blocks", share.replace('%', " %")),
+        _ if content == "none" => "no data, only sizes".to_owned(),
+        _ => format!("{content} bytes"),
+    }
+}
+
+fn counted(count: u128, one: &str, many: &str) -> String {
+    format!("{} {}", format_count(count), if count == 1 { one } else { many })
+}
+
+fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> {
+    for line in sentences.iter().flat_map(|sentence| wrap(sentence, COLUMNS)) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// How it aged, and how many pieces files and free space are in.
+fn write_aging(aging: &Aging, out: &mut dyn Write) -> io::Result<()> {
+    let mut sentence = format!(
+        "Aged by {} operations in {:.2} s: {} created and {} deleted in all; the file system is {} full.",
+        format_count(aging.operations.into()),
+        aging.elapsed_seconds,
+        counted(aging.created.into(), "file", "files"),
+        format_count(aging.deleted.into()),
+        format_share(aging.fill_fraction),
+    );
+    if let Some(distance) = aging.age_distance {
+        sentence.push_str(&format!(" The ages of the files are at a distance of {distance:.3} from the profile."));
+    }
+    writeln!(out)?;
+    write_sentences(&[sentence], out)?;
+    let (Some(first), last) = (&aging.first, &aging.last) else { return Ok(()) };
+    writeln!(out, "\n{HEADING}Fragmentation{HEADING:#}")?;
+    writeln!(out, "{FAINT}{:>26}{:>16}{:>16}{FAINT:#}", "", "when filled", "now")?;
+    let mut row = |label: &str, figure: &dyn Fn(&Fragmentation) -> Option<String>| {
+        let figures = [Some(first), last.as_ref()].map(|seen| seen.and_then(figure).unwrap_or_else(|| "–".to_owned()));
+        writeln!(out, "{}{}{}", right(label, 26), right(&figures[0], 16), right(&figures[1], 16))
+    };
+    row("extents a file", &|seen| Some(format!("{:.3}", seen.extents_per_file)))?;
+    row("files in several", &|seen| Some(format_share(seen.fragmented_fraction)))?;
+    row("most of one file", &|seen| Some(format_count(seen.most_extents.into())))?;
+    if first.free.is_none() {
+        return Ok(());
+    }
+    row("extents of free space", &|seen| Some(format_count(seen.free.as_ref()?.extents.into())))?;
+    row("mean of them", &|seen| Some(format_size(seen.free.as_ref()?.mean_bytes as u128)))?;
+    if first.free.as_ref().is_some_and(|free| free.largest_bytes.is_some()) {
+        row("largest of them", &|seen| Some(format_size(seen.free.as_ref()?.largest_bytes?.into())))?;
+    }
+    Ok(())
+}
+
+/// How far aging is, for the progress line.
+pub fn aging_progress_words(
+    files: u64,
+    bytes: u64,
+    level_bytes: u64,
+    done: u64,
+    operations: u64,
+    elapsed: Duration,
+) -> String {
+    let there = format!(
+        "{} files · {} of {}",
+        format_count(files.into()),
+        format_size(bytes.into()),
+        format_size(level_bytes.into())
+    );
+    match done {
+        0 => format!("filling: {there}"),
+        _ => format!(
+            "{} of {} operations ({}) · {there} · {:.0} s",
+            format_count(done.into()),
+            format_count(operations.into()),
+            format_share(done as f64 / operations.max(1) as f64),
+            elapsed.as_secs_f64()
+        ),
+    }
+}
+
+/// How far it is, for the progress line.
+pub fn progress_words(files: u64, whole: u64, bytes: u64, per_second: f64) -> String {
+    format!(
+        "{} of {} files ({}) · {} · {} files/s",
+        format_count(files.into()),
+        format_count(whole.into()),
+        format_share(files as f64 / whole.max(1) as f64),
+        format_size(bytes.into()),
+        format_count(per_second.round() as u128)
+    )
+}
