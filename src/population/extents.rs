@@ -87,7 +87,10 @@ impl Counted {
 }
 
 /// Pieces of a file: extents that do not begin where the one before ended.
-fn pieces(file: impl AsFd) -> io::Result<u64> {
+///
+/// # Errors
+/// What the call fails with: `EOPNOTSUPP` where the file system has none.
+pub fn pieces(file: impl AsFd) -> io::Result<u64> {
     let (mut pieces, mut end) = (0, None);
     for extent in Fiemap::new(file) {
         let extent = extent?;

@@ -26,7 +26,7 @@ fn details(document: &Document) -> &FillDetails {
     details
 }
 
-fn of<'d>(document: &'d Document, subject: usize, test: Test) -> Vec<&'d Series> {
+fn of(document: &Document, subject: usize, test: Test) -> Vec<&Series> {
     let is_it = |series: &&Series| series.subject == subject && series.measure == test.name();
     document.series.iter().filter(is_it).collect()
 }

@@ -18,6 +18,7 @@ use super::{Going, Ground, misread};
 use crate::bench::content::{Content, PIECE_BYTES};
 use crate::bench::numbered::NumberedPath;
 use crate::error::{Error, Result};
+use crate::population::extents::pieces;
 
 const OPEN_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const CREATE: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::WRONLY).union(OFlags::CLOEXEC);
@@ -180,17 +181,14 @@ impl Ground for Files<'_> {
         let path = self.fill_path.as_c_str();
         let file = match openat(&self.fill, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
             Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(Extents::NoFile),
+            Err(Errno::NOENT) => return Ok(Extents::None),
             Err(error) => return Err(self.fail("open", path.to_bytes(), error)),
         };
-        let mut extents = 0;
-        for extent in fiemap::Fiemap::new(&file) {
-            match extent {
-                Ok(_) => extents += 1,
-                Err(_) => return Ok(Extents::Unknown),
-            }
-        }
-        Ok(Extents::Of(extents))
+        Ok(match pieces(&file) {
+            Ok(0) => Extents::None,
+            Ok(extents) => Extents::Of(extents),
+            Err(_) => Extents::Unknown,
+        })
     }
 
     fn make_directories(&mut self, count: u64, go_on: &mut Going<'_>) -> Result<bool> {
@@ -334,7 +332,7 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         assert_eq!(fs::metadata(directory.path().join("fill/000001/002")).unwrap().len(), 0);
         assert!(matches!(files.extents(2).unwrap(), Extents::Of(1..) | Extents::Unknown));
-        assert!(matches!(files.extents(1001).unwrap(), Extents::NoFile));
+        assert!(matches!(files.extents(1001).unwrap(), Extents::None));
     }
 
     #[test]

@@ -174,7 +174,7 @@ impl Fill {
         for _ in 0..most.min(2 * self.created) {
             match ground.extents(self.chance.below(self.created))? {
                 Extents::Of(count) => (extents, files) = (extents + count, files + 1),
-                Extents::NoFile => {}
+                Extents::None => {}
                 Extents::Unknown => return Ok(None),
             }
         }
@@ -186,8 +186,8 @@ impl Fill {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extents {
     Of(u64),
-    /// There is no such file.
-    NoFile,
+    /// There is no such file, or it has no data.
+    None,
     /// The file system does not say.
     Unknown,
 }
@@ -234,7 +234,7 @@ mod tests {
         }
 
         fn extents(&mut self, number: u64) -> Result<Extents> {
-            Ok(if self.files.contains_key(&number) { Extents::Of(3) } else { Extents::NoFile })
+            Ok(if self.files.contains_key(&number) { Extents::Of(3) } else { Extents::None })
         }
 
         fn make_directories(&mut self, _: u64, _: &mut Going<'_>) -> Result<bool> {

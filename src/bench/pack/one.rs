@@ -187,7 +187,11 @@ pub(super) fn read_flat(
     let mut from = Parts::new(directory, "flat");
     let mut piece = vec![0; PIECE_BYTES];
     let mut at = 0;
-    while bytes > 0 {
+    // Of nothing there is no file.
+    if bytes == 0 {
+        return Ok(true);
+    }
+    loop {
         if !go_on(at) {
             return Ok(false);
         }

@@ -54,7 +54,7 @@ fn every(files: u64, what: &str, not: &str) -> String {
 }
 
 /// The series of a test on a subject, by rising level.
-fn of<'d>(document: &'d Document, subject: usize, test: Test) -> impl Iterator<Item = &'d Series> {
+fn of(document: &Document, subject: usize, test: Test) -> impl Iterator<Item = &Series> {
     let is_it = move |series: &&Series| series.subject == subject && series.measure == test.name();
     document.series.iter().filter(is_it)
 }
@@ -98,11 +98,12 @@ fn write_lines(document: &Document, out: &mut dyn Write) -> io::Result<()> {
             };
             writeln!(
                 out,
-                "{}{}{TIMES}{}{TIMES:#} {FAINT}{}{FAINT:#}",
+                "{}{}{TIMES}{}{TIMES:#} {FAINT}{}–{}{FAINT:#}",
                 if is_first { name(subject) } else { " ".repeat(NAME_COLUMNS) },
                 left(test, 19),
                 line(&columns, low, high),
-                format!("{}–{}", format_duration(low), format_duration(high)),
+                format_duration(low),
+                format_duration(high),
             )?;
             is_first = false;
         }
