@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::args;
 use crate::harness::{
-    Ran, assert_golden, finish, granulo, granulo_as_nobody, in_mount_namespace, run, sandbox, sandbox_for_many, survey,
+    Ran, assert_golden, finish, granulo, granulo_as_nobody, in_mount_namespace, run, sandbox_for_many, survey,
     write_file,
 };
 use crate::images::{Image, Mount};
