@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::cgroups::{Hierarchy, of_controller};
 use super::host::line;
 use super::loops::Loop;
 use super::result::Emulated;
@@ -205,21 +206,8 @@ fn cgroups() -> Result<Vec<PathBuf>> {
         Error::new(ErrorKind::NotFound, "emulate a slow disk", cause)
             .advise("mount it: mount -t cgroup -o blkio cgroup /sys/fs/cgroup/blkio; where cgroup v2 has the controller io, boot with systemd.unified_cgroup_hierarchy=0")
     };
-    let mounts = volume::mounts()?;
-    let is_blkio =
-        |mount: &&volume::Mount| mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "blkio");
-    let mount = mounts.iter().find(is_blkio).ok_or_else(missing)?;
-    let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let own = text.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let is_blkio = fields.next()?.split(',').any(|controller| controller == "blkio");
-        fields.next().filter(|_| is_blkio)
-    });
-    // In a container, the mount shows a part of the hierarchy only.
-    let own = own.and_then(|path| Path::new(path).strip_prefix(&mount.root).ok()).map(|path| mount.point.join(path));
-    let mut cgroups = vec![mount.point.clone()];
-    cgroups.extend(own.filter(|path| *path != mount.point && path.is_dir()));
-    Ok(cgroups)
+    let Hierarchy { root, own } = of_controller("blkio")?.ok_or_else(missing)?;
+    Ok(if own == root { vec![root] } else { vec![root, own] })
 }
 
 #[cfg(test)]

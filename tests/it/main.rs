@@ -6,7 +6,9 @@
 #![allow(clippy::useless_vec, reason = "`args!` makes one list for calls that keep it and for calls that do not")]
 
 mod bad_input;
+mod bench_cache;
 mod bench_harness;
+mod bench_metadata;
 mod btrfs;
 mod cli;
 mod filesystems;

@@ -3,7 +3,9 @@
 //! Every bench takes the same options for where it measures and where its result goes ([`Shared`]). Exit status: 2 where it could not
 //! start or had to stop, 1 where it was interrupted or something was wrong, which the result says.
 
+mod cache;
 mod create;
+mod metadata;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -42,12 +44,16 @@ pub(super) struct BenchArguments {
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
     Create(create::CreateArguments),
+    Metadata(metadata::MetadataArguments),
+    Cache(cache::CacheArguments),
 }
 
 impl BenchArguments {
     pub(super) fn run(self) -> Result<Ended> {
         match self.command {
             BenchCommand::Create(arguments) => arguments.run(),
+            BenchCommand::Metadata(arguments) => arguments.run(),
+            BenchCommand::Cache(arguments) => arguments.run(),
         }
     }
 }
