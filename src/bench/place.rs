@@ -126,13 +126,13 @@ pub struct Prepared {
 
 impl Prepared {
     /// Measures `kind` in a directory of the user's.
-    pub(super) fn in_directory(named: &Path, borrowed: Arc<Borrowed>, kind: SubjectKind) -> Result<Prepared> {
+    pub(super) fn in_directory(called: &str, borrowed: Arc<Borrowed>, kind: SubjectKind) -> Result<Prepared> {
         let name = match kind {
             SubjectKind::Store => "store",
             _ => "files",
         };
         let directory = borrowed.scratch.directory(name)?;
-        let subject = subject(kind, &volume::shown(named), &directory, None, None)?;
+        let subject = subject(kind, called, &directory, None, None)?;
         let ground = Ground::Directory { _borrowed: borrowed };
         Ok(Prepared { subject, directory, notes: Vec::new(), further: Vec::new(), ground })
     }
@@ -340,9 +340,9 @@ mod tests {
         let busy = Borrowed::open(&directory).unwrap_err();
         assert!(busy.to_string().contains("another run"), "{busy}");
         let borrowed = Arc::new(borrowed);
-        let mut files = Prepared::in_directory(&directory, borrowed.clone(), SubjectKind::Directory).unwrap();
-        let store = Prepared::in_directory(&directory, borrowed, SubjectKind::Store).unwrap();
-        assert!(store.is_store() && store.name().starts_with("granulo on ") && store.directory() != files.directory());
+        let mut files = Prepared::in_directory("new", borrowed.clone(), SubjectKind::Directory).unwrap();
+        let store = Prepared::in_directory("new", borrowed, SubjectKind::Store).unwrap();
+        assert!(store.is_store() && store.name() == "granulo on new" && store.directory() != files.directory());
         fs::write(files.directory().join("file-1"), b"x").unwrap();
         files.renew().unwrap();
         assert_eq!(fs::read_dir(files.directory()).unwrap().count(), 0);

@@ -57,8 +57,10 @@ pub fn find(program: &str) -> Result<PathBuf> {
 
 /// What a program says of its version; empty where it says nothing.
 pub fn version(program: &str) -> Tool {
-    let argument = PROGRAMS.iter().find(|(name, ..)| *name == program).map_or("--version", |(.., argument)| argument);
-    let said = find(program).ok().and_then(|path| Command::new(path).arg(argument).stdin(Stdio::null()).output().ok());
+    let argument = PROGRAMS.iter().find(|(name, ..)| *name == program).map_or(&"--version", |(.., argument)| argument);
+    // Those of dosfstools do not say it, but for this one.
+    let (asked, argument) = if program.ends_with(".fat") { ("fatlabel", "--version") } else { (program, *argument) };
+    let said = find(asked).ok().and_then(|path| Command::new(path).arg(argument).stdin(Stdio::null()).output().ok());
     let said = said.map(|output| [output.stdout, b"\n".to_vec(), output.stderr].concat()).unwrap_or_default();
     // Some print pages of help; the version is on a line that begins with their name, or is the only one with a point in a number.
     let said = String::from_utf8_lossy(&said).into_owned();

@@ -175,8 +175,9 @@ impl Run {
                     self.cleared.removed.extend(cleared.removed);
                     self.cleared.kept.extend(cleared.kept);
                     let borrowed = Arc::new(borrowed);
+                    let name = short_name(directory, places);
                     for kind in kinds.into_iter().flatten() {
-                        prepared.push(Prepared::in_directory(directory, borrowed.clone(), kind)?);
+                        prepared.push(Prepared::in_directory(&name, borrowed.clone(), kind)?);
                     }
                 }
                 Place::FileSystem(spec) => {
@@ -253,6 +254,17 @@ impl Run {
     }
 }
 
+/// The last part of a directory's path where no other place has the same, else all of it.
+fn short_name(directory: &Path, places: &[Place]) -> String {
+    let last = |place: &Place| match place {
+        Place::Directory(directory) => directory.file_name().map(|name| super::volume::shown(Path::new(name))),
+        Place::FileSystem(spec) => Some(spec.name()),
+    };
+    let mine = last(&Place::Directory(directory.to_owned()));
+    let alike = places.iter().filter(|place| last(place) == mine).count();
+    mine.filter(|_| alike <= 1).unwrap_or_else(|| super::volume::shown(directory))
+}
+
 fn spec(place: &Place) -> Option<FileSystemSpec> {
     match place {
         Place::FileSystem(spec) => Some(spec.clone()),
@@ -304,6 +316,13 @@ mod tests {
         assert_eq!(std::fs::read_dir(sandbox.path()).unwrap().count(), 0);
         let text = serde_json::to_string(&document).unwrap();
         assert_eq!(serde_json::from_str::<Document>(&text).unwrap(), document);
+    }
+
+    #[test]
+    fn places_are_called_what_tells_them_apart() {
+        let places = ["/a/x", "/b/x", "/b/y", "/", "."].map(|path| Place::Directory(path.into()));
+        let names = ["/a/x", "/b/x", "/b/y", "/", "."].map(|path| short_name(Path::new(path), &places));
+        assert_eq!(names, ["/a/x", "/b/x", "y", "/", "."]);
     }
 
     #[test]

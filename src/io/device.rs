@@ -32,6 +32,22 @@ pub struct Room {
     pub available_bytes: u64,
 }
 
+/// Bytes that the processor moves together.
+const LINE_BYTES: usize = 64;
+
+/// Empties `buffer` and makes room for `length` bytes that begin at a multiple of 64 bytes; gives where.
+///
+/// The kernel copies with `rep movsb`, which is four to five times slower if the target is 1 to 63 bytes further within its page than the
+/// source is within its own (measured on an EPYC: 2.3 instead of 11 GB/s). Large allocations begin 16 bytes behind a page,
+/// and large objects are read from the beginning of one.
+pub fn make_landing(buffer: &mut Vec<u8>, length: usize) -> usize {
+    buffer.clear();
+    buffer.reserve_exact(length + LINE_BYTES);
+    let begin = (buffer.as_ptr() as usize).wrapping_neg() % LINE_BYTES;
+    buffer.resize(begin, 0);
+    begin
+}
+
 /// A directory on a device. Paths are relative to it, with `/` between components.
 pub trait Device: Send + Sync + Debug {
     /// Where it is, for messages.
@@ -77,4 +93,19 @@ pub trait DeviceFile: Send + Sync + Debug {
     fn will_read(&self, _offset: u64, _length: u64) {}
     /// Bytes allocated by the file system.
     fn allocated_bytes(&self) -> io::Result<u64>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_land_on_a_line_whatever_there_was_before() {
+        let mut buffer = vec![7; 100];
+        for length in [0, 1, 4096, 1 << 20, 300] {
+            let begin = make_landing(&mut buffer, length);
+            assert_eq!((buffer.as_ptr() as usize + begin) % LINE_BYTES, 0);
+            assert!(begin < LINE_BYTES && buffer.len() == begin && buffer.capacity() >= begin + length);
+        }
+    }
 }

@@ -115,6 +115,7 @@ impl Store {
                 Problem::new(ProblemKind::Log, place, "acknowledged bytes of the log hold on no copy", Remedy::Lost);
             checker.found(problem.within(damage.segment, damage.range.clone()));
         }
+        engine.problems_of_old(&self.recovered().outdated).into_iter().for_each(|problem| checker.found(problem));
         let result = checker.run(options.is_deep, &mut pace);
         checker.report.is_complete = pace.outcome(result)?;
         Ok(checker.report)
@@ -228,8 +229,8 @@ impl<'c> Checker<'c> {
                     self.found(Problem::new(
                         ProblemKind::Geometry,
                         place,
-                        "the home has the superblock of another store",
-                        Remedy::Repair,
+                        "the home has the superblock of another store: move that away",
+                        Remedy::Rebuild,
                     ));
                 }
                 Ok(Some(_)) if Superblock::sound_slots(&*home)? < 2 && self.is_damaged_still(&*home)? => {

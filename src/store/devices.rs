@@ -140,14 +140,11 @@ pub(crate) struct Devices {
 pub(crate) fn find(platform: &dyn Platform, directory: &Path) -> Result<(PathBuf, Superblock)> {
     let device = platform.device(directory);
     let Some(superblock) = Superblock::read(&*device)? else {
-        let cause = if directory.is_dir() {
-            "there is no superblock in it: it is no store"
-        } else {
-            "there is no such directory"
-        };
-        return Err(Error::new(ErrorKind::NotFound, "open the store", cause)
-            .at(directory)
-            .advise("make one with granulo store init"));
+        let cause = if directory.is_dir() { "there is no superblock in it" } else { "there is no such directory" };
+        // Never to make a store there: this may be the place of a home that is lost, with devices that are not.
+        return Err(Error::new(ErrorKind::NotFound, "open the store", cause).at(directory).advise(
+            "if a store had its home there, name any of its devices instead; granulo store repair DEVICE makes the home again",
+        ));
     };
     let home = match superblock.number {
         NO_DEVICE => directory.to_owned(),
@@ -155,6 +152,40 @@ pub(crate) fn find(platform: &dyn Platform, directory: &Path) -> Result<(PathBuf
         _ => superblock.geometry.home.clone(),
     };
     Ok((home, superblock))
+}
+
+/// Makes the directory of a home that is lost. The superblock that leads there must be on a device that lies where it says: else the store was moved, and
+/// its home with it.
+///
+/// # Errors
+/// What making a directory fails with; [`ErrorKind::Exists`] if another store has its home there.
+pub(crate) fn keep_home(platform: &dyn Platform, home: &Path, superblock: &Superblock) -> Result<()> {
+    let geometry = &superblock.geometry;
+    if geometry.home.as_os_str().is_empty() || superblock.number == NO_DEVICE {
+        return Ok(());
+    }
+    let device = platform.device(home);
+    match Superblock::read(&*device) {
+        Ok(Some(found)) if found.geometry.store != geometry.store => {
+            let cause = "another store has its home there, which is the place of this one's";
+            Err(Error::new(ErrorKind::Exists, "open the store for writing", cause)
+                .at(home)
+                .advise("move the other store away; reading is possible meanwhile"))
+        }
+        Ok(None) => {
+            let place = geometry.devices.get(usize::from(superblock.number)).map(|entry| entry.directory(home));
+            let found = place.and_then(|place| Superblock::read(&*platform.device(&place)).ok().flatten());
+            if found.is_none_or(|found| found.identity != superblock.identity) {
+                let cause = "there is no home, and the device is not where the store has it: it was moved";
+                return Err(Error::new(ErrorKind::NotFound, "open the store for writing", cause)
+                    .at(home)
+                    .advise("name the home where it is now"));
+            }
+            device.create_directory("").map_err(|error| Error::io("make the home again", home, error))
+        }
+        // One that is damaged is written anew.
+        _ => Ok(()),
+    }
 }
 
 impl Devices {

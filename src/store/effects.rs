@@ -76,6 +76,11 @@ pub(crate) fn is_within(key: &[u8], top: &[u8]) -> bool {
     key.strip_prefix(top).is_some_and(|rest| rest.first().is_none_or(|&byte| byte == 0))
 }
 
+/// Whether `key` goes with the tree of `top`. The root stays: it is always there, and its record has its attributes.
+pub(crate) fn goes_with(key: &[u8], top: &[u8]) -> bool {
+    !key.is_empty() && is_within(key, top)
+}
+
 impl<'l, L: Ledger> Effects<'l, L> {
     pub(crate) fn new(ledger: &'l L, nameless: Nameless) -> Self {
         Effects {
@@ -101,7 +106,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// Whether a tree was removed by this batch that an older record lies in.
     fn is_hidden(&self, key: &[u8], id: u64) -> bool {
-        self.ranges.iter().any(|range| range.id > id && is_within(key, &range.key))
+        self.ranges.iter().any(|range| range.id > id && goes_with(key, &range.key))
     }
 
     /// Whether anything lies below `key`, as the batch has it so far.
@@ -191,14 +196,16 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(true)
     }
 
-    /// A removal of a key and all below it; gives how many objects that were.
+    /// A removal of a key and all below it, of the root only what is below; gives how many objects that were.
     pub(crate) fn remove_tree(&mut self, top: &[u8], id: u64, location: Location) -> Result<u64> {
         self.highest_id = self.highest_id.max(id);
         self.dead(location, id);
         let of_batch = self.keys.range(below(top)..).take_while(|(key, _)| is_within(key, top));
         let mut found: Vec<(Vec<u8>, Entry)> =
             of_batch.filter_map(|(key, entry)| entry.map(|entry| (key.clone(), entry))).collect();
-        found.extend(self.look_up(top)?.map(|entry| (top.to_vec(), entry)));
+        if goes_with(top, top) {
+            found.extend(self.look_up(top)?.map(|entry| (top.to_vec(), entry)));
+        }
         let mut removed = 0;
         for (key, old) in found {
             if old.kind.is_used() && old.id <= id {

@@ -31,6 +31,9 @@ pub const DEVICES_WITH_SPARE: usize = 5;
 /// Fewest data units beside parity: one and a copy of it is what mirroring is for.
 const LEAST_DATA_WITH_PARITY: usize = 2;
 
+/// A segment has at least its header and the commit of a batch.
+const LEAST_SEGMENT_BYTES: u64 = 4 * KIB;
+
 /// The largest cutoff, in bytes.
 const LARGEST_CUTOFF_BYTES: u64 = GIB;
 
@@ -234,13 +237,20 @@ impl Geometry {
         };
         geometry.copies = geometry.copies_for(plan.copies, on_home)?;
         (geometry.data, geometry.parity) = geometry.widths_for(plan.parity, on_home)?;
-        match geometry.out_of_bounds() {
+        match geometry.out_of_bounds().or_else(|| geometry.out_of_use()) {
             Some(cause) => Err(refuse(cause)),
             None => Ok(geometry),
         }
     }
 
-    /// What no geometry may say, if this one says it; of one that was read, damage.
+    /// What no new store should be, if this is to be one: it would work, and badly.
+    fn out_of_use(&self) -> Option<String> {
+        let segment = format_size(self.segment_bytes.into());
+        (self.segment_bytes < MIB)
+            .then(|| format!("a segment is closed at a size from 1 MiB to 8 GiB, and this is {segment}"))
+    }
+
+    /// What no geometry may say, if this one says it; of one that was read, damage: the program relies on these bounds.
     pub(crate) fn out_of_bounds(&self) -> Option<String> {
         let unit = u64::from(self.stripe_unit_bytes);
         let paths = self.devices.iter().map(|device| SUPERBLOCK_DEVICE_BYTES + device.path.as_os_str().len());
@@ -262,7 +272,7 @@ impl Geometry {
             Some(format!(
                 "the low watermark is above 0 % and below the high one, and that is at most 100 %; these are {low} % and {high} %"
             ))
-        } else if !(MIB..=8 * GIB).contains(&self.segment_bytes) {
+        } else if !(LEAST_SEGMENT_BYTES..=8 * GIB).contains(&self.segment_bytes) {
             let segment = format_size(self.segment_bytes.into());
             Some(format!("a segment is closed at a size from 1 MiB to 8 GiB, and this is {segment}"))
         } else if superblock_bytes > SUPERBLOCK_BYTES {

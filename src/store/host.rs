@@ -27,10 +27,17 @@ pub(crate) struct Host;
 /// An open file that holds a lock.
 #[derive(Debug)]
 struct Held {
-    _file: File,
+    file: File,
 }
 
 impl Lock for Held {}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another thread starts has the file too until it becomes another program.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
 
 /// A directory that goes with whoever has it.
 #[derive(Debug)]
@@ -46,9 +53,9 @@ impl Drop for Temporary {
     }
 }
 
-fn try_lock(file: File, operation: FlockOperation) -> io::Result<Option<File>> {
+fn try_lock(file: File, operation: FlockOperation) -> io::Result<Option<Held>> {
     match flock(&file, operation) {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => Ok(Some(Held { file })),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -66,7 +73,7 @@ impl Platform for Host {
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(directory.join(LOCK))?;
         let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(held.map(|file| Box::new(Held { _file: file }) as Box<dyn Lock>))
+        Ok(held.map(|held| Box::new(held) as Box<dyn Lock>))
     }
 
     fn is_locked(&self, directory: &Path) -> bool {
@@ -92,7 +99,7 @@ impl Platform for Host {
             other => other?,
         };
         flock(&file, FlockOperation::LockShared)?;
-        Ok(Some(Box::new(Held { _file: file })))
+        Ok(Some(Box::new(Held { file })))
     }
 
     fn unpinned(&self, index: &Path, below: u64) -> io::Result<u64> {

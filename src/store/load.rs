@@ -33,6 +33,7 @@ use super::key::Key;
 use super::read::{decode_attributes, decompress};
 use super::record::{Head, Record};
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::device::make_landing;
 use crate::layout::granulo::{ALWAYS_RECORD_BYTES, PACKED_BYTES};
 
 /// What is read at once: larger pieces leave the processor's cache before they are verified.
@@ -458,7 +459,7 @@ fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<S
 }
 
 /// Where the part of a large object that begins at `at` ends: units are not cut, as each would be read and verified twice.
-fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
+pub(crate) fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
     let mut begin = PACKED_BYTES;
     for chunk in &descriptor.chunks {
         let end = begin + chunk.stripes.length_bytes;
@@ -568,9 +569,10 @@ impl Work {
 
     fn part(&self, engine: &Engine, large: &Large, range: Range<u64>) -> Result<Loaded> {
         let mut piece = Loaded::new(&self.spare);
+        let begin = make_landing(&mut piece.read, (range.end - range.start) as usize);
         engine.read_units(&large.descriptor, range.clone(), &mut piece.read)?;
         let head = piece.put_aside(&large.head);
-        let content = Place { is_aside: false, bytes: 0..piece.read.len() };
+        let content = Place { is_aside: false, bytes: begin..piece.read.len() };
         piece.objects.push(Placed { head, content, offset: range.start, content_bytes: large.descriptor.stored_bytes });
         Ok(piece)
     }

@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::entry::Kind;
 use super::gather::{Joining, Wanted, sort};
 use super::key::Key;
-use super::read::{Buffer, Found, Object, decode_attributes, decompress, fill_holes};
+use super::read::{Buffer, Found, Object, decode_attributes, decompress, fill_holes, refuse_giant};
 use super::record::Record;
 use crate::error::Result;
 
@@ -68,6 +68,7 @@ impl Engine {
 
 /// The object of a record that holds; its content where it lies, or in `spread`.
 fn object<'b>(key: &Key, found: Found, record: &Record<'b>, spread: &'b mut Vec<u8>) -> Result<Object<'b>> {
+    refuse_giant(key, &found.entry)?;
     let attributes = decode_attributes(record.head.attributes)?;
     let mut content = record.content;
     let mut unpacked = Vec::new();

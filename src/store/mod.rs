@@ -11,8 +11,8 @@
 //! | `descriptor`, `erasure`, `extents` | large objects: the map, parity, stripe units |
 //! | [`catalog`], `table`, `index` | the index: transactional part, sorted tables, look-up and order over both |
 //! | `effects` | what a batch does to index and accounts |
-//! | `engine`, `write`, `sync`, `read`, `walk` | an open store: batches, durability, reading, listings |
-//! | `open`, `recovery` | making and opening, and what a writer does first |
+//! | `engine`, `write`, `sync`, `read`, `content`, `walk` | an open store: batches, durability, reading, listings |
+//! | `open`, `recovery`, `outdated` | making and opening, what a writer does first, and devices that were away then |
 //! | `check`, `problem`, `audit` | what can be wrong, and looking for it |
 //! | `scrub`, `repair`, `rebuild`, `copies`, `salvage`, `pace` | making good from redundancy, at a rate |
 
@@ -25,6 +25,7 @@ mod audit;
 pub mod catalog;
 mod check;
 mod compact;
+mod content;
 mod copies;
 pub(crate) mod decode;
 pub(crate) mod descriptor;
@@ -47,6 +48,7 @@ mod many;
 mod moving;
 mod open;
 mod orphans;
+mod outdated;
 mod pace;
 mod placement;
 mod problem;
@@ -79,12 +81,14 @@ mod write;
 pub use attributes::{Attributes, Holes, Xattrs};
 pub use check::{CheckOptions, CheckReport};
 pub use compact::{Choice, CompactOptions, CompactPlan, Compacted, PlannedSegment};
+pub use content::Content;
 pub use devices::Trouble;
 pub use entry::{Entry, Kind, Location, Time};
 pub use geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Plan};
 pub use key::Key;
 pub use load::{Load, Loaded, LoadedObject};
 pub use open::is_store;
+pub use outdated::Outdated;
 pub use pace::{Progress, Watch};
 pub use problem::{Problem, ProblemKind, Remedy};
 pub use read::{Buffer, Object, Status};
@@ -208,7 +212,7 @@ impl Store {
         Ok(was_there)
     }
 
-    /// Removes an object and, of a directory, all below it, durable on return; gives whether it was there.
+    /// Removes an object and, of a directory, all below it, durable on return; gives whether it was there. The root itself stays.
     ///
     /// # Errors
     /// As [`Batch::remove_tree`].
@@ -252,7 +256,7 @@ impl Store {
         self.engine().stat(key)
     }
 
-    /// The content of an object.
+    /// The content of an object, up to 1 GiB; [`content`](Self::content) and [`read_range`](Self::read_range) are for larger ones.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -264,6 +268,7 @@ impl Store {
     /// Reads an object, verified, into `buffer`.
     ///
     /// # Errors
+    /// [`Usage`](crate::error::ErrorKind::Usage) if it is larger than 1 GiB, holes filled: [`content`](Self::content) gives it in pieces.
     /// [`Corrupt`](crate::error::ErrorKind::Corrupt) or [`Lost`](crate::error::ErrorKind::Lost) if it is damaged beyond what redundancy makes up for.
     pub fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
         self.engine().read(key, buffer)

@@ -22,8 +22,8 @@ use super::scan::{SegmentScan, Step};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Records that are committed together, in bytes and in number.
-const BATCH_BYTES: u64 = 8 << 20;
-const BATCH_RECORDS: usize = 1 << 14;
+const BATCH_BYTES: u64 = 2 << 20;
+const BATCH_RECORDS: usize = 1 << 12;
 /// Moved bytes between two syncs.
 const SYNC_BYTES: u64 = 64 << 20;
 /// How records of a batch are read: they may lie anywhere in the segments.

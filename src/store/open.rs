@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::catalog::State;
-use super::devices::{Devices, IndexPlace, Lock, Platform, Slot, Trouble, find};
+use super::devices::{Devices, IndexPlace, Lock, Platform, Slot, Trouble, find, keep_home};
 use super::engine::{Engine, Kept, Parts};
 use super::extents::DIRECTORY as EXTENTS;
 use super::geometry::{Class, Geometry, Plan};
@@ -93,6 +93,7 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
     let mut locks = Vec::new();
     let mut superblock = superblock;
     if access != Access::Read {
+        keep_home(&*platform, &home, &superblock)?;
         lock(&*platform, &home, &mut locks)?;
         // What it says may have changed before the lock was taken.
         superblock = find(&*platform, directory)?.1;

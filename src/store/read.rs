@@ -17,6 +17,8 @@ use super::key::Key;
 use super::record::Record;
 use super::segment::segment_path;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::device::make_landing;
+use crate::units::format_size;
 
 /// Memory that reads go to; use it again to save allocations.
 #[derive(Debug, Default)]
@@ -62,8 +64,11 @@ pub(crate) struct Found {
     pub(crate) shared: Option<u64>,
 }
 
+/// Objects are read whole up to this size, holes filled.
+const WHOLE_BYTES: u64 = 1 << 30;
+
 /// Where in a buffer the content is.
-enum Part {
+pub(crate) enum Part {
     Record,
     Content,
 }
@@ -91,7 +96,7 @@ impl Engine {
     }
 
     /// Calls `read` with the entry of `key`; if that fails for what was read, once more with a fresh index.
-    fn with_found<T>(&self, key: &[u8], mut read: impl FnMut(Found) -> Result<T>) -> Result<Option<T>> {
+    pub(crate) fn with_found<T>(&self, key: &[u8], mut read: impl FnMut(Found) -> Result<T>) -> Result<Option<T>> {
         let Some(found) = self.find(key)? else {
             // Another process may have put it a moment ago.
             return match self.refresh()? {
@@ -179,7 +184,7 @@ impl Engine {
     }
 
     /// The content of a record as it was given: of a large object from its units, decompressed, without its holes. In `record` or in `content`.
-    fn stored_content(
+    pub(crate) fn stored_content(
         &self,
         entry: &Entry,
         record: &mut Vec<u8>,
@@ -190,9 +195,9 @@ impl Engine {
         let head_bytes = read.head.lengths.head_bytes();
         if entry.kind == Kind::Large {
             let descriptor = self.decode_descriptor(entry.location, read.content)?;
-            content.clear();
+            let begin = make_landing(content, descriptor.stored_bytes.min(WHOLE_BYTES) as usize);
             self.read_units(&descriptor, 0..descriptor.stored_bytes, content)?;
-            return Ok((attributes, 0..content.len(), Part::Content));
+            return Ok((attributes, begin..content.len(), Part::Content));
         }
         if read.head.is_zstd {
             *content = decompress(read.content, attributes.holes.as_ref().map_or(entry.size_bytes, Holes::data_bytes))?;
@@ -206,6 +211,7 @@ impl Engine {
         // Two steps, as the object borrows the buffer only when reading it has succeeded.
         let mut entry = None;
         let looked = self.with_found(key.stored(), |found| {
+            refuse_giant(key, &found.entry)?;
             let (attributes, range, part) =
                 self.stored_content(&found.entry, &mut buffer.record, &mut buffer.content)?;
             entry = Some((found.entry, attributes, range, part));
@@ -287,6 +293,20 @@ impl Engine {
             Ok(to - from)
         })
     }
+}
+
+/// Memory is no place for an object of any size.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if it is too large to be read whole.
+pub(crate) fn refuse_giant(key: &Key, entry: &Entry) -> Result<()> {
+    if entry.kind == Kind::Link || entry.size_bytes <= WHOLE_BYTES {
+        return Ok(());
+    }
+    let (size, most) = (format_size(entry.size_bytes.into()), format_size(WHOLE_BYTES.into()));
+    Err(Error::new(ErrorKind::Usage, "read", format!("it has {size}, and an object is read whole up to {most}"))
+        .at(&key.to_path())
+        .advise("read it in pieces: Store::content or Store::read_range, granulo store get or export"))
 }
 
 /// A part of a range of a file: so many zeroes, or bytes of what is stored.

@@ -80,6 +80,16 @@ impl RebuildPlan {
 }
 
 impl Store {
+    /// Numbers of the devices that a rebuild is for: out of service and not merely old, which a repair mends, or not whole yet.
+    pub fn lost_devices(&self) -> Vec<u16> {
+        let slots = self.engine().devices.slots();
+        let is_lost = |slot: &&Slot| match &slot.trouble {
+            Some(trouble) => !matches!(trouble, Trouble::Gone | Trouble::Stale { .. }),
+            None => slot.entry.state == DeviceState::Rebuilding,
+        };
+        slots.iter().filter(is_lost).map(|slot| slot.entry.number).collect()
+    }
+
     /// Says what a rebuild would do; changes nothing.
     ///
     /// # Errors

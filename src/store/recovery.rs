@@ -16,6 +16,7 @@ use super::entry::{Entry, Kind, Location};
 use super::extents::{Allocator, DIRECTORY, path as extent_path};
 use super::geometry::Class;
 use super::log::{Active, Writer};
+use super::outdated::Outdated;
 use super::record::Record;
 use super::scan::{SegmentScan, Step};
 use super::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, number_of, segment_path};
@@ -47,6 +48,8 @@ pub struct Recovered {
     pub cut_off_bytes: u64,
     /// Acknowledged bytes that are lost.
     pub damage: Vec<Damage>,
+    /// Segments that only devices had which were away, when the index was made anew.
+    pub outdated: Vec<Outdated>,
 }
 
 /// A record that was read and is not taken in yet.
@@ -73,6 +76,9 @@ struct Stretch {
 enum Unsettled {
     Holds(Stretch),
     Broken(Damage),
+    /// Here a segment begins, after the batch with this sequence number, that those before it do not lead to, while the index is made
+    /// anew: if all up to there was durable, they were given back; else a crash took what was between.
+    Gap(u64),
 }
 
 /// Where things are while the log is read.
@@ -109,9 +115,13 @@ impl Engine {
         self.apply(change)
     }
 
+    /// Copies of a segment that are there. Those on devices that were away come last, so that they are asked only for what no other has.
     pub(crate) fn open_copies(&self, number: u64, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
         let open = |&device: &u16| self.devices.segment(device, number, Mode::Read).ok().map(|file| (device, file));
-        devices.iter().filter_map(open).collect()
+        let mut copies: Vec<_> = devices.iter().filter_map(open).collect();
+        let slots = self.devices.slots();
+        copies.sort_by_key(|&(device, _)| slots.get(usize::from(device)).is_none_or(|slot| !slot.is_writable()));
+        copies
     }
 
     /// Takes in what the log has beyond the catalog, cuts off what does not hold, and makes the log ready to be appended to. The engine's view and
@@ -123,17 +133,19 @@ impl Engine {
         if self.is_writer() {
             self.end_renaming()?;
         }
-        let segments = segments(&self.devices)?;
+        let mut segments = segments(&self.devices)?;
+        let newest = segments.keys().next_back().copied().unwrap_or(0);
         let state = self.view().state.clone();
         let start = state.position;
         let is_making_anew = start == Position::default();
+        let outdated = self.sort_out_old(&mut segments, is_making_anew);
         let mut reading = Reading {
             engine: self,
             position: start,
             durable_sequence: start.sequence,
             unsettled: VecDeque::new(),
             is_making_anew,
-            recovered: Recovered::default(),
+            recovered: Recovered { outdated, ..Recovered::default() },
         };
         if is_making_anew && self.is_writer() {
             let notes = vec![(UNFINISHED.to_owned(), vec![1])];
@@ -179,7 +191,7 @@ impl Engine {
             self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
         self.cut_off_extents(&mut recovered)?;
-        self.resume(&segments, &headers, end)?;
+        self.resume(newest, &headers, end)?;
         Ok(recovered)
     }
 
@@ -311,9 +323,9 @@ impl Engine {
 
     /// Rewrites what does not hold in a range of a segment's copies from a copy where it does; gives the bytes rewritten.
     pub(crate) fn heal_segment(&self, number: u64, range: Range<u64>) -> Result<u64> {
-        let devices = self.copies(number);
-        let copies = self.open_copies(number, &devices);
-        let mut scan = SegmentScan::new(copies.clone(), range.start);
+        let copies = self.open_copies(number, &self.copies(number));
+        let devices: Vec<u16> = copies.iter().map(|&(device, _)| device).collect();
+        let mut scan = SegmentScan::new(copies, range.start);
         let mut repairs: Vec<(Vec<u16>, u64, Vec<u8>)> = Vec::new();
         if range.start == 0 {
             let (header, without) = scan.header();
@@ -386,16 +398,15 @@ impl Engine {
     }
 
     /// The log goes on where it ends: in its last segment, if all its copies can be written, else in a new one.
-    fn resume(
-        &self,
-        segments: &BTreeMap<u64, Vec<u16>>,
-        headers: &BTreeMap<u64, SegmentHeader>,
-        end: Position,
-    ) -> Result<()> {
+    fn resume(&self, newest: u64, headers: &BTreeMap<u64, SegmentHeader>, end: Position) -> Result<()> {
         let row = self.view().state.segments.get(&end.segment).cloned();
         let mut writer = self.writer()?;
-        let newest = segments.keys().next_back().copied().unwrap_or(0).max(end.segment);
-        *writer = Writer { newest_segment: newest, position: end, durable_sequence: end.sequence, ..Writer::default() };
+        *writer = Writer {
+            newest_segment: newest.max(end.segment),
+            position: end,
+            durable_sequence: end.sequence,
+            ..Writer::default()
+        };
         let Some(row) = row else { return Ok(()) };
         let open =
             |&device: &u16| self.devices.segment(device, row.number, Mode::Write).ok().map(|file| (device, file));
@@ -415,7 +426,7 @@ impl Reading<'_> {
     fn assumed_header(&self, number: u64, copies: u8) -> SegmentHeader {
         let newest = self.unsettled.iter().rev().find_map(|unsettled| match unsettled {
             Unsettled::Holds(stretch) => Some(stretch.position),
-            Unsettled::Broken(_) => None,
+            Unsettled::Broken(_) | Unsettled::Gap(_) => None,
         });
         let before = newest.unwrap_or(self.position);
         SegmentHeader {
@@ -465,8 +476,10 @@ impl Reading<'_> {
             self.position
         } else {
             // Segments before it may have been compacted away since; in the tail of the log none are.
-            if !goes_on && !self.is_making_anew {
-                self.break_off(number, 0..scan.end);
+            match (goes_on, self.is_making_anew) {
+                (true, _) => {}
+                (false, true) => self.unsettled.push_back(Unsettled::Gap(header.sequence)),
+                (false, false) => self.break_off(number, 0..scan.end),
             }
             Position { segment: number, offset: SEGMENT_HEADER_BYTES, sequence: header.sequence, chain: header.chain }
         };
@@ -532,6 +545,9 @@ impl Reading<'_> {
                     if let Some(Unsettled::Holds(stretch)) = self.unsettled.pop_front() {
                         self.take_in(stretch)?;
                     }
+                }
+                Some(&Unsettled::Gap(sequence)) if sequence <= self.durable_sequence => {
+                    self.unsettled.pop_front();
                 }
                 Some(Unsettled::Broken(_)) if self.position.sequence < self.durable_sequence => {
                     if let Some(Unsettled::Broken(damage)) = self.unsettled.pop_front() {

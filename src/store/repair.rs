@@ -19,7 +19,7 @@ use super::entry::Kind;
 use super::geometry::DeviceState;
 use super::key::Key;
 use super::log::roomiest;
-use super::open::{Access, open_here};
+use super::open::{Access, INDEX, open_here};
 use super::pace::{Pace, Progress, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::scan::SegmentScan;
@@ -317,11 +317,29 @@ impl Engine {
                 admitted.push(slot.entry.number);
             }
         }
+        for &device in &admitted {
+            self.remove_old_index(&slots[usize::from(device)])?;
+        }
         if !admitted.is_empty() {
             self.devices.replace(slots);
             admitted.iter().for_each(|&device| self.extents.forget(device));
         }
         Ok(admitted)
+    }
+
+    /// Removes the index of a device that comes back, before anybody takes it for that of the store, which is on another device by now.
+    fn remove_old_index(&self, slot: &Slot) -> Result<()> {
+        if self.index_directory.starts_with(&slot.path) {
+            return Ok(());
+        }
+        let fail = |error| Error::io("remove the old index", &slot.path.join(INDEX), error);
+        for (name, _) in slot.device.list(INDEX).map_err(fail)? {
+            slot.device.remove(&format!("{INDEX}/{name}")).map_err(fail)?;
+        }
+        match slot.device.sync_directory(INDEX) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(fail(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a directory without a sound superblock has a segment, or a stripe unit, that the accounts have on this device.

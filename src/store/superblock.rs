@@ -204,13 +204,8 @@ fn decode_body(body: &[u8]) -> Option<Superblock> {
         });
     }
     let home = decode_path(&mut at)?;
-    let is_sound = at.rest().is_empty()
-        && (1..=3).contains(&copies)
-        && parity <= 2
-        && (1..=64).contains(&data)
-        && stripe_unit_bytes.is_power_of_two()
-        && stripe_unit_bytes >= 4096
-        && devices.iter().enumerate().all(|(at, device)| usize::from(device.number) == at);
+    let is_whole =
+        at.rest().is_empty() && devices.iter().enumerate().all(|(at, device)| usize::from(device.number) == at);
     let geometry = Geometry {
         store,
         created_nanoseconds,
@@ -226,6 +221,8 @@ fn decode_body(body: &[u8]) -> Option<Superblock> {
         devices,
         home,
     };
+    let is_listed = usize::from(number) < geometry.devices.len();
+    let is_sound = is_whole && geometry.out_of_bounds().is_none() && (number == NO_DEVICE || is_listed);
     is_sound.then_some(Superblock { generation, number, identity, geometry })
 }
 
@@ -238,4 +235,45 @@ fn encode_path(path: &std::path::Path, onto: &mut Vec<u8>) {
 fn decode_path(at: &mut Decoder<'_>) -> Option<PathBuf> {
     let length = at.u16()?.into();
     Some(PathBuf::from(OsStr::from_bytes(at.take(length)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::simulation::subject::geometry;
+
+    fn slot(change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
+        let mut superblock =
+            Superblock { generation: 2, number: 1, identity: [2; 16], geometry: geometry(2, 3, 2, (2, 1)) };
+        change(&mut superblock);
+        superblock.encode().unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert!(Superblock::decode(&slot(|_| {})).unwrap().is_some());
+        assert!(Superblock::decode(&slot(|superblock| superblock.number = NO_DEVICE)).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_geometry_that_the_program_cannot_keep_is_no_superblock() {
+        for change in [
+            (|superblock| superblock.geometry.segment_bytes = u64::MAX) as fn(&mut Superblock),
+            |superblock| superblock.geometry.segment_bytes = 0,
+            |superblock| superblock.geometry.cutoff_bytes = 1 << 50,
+            |superblock| superblock.geometry.stripe_unit_bytes = 1 << 31,
+            |superblock| superblock.geometry.stripe_unit_bytes = 0,
+            |superblock| superblock.geometry.data = 65,
+            |superblock| superblock.geometry.data = 0,
+            |superblock| superblock.geometry.copies = 0,
+            |superblock| superblock.geometry.parity = 3,
+            |superblock| superblock.geometry.compression = Compression::Zstd(100),
+            |superblock| superblock.geometry.low_watermark_percent = 95,
+            |superblock| superblock.geometry.high_watermark_percent = 200,
+            |superblock| superblock.geometry.devices[1].number = 7,
+            |superblock| superblock.number = 5,
+        ] {
+            assert_eq!(Superblock::decode(&slot(change)).unwrap(), None);
+        }
+    }
 }

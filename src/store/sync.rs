@@ -237,9 +237,11 @@ impl Engine {
         self.devices.forget_segment(number);
     }
 
-    /// Says in the log that all before was durable, by a commit without records: an index that is made anew then does not look for units that are given back.
+    /// Says in the log that all before was durable, by a commit without records: an index that is made anew then does not look for units and
+    /// segments that are given back. By two of them, as it would take all that follows a gap for torn if damage hid the only one.
     fn mark_durable(&self, writer: &mut Writer) -> Result<()> {
-        let change = self.append_mark(writer)?;
+        let mut change = self.append_mark(writer)?;
+        change.merge(self.append_mark(writer)?);
         let dirty = self.take_dirty(writer);
         self.make_durable(&dirty, change.clone())?;
         writer.durable_sequence = writer.position.sequence;

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use super::attributes::Attributes;
 use super::descriptor::Descriptor;
-use super::effects::{Effects, Nameless, is_within, shared_key};
+use super::effects::{Effects, Nameless, goes_with, is_within, shared_key};
 use super::engine::{Engine, EngineLedger};
 use super::entry::{Entry, Kind, Location, Time};
 use super::extents::{LargeWriter, Touched, Written, order};
@@ -60,6 +60,10 @@ pub struct Batch<'s> {
     waiting: Vec<Waiting>,
     /// Keys of what waits; kept from the first removal on, which has to look among them.
     keys: Option<BTreeSet<Vec<u8>>>,
+    /// The tree whose removal waits: what was committed of it before is gone.
+    removed_tree: Option<Vec<u8>>,
+    /// Shared files that wait, and no name of them.
+    nameless: BTreeSet<u64>,
     attributes: Vec<u8>,
     compressed: Vec<u8>,
     /// Extent files with units of what waits.
@@ -74,10 +78,28 @@ impl<'s> Batch<'s> {
             records: Vec::new(),
             waiting: Vec::new(),
             keys: None,
+            removed_tree: None,
+            nameless: BTreeSet::new(),
             attributes: Vec::new(),
             compressed: Vec::new(),
             touched: Touched::default(),
         }
+    }
+
+    /// Takes memory that another batch gave back, made large enough for records of so many bytes. Taken as it is needed, it would be copied again and
+    /// again; taken anew by each batch of many threads, most of it stays with their allocators.
+    pub(crate) fn reuse(&mut self, memory: Vec<u8>, bytes: usize) {
+        self.records = memory;
+        self.records.reserve_exact(bytes.min(PIECE_BYTES));
+    }
+
+    /// As [`commit`](Self::commit); gives its memory back.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn commit_for_memory(mut self) -> Result<Vec<u8>> {
+        self.end()?;
+        Ok(std::mem::take(&mut self.records))
     }
 
     fn engine(&self) -> &'s Engine {
@@ -144,13 +166,19 @@ impl<'s> Batch<'s> {
         self.add(key.stored().to_vec(), Kind::Special, attributes, 0, &content, None)
     }
 
-    /// Puts a file that is to have several names; gives its number for [`link`](Self::link), in this batch or a later one.
+    /// Puts a file that is to have several names; gives its number for [`link`](Self::link), in this batch or a later one. With a
+    /// [`link`](Self::link) right behind it, both are there or neither; a file that a crash leaves without a name goes with the next compaction.
     ///
     /// # Errors
     /// As [`put_from`](Self::put_from).
     pub fn shared(&mut self, attributes: &Attributes, stream: &mut dyn Read, size_bytes: Option<u64>) -> Result<u64> {
         let number = self.engine().highest_id.fetch_add(1, Ordering::Relaxed) + 1;
-        self.file(shared_key(number), attributes, stream, size_bytes)?;
+        // One that has no name waits for it, whatever the durability.
+        let durability = std::mem::replace(&mut self.durability, Durability::None);
+        let put = self.file(shared_key(number), attributes, stream, size_bytes);
+        self.durability = durability;
+        put?;
+        self.nameless.insert(number);
         Ok(number)
     }
 
@@ -177,6 +205,9 @@ impl<'s> Batch<'s> {
             .range::<[u8], _>((Bound::Included(key.stored()), Bound::Unbounded))
             .next()
             .is_some_and(|first| is_within(first, key.stored()));
+        if !is_waiting && self.removed_tree.as_ref().is_some_and(|top| goes_with(key.stored(), top)) {
+            return Ok(false);
+        }
         let mut found = self.engine().view().snapshot().look_up(key.stored())?;
         if is_waiting || found.is_some_and(|entry| entry.kind == Kind::Directory) {
             self.commit_piece()?;
@@ -195,7 +226,7 @@ impl<'s> Batch<'s> {
         Ok(true)
     }
 
-    /// Removes an object and all below it; gives whether it was there.
+    /// Removes an object and all below it; gives whether it was there. The root stays, with its attributes: of it, all below goes.
     ///
     /// # Errors
     /// What writing fails with.
@@ -203,6 +234,7 @@ impl<'s> Batch<'s> {
         self.commit_piece()?;
         let is_there = key.is_root() || self.engine().view().snapshot().look_up(key.stored())?.is_some();
         if is_there {
+            self.removed_tree = Some(key.stored().to_vec());
             self.removal(key, Kind::TreeRemoval, Subject::TreeRemoval)?;
         }
         Ok(is_there)
@@ -213,6 +245,10 @@ impl<'s> Batch<'s> {
     /// # Errors
     /// What writing or syncing fails with: the store is read-only then, unless a device was full.
     pub fn commit(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
         self.commit_piece()?;
         match self.durability {
             Durability::None => self.engine().flush_if_full(),
@@ -346,7 +382,10 @@ impl<'s> Batch<'s> {
         content: &[u8],
         descriptor: Option<Arc<Descriptor>>,
     ) -> Result<()> {
-        if !self.records.is_empty() && self.records.len() + content.len() + attributes.len() > PIECE_BYTES {
+        let is_full = !self.records.is_empty() && self.records.len() + content.len() + attributes.len() > PIECE_BYTES;
+        // The first name of a file is in the piece of the file.
+        let is_first_name = entry.kind == Kind::Link && self.nameless.remove(&entry.size_bytes);
+        if is_full && !is_first_name {
             self.commit_piece()?;
         }
         let start = self.records.len();
@@ -393,6 +432,8 @@ impl<'s> Batch<'s> {
         self.records.clear();
         self.waiting.clear();
         self.keys = None;
+        self.removed_tree = None;
+        self.nameless.clear();
         committed
     }
 
@@ -543,7 +584,7 @@ impl Engine {
                     continue;
                 }
                 Subject::TreeRemoval => {
-                    kinds.retain(|known, _| !is_within(known, key));
+                    kinds.retain(|known, _| !goes_with(known, key));
                     gone.push(key.clone());
                     continue;
                 }
@@ -551,7 +592,7 @@ impl Engine {
             let look_up = |kinds: &BTreeMap<Vec<u8>, Option<Kind>>, key: &[u8]| -> Result<Option<Kind>> {
                 match kinds.get(key) {
                     Some(kind) => Ok(*kind),
-                    None if gone.iter().any(|top| is_within(key, top)) => Ok(None),
+                    None if gone.iter().any(|top| goes_with(key, top)) => Ok(None),
                     None => Ok(ledger.snapshot.look_up(key)?.map(|entry| entry.kind)),
                 }
             };

@@ -6,6 +6,7 @@
 #![allow(clippy::useless_vec, reason = "`args!` makes one list for calls that keep it and for calls that do not")]
 
 mod bad_input;
+mod bench;
 mod bench_cache;
 mod bench_harness;
 mod bench_metadata;
@@ -27,6 +28,7 @@ mod store_cli;
 mod store_images;
 mod store_integrity;
 mod store_kill;
+mod store_predict;
 mod store_space;
 mod store_tree;
 mod survey;

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
@@ -259,6 +259,31 @@ fn a_range_is_a_part_of_the_file() {
     for wrong in ["5", "9-8", "x-y"] {
         on("get", &home, ["small", "--range", wrong]).ended(2);
     }
+}
+
+#[test]
+fn holes_come_out_as_zeroes_and_stay_holes_in_a_file() {
+    let (sandbox, home) = store();
+    let source = sandbox.path().join("in");
+    fs::create_dir(&source).unwrap();
+    let file = File::create(source.join("sparse")).unwrap();
+    let (end, data) = ((3 << 30) + 5000, noise(2 << 20));
+    file.set_len(end).unwrap();
+    file.write_all_at(&data, 1 << 30).unwrap();
+    on("import", &home, args![&source]).ended(0);
+    let around = on("get", &home, ["sparse", "--range", "1073741000-1075840000"]).ended(0).stdout;
+    let mut expected = vec![0; 824];
+    expected.extend(&data);
+    expected.resize(1_075_840_000 - 1_073_741_000 + 1, 0);
+    assert!(around == expected);
+    let out = sandbox.path().join("out");
+    on("get", &home, args!["sparse", "-o", &out]).ended(0);
+    let made = fs::metadata(&out).unwrap();
+    assert_eq!(made.len(), end);
+    assert!(made.blocks() * 512 < 8 << 20, "{} blocks for a hole", made.blocks());
+    let mut read = vec![0; data.len() + 1];
+    File::open(&out).unwrap().read_exact_at(&mut read, (1 << 30) - 1).unwrap();
+    assert!(read[0] == 0 && read[1..] == data);
 }
 
 #[test]

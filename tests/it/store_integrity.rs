@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use granulo::store::{
-    Attributes, CheckOptions, CheckReport, Durability, Key, Plan, Problem, Progress, RebuildOptions, RepairOptions,
-    ScrubOptions, Store, plan_repair, rebuild_index, repair,
+    Attributes, CheckOptions, CheckReport, Choice, CompactOptions, Durability, Key, Plan, Problem, Progress,
+    RebuildOptions, RepairOptions, ScrubOptions, Store, plan_repair, rebuild_index, repair,
 };
 use tempfile::TempDir;
 
@@ -556,6 +556,127 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
 }
 
 #[test]
+fn a_lost_home_is_made_again_by_naming_a_device() {
+    let mut sample = Sample::new(GEOMETRIES[2]);
+    let devices = sample.devices();
+    for is_emptied in [false, true] {
+        fs::remove_dir_all(sample.home()).unwrap();
+        if is_emptied {
+            fs::create_dir(sample.home()).unwrap();
+        }
+        for said in [
+            Store::open_read_only(&sample.home()).unwrap_err().to_string(),
+            Store::open(&sample.home()).unwrap_err().to_string(),
+        ] {
+            assert!(said.contains("name any of its devices") && !said.contains("store init"), "{said}");
+        }
+        let store = Store::open_read_only(&devices[4]).unwrap();
+        assert_eq!(sample.unreadable(&store), 0);
+        let (_, problems) = check(&store, false);
+        assert!(problems.len() == 1 && problems[0].contains("the home has no superblock"), "{problems:?}");
+        drop(store);
+        let plan = plan_repair(&devices[1], None, &mut |_| {}, &mut go_on).unwrap();
+        let report = repair(&devices[1], &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+        assert!(report.is_complete);
+        sample.is_clean();
+    }
+    // Writing makes it again too.
+    fs::remove_dir_all(sample.home()).unwrap();
+    let store = Store::open(&devices[3]).unwrap();
+    sample.put(&store, "without a home", bytes(71, 9000));
+    drop(store);
+    sample.is_clean();
+    sample.is_whole();
+    // A store that somebody has made there meanwhile is left alone.
+    fs::remove_dir_all(sample.home()).unwrap();
+    drop(Store::create(&sample.home(), &Plan::default()).unwrap());
+    let said = Store::open(&devices[3]).unwrap_err().to_string();
+    assert!(said.contains("another store has its home there"), "{said}");
+    assert_eq!(sample.unreadable(&Store::open_read_only(&devices[3]).unwrap()), 0);
+    assert_eq!(Store::open(&sample.home()).unwrap().get(&key("d0/e/0")).unwrap(), None);
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_tree(&entry.path(), &target),
+            false => _ = fs::copy(entry.path(), target).unwrap(),
+        }
+    }
+}
+
+/// A store of which device 0 is what it was before objects were removed and replaced, and segments given back.
+fn with_an_old_device(geometry: (usize, usize, u8, u8)) -> Sample {
+    let mut sample = Sample::new(geometry);
+    let store = Store::open(&sample.home()).unwrap();
+    store.put(&key("victim"), &file(), &bytes(61, 3000)).unwrap();
+    sample.put(&store, "replaced", bytes(62, 3000));
+    drop(store);
+    let (device, copy) = (sample.devices()[0].clone(), sample.sandbox.path().join("copy"));
+    copy_tree(&device, &copy);
+    let store = Store::open(&sample.home()).unwrap();
+    assert!(store.remove(&key("victim")).unwrap());
+    sample.put(&store, "replaced", bytes(63, 3000));
+    let all = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
+    store.compact(&all, &mut |_| true).unwrap();
+    drop(store);
+    fs::remove_dir_all(&device).unwrap();
+    fs::rename(&copy, &device).unwrap();
+    sample
+}
+
+#[test]
+fn an_old_device_brings_nothing_back_that_others_gave_back() {
+    for geometry in [GEOMETRIES[1], GEOMETRIES[3]] {
+        let sample = with_an_old_device(geometry);
+        // The index was on that device: readers make one for themselves, the next writer for all.
+        for is_writer in [false, true, false] {
+            let store = match is_writer {
+                false => Store::open_read_only(&sample.home()).unwrap(),
+                true => rebuild_index(&sample.home()).unwrap(),
+            };
+            assert_eq!(sample.unreadable(&store), 0);
+            assert_eq!(store.get(&key("victim")).unwrap(), None);
+        }
+        let anew = rebuild_index(&sample.home()).unwrap();
+        assert!(!anew.recovered().outdated.is_empty());
+        assert!(anew.recovered().outdated.iter().all(|one| one.is_passed_over && one.device == 0));
+        let words = check(&anew, true).1.join("\n");
+        assert!(words.contains("only device 0, which is old, has") && words.contains("passed over"), "{words}");
+        drop(anew);
+        let plan = plan_repair(&sample.home(), None, &mut |_| {}, &mut go_on).unwrap();
+        let report = repair(&sample.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on).unwrap();
+        assert_eq!(report.admitted, [0]);
+        // The index that it brought along is not taken for the store's.
+        for _ in 0..2 {
+            let store = Store::open(&sample.home()).unwrap();
+            assert_eq!(store.get(&key("victim")).unwrap(), None);
+            assert_eq!(sample.unreadable(&store), 0);
+        }
+        sample.is_clean();
+        let anew = rebuild_index(&sample.home()).unwrap();
+        assert_eq!(anew.get(&key("victim")).unwrap(), None);
+        assert_eq!(anew.recovered().outdated, []);
+    }
+}
+
+#[test]
+fn what_only_an_old_device_has_is_taken_in_and_that_is_said() {
+    let sample = with_an_old_device((2, 0, 1, 0));
+    let anew = rebuild_index(&sample.home()).unwrap();
+    assert!(anew.recovered().outdated.iter().any(|one| !one.is_passed_over));
+    assert_eq!(anew.get(&key("victim")).unwrap().unwrap(), bytes(61, 3000), "nothing tells that it was removed");
+    let words = check(&anew, true).1.join("\n");
+    assert!(words.contains("nothing else tells what became of it"), "{words}");
+    drop(anew);
+    let ran = Ran::from(granulo().args(["store", "check", "--rebuild-index"]).arg(sample.home()).output().unwrap());
+    assert!(ran.ended(1).text().contains("are back in the index that was made anew"));
+}
+
+#[test]
 fn a_superblock_is_made_anew_from_the_others() {
     for number in [0, 1, 3] {
         let sample = Sample::new(GEOMETRIES[2]);
@@ -693,13 +814,15 @@ fn commands_say_what_they_found_and_end_so() {
     fs::remove_dir_all(&sample.devices()[3]).unwrap();
     assert!(store(&["check"]).ended(1).text().contains("device 3 is missing"));
     let onto = sample.sandbox.path().join("new");
-    let said = store(&["rebuild", "--device", "3", "--onto", onto.to_str().unwrap(), "--dry-run"]).ended(0).text();
+    let said = store(&["rebuild", "--onto", onto.to_str().unwrap(), "--dry-run"]).ended(0).text();
     assert!(said.contains("Would make anew what was on device 3: 0 segments"), "{said}");
     assert!(!onto.exists());
     assert_eq!(
         store(&["rebuild", "--device", "3", "--onto", onto.to_str().unwrap(), "--json"]).ended(0).json()["complete"],
         true
     );
+    let refused = store(&["rebuild"]).ended(2).said();
+    assert!(refused.contains("none is lost (see granulo store status)"), "{refused}");
     assert!(store(&["check", "--rebuild-index"]).ended(0).said().contains("the index was made anew from"));
     sample.is_clean();
     sample.is_whole();

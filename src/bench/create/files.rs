@@ -50,7 +50,7 @@ impl Files {
 
     /// The directory of a file, from 1; 0 for none.
     fn directory(&self, number: u64) -> u64 {
-        if self.directory_files == 0 { 0 } else { (number - 1) / self.directory_files + 1 }
+        (number - 1).checked_div(self.directory_files).map_or(0, |before| before + 1)
     }
 
     fn fail(&self, operation: &'static str, error: Errno) -> Error {

@@ -14,7 +14,7 @@ mod objects;
 mod order;
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::caches::touch_memory;
 use super::place::Prepared;
@@ -23,7 +23,7 @@ use super::run::{Measured, Progress, Run, Watch, turns};
 use super::samples::Latencies;
 use super::volume::Room;
 use crate::error::{Error, ErrorKind, Result};
-use crate::units::{format_count, format_size};
+use crate::units::{format_count, format_duration, format_size};
 use files::Files;
 use objects::{LARGEST_OBJECT_BYTES, Objects};
 use order::Numbers;
@@ -84,6 +84,17 @@ pub struct CreateRequest {
     pub is_cold: bool,
     /// How often.
     pub rounds: u64,
+    /// The longest that a phase of a turn may take; what follows goes on with the files that are there then.
+    pub longest: Option<Duration>,
+}
+
+/// A result, and the subjects that it had to do without.
+#[derive(Debug)]
+pub struct Created {
+    /// The result.
+    pub document: Document,
+    /// Why a subject was left out.
+    pub left_out: Vec<String>,
 }
 
 /// What is created, looked at and deleted.
@@ -185,13 +196,15 @@ struct Passed {
 ///
 /// # Errors
 /// [`ErrorKind::NoSpace`] if a place has no room for the files, or the file system of a directory becomes full; whatever an operation fails with.
-pub fn create(request: &CreateRequest, mut run: Run, mut places: Vec<Prepared>, watch: Watch<'_>) -> Result<Document> {
+pub fn create(request: &CreateRequest, mut run: Run, places: Vec<Prepared>, watch: Watch<'_>) -> Result<Created> {
     if places.iter().any(Prepared::is_store) && request.size_bytes > LARGEST_OBJECT_BYTES {
         let cause =
             format!("objects of a store are put whole here, up to {}", format_size(LARGEST_OBJECT_BYTES.into()));
         return Err(Error::new(ErrorKind::Usage, "measure a store", cause));
     }
+    let (mut places, left_out) = leave_out(places)?;
     places.iter_mut().try_for_each(|place| request.check_room(place))?;
+    left_out.iter().for_each(|why| run.note(why));
     let mut phases = Vec::new();
     let mut complete = true;
     for (round, at) in turns(request.rounds, places.len()) {
@@ -217,15 +230,40 @@ pub fn create(request: &CreateRequest, mut run: Run, mut places: Vec<Prepared>, 
         durability: request.durability.name().to_owned(),
         phases,
     };
-    Ok(run.end(
-        places,
-        Measured {
-            series: series(&details.phases),
-            details: Details::Create(details),
-            shortest_median_ns: shortest_median_ns.map_or(f64::INFINITY, |median| median as f64),
-            complete,
-        },
-    ))
+    let measured = Measured {
+        series: series(&details.phases),
+        details: Details::Create(details),
+        shortest_median_ns: shortest_median_ns.map_or(f64::INFINITY, |median| median as f64),
+        complete,
+    };
+    Ok(Created { document: run.end(places, measured), left_out })
+}
+
+/// Leaves out stores on file systems of the run that cannot bear one, and says why: some do not have what the catalog needs.
+///
+/// # Errors
+/// The failure itself, if nothing would be left, or in a directory of the user's.
+fn leave_out(places: Vec<Prepared>) -> Result<(Vec<Prepared>, Vec<String>)> {
+    let (mut kept, mut left_out, mut last) = (Vec::new(), Vec::new(), None);
+    for mut place in places {
+        match if place.is_store() { objects::try_store(place.directory()) } else { Ok(()) } {
+            Ok(()) => {
+                if place.is_store() {
+                    place.renew()?;
+                }
+                kept.push(place);
+            }
+            Err(error) if place.image().is_some() => {
+                left_out.push(format!("{} is left out: {error}.", place.name()));
+                last = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match last.filter(|_| kept.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok((kept, left_out)),
+    }
 }
 
 /// One turn of a subject: all phases; gives whether it came to its end.
@@ -251,8 +289,12 @@ fn turn(
             caches = CacheState::Warm;
         }
         let passed = pass(request, seed ^ round, place, &mut *target, phase, (round, at, made), caches, watch)?;
-        made = made.min(passed.phase.latencies.count);
-        phases.push(passed.phase);
+        if phase == Phase::Create {
+            made = passed.phase.latencies.count;
+        }
+        if passed.phase.latencies.count > 0 {
+            phases.push(passed.phase);
+        }
         if passed.stopped || watch.is_stopped() {
             return Ok(false);
         }
@@ -278,19 +320,25 @@ fn pass(
     caches: CacheState,
     watch: Watch<'_>,
 ) -> Result<Passed> {
-    const OPERATIONS_BETWEEN: u64 = 256;
+    // Some operations take microseconds, some a tenth of a second.
+    const OPERATIONS_BETWEEN: u64 = 16;
     let mut latencies = Latencies::default();
-    let (mut limit, mut stopped) = (None, false);
+    let (mut limit, mut failed, mut stopped) = (None, None, false);
     let subject = place.name().to_owned();
+    let order = if phase == Phase::Delete { request.order } else { Order::Creation };
+    let started = Instant::now();
     let mut go_on = |done: u64| {
         if done.is_multiple_of(OPERATIONS_BETWEEN) {
             watch.show(Progress { subject: &subject, phase: phase.name(), round, done, total: made });
+            if let Some(longest) = request.longest.filter(|longest| done > 0 && started.elapsed() >= *longest) {
+                let (done, longest) = (format_count(done.into()), format_duration(longest.as_secs_f64()));
+                limit = Some(format!("{subject}, {}: {done} files in {longest}, then the time was up", phase.name()));
+                return false;
+            }
         }
         stopped = watch.is_stopped();
         !stopped
     };
-    let order = if phase == Phase::Delete { request.order } else { Order::Creation };
-    let started = Instant::now();
     let listed = match order {
         Order::Listed => target.delete_as_listed(made, &mut latencies, &mut go_on),
         _ => None,
@@ -308,7 +356,7 @@ fn pass(
                     Phase::Delete => target.delete(number, &mut latencies),
                 };
                 if let Err(error) = done {
-                    limit = Some(limit_of(error, phase, place, latencies.count())?);
+                    failed = Some(limit_of(error, phase, place, latencies.count())?);
                     break;
                 }
             }
@@ -326,7 +374,7 @@ fn pass(
         elapsed_seconds,
         sync_seconds,
         caches,
-        limit,
+        limit: limit.or(failed),
         latencies: latencies.summary(),
     };
     Ok(Passed { phase, stopped })
@@ -394,4 +442,72 @@ fn content(size_bytes: u64, seed: u64) -> Vec<u8> {
     let length = size_bytes.min(PIECE_BYTES) as usize;
     let words = (0..length.div_ceil(8) as u64).flat_map(|at| order::mix(seed.wrapping_add(at)).to_le_bytes());
     words.take(length).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+    use crate::bench::place::Place;
+    use crate::bench::run;
+
+    fn request(files: u64) -> CreateRequest {
+        CreateRequest {
+            files,
+            size_bytes: 10,
+            directory_files: 7,
+            order: Order::Random,
+            durability: Durability::None,
+            is_cold: false,
+            rounds: 3,
+            longest: None,
+        }
+    }
+
+    /// Runs in a new directory, and stops after so many words about how far it is.
+    fn run_until(request: &CreateRequest, words: u64) -> Result<Created> {
+        let sandbox = tempfile::tempdir().unwrap();
+        let asked = run::Request { command_line: Vec::new(), seed: 3, scratch: sandbox.path().to_owned() };
+        let mut run = Run::begin(asked)?;
+        let places = run.prepare(&[Place::Directory(sandbox.path().join("place"))], true)?;
+        let (stop, said) = (AtomicBool::new(words == 0), AtomicU64::new(0));
+        let show = |_: Progress<'_>| {
+            if said.fetch_add(1, Ordering::Relaxed) + 1 >= words {
+                stop.store(true, Ordering::Relaxed);
+            }
+        };
+        let created = create(request, run, places, Watch::new(&stop, &show));
+        assert_eq!(std::fs::read_dir(sandbox.path()).unwrap().count(), 0);
+        created
+    }
+
+    #[test]
+    fn a_stopped_run_has_what_was_done() {
+        let details = |words| match run_until(&request(100), words).unwrap().document {
+            Document { details: Details::Create(details), complete, .. } => (details.phases, complete),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(details(0), (Vec::new(), false));
+        let (phases, complete) = details(5);
+        assert!(!complete && phases.len() == 1, "{phases:?}");
+        assert_eq!((phases[0].latencies.count, phases[0].limit.as_ref()), (64, None));
+        let (phases, complete) = details(u64::MAX);
+        assert!(complete && phases.len() == 2 * 3 * 3);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_begun() {
+        let error = run_until(&request(MOST_FILES * 1000), 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        let large = CreateRequest { size_bytes: LARGEST_OBJECT_BYTES + 1, ..request(1) };
+        assert_eq!(run_until(&large, 1).unwrap_err().kind(), ErrorKind::Usage);
+    }
+
+    #[test]
+    fn content_is_that_of_its_seed() {
+        assert_eq!((content(0, 1).len(), content(13, 1).len(), content(3 << 20, 1).len()), (0, 13, 1 << 20));
+        assert_eq!(content(100, 1), content(100, 1));
+        assert_ne!(content(100, 1), content(100, 2));
+    }
 }

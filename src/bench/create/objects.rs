@@ -13,6 +13,15 @@ use crate::store::{self, Attributes, Key, Plan, Store, Time};
 /// Largest object that is put, in bytes: it is given whole.
 pub(super) const LARGEST_OBJECT_BYTES: u64 = 256 << 20;
 
+/// Whether there can be a store at `home`: makes one, puts an object, and reads it back.
+pub(super) fn try_store(home: &Path) -> Result<()> {
+    let store = Store::create(home, &Plan::default())?;
+    let key = Key::parse("probe")?;
+    store.put(&key, &Attributes::of_file(Time::default()), b"x")?;
+    drop(store);
+    Store::open(home)?.get(&key).map(|_| ())
+}
+
 /// Objects of a store.
 pub(super) struct Objects {
     store: Store,
@@ -50,7 +59,7 @@ impl Objects {
     }
 
     fn key(&mut self, number: u64) -> Result<Key> {
-        let directory = if self.directory_files == 0 { 0 } else { (number - 1) / self.directory_files + 1 };
+        let directory = (number - 1).checked_div(self.directory_files).map_or(0, |before| before + 1);
         self.name.set_file(directory, number);
         Key::parse(self.name.as_bytes())
     }

@@ -168,7 +168,7 @@ impl Image {
         }
         if let Some(fuse) = self.fuse {
             notes.push(format!(
-                "{} is served by {} outside the kernel, because this kernel has no {}: every operation passes through two processes more.",
+                "{} is served by {} outside the kernel, because this kernel has no {}: every operation passes through another process.",
                 self.spec.name(),
                 fuse.program,
                 self.spec.kind.kernel_type()

@@ -1,11 +1,12 @@
 //! `granulo bench create`: the time of every create, stat and delete of many files.
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 
 use super::Shared;
-use crate::bench::create::{CreateRequest, Durability, MOST_FILES, Order, create};
+use crate::bench::create::{CreateRequest, Created, Durability, MOST_FILES, Order, create};
 use crate::bench::images::fitting_size_bytes;
-use crate::bench::result::Details;
 use crate::cli::Ended;
 use crate::error::Result;
 use crate::units::{GIB, parse_size};
@@ -39,6 +40,9 @@ pub(super) struct CreateArguments {
     /// When files, and objects of a store, are to be durable
     #[arg(long, value_name = "WHEN", default_value = "none", help_heading = "What is done")]
     durability: DurabilityChoice,
+    /// Longest time of a phase in a turn, in seconds; what follows goes on with the files that are there then; 0 for no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, help_heading = "What is done")]
+    longest: u64,
     /// Drop the caches before each phase
     #[arg(long, help_heading = "What is done")]
     cold: bool,
@@ -78,16 +82,8 @@ impl CreateArguments {
         let prepared = run.prepare(&places, self.shared.store);
         self.shared.say_cleared(&run);
         let prepared = prepared?;
-        let document = progress.during(|watch| create(&request, run, prepared, watch))?;
-        let mut warnings = Vec::new();
-        if let Details::Create(details) = &document.details {
-            for limit in details.phases.iter().filter_map(|phase| phase.limit.clone()) {
-                if !warnings.contains(&limit) {
-                    warnings.push(limit);
-                }
-            }
-        }
-        self.shared.finish(&document, &warnings)
+        let Created { document, left_out } = progress.during(|watch| create(&request, run, prepared, watch))?;
+        self.shared.finish(&document, &left_out)
     }
 
     fn request(&self) -> CreateRequest {
@@ -109,6 +105,7 @@ impl CreateArguments {
             },
             is_cold: self.cold,
             rounds: self.shared.rounds,
+            longest: (self.longest > 0).then(|| Duration::from_secs(self.longest)),
         }
     }
 }

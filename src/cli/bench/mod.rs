@@ -35,7 +35,7 @@ use crate::units::{escape_path, format_count, parse_size};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo bench create /mnt/new --files 300000\n  \
     sudo granulo bench create --fs ext4,xfs,btrfs,ntfs,fat --store -o create.json\n\nExit status: 0 done; 1 done, but something was wrong \
-    (interrupted, a limit of a file system was met); 2 could not be done.")]
+    (interrupted, or a place had to be left out); 2 could not be done.")]
 pub(super) struct BenchArguments {
     #[command(subcommand)]
     command: BenchCommand,

@@ -1,11 +1,11 @@
 //! `granulo store get`: the content of one file, or a part of it, in pieces: memory does not grow with the file.
 //!
-//! A file may be replaced by a writer while its pieces are read. Pieces of two versions never come out as one file: the id of the record
-//! is compared after each piece, and a change is an error.
+//! A file may be replaced by a writer while its pieces are read. What comes out is the file as it was in the beginning; if that is given
+//! back meanwhile, it is an error, and never a mixture.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -17,11 +17,11 @@ use super::{Ended, find, key, not_found, open_to_read, or_damage_to, output, sho
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::AtomicFile;
 use crate::report::store::ObjectType;
-use crate::store::{Key, Store};
+use crate::store::{Content, Key, Store};
 use crate::units::{MIB, escape, format_count, parse_size};
 
-/// What is read at once.
-const PIECE_BYTES: u64 = 8 * MIB;
+/// What is written of a hole at once.
+const ZEROES_BYTES: u64 = MIB;
 
 /// Write the content of one file to standard output
 ///
@@ -110,8 +110,9 @@ impl GetArguments {
             return Err(is_a_directory(key));
         }
         let found = find(store, key, "get")?;
-        let size_bytes = found.entry.size_bytes;
         refuse_what_has_no_content(store, key, ObjectType::of(&found.entry))?;
+        let mut content = store.content(key)?.ok_or_else(|| not_found(store, key, "get"))?;
+        let size_bytes = content.entry().size_bytes;
         let range = match self.range {
             None => 0..size_bytes,
             Some(bytes) => bytes.of(size_bytes).ok_or_else(|| {
@@ -122,7 +123,7 @@ impl GetArguments {
         let mut target = Target::open(self.output.as_deref())?;
         let hidden = self.quiet || (self.output.is_none() && io::stdout().is_terminal());
         let progress = TransferProgress::begin(hidden, Some(range.end - range.start))?;
-        let copied = copy(store, key, found.entry.id, range.clone(), &mut target, &progress);
+        let copied = copy(&mut content, range.clone(), &mut target, &progress);
         progress.clear();
         match copied? {
             Copied::Whole => target.commit()?,
@@ -170,39 +171,57 @@ enum Copied {
 }
 
 fn copy(
-    store: &Store,
-    key: &Key,
-    id: u64,
+    content: &mut Content<'_>,
     range: std::ops::Range<u64>,
     target: &mut Target,
     progress: &TransferProgress,
 ) -> Result<Copied> {
-    let mut piece = Vec::new();
+    content.seek(range.start);
     let mut at = range.start;
     while at < range.end {
         if progress.is_interrupted() {
             return Ok(Copied::Interrupted);
         }
-        let end = range.end.min(at.saturating_add(PIECE_BYTES));
-        piece.clear();
-        let read = store.read_range(key, at..end, &mut piece)?;
-        // Ids only rise: if the record is still the one that was found first, the piece is of that one.
-        let same = store.entry(key)?.is_some_and(|found| found.entry.id == id);
-        if !same || read != Some(end - at) {
-            let error = Error::new(ErrorKind::Busy, "get", "it was replaced or removed while it was being read");
-            return Err(error.at(&shown(key)).advise("get it again"));
-        }
-        match target.write(&piece) {
+        let (offset, piece) = content.next_piece()?.unwrap_or((range.end, &[]));
+        let hole = at..offset.min(range.end);
+        let filled = if hole.is_empty() { Ok(()) } else { fill(hole, target, progress) };
+        let written = filled.and_then(|()| {
+            at = offset.min(range.end);
+            let piece = &piece[..piece.len().min((range.end - at) as usize)];
+            at += piece.len() as u64;
+            target.write(piece)
+        });
+        match written {
             Ok(()) => {}
             Err(error) if target.is_standard_output() && error.kind() == io::ErrorKind::BrokenPipe => {
                 return Ok(Copied::ReaderLeft);
             }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Copied::Interrupted),
             Err(error) => return Err(target.failed(error)),
         }
-        at = end;
         progress.show(None, at - range.start);
     }
     Ok(Copied::Whole)
+}
+
+/// Leaves a hole in a file; elsewhere writes its zeroes, which may be more than anybody wants to wait for.
+fn fill(hole: std::ops::Range<u64>, target: &mut Target, progress: &TransferProgress) -> io::Result<()> {
+    let mut left = hole.end.saturating_sub(hole.start);
+    if target.atomic.is_some() {
+        target.file.seek_relative(left as i64)?;
+        let end = target.file.stream_position()?;
+        return target.file.set_len(end);
+    }
+    let zeroes = vec![0; left.min(ZEROES_BYTES) as usize];
+    while left > 0 {
+        if progress.is_interrupted() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let length = left.min(ZEROES_BYTES);
+        target.write(&zeroes[..length as usize])?;
+        left -= length;
+    }
+    Ok(())
 }
 
 /// Where the content goes. Standard output gets the bytes as they are, without the look for colours that text gets.

@@ -131,6 +131,16 @@ fn say_what_is_wrong(store: &Store) {
             "{bytes} of the log are damaged, with objects that were acknowledged; see granulo store check"
         ));
     }
+    let unknown = store.recovered().outdated.iter().filter(|segment| !segment.is_passed_over).count();
+    if unknown > 0 {
+        output::warn(&format!(
+            "the index was made anew, and {} only on devices that were away: what was removed or replaced meanwhile may be back",
+            match unknown {
+                1 => "a segment is".to_owned(),
+                _ => format!("{} segments are", format_count(unknown as u128)),
+            }
+        ));
+    }
 }
 
 /// The key as a path, for errors: the root has a name there.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::problems::counted;
 use super::watch::MaintenanceProgress;
 use super::{Ended, output};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::{RebuildOptions, RebuildPlan, RebuildReport, Store};
 use crate::units::{format_count, format_size, parse_size};
 
@@ -18,15 +18,15 @@ use crate::units::{format_count, format_size, parse_size};
 /// device leaves the store. The store can be read meanwhile. After Ctrl-C or a crash, the same command goes on. Exit status 1 if
 /// something could not be made from what is left.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  granulo store rebuild /srv/s --device 3 --onto /mnt/new/s --dry-run\n  \
+#[command(after_help = "Examples:\n  granulo store rebuild /srv/s --onto /mnt/new/s --dry-run\n  \
     granulo store rebuild /srv/s --device 3 --onto /mnt/new/s --rate 100MiB\n  granulo store rebuild /srv/s --device 3")]
 pub(super) struct RebuildArguments {
     /// The store
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// Number of the lost device; see granulo store status
+    /// Number of the lost device; see granulo store status. Without it, the only one that is lost
     #[arg(long, value_name = "NUMBER")]
-    device: u16,
+    device: Option<u16>,
     /// Directory, on a disk of its own, that takes its place
     #[arg(long, value_name = "DIR")]
     onto: Option<PathBuf>,
@@ -59,11 +59,15 @@ struct RebuildDocument {
 
 impl RebuildArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let options = RebuildOptions { device: self.device, onto: self.onto.clone(), bytes_per_second: self.rate };
         let store = if self.dry_run { Store::open_read_only(&self.store)? } else { Store::open(&self.store)? };
+        let device = match self.device {
+            Some(device) => device,
+            None => only_lost(&store.lost_devices()).map_err(|error| error.at(&self.store))?,
+        };
+        let options = RebuildOptions { device, onto: self.onto.clone(), bytes_per_second: self.rate };
         let plan = store.plan_rebuild(&options)?;
         if !self.json {
-            self.print_plan(&plan)?;
+            self.print_plan(device, &plan)?;
         }
         let mut report = RebuildReport::default();
         if !self.dry_run {
@@ -73,21 +77,21 @@ impl RebuildArguments {
             report = rebuilt?;
         }
         match self.json {
-            true => output::print_json(&self.document(&plan, &report))?,
+            true => output::print_json(&self.document(device, &plan, &report))?,
             false if self.dry_run => Ended::Well,
-            false => self.print_report(&report)?,
+            false => self.print_report(device, &report)?,
         };
         let is_well = if self.dry_run { plan.lost_segments + plan.without_place == 0 } else { report.is_complete };
         Ok(if is_well { Ended::Well } else { Ended::Amiss })
     }
 
-    fn print_plan(&self, plan: &RebuildPlan) -> Result<Ended> {
+    fn print_plan(&self, device: u16, plan: &RebuildPlan) -> Result<Ended> {
         let verb = if self.dry_run { "Would make anew" } else { "Making anew" };
         output::print(|out| {
             writeln!(
                 out,
                 "{verb} what was on device {}: {} ({}), units of {} ({}), {} together",
-                self.device,
+                device,
                 counted(plan.segments, "segment", "segments"),
                 format_size(plan.segment_bytes.into()),
                 counted(plan.objects, "large object", "large objects"),
@@ -109,13 +113,13 @@ impl RebuildArguments {
         })
     }
 
-    fn print_report(&self, report: &RebuildReport) -> Result<Ended> {
+    fn print_report(&self, device: u16, report: &RebuildReport) -> Result<Ended> {
         let written = format_size(report.bytes.into());
         output::print(|out| match (report.is_complete, report.lost) {
             (true, _) if self.onto.is_some() => {
-                writeln!(out, "device {} is in use again; {written} were written", self.device)
+                writeln!(out, "device {device} is in use again; {written} were written")
             }
-            (true, _) => writeln!(out, "device {} has left the store; {written} were written", self.device),
+            (true, _) => writeln!(out, "device {device} has left the store; {written} were written"),
             (false, 0) => writeln!(out, "interrupted after {written}; the same command goes on"),
             (false, lost) => writeln!(
                 out,
@@ -126,10 +130,10 @@ impl RebuildArguments {
         })
     }
 
-    fn document(&self, plan: &RebuildPlan, report: &RebuildReport) -> RebuildDocument {
+    fn document(&self, device: u16, plan: &RebuildPlan, report: &RebuildReport) -> RebuildDocument {
         RebuildDocument {
             schema: "granulo/store-rebuild/1",
-            device: self.device,
+            device,
             segments: plan.segments,
             segment_bytes: plan.segment_bytes,
             objects: plan.objects,
@@ -140,6 +144,19 @@ impl RebuildArguments {
             complete: report.is_complete,
             written_bytes: report.bytes,
             lost: report.lost,
+        }
+    }
+}
+
+/// The device to rebuild where none is named.
+fn only_lost(lost: &[u16]) -> Result<u16> {
+    let fail = |cause: String| Error::new(ErrorKind::Usage, "rebuild a device of", cause);
+    match lost {
+        [only] => Ok(*only),
+        [] => Err(fail("none is lost".to_owned()).advise("see granulo store status")),
+        several => {
+            let numbers: Vec<String> = several.iter().map(u16::to_string).collect();
+            Err(fail(format!("devices {} are lost", numbers.join(", "))).advise("name one with --device"))
         }
     }
 }

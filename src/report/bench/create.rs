@@ -5,11 +5,13 @@ use std::io::{self, Write};
 use super::{FAINT, TIMES, caches, heading, name};
 use crate::bench::result::{CreateDetails, CreatePhase, Document};
 use crate::bench::samples::{CurveBin, Spread};
-use crate::report::chart::{COLUMNS, right, wrap};
-use crate::units::{format_count, format_duration, format_share, format_size};
+use crate::report::chart::{COLUMNS, left, right, wrap};
+use crate::units::{format_count, format_duration, format_size};
 
 /// Columns of a curve.
-const CURVE_COLUMNS: usize = 44;
+const CURVE_COLUMNS: usize = 38;
+/// Least ratio of the highest value of a curve to the lowest that it is drawn for: noise stays flat.
+const LEAST_RATIO: f64 = 8.0;
 const PHASES: [&str; 3] = ["create", "stat", "delete"];
 
 pub(super) fn title(details: &CreateDetails) -> String {
@@ -71,23 +73,29 @@ fn write_totals(document: &Document, details: &CreateDetails, out: &mut dyn Writ
         }
         writeln!(out)?;
     }
-    writeln!(out, "{FAINT}{:26}{}{FAINT:#}", "", "and to write back what was left in memory")?;
+    write!(out, "\n{FAINT}{:26}", "written back after it")?;
+    for _ in PHASES {
+        write!(out, "{:>9}{:>9}", "sync", if rounds > 1 { "spread" } else { "" })?;
+    }
+    writeln!(out, "{FAINT:#}")?;
     for (at, subject) in document.subjects.iter().enumerate() {
         write!(out, "{}{:10}", name(subject), "")?;
         for phase in PHASES {
+            let taken: Vec<f64> = of(details, at, phase).map(|phase| phase.elapsed_seconds).collect();
             let sync = median(of(details, at, phase).map(|phase| phase.sync_seconds));
-            let rates: Vec<f64> =
-                of(details, at, phase).map(|phase| phase.elapsed_seconds).filter(|seconds| *seconds > 0.0).collect();
-            let spread = match rates.len() {
+            let sync = if taken.is_empty() { "–".to_owned() } else { format_duration(sync) };
+            let spread = match taken.len() {
                 0 | 1 => String::new(),
-                _ => format!("± {}", format_share(Spread::of(&rates).normalised_deviation)),
+                _ => format!("± {:.0} %", 100.0 * Spread::of(&taken).normalised_deviation),
             };
-            let sync = if of(details, at, phase).next().is_some() { format_duration(sync) } else { "–".to_owned() };
             write!(out, "{}{FAINT}{}{FAINT:#}", right(&sync, 9), right(&spread, 9))?;
         }
         writeln!(out)?;
     }
-    Ok(())
+    match rounds {
+        0 | 1 => Ok(()),
+        _ => writeln!(out, "{FAINT}Spread: standard deviation of the times taken over their mean.{FAINT:#}"),
+    }
 }
 
 /// Times of single operations.
@@ -141,7 +149,7 @@ fn order(name: &str) -> &'static str {
 
 /// The n-th operation, in the first round: how the mean time changes on the way.
 fn write_curves(document: &Document, details: &CreateDetails, out: &mut dyn Write) -> io::Result<()> {
-    heading("The n-th operation: mean time from the first to the last, and its extremes", out)?;
+    heading("The n-th operation, from the first to the last: mean times, logarithmic", out)?;
     for (at, subject) in document.subjects.iter().enumerate() {
         for phase in PHASES {
             let Some(passed) = of(details, at, phase).next() else { continue };
@@ -155,8 +163,8 @@ fn write_curves(document: &Document, details: &CreateDetails, out: &mut dyn Writ
                 out,
                 "{} {phase:7}{TIMES}{}{TIMES:#}{FAINT}{}{FAINT:#}",
                 name(subject),
-                crate::report::chart::left(&line(&means, high), CURVE_COLUMNS),
-                right(&format!("{}–{}", format_duration(low / 1e9), format_duration(high / 1e9)), 0),
+                left(&line(&means, low, high), CURVE_COLUMNS),
+                right(&format!("{}–{}", format_duration(low / 1e9), format_duration(high / 1e9)), 18),
             )?;
         }
     }
@@ -175,10 +183,12 @@ fn means(curve: &[CurveBin]) -> Vec<f64> {
     (0..columns).map(column).collect()
 }
 
-/// Values as blocks of eight heights, from nothing up to `high`.
-fn line(values: &[f64], high: f64) -> String {
+/// Values as blocks of eight heights, by their logarithms: each step is the same factor.
+fn line(values: &[f64], low: f64, high: f64) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let height = |value: &f64| HEIGHTS[((value / high.max(1e-9) * 8.0).ceil() as usize).clamp(1, 8) - 1];
+    let low = low.max(1e-9);
+    let octaves = (high / low).max(LEAST_RATIO).ln();
+    let height = |value: &f64| HEIGHTS[(((value / low).max(1.0).ln() / octaves * 7.0).round() as usize).min(7)];
     values.iter().map(height).collect()
 }
 
@@ -201,12 +211,14 @@ mod tests {
 
     #[test]
     fn a_curve_is_a_line_of_blocks() {
-        assert_eq!(line(&[1.0, 2.0, 4.0, 8.0], 8.0), "▁▂▄█");
-        assert_eq!(line(&[0.0, 0.0], 0.0), "▁▁");
+        assert_eq!(line(&[1.0, 2.0, 4.0, 8.0], 1.0, 8.0), "▁▃▆█");
+        assert_eq!(line(&[1.0, 1e7], 1.0, 1e7), "▁█");
+        assert_eq!(line(&[100.0, 105.0], 100.0, 105.0), "▁▁");
+        assert_eq!(line(&[0.0, 0.0], 0.0, 0.0), "▁▁");
         let bin = |first, mean_ns| CurveBin { first, count: 2, mean_ns, min_ns: 0, max_ns: 9 };
         assert_eq!(means(&[bin(0, 1.0), bin(2, 3.0)]), [1.0, 3.0]);
-        let many: Vec<CurveBin> = (0..88).map(|at| bin(at * 2, at as f64)).collect();
-        assert_eq!((means(&many).len(), means(&many)[0], means(&many)[43]), (44, 0.5, 86.5));
+        let many: Vec<CurveBin> = (0..2 * CURVE_COLUMNS as u64).map(|at| bin(at * 2, at as f64)).collect();
+        assert_eq!((means(&many).len(), means(&many)[0], means(&many)[37]), (38, 0.5, 74.5));
         assert_eq!(means(&[]), Vec::<f64>::new());
     }
 

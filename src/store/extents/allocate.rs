@@ -18,6 +18,7 @@ use crate::layout::round_up;
 use crate::store::catalog::ExtentRow;
 use crate::store::descriptor::Component;
 use crate::store::geometry::LARGEST_FILE_BYTES;
+use crate::store::placement::reserve_bytes;
 
 /// The devices of an object, first to last: in order of XXH3 of its id and their identities, so that each loss spreads over all others.
 pub(crate) fn order(id: u64, devices: &[(u16, [u8; 16])]) -> Vec<u16> {
@@ -87,12 +88,8 @@ impl Allocator {
             order.iter().copied().filter(|&number| files.source.device(number).is_some()).collect();
         // Asked once at most, and only as far as it is needed.
         let mut rooms: Vec<Option<u64>> = vec![None; in_service.len()];
-        let mut room_of = |position: usize| {
-            *rooms[position].get_or_insert_with(|| {
-                let room = files.source.device(in_service[position]).and_then(|device| device.room().ok());
-                room.map_or(0, |room| room.available_bytes)
-            })
-        };
+        let mut room_of =
+            |position: usize| *rooms[position].get_or_insert_with(|| files.room_bytes(in_service[position]));
         for data in (1..=rule.data).rev() {
             let striping = Striping { data, ..rule };
             let width = usize::from(data) + usize::from(rule.parity);
@@ -175,6 +172,14 @@ impl Allocator {
     }
 }
 
+impl ExtentFiles {
+    /// What units may still be written to a device: without what is kept back for removals, for moving records and for the index.
+    pub(super) fn room_bytes(&self, device: u16) -> u64 {
+        let room = self.source.device(device).and_then(|device| device.room().ok());
+        room.map_or(0, |room| room.available_bytes.saturating_sub(reserve_bytes(room)))
+    }
+}
+
 /// The first file from `next` on that can be made. One that is there already is the remains of a crash: it is for recovery.
 fn create_next(files: &ExtentFiles, device: u16, next: Option<u32>) -> Result<(Tail, Arc<dyn DeviceFile>)> {
     let mut next = next;
@@ -189,7 +194,7 @@ fn create_next(files: &ExtentFiles, device: u16, next: Option<u32>) -> Result<(T
     Err(Error::new(ErrorKind::NoSpace, "make an extent file", cause).at(&files.source.directory(device)))
 }
 
-fn too_few(in_service: usize, parity: u8) -> Error {
+pub(super) fn too_few(in_service: usize, parity: u8) -> Error {
     let least = usize::from(parity) + 1;
     if in_service < least {
         let cause = format!("{in_service} devices are in service, and parity needs {least}");

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::allocate::{Allocator, Reserved};
+use super::allocate::{Allocator, Reserved, too_few};
 use super::{ExtentFiles, JOINED_BYTES, Touched, checksum};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{PACKED_BYTES, SECTOR_BYTES, Stripes, Striping};
@@ -185,6 +185,16 @@ impl LargeWriter {
     /// Writes a step: whole stripes, or the last ones of the object.
     fn put(&mut self, data: &[u8]) -> Result<()> {
         let Some(growing) = &mut self.growing else { return Ok(()) };
+        // A reservation is of places, not of room; and of an object of unknown length nobody has asked how much that is.
+        if growing.stripes.length_bytes > 0 || self.expected_bytes.is_none() {
+            let unit_bytes = (data.len() as u64).div_ceil(growing.stripes.data.into()).min(data.len() as u64);
+            let with_room =
+                growing.places.iter().filter(|place| self.files.room_bytes(place.component.device) >= unit_bytes);
+            if with_room.count() < growing.places.len() {
+                self.failed = true;
+                return Err(too_few(growing.places.len(), growing.stripes.parity));
+            }
+        }
         let stripe = (growing.stripes.length_bytes / growing.stripes.stripe_bytes()) as usize;
         // First, so that a writer that is dropped gives back also what was written in part.
         growing.stripes.length_bytes += data.len() as u64;

@@ -1,14 +1,14 @@
 //! Removed trees: which of them hides a key (docs/FORMAT.md, section 9).
 //!
-//! A removed tree hides its key and all below it from entries with a lower id. The root's hides every path, and no shared object:
-//! these go with their last name. Rows are sorted by key, and a key has one: the catalog holds that.
+//! A removed tree hides its key and all below it from entries with a lower id. The root's hides every path below it, but not the root, which
+//! is always there, and no shared object: these go with their last name. Rows are sorted by key, and a key has one: the catalog holds that.
 
 use crate::store::catalog::RangeRow;
 
 /// The removed tree that hides an entry of `key` with `id`, if one does.
 #[inline]
 pub(crate) fn hiding<'a>(ranges: &'a [RangeRow], key: &[u8], id: u64) -> Option<&'a RangeRow> {
-    if ranges.is_empty() || key.first() == Some(&0) {
+    if ranges.is_empty() || key.first().is_none_or(|&first| first == 0) {
         return None;
     }
     let hides = |directory: &[u8]| {
@@ -16,9 +16,8 @@ pub(crate) fn hiding<'a>(ranges: &'a [RangeRow], key: &[u8], id: u64) -> Option<
         ranges.get(index).filter(|row| row.id > id)
     };
     // The directories above, the root first, then the key itself.
-    let root = if key.is_empty() { None } else { hides(&[]) };
     let mut above = key.iter().enumerate().filter(|(_, byte)| **byte == 0);
-    root.or_else(|| above.find_map(|(end, _)| hides(&key[..end]))).or_else(|| hides(key))
+    hides(&[]).or_else(|| above.find_map(|(end, _)| hides(&key[..end]))).or_else(|| hides(key))
 }
 
 /// The first key behind the tree of `directory`; `None` if there is none. The root's tree has no end, and shared objects lie in it.
@@ -54,9 +53,10 @@ mod tests {
     }
 
     #[test]
-    fn the_root_hides_every_path_and_no_shared_object() {
+    fn the_root_hides_every_path_but_itself_and_no_shared_object() {
         let ranges = rows(&[(b"", 10)]);
-        for key in [&b""[..], b"a", b"a\0b", b"\x01"] {
+        assert!(hiding(&ranges, b"", 9).is_none());
+        for key in [&b"a"[..], b"a\0b", b"\x01"] {
             assert!(hiding(&ranges, key, 9).is_some(), "{key:?}");
             assert!(hiding(&ranges, key, 10).is_none(), "{key:?}");
         }

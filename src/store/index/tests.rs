@@ -107,7 +107,7 @@ impl Pair {
             }
             Step::RemoveTree(key) => {
                 let below = |other: &[u8]| match key.as_slice() {
-                    [] => other.first() != Some(&0),
+                    [] => other.first().is_some_and(|first| *first != 0),
                     key => other.strip_prefix(key).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0)),
                 };
                 self.model.retain(|other, _| !below(other));

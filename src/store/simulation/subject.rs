@@ -286,6 +286,42 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_full_device_still_lets_go_of_objects_and_is_compacted() {
+        let geometry = geometry(1, 0, 1, (1, 0));
+        let world = World::new(1, 1);
+        world.device(0).set_capacity(32 << 20);
+        let mut subject = Simulated::create(&geometry, &world).unwrap();
+        let mut keys: Vec<Key> = Vec::new();
+        for (length, is_known) in
+            [(3_000_000, true), (2_500_000, false), (300_000, false), (100_000, true), (5000, true)]
+        {
+            loop {
+                let key = Key::parse(format!("f{}", keys.len())).unwrap();
+                let content = vec![keys.len() as u8; length];
+                let mut batch = subject.store.batch(crate::store::Durability::Batch);
+                let size = is_known.then_some(length as u64);
+                let put = batch.put_from(&key, &crate::store::Attributes::default(), &mut &content[..], size);
+                match put.and_then(|_| batch.commit()) {
+                    Ok(()) => keys.push(key),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                        break;
+                    }
+                }
+            }
+            let room = world.device(0).room().unwrap();
+            let kept = crate::store::placement::reserve_bytes(room);
+            assert!(room.available_bytes > kept - (64 << 10), "{} of {kept}", room.available_bytes);
+        }
+        for key in &keys {
+            assert!(subject.store.remove(key).unwrap());
+        }
+        subject.compact().unwrap();
+        assert!(world.device(0).room().unwrap().available_bytes > 30 << 20);
+        subject.store.put(&keys[0], &crate::store::Attributes::default(), &[1; 3_000_000]).unwrap();
+    }
+
     fn trial(seed: u64) -> Trial<Geometry> {
         let geometries = geometries();
         let settings = geometries[seed as usize % geometries.len()].clone();

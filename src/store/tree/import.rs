@@ -35,7 +35,7 @@ use crate::store::key::Key;
 use crate::store::{Listed, Store, Walk};
 use crate::units::MIB;
 
-/// A piece ends when it has that much content,
+/// A piece ends when it has that much content; with more than two threads less, so that all of them together have no more in memory,
 const PIECE_BYTES: u64 = MIB;
 /// or that many objects,
 const PIECE_OBJECTS: usize = 256;
@@ -142,18 +142,27 @@ pub fn import(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn
     let threads = options.threads.unwrap_or_else(default_threads).max(1);
     let turns = Turns::new(store, &ledger);
     let totals = Mutex::new(ImportSummary::default());
+    let giant = Mutex::new(());
     let (sender, receiver) = sync_channel::<Piece>(threads);
     let receiver = Mutex::new(receiver);
+    let bounds = PieceBounds {
+        bytes: (2 * PIECE_BYTES / threads as u64).min(PIECE_BYTES),
+        directories: MOST_OPEN / (2 * threads + 1),
+    };
     let (unchanged, passed_over) = std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let path_of = |key: &Key| path_of(source, &options.prefix, key);
-                let mut putter = Putter::new(store, &ledger, options.access_times, &path_of);
-                work(&receiver, &turns, &ledger, &mut putter);
-                locked(&totals).add(&putter.done);
-            });
-        }
-        Planner::new(store, &ledger, tree, sender, MOST_OPEN / (2 * threads + 1)).run()
+        scope.spawn(|| turns.commit_all());
+        let _open = turns.open();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let path_of = |key: &Key| path_of(source, &options.prefix, key);
+                    let mut putter = Putter::new(store, &ledger, options.access_times, &path_of, &giant);
+                    work(&receiver, &turns, &ledger, &mut putter);
+                    locked(&totals).add(&putter.done);
+                });
+            }
+            Planner::new(store, &ledger, tree, sender, bounds).run()
+        })
     });
     let (interrupted, reports) = finish(store, &ledger)?;
     let mut summary = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -286,12 +295,19 @@ fn work<'s>(
     loop {
         let piece = locked(receiver).recv();
         let Ok(Piece { number, tasks }) = piece else { return };
-        let done = putter.put_all(tasks).unwrap_or_else(|error| {
+        let done = putter.put_all(tasks, turns.memory()).unwrap_or_else(|error| {
             ledger.fail(error);
             None
         });
         turns.hand_in(number, done);
     }
+}
+
+/// Where a piece ends.
+#[derive(Debug, Clone, Copy)]
+struct PieceBounds {
+    bytes: u64,
+    directories: usize,
 }
 
 /// Decides what is to be done with each file of the source.
@@ -309,7 +325,7 @@ struct Planner<'s, 'l, 'w> {
     piece_bytes: u64,
     piece_directories: usize,
     /// Directories in a piece: with one being made, one waiting and one in hand for each thread, not too many are open.
-    most_directories: usize,
+    bounds: PieceBounds,
     unchanged: u64,
 }
 
@@ -319,7 +335,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         ledger: &'l Ledger<'w>,
         tree: SourceTree<'l, 'w>,
         sender: SyncSender<Piece>,
-        most_directories: usize,
+        bounds: PieceBounds,
     ) -> Self {
         Planner {
             store,
@@ -332,7 +348,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             piece: Piece { number: 0, tasks: Vec::new() },
             piece_bytes: 0,
             piece_directories: 0,
-            most_directories,
+            bounds,
             unchanged: 0,
         }
     }
@@ -434,9 +450,9 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         let last = self.piece.tasks.last();
         self.piece_directories += usize::from(last.is_none_or(|last| Arc::as_ptr(&last.found.directory) != directory));
         self.piece.tasks.push(task);
-        if self.piece_bytes >= PIECE_BYTES
+        if self.piece_bytes >= self.bounds.bytes
             || self.piece.tasks.len() >= PIECE_OBJECTS
-            || self.piece_directories >= self.most_directories
+            || self.piece_directories >= self.bounds.directories
         {
             self.send();
         }

@@ -15,6 +15,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use rustix::fs::{FileType, readlinkat};
 use rustix::io::Errno;
@@ -24,7 +25,7 @@ use super::names::Slot;
 use super::posix::{FileStatus, XattrReader, holes, open_file, status};
 use super::turns::Piece;
 use super::walk::Found;
-use super::{Ledger, Watched};
+use super::{Ledger, Watched, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::attributes::Attributes;
 use crate::store::key::Key;
@@ -35,6 +36,10 @@ use crate::units::MIB;
 pub(super) const SMALL_BYTES: u64 = MIB;
 /// Times that a file is read when it changes meanwhile.
 const READINGS: u32 = 2;
+/// Of larger files one is read at a time: their stripes grow with them, up to 32 MiB.
+const GIANT_BYTES: u64 = 256 * MIB;
+/// What a batch has in memory of a small file beside its content, about.
+const RECORD_BYTES: u64 = 128;
 /// What a batch has in memory of a large file, about.
 const DESCRIPTOR_BYTES: u64 = 8192;
 
@@ -44,6 +49,8 @@ pub(super) struct Putter<'s, 'l, 'w> {
     ledger: &'l Ledger<'w>,
     access_times: bool,
     path_of: &'l dyn Fn(&Key) -> PathBuf,
+    /// Held by the thread that reads a giant.
+    giant: &'l Mutex<()>,
     xattrs: XattrReader,
     content: Vec<u8>,
     held_bytes: u64,
@@ -104,12 +111,14 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         ledger: &'l Ledger<'w>,
         access_times: bool,
         path_of: &'l dyn Fn(&Key) -> PathBuf,
+        giant: &'l Mutex<()>,
     ) -> Putter<'s, 'l, 'w> {
         Putter {
             store,
             ledger,
             access_times,
             path_of,
+            giant,
             xattrs: XattrReader::default(),
             content: Vec::new(),
             held_bytes: 0,
@@ -117,13 +126,18 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         }
     }
 
-    /// Puts files into one batch, which is to be committed; `None` if there is nothing to commit. Later names that
+    /// Puts files into one batch, in `memory`, which is to be committed; `None` if there is nothing to commit. Later names that
     /// wait for a file that is not put any more are told.
     ///
     /// # Errors
     /// What the store fails with, but for objects that it cannot hold: those are reported.
-    pub fn put_all(&mut self, tasks: Vec<Task>) -> Result<Option<Piece<'s>>> {
+    pub fn put_all(&mut self, tasks: Vec<Task>, memory: Vec<u8>) -> Result<Option<Piece<'s>>> {
         let mut batch = self.store.batch(Durability::None);
+        let held = |task: &Task| match task.found.status.size_bytes {
+            size if size <= SMALL_BYTES => size + RECORD_BYTES,
+            _ => DESCRIPTOR_BYTES,
+        };
+        batch.reuse(memory, tasks.iter().map(held).sum::<u64>() as usize);
         let bytes_before = self.done.content_bytes;
         self.held_bytes = 0;
         let mut objects = 0;
@@ -242,6 +256,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
                 // Nothing of a small file is put before it was read whole.
                 let mut content = std::mem::take(&mut self.content);
                 content.clear();
+                content.reserve_exact(opened.data_bytes() as usize + 1);
                 let read = DataRuns::new(&opened).read_to_end(&mut content);
                 self.content = content;
                 read?;
@@ -265,6 +280,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
                 self.count_file(key, bytes, changed);
                 return Ok(());
             }
+            let _one = (opened.data_bytes() > GIANT_BYTES).then(|| locked(self.giant));
             let mut stream = Watched { ledger: self.ledger, inner: DataRuns::new(&opened) };
             let size_bytes = Some(opened.data_bytes());
             let put = match shared {

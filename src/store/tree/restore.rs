@@ -36,8 +36,8 @@ use crate::units::MIB;
 
 /// Up to this size an object is read at once.
 const SMALL_BYTES: u64 = MIB;
-/// What is read of a larger one at a time.
-const READ_BYTES: u64 = MIB;
+/// What each thread has in memory of a larger one.
+const PIECE_BYTES: u64 = MIB;
 
 /// An object that is to be made.
 pub(super) struct Job<'e> {
@@ -92,7 +92,6 @@ type Result<T> = std::result::Result<T, Failure>;
 pub(super) struct Restorer<'e> {
     export: &'e Export<'e>,
     buffer: Buffer,
-    piece: Vec<u8>,
     done: ExportSummary,
 }
 
@@ -114,7 +113,7 @@ impl Drop for Restorer<'_> {
 
 impl<'e> Restorer<'e> {
     pub fn new(export: &'e Export<'e>) -> Restorer<'e> {
-        Restorer { export, buffer: Buffer::default(), piece: Vec::new(), done: ExportSummary::default() }
+        Restorer { export, buffer: Buffer::default(), done: ExportSummary::default() }
     }
 
     /// Makes an object, or reports why not.
@@ -205,34 +204,24 @@ impl<'e> Restorer<'e> {
             self.buffer = buffer;
             return filled;
         }
-        let status = export.store.stat(key)?.ok_or(Failure::Gone("it was removed meanwhile"))?;
-        let whole = [(0, status.entry.size_bytes)];
-        let runs = status.attributes.holes.as_ref().map_or(&whole[..], |holes| &holes.data);
-        if status.attributes.holes.is_some() {
-            file.set_len(status.entry.size_bytes)?;
+        let mut content = match export.store.content(key)? {
+            Some(content) if matches!(content.entry().kind, Kind::File | Kind::Large) => {
+                content.in_pieces_of(PIECE_BYTES)
+            }
+            _ => return Err(Failure::Gone("it was removed or replaced meanwhile")),
+        };
+        if content.attributes().holes.is_some() {
+            file.set_len(content.entry().size_bytes)?;
         }
         let mut written = 0;
-        for &(begin, length) in runs {
-            let mut at = begin;
-            while at < begin + length {
-                let wanted = (begin + length - at).min(READ_BYTES);
-                self.piece.clear();
-                if export.store.read_range(key, at..at + wanted, &mut self.piece)? != Some(wanted) {
-                    return Err(Failure::Gone("it was replaced meanwhile"));
-                }
-                file.write_all_at(&self.piece, at)?;
-                at += wanted;
-                written += wanted;
-                if !export.ledger.advance(0, wanted) {
-                    return Err(Failure::Over);
-                }
+        while let Some((at, piece)) = content.next_piece()? {
+            file.write_all_at(piece, at)?;
+            written += piece.len() as u64;
+            if !export.ledger.advance(0, piece.len() as u64) {
+                return Err(Failure::Over);
             }
         }
-        // Pieces of two states would be neither.
-        if export.store.entry(key)?.is_none_or(|now| now.entry.id != status.entry.id) {
-            return Err(Failure::Gone("it was replaced meanwhile"));
-        }
-        self.finish_file(file, &status.attributes, key)?;
+        self.finish_file(file, content.attributes(), key)?;
         Ok(written)
     }
 

@@ -343,7 +343,7 @@ impl<'s> TarImport<'s, '_, '_> {
         (self.batch_objects, self.batch_bytes, self.held_bytes) = (0, 0, 0);
         self.shared.clear();
         self.waiting.clear();
-        if is_empty { Ok(()) } else { self.unsynced.commit(self.store, piece) }
+        if is_empty { Ok(()) } else { self.unsynced.commit(self.store, piece).map(|_| ()) }
     }
 }
 

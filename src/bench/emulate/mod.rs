@@ -1,36 +1,27 @@
-//! A disk that is slow on purpose: a loop device whose rates the kernel limits, by the blkio controller of cgroup v1.
+//! A disk that is slow on purpose: a loop device whose rates the kernel limits.
 //!
-//! The limits are written for the one device into the root cgroup, which is that of write-back, and into the cgroup of this process,
-//! which is that of its reads and direct writes; nobody else uses that device. Both are noted in a file of the scratch
-//! directory before, so that they can be lifted after a kill: the number of a loop device is given to others later.
-//!
-//! The kernel counts every request as one operation before it joins them, and cuts requests at the largest that the device takes. So
-//! read-ahead is raised to a multiple of that: then a sequential read needs few operations and is limited by the bytes, and
-//! random ones are limited by the operations.
+//! The limits are noted in a file of the scratch directory before they are set, so that they can be lifted after a kill: the number of a
+//! loop device is given to others later. The kernel counts every request as one operation before it joins them, and cuts requests at the largest that
+//! the device takes. So read-ahead is raised to a multiple of that: then a sequential read needs few operations and is limited
+//! by the bytes, and random ones are limited by the operations.
+
+mod controller;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::cgroups::{Hierarchy, of_controller};
 use super::host::line;
 use super::loops::Loop;
 use super::result::Emulated;
-use super::volume;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{KIB, MIB, format_count, format_size, parse_size};
+use controller::{Controller, OPERATION, Rates};
 
 /// Requests of the largest size that read-ahead makes by default.
 const READ_AHEAD_REQUESTS: u64 = 2;
 /// The file in a scratch directory that says which limits are to be lifted.
 const NOTED: &str = "limited";
-/// What can be limited: the file of the controller, whether it counts operations.
-const FILES: [(&str, bool); 4] = [
-    ("blkio.throttle.read_iops_device", true),
-    ("blkio.throttle.write_iops_device", true),
-    ("blkio.throttle.read_bps_device", false),
-    ("blkio.throttle.write_bps_device", false),
-];
 
 /// What is asked for: `hdd[:ops=120,bytes=160MB,read_ahead=4MiB]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +74,7 @@ impl FromStr for Emulation {
 /// A device that is limited; as fast as before when this is dropped.
 #[derive(Debug)]
 pub struct Limited {
-    cgroups: Vec<PathBuf>,
+    controller: Controller,
     number: (u32, u32),
     noted: PathBuf,
     read_ahead: (PathBuf, String),
@@ -97,7 +88,6 @@ impl Limited {
     /// # Errors
     /// [`ErrorKind::NotFound`] where the kernel has no such controller; what writing to it fails with.
     pub(super) fn new(device: &Loop, emulation: Emulation, scratch: &Path) -> Result<Limited> {
-        const OPERATION: &str = "emulate a slow disk";
         let gone = || Error::new(ErrorKind::NotFound, OPERATION, "the loop device has gone").at(device.path());
         let number = device.number().ok_or_else(gone)?;
         let queue = PathBuf::from(format!("/sys/block/{}/queue", device.name()));
@@ -106,8 +96,9 @@ impl Limited {
         let read_ahead_bytes = asked.next_multiple_of(largest);
         let read_ahead = queue.join("read_ahead_kb");
         let before = line(&read_ahead.to_string_lossy());
+        let name = scratch.file_name().unwrap_or_default().to_string_lossy();
         let limited = Limited {
-            cgroups: cgroups()?,
+            controller: Controller::find(&name)?,
             number,
             noted: scratch.join(format!("{NOTED}-{}", device.name())),
             read_ahead: (read_ahead.clone(), before),
@@ -117,15 +108,10 @@ impl Limited {
                 read_ahead_bytes,
             },
         };
-        let noted = note_text(number, &limited.cgroups);
+        let noted = format!("{}\n{}", limited.read_ahead.1, limited.controller.note(number));
         fs::write(&limited.noted, noted).map_err(|error| Error::io(OPERATION, &limited.noted, error))?;
-        for cgroup in &limited.cgroups {
-            for (file, counts) in FILES {
-                let limit = if counts { emulation.operations_per_second } else { emulation.bytes_per_second };
-                write_limit(&cgroup.join(file), number, limit)
-                    .map_err(|error| Error::io(OPERATION, &cgroup.join(file), error))?;
-            }
-        }
+        let rates = Rates { operations: emulation.operations_per_second, bytes: emulation.bytes_per_second };
+        limited.controller.limit(number, rates)?;
         let kib = (read_ahead_bytes / KIB).to_string();
         fs::write(&read_ahead, kib).map_err(|error| Error::io(OPERATION, &read_ahead, error))?;
         Ok(limited)
@@ -134,9 +120,10 @@ impl Limited {
     /// What the result has to say of it.
     pub fn note(&self) -> String {
         let Emulated { operations_per_second, bytes_per_second, read_ahead_bytes } = self.emulated;
+        let gap = self.controller.gap().map_or(String::new(), |gap| format!("{gap}, "));
         format!(
             "The slow disk is emulated: at most {} operations and {} MB a second in each direction, read-ahead {}. What it does not \
-             model: how far apart places are (every operation costs the same, as on an aged disk with its files spread about), a write \
+             model: {gap}how far apart places are (every operation costs the same, as on an aged disk with its files spread about), a write \
              cache in the disk, a queue that the disk sorts, faster and slower tracks.",
             format_count(operations_per_second.into()),
             format_count((bytes_per_second / 1_000_000).into()),
@@ -147,10 +134,13 @@ impl Limited {
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        lift(&self.cgroups, self.number);
+        let is_lifted = self.controller.lift(self.number, true);
         let (path, before) = &self.read_ahead;
         let _ = fs::write(path, before);
-        let _ = fs::remove_file(&self.noted);
+        // Else it is tried again when the scratch directory goes.
+        if is_lifted {
+            let _ = fs::remove_file(&self.noted);
+        }
     }
 }
 
@@ -166,48 +156,12 @@ pub(super) fn lift_left_over(scratch: &Path) {
             continue;
         }
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        if let Some((number, cgroups)) = parse_note(&text) {
-            lift(&cgroups, number);
+        let Some((read_ahead_kib, noted)) = text.split_once('\n') else { continue };
+        if let Some((number, controller)) = Controller::of_note(noted) {
+            controller.lift(number, false);
+            let _ = fs::write(format!("/sys/block/{device}/queue/read_ahead_kb"), read_ahead_kib);
         }
     }
-}
-
-fn lift(cgroups: &[PathBuf], number: (u32, u32)) {
-    for cgroup in cgroups {
-        for (file, _) in FILES {
-            let _ = write_limit(&cgroup.join(file), number, 0);
-        }
-    }
-}
-
-/// Writes one limit; 0 lifts it.
-fn write_limit(file: &Path, (major, minor): (u32, u32), limit: u64) -> std::io::Result<()> {
-    // Never made where it is missing: a path of a cgroup that is gone.
-    let mut open = fs::OpenOptions::new().write(true).open(file)?;
-    std::io::Write::write_all(&mut open, format!("{major}:{minor} {limit}\n").as_bytes())
-}
-
-fn note_text((major, minor): (u32, u32), cgroups: &[PathBuf]) -> String {
-    let paths: Vec<String> = cgroups.iter().map(|path| volume::shown(path)).collect();
-    format!("{major}:{minor}\n{}\n", paths.join("\n"))
-}
-
-fn parse_note(text: &str) -> Option<((u32, u32), Vec<PathBuf>)> {
-    let mut lines = text.lines();
-    let (major, minor) = lines.next()?.split_once(':')?;
-    let cgroups = lines.filter_map(crate::units::unescape_path).collect();
-    Some(((major.parse().ok()?, minor.parse().ok()?), cgroups))
-}
-
-/// The root of the blkio hierarchy and, below it, the cgroup of this process.
-fn cgroups() -> Result<Vec<PathBuf>> {
-    let missing = || {
-        let cause = "the kernel has no blkio controller of cgroup v1 mounted";
-        Error::new(ErrorKind::NotFound, "emulate a slow disk", cause)
-            .advise("mount it: mount -t cgroup -o blkio cgroup /sys/fs/cgroup/blkio; where cgroup v2 has the controller io, boot with systemd.unified_cgroup_hierarchy=0")
-    };
-    let Hierarchy { root, own } = of_controller("blkio")?.ok_or_else(missing)?;
-    Ok(if own == root { vec![root] } else { vec![root, own] })
 }
 
 #[cfg(test)]
@@ -223,19 +177,5 @@ mod tests {
         for wrong in ["", "ssd", "hdd:rpm=7200", "hdd:ops=0", "hdd:ops=x", "hdd:bytes=0", "hdd:ops", "hdd:bytes=fast"] {
             assert!(wrong.parse::<Emulation>().is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn what_is_to_be_lifted_is_read_back() {
-        let cgroups = ["/sys/fs/cgroup/blkio", "/sys/fs/cgroup/blkio/a b"].map(PathBuf::from).to_vec();
-        assert_eq!(parse_note(&note_text((7, 3), &cgroups)), Some(((7, 3), cgroups)));
-        assert_eq!(parse_note("nothing"), None);
-    }
-
-    #[test]
-    fn a_limit_is_not_written_where_there_is_no_controller() {
-        let directory = tempfile::tempdir().unwrap();
-        assert!(write_limit(&directory.path().join("blkio.throttle.read_bps_device"), (7, 3), 1).is_err());
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

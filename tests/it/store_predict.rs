@@ -1,0 +1,91 @@
+//! Prediction and store: what `granulo allocate granulo` says is what a real import takes, to the byte.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::args;
+use crate::harness::{run, sandbox};
+
+const SEGMENT_HEADER_BYTES: u64 = 80;
+const COMMIT_BYTES: u64 = 84;
+
+/// Sizes at every edge: of padding, of the packed bytes, of the cutoff, of units, stripes and chunks.
+fn sizes() -> Vec<u64> {
+    let edges =
+        [0, 4, 4096, 8192, 12_288, 65_536, 69_632, 131_072, 69_632 + 131_072, 1 << 20, 64 << 20, (64 << 20) + 4096];
+    let mut sizes: Vec<u64> = edges.iter().flat_map(|&edge: &u64| [edge.saturating_sub(1), edge, edge + 1]).collect();
+    sizes.extend((0..200).map(|number: u64| number * number * 37 % 90_000));
+    sizes
+}
+
+/// Bytes on all devices of files of `sizes`, with keys of one length.
+fn predicted(model: &str, sizes: &[u64]) -> Vec<u64> {
+    let mut all = args!["allocate", "--json", model];
+    all.extend(sizes.iter().map(|size| size.to_string().into()));
+    let document = run(all).ended(0).json();
+    let files = document["files"].as_array().unwrap();
+    files.iter().map(|file| file["allocated_bytes"].as_u64().unwrap()).collect()
+}
+
+fn is_as_predicted(model: &str, copies: u64, init: &[&str]) {
+    let sandbox = sandbox();
+    let (tree, home) = (sandbox.path().join("tree"), sandbox.path().join("home"));
+    fs::create_dir_all(tree.join("directory")).unwrap();
+    let sizes = sizes();
+    for (number, &size) in sizes.iter().enumerate() {
+        // Real bytes: a hole would not be stored.
+        fs::write(tree.join(format!("directory/{number:06}")), vec![1 + (number % 250) as u8; size as usize]).unwrap();
+    }
+    let mut all = args!["store", "init", &home];
+    for word in init {
+        match word.strip_prefix('@') {
+            Some(device) => all.push(sandbox.path().join(device).into()),
+            None => all.push(word.into()),
+        }
+    }
+    run(all).ended(0);
+    run(args!["store", "import", &home, &tree]).ended(0);
+
+    let files = predicted(&format!("{model},key=16,atime=on"), &sizes);
+    for number in [0, 1, 8, 17, 25, 35, sizes.len() - 1] {
+        let key = format!("directory/{number:06}");
+        let status = run(args!["store", "stat", &home, &key, "--json"]).ended(0).json();
+        assert_eq!(status["size_bytes"], sizes[number], "{key}");
+        assert_eq!(status["allocated_bytes"], files[number], "{key} of {} bytes", sizes[number]);
+    }
+    // A directory is a record without content, like an empty file: the root, and the one below it.
+    let directories =
+        predicted(&format!("{model},key=0,atime=on"), &[0])[0] + predicted(&format!("{model},key=9,atime=on"), &[0])[0];
+
+    let status = run(args!["store", "status", &home, "--json"]).ended(0).json();
+    let devices = status["devices"].as_array().unwrap();
+    let on_devices = |field: &str| devices.iter().map(|device: &Value| device[field].as_u64().unwrap()).sum::<u64>();
+    let taken = on_devices("segment_bytes") + on_devices("unit_bytes");
+    let segments = status["segments"].as_u64().unwrap();
+    let beside = taken - files.iter().sum::<u64>() - directories - copies * segments * SEGMENT_HEADER_BYTES;
+    // Nothing is left but commits, of batches of 8 MiB at most.
+    let commits = beside / (copies * COMMIT_BYTES);
+    assert_eq!(beside, commits * copies * COMMIT_BYTES, "{taken} bytes taken");
+    assert!((1..=20).contains(&commits), "{commits} commits");
+}
+
+#[test]
+fn a_store_in_one_directory_takes_what_was_predicted() {
+    is_as_predicted("granulo:data=1", 1, &[]);
+}
+
+#[test]
+fn a_hybrid_store_takes_what_was_predicted() {
+    let devices =
+        ["--fast", "@f1", "--fast", "@f2", "--slow", "@s1", "--slow", "@s2", "--slow", "@s3", "--slow", "@s4"];
+    is_as_predicted("granulo:small=mirror,large=raid5,data=3", 2, &devices);
+}
+
+#[test]
+fn other_units_and_redundancy_take_what_was_predicted() {
+    let mut init = vec!["--cutoff", "20000", "--stripe-unit", "16KiB", "--large-redundancy", "raid6"];
+    init.extend(["--small-redundancy", "triple", "--fast", "@f1", "--fast", "@f2", "--fast", "@f3"]);
+    init.extend(["--slow", "@s1", "--slow", "@s2", "--slow", "@s3", "--slow", "@s4", "--slow", "@s5"]);
+    is_as_predicted("granulo:cutoff=20000,stripe_unit=16K,small=triple,large=raid6,data=2", 3, &init);
+}
