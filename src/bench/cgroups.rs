@@ -18,7 +18,7 @@ pub(super) struct Hierarchy {
 /// The hierarchy that has a controller of cgroup v1; `None` if none is mounted.
 pub(super) fn of_controller(controller: &str) -> Result<Option<Hierarchy>> {
     let is_it = |mount: &Mount| mount.kind == "cgroup" && mount.options.split(',').any(|option| option == controller);
-    Ok(find(is_it, |listed| listed.split(',').any(|name| name == controller))?)
+    find(is_it, |listed| listed.split(',').any(|name| name == controller))
 }
 
 /// The hierarchy of cgroup v2; `None` if it is not mounted.

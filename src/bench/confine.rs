@@ -57,7 +57,8 @@ pub(super) fn check() -> Result<()> {
 /// The group that groups are made in, and which files it has.
 fn parent() -> Result<(PathBuf, Version)> {
     if !rustix::process::geteuid().is_root() {
-        return Err(Error::new(ErrorKind::PermissionDenied, OPERATION, "making a control group needs root").advise("run it as root"));
+        return Err(Error::new(ErrorKind::PermissionDenied, OPERATION, "making a control group needs root")
+            .advise("run it as root"));
     }
     if let Some(Hierarchy { root, own }) = of_controller("memory")? {
         // Whatever limits this process is to limit what it starts.
@@ -72,7 +73,8 @@ fn parent() -> Result<(PathBuf, Version)> {
     if has_memory(listed("cgroup.subtree_control")) {
         return Ok((root, Version::Two));
     }
-    let error = Error::new(ErrorKind::NotFound, OPERATION, "cgroup v2 has no memory controller for groups here").at(&root);
+    let error =
+        Error::new(ErrorKind::NotFound, OPERATION, "cgroup v2 has no memory controller for groups here").at(&root);
     Err(match has_memory(listed("cgroup.controllers")) {
         true => error.advise(format!("switch it on: echo +memory > {}/cgroup.subtree_control", escape_path(&root))),
         false => error.advise("boot a kernel with CONFIG_MEMCG and without cgroup_disable=memory"),

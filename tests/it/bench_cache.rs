@@ -12,7 +12,9 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::args;
 use crate::bench_harness::{Running, can_make, nothing_left};
-use crate::harness::{finish, granulo, granulo_as_nobody, has_program, in_mount_namespace, is_root, run, sandbox, skip};
+use crate::harness::{
+    finish, granulo, granulo_as_nobody, has_program, in_mount_namespace, is_root, run, sandbox, skip,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -29,8 +31,12 @@ fn can_limit() -> bool {
 fn group_parents() -> Vec<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let own = own.lines().find_map(|line| line.split_once(":memory:")).map_or("", |(_, path)| path);
-    let parents = [format!("/sys/fs/cgroup/memory{own}"), "/sys/fs/cgroup/memory".to_owned(), "/sys/fs/cgroup".to_owned()];
-    let usable = |path: &String| Path::new(path).join("memory.limit_in_bytes").exists() || Path::new(path).join("cgroup.subtree_control").exists();
+    let parents =
+        [format!("/sys/fs/cgroup/memory{own}"), "/sys/fs/cgroup/memory".to_owned(), "/sys/fs/cgroup".to_owned()];
+    let usable = |path: &String| {
+        Path::new(path).join("memory.limit_in_bytes").exists()
+            || Path::new(path).join("cgroup.subtree_control").exists()
+    };
     parents.into_iter().filter(usable).map(PathBuf::from).collect()
 }
 
@@ -61,7 +67,8 @@ fn cell(document: &Document, cache_bytes: u64, block_bytes: u64) -> &CacheCell {
 fn tree(sandbox: &TempDir, mebibytes: u64) -> PathBuf {
     let tree = sandbox.path().join("tree");
     fs::create_dir_all(tree.join("below")).unwrap();
-    let bytes: Vec<u8> = (0..mebibytes * MIB / 8).flat_map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect();
+    let bytes: Vec<u8> =
+        (0..mebibytes * MIB / 8).flat_map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect();
     fs::write(tree.join("below/data"), bytes).unwrap();
     tree
 }
@@ -74,15 +81,33 @@ fn what_does_not_fit_the_cache_is_read_again() {
     let sandbox = sandbox();
     let tree = tree(&sandbox, 24);
     let ran = run(args![
-        "bench", "cache", "--json", "--scratch", sandbox.path(), "--block-sizes", "1K,4K", "--cache-sizes", "8M,96M", "--rounds", "2", "--tree",
-        &tree, "--", "sh", "-c", "cat below/data below/data below/data > /dev/null"
+        "bench",
+        "cache",
+        "--json",
+        "--scratch",
+        sandbox.path(),
+        "--block-sizes",
+        "1K,4K",
+        "--cache-sizes",
+        "8M,96M",
+        "--rounds",
+        "2",
+        "--tree",
+        &tree,
+        "--",
+        "sh",
+        "-c",
+        "cat below/data below/data below/data > /dev/null"
     ])
     .ended(0);
     let document: Document = serde_json::from_slice(&ran.stdout).unwrap();
     assert!(document.complete);
     let of = details(&document);
     assert_eq!(of.workload, "sh -c cat below/data below/data below/data > /dev/null");
-    assert_eq!((of.cache_sizes_bytes.as_slice(), of.block_sizes_bytes.as_slice()), (&[8 * MIB, 96 * MIB][..], &[1024, 4096][..]));
+    assert_eq!(
+        (of.cache_sizes_bytes.as_slice(), of.block_sizes_bytes.as_slice()),
+        (&[8 * MIB, 96 * MIB][..], &[1024, 4096][..])
+    );
     assert!(of.unlimited_seconds > 0.0 && of.footprint_bytes > 24 * MIB && of.least_bytes.is_none());
     for block in [1024, 4096] {
         let (small, large) = (cell(&document, 8 * MIB, block), cell(&document, 96 * MIB, block));
@@ -115,8 +140,22 @@ fn a_project_is_compiled_with_the_sizes_that_suit_it() {
     let sandbox = sandbox();
     let result = sandbox.path().join("result.json");
     let ran = run(args![
-        "bench", "cache", "--scratch", sandbox.path(), "--block-sizes", "4K", "--rounds", "1", "--programs", "1", "--headers", "5", "--builds", "1",
-        "-o", &result
+        "bench",
+        "cache",
+        "--scratch",
+        sandbox.path(),
+        "--block-sizes",
+        "4K",
+        "--rounds",
+        "1",
+        "--programs",
+        "1",
+        "--headers",
+        "5",
+        "--builds",
+        "1",
+        "-o",
+        &result
     ])
     .ended(0);
     let document: Document = serde_json::from_slice(&fs::read(&result).unwrap()).unwrap();
@@ -131,7 +170,14 @@ fn a_project_is_compiled_with_the_sizes_that_suit_it() {
     for line in text.lines() {
         assert!(line.width() <= 80, "{} columns: {line}", line.width());
     }
-    for words in ["compiling 1 C programs", "time of a run", "read from the device", "Fig. 5", "584 s", "The least that it bears is"] {
+    for words in [
+        "compiling 1 C programs",
+        "time of a run",
+        "read from the device",
+        "Fig. 5",
+        "584 s",
+        "The least that it bears is",
+    ] {
         assert!(text.contains(words), "'{words}' is not in:\n{text}");
     }
     nothing_left(&sandbox, &["result.json"]);
@@ -145,8 +191,23 @@ fn what_needs_more_memory_or_time_than_it_has_is_a_result() {
     let sandbox = sandbox();
     let measure = |script: &str, longest: &str| -> Document {
         let ran = run(args![
-            "bench", "cache", "--json", "--scratch", sandbox.path(), "--block-sizes", "4K", "--cache-sizes", "12M,1G", "--rounds", "2", "--longest",
-            longest, "--", "sh", "-c", script
+            "bench",
+            "cache",
+            "--json",
+            "--scratch",
+            sandbox.path(),
+            "--block-sizes",
+            "4K",
+            "--cache-sizes",
+            "12M,1G",
+            "--rounds",
+            "2",
+            "--longest",
+            longest,
+            "--",
+            "sh",
+            "-c",
+            script
         ]);
         serde_json::from_slice(&ran.ended(0).stdout).unwrap()
     };
@@ -172,7 +233,9 @@ fn a_command_that_fails_ends_it_with_its_own_words() {
     }
     let sandbox = sandbox();
     for (script, words) in [("echo 'all is lost' >&2; exit 3", "all is lost"), ("exit 4", "exit status: 4")] {
-        let ran = run(args!["bench", "cache", "--scratch", sandbox.path(), "--cache-sizes", "64M", "--", "sh", "-c", script]).ended(2);
+        let ran =
+            run(args!["bench", "cache", "--scratch", sandbox.path(), "--cache-sizes", "64M", "--", "sh", "-c", script])
+                .ended(2);
         assert!(ran.said().contains(words) && ran.said().contains("without any limit"), "{}", ran.said());
         nothing_left(&sandbox, &[]);
     }
@@ -186,12 +249,15 @@ fn nothing_is_left_of_a_run_that_is_interrupted() {
         return;
     }
     let sandbox = sandbox();
-    let arguments = args!["cache", "--json", "--scratch", sandbox.path(), "--cache-sizes", "64M", "--", "sleep", "1000"];
+    let arguments =
+        args!["cache", "--json", "--scratch", sandbox.path(), "--cache-sizes", "64M", "--", "sleep", "1000"];
     let mut running = Running::start(arguments);
     let mut group = None;
     running.until("the command runs", || {
         group = group_of(&sandbox);
-        group.as_ref().is_some_and(|group| fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|text| !text.is_empty()))
+        group
+            .as_ref()
+            .is_some_and(|group| fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|text| !text.is_empty()))
     });
     running.signal(Signal::INT);
     let ran = running.end().ended(1);
@@ -207,7 +273,17 @@ fn nothing_is_left_of_a_run_that_was_killed_after_the_next() {
         return;
     }
     let sandbox = sandbox();
-    let mut running = Running::start(args!["cache", "--scratch", sandbox.path(), "--cache-sizes", "64M", "--", "sh", "-c", "sleep 1000 & sleep 1000; true"]);
+    let mut running = Running::start(args![
+        "cache",
+        "--scratch",
+        sandbox.path(),
+        "--cache-sizes",
+        "64M",
+        "--",
+        "sh",
+        "-c",
+        "sleep 1000 & sleep 1000; true"
+    ]);
     let processes = |group: &Path| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let mut group = PathBuf::new();
     running.until("the command runs", || {
@@ -218,11 +294,25 @@ fn nothing_is_left_of_a_run_that_was_killed_after_the_next() {
     running.end();
     let left = processes(&group);
     assert!(left.lines().count() >= 3, "they outlive it: {left}");
-    let ran = run(args!["bench", "cache", "--scratch", sandbox.path(), "--block-sizes", "4K", "--cache-sizes", "64M", "--rounds", "1", "--", "true"]);
+    let ran = run(args![
+        "bench",
+        "cache",
+        "--scratch",
+        sandbox.path(),
+        "--block-sizes",
+        "4K",
+        "--cache-sizes",
+        "64M",
+        "--rounds",
+        "1",
+        "--",
+        "true"
+    ]);
     let ran = ran.ended(0);
     assert!(ran.said().contains("removed what a killed run had left"), "{}", ran.said());
     assert!(!group.exists());
-    let is_asleep = |process: &str| fs::read_to_string(format!("/proc/{process}/cmdline")).is_ok_and(|line| line.contains("sleep"));
+    let is_asleep =
+        |process: &str| fs::read_to_string(format!("/proc/{process}/cmdline")).is_ok_and(|line| line.contains("sleep"));
     assert!(!left.lines().any(is_asleep), "{left}");
     nothing_left(&sandbox, &[]);
 }
@@ -247,7 +337,19 @@ fn wrong_requests_are_refused_before_anything_is_done() {
         assert!(ran.said().contains(words), "{arguments:?}: {}", ran.said());
     }
     if can_make(FileSystemKind::Ext4) && can_limit() {
-        let ran = run(args!["bench", "cache", "--scratch", sandbox.path(), "--fs", "ext4", "--block-sizes", "128K", "--", "true"]).ended(2);
+        let ran = run(args![
+            "bench",
+            "cache",
+            "--scratch",
+            sandbox.path(),
+            "--fs",
+            "ext4",
+            "--block-sizes",
+            "128K",
+            "--",
+            "true"
+        ])
+        .ended(2);
         assert!(ran.said().contains("none of these file systems has blocks of 128"), "{}", ran.said());
     }
     nothing_left(&sandbox, &["file"]);
@@ -279,5 +381,8 @@ fn what_it_needs_is_said() {
         return skip("it takes the memory controller away, which is not mounted by itself here");
     }
     let said = ran.ended(2).said();
-    assert!(said.contains("memory controller") && (said.contains("mount it") || said.contains("boot a kernel")), "{said}");
+    assert!(
+        said.contains("memory controller") && (said.contains("mount it") || said.contains("boot a kernel")),
+        "{said}"
+    );
 }

@@ -14,7 +14,20 @@ use crate::harness::{finish, granulo_as_nobody, is_root, run, sandbox, skip};
 
 /// Few files, short loads.
 const SMALL: [&str; 14] = [
-    "--files", "300", "--listed", "700", "--reads", "150", "--loads", "100,300", "--window", "0.4", "--warm-up", "0.1", "--threads", "4",
+    "--files",
+    "300",
+    "--listed",
+    "700",
+    "--reads",
+    "150",
+    "--loads",
+    "100,300",
+    "--window",
+    "0.4",
+    "--warm-up",
+    "0.1",
+    "--threads",
+    "4",
 ];
 
 #[track_caller]
@@ -54,7 +67,16 @@ fn every_part_is_measured_on_files_and_on_a_store() {
     );
     assert_eq!(
         measures(&document, 1),
-        ["list", "reads, 1 thread", "reads, 4 threads", "reads, together", "check", "deep check", "peak load", "overall response time"]
+        [
+            "list",
+            "reads, 1 thread",
+            "reads, 4 threads",
+            "reads, together",
+            "check",
+            "deep check",
+            "peak load",
+            "overall response time"
+        ]
     );
     for series in &document.series {
         assert_eq!(series.samples.len(), 2, "{series:?}");
@@ -106,8 +128,28 @@ fn the_mix_is_what_is_asked_for() {
 fn loads_rise_until_they_are_too_much() {
     let sandbox = sandbox();
     let ran = run(args![
-        "bench", "metadata", "--json", sandbox.path().join("place"), "--files", "100", "--listed", "0", "--part", "load", "--rounds", "1", "--window",
-        "0.1", "--warm-up", "0", "--threads", "2", "--first-load", "20000", "--mix", "readdirplus=1"
+        "bench",
+        "metadata",
+        "--json",
+        sandbox.path().join("place"),
+        "--files",
+        "100",
+        "--listed",
+        "0",
+        "--part",
+        "load",
+        "--rounds",
+        "1",
+        "--window",
+        "0.1",
+        "--warm-up",
+        "0",
+        "--threads",
+        "2",
+        "--first-load",
+        "20000",
+        "--mix",
+        "readdirplus=1"
     ])
     .ended(0);
     let document: Document = serde_json::from_slice(&ran.stdout).unwrap();
@@ -129,12 +171,27 @@ fn file_systems_are_checked_by_their_programs() {
         return;
     }
     let sandbox = sandbox();
-    let document = measure(args!["--fs", "ext4,xfs,btrfs,fat", "--store", "--scratch", sandbox.path(), "--rounds", "1", "--part", "check,list,reads"]);
-    assert_eq!(names(&document), ["ext4", "granulo on ext4", "xfs", "granulo on xfs", "btrfs", "granulo on btrfs", "fat", "granulo on fat"]);
+    let document = measure(args![
+        "--fs",
+        "ext4,xfs,btrfs,fat",
+        "--store",
+        "--scratch",
+        sandbox.path(),
+        "--rounds",
+        "1",
+        "--part",
+        "check,list,reads"
+    ]);
+    assert_eq!(
+        names(&document),
+        ["ext4", "granulo on ext4", "xfs", "granulo on xfs", "btrfs", "granulo on btrfs", "fat", "granulo on fat"]
+    );
     for subject in 0..8 {
         assert!(series(&document, subject, "check").is_some_and(|series| series.level == Some(1000.0)), "{subject}");
         assert_eq!(series(&document, subject, "deep check").is_some(), subject % 2 == 1);
-        assert!(series(&document, subject, "list").is_some() && series(&document, subject, "reads, 1 thread").is_some());
+        assert!(
+            series(&document, subject, "list").is_some() && series(&document, subject, "reads, 1 thread").is_some()
+        );
     }
     for program in ["e2fsck", "xfs_repair", "btrfs", "fsck.fat"] {
         assert!(document.tools.iter().any(|tool| tool.name == program), "{:?}", document.tools);
@@ -155,8 +212,24 @@ fn a_hybrid_store_is_faster_than_one_on_slow_devices() {
     }
     let sandbox = sandbox();
     let document = measure(args![
-        "--fs", "ext4", "--fs-devices", "slow,fast", "--store-layout", "slow,hybrid,fast", "--slow-devices", "2", "--emulate", "hdd:ops=100",
-        "--scratch", sandbox.path(), "--rounds", "1", "--part", "reads,check,list", "--longest-reads", "3"
+        "--fs",
+        "ext4",
+        "--fs-devices",
+        "slow,fast",
+        "--store-layout",
+        "slow,hybrid,fast",
+        "--slow-devices",
+        "2",
+        "--emulate",
+        "hdd:ops=100",
+        "--scratch",
+        sandbox.path(),
+        "--rounds",
+        "1",
+        "--part",
+        "reads,check,list",
+        "--longest-reads",
+        "3"
     ]);
     assert_eq!(names(&document), ["ext4 slow", "ext4 fast", "granulo slow", "granulo hybrid", "granulo fast"]);
     let rate = |subject| series(&document, subject, "reads, 1 thread").unwrap().spread.median;
@@ -175,10 +248,7 @@ fn a_hybrid_store_is_faster_than_one_on_slow_devices() {
         })
         .collect();
     let (slow, fast) = (true, false);
-    assert_eq!(
-        devices,
-        [(slow, vec![]), (fast, vec![]), (slow, vec![slow]), (fast, vec![slow, slow]), (fast, vec![])]
-    );
+    assert_eq!(devices, [(slow, vec![]), (fast, vec![]), (slow, vec![slow]), (fast, vec![slow, slow]), (fast, vec![])]);
     assert!(document.notes.iter().any(|note| note.contains("does not model")), "{:?}", document.notes);
     nothing_left(&sandbox, &[]);
 }
@@ -187,7 +257,9 @@ fn a_hybrid_store_is_faster_than_one_on_slow_devices() {
 fn the_tables_fit_a_terminal() {
     let sandbox = sandbox();
     let place = sandbox.path().join("a rather long name of a directory");
-    let ran = run([args!["bench", "metadata", place, "--store", "--rounds", "2"], SMALL.map(Into::into).to_vec()].concat()).ended(0);
+    let ran =
+        run([args!["bench", "metadata", place, "--store", "--rounds", "2"], SMALL.map(Into::into).to_vec()].concat())
+            .ended(0);
     let text = ran.text();
     for line in text.lines() {
         assert!(line.width() <= 80, "{} columns: {line}", line.width());
@@ -216,8 +288,28 @@ fn nothing_is_left_of_a_run_that_is_interrupted_or_killed() {
     let sandbox = sandbox();
     let arguments = || {
         args![
-            "metadata", "--json", "--fs", "ext4", "--store-layout", "slow,hybrid", "--scratch", sandbox.path(), "--files", "200", "--listed", "500",
-            "--loads", "100", "--window", "600", "--part", "load,list", "--rounds", "1", "--longest-reads", "1"
+            "metadata",
+            "--json",
+            "--fs",
+            "ext4",
+            "--store-layout",
+            "slow,hybrid",
+            "--scratch",
+            sandbox.path(),
+            "--files",
+            "200",
+            "--listed",
+            "500",
+            "--loads",
+            "100",
+            "--window",
+            "600",
+            "--part",
+            "load,list",
+            "--rounds",
+            "1",
+            "--longest-reads",
+            "1"
         ]
     };
     // Its four images are mounted; it makes the files, or measures.
@@ -240,7 +332,11 @@ fn nothing_is_left_of_a_run_that_is_interrupted_or_killed() {
     running.end();
     assert!(mounted());
     let place = sandbox.path().join("place");
-    let ran = run([args!["bench", "metadata", &place, "--scratch", sandbox.path(), "--part", "reads"], SMALL.map(Into::into).to_vec()].concat());
+    let ran = run([
+        args!["bench", "metadata", &place, "--scratch", sandbox.path(), "--part", "reads"],
+        SMALL.map(Into::into).to_vec(),
+    ]
+    .concat());
     assert!(ran.ended(0).said().contains("removed what a killed run had left"));
     nothing_left(&sandbox, &[]);
 }
@@ -274,7 +370,18 @@ fn wrong_requests_are_refused_before_anything_is_done() {
         nothing_left(&sandbox, &["full"]);
     }
     if can_make(FileSystemKind::Ext4) {
-        let few = args!["bench", "metadata", "--scratch", sandbox.path(), "--fs", "ext4", "--fs-options", "ext4=-N 500", "--part", "reads"];
+        let few = args![
+            "bench",
+            "metadata",
+            "--scratch",
+            sandbox.path(),
+            "--fs",
+            "ext4",
+            "--fs-options",
+            "ext4=-N 500",
+            "--part",
+            "reads"
+        ];
         let ran = run([few, SMALL.map(Into::into).to_vec()].concat()).ended(2);
         assert!(ran.said().contains("inodes left"), "{}", ran.said());
         nothing_left(&sandbox, &["full"]);
@@ -288,7 +395,9 @@ fn without_root_directories_are_measured() {
     fs::create_dir(&place).unwrap();
     fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let Some(mut command) = granulo_as_nobody(&sandbox) else { return };
-    let ran = finish(command.args(args!["bench", "metadata", "--json", &place, "--store", "--rounds", "1"]).args(SMALL)).ended(0);
+    let ran =
+        finish(command.args(args!["bench", "metadata", "--json", &place, "--store", "--rounds", "1"]).args(SMALL))
+            .ended(0);
     let document: Document = serde_json::from_slice(&ran.stdout).unwrap();
     assert!(document.complete && !document.host.is_root);
     assert!(document.notes.iter().any(|note| note.contains("could not be dropped")), "{:?}", document.notes);

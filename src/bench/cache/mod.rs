@@ -25,11 +25,11 @@ use std::time::Duration;
 use super::confine::{self, Confined};
 use super::images::{self, FileSystemKind, FileSystemSpec};
 use super::place::{Place, Prepared};
+use super::programs;
 use super::result::{CacheCell, CacheDetails, CacheState, CellFailure, Details, Document, Series};
 use super::run::{Measured, Progress, Run, Watch, turns};
 use super::samples::Spread;
 use super::scratch::Scratch;
-use super::programs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{GIB, KIB, MIB, escape_path, format_duration, format_size};
 pub use project::Project;
@@ -93,7 +93,11 @@ impl Workload {
             Workload::Command { tree: Some(tree), .. } => {
                 programs::find("cp")?;
                 let found = fs::metadata(tree).map_err(|error| Error::io("copy", tree, error))?;
-                if found.is_dir() { Ok(()) } else { Err(Error::new(ErrorKind::Usage, "copy", "it is no directory").at(tree)) }
+                if found.is_dir() {
+                    Ok(())
+                } else {
+                    Err(Error::new(ErrorKind::Usage, "copy", "it is no directory").at(tree))
+                }
             }
             Workload::Command { tree: None, .. } => Ok(()),
         }
@@ -191,8 +195,9 @@ fn with_block_sizes(places: &[Place], block_sizes: &[u64]) -> Result<Vec<Place>>
     };
     if let Some(wrong) = block_sizes.iter().find(|&&size| !places.iter().any(|place| takes(place, size))) {
         let cause = format!("none of these file systems has blocks of {}", format_size((*wrong).into()));
-        return Err(Error::new(ErrorKind::Usage, "make file systems", cause)
-            .advise("ext4 has 1K, 2K and 4K, xfs 1K to 64K"));
+        return Err(
+            Error::new(ErrorKind::Usage, "make file systems", cause).advise("ext4 has 1K, 2K and 4K, xfs 1K to 64K")
+        );
     }
     let mut all = Vec::new();
     for place in places {
@@ -388,8 +393,12 @@ fn fit(
     note.into_iter().for_each(|note| run.note(note));
     if let Some(failure) = ran.failure {
         let cause = failure.cause;
-        return Err(Error::new(ErrorKind::Usage, "measure the workload", format!("without any limit of memory, {cause}"))
-            .advise("see that it runs in a directory of its own; --tree DIR copies there what it needs"));
+        return Err(Error::new(
+            ErrorKind::Usage,
+            "measure the workload",
+            format!("without any limit of memory, {cause}"),
+        )
+        .advise("see that it runs in a directory of its own; --tree DIR copies there what it needs"));
     }
     let footprint_bytes = ran.peak_bytes.unwrap_or(ran.taken.page_cache_bytes + ran.taken.anonymous_bytes);
     let usual = Duration::from_secs_f64(ran.seconds * LONGEST_FACTOR).max(LEAST_LONGEST);
@@ -465,7 +474,8 @@ mod tests {
 
     #[test]
     fn every_file_system_has_the_blocks_that_it_can_have() {
-        let places = [file_system(FileSystemKind::Ext4), file_system(FileSystemKind::Btrfs), Place::Directory("a".into())];
+        let places =
+            [file_system(FileSystemKind::Ext4), file_system(FileSystemKind::Btrfs), Place::Directory("a".into())];
         let usual = with_block_sizes(&places, &[]).unwrap();
         assert_eq!(blocks(&usual), [Some(KIB), Some(2 * KIB), Some(4 * KIB), None, None]);
         let named = with_block_sizes(&places, &[2 * KIB, 16 * KIB]).unwrap();

@@ -100,7 +100,10 @@ impl Project {
                 text.push_str(&format!("\nextern long step{other}(long value);\n"));
             }
             let steps: Vec<String> = (0..SOURCES).map(|step| format!("step{step}({step})")).collect();
-            text.push_str(&format!("\nint main(void)\n{{\n    printf(\"%ld\\n\", {});\n    return 0;\n}}\n", steps.join(" + ")));
+            text.push_str(&format!(
+                "\nint main(void)\n{{\n    printf(\"%ld\\n\", {});\n    return 0;\n}}\n",
+                steps.join(" + ")
+            ));
         }
         text
     }
@@ -111,7 +114,8 @@ impl Project {
             "set -e\nTMPDIR=$PWD/temporary\nexport TMPDIR\nfor build in $(seq {}); do\n    rm -rf temporary objects\n    mkdir temporary objects\n",
             self.builds
         );
-        let driver = format!("'{}' -B\"$PWD/{PASSES_DIRECTORY}/\" -O1", compiler.to_string_lossy().replace('\'', "'\\''"));
+        let driver =
+            format!("'{}' -B\"$PWD/{PASSES_DIRECTORY}/\" -O1", compiler.to_string_lossy().replace('\'', "'\\''"));
         for program in 0..self.programs {
             let mut objects = String::new();
             for source in 0..SOURCES {
@@ -215,6 +219,9 @@ mod tests {
             let path = directory.path().join(format!("objects/program{program}"));
             String::from_utf8(Command::new(path).output().unwrap().stdout).unwrap()
         });
-        assert!(outputs.iter().all(|text| text.trim().parse::<i64>().is_ok()) && outputs[0] != outputs[1], "{outputs:?}");
+        assert!(
+            outputs.iter().all(|text| text.trim().parse::<i64>().is_ok()) && outputs[0] != outputs[1],
+            "{outputs:?}"
+        );
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::bench::images::{FileSystemKind, Image};
 use crate::bench::programs;
-use crate::bench::scratch::Scratch;
 use crate::bench::run::Watch;
+use crate::bench::scratch::Scratch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{CheckOptions, CheckReport, Store};
 

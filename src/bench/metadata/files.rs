@@ -39,7 +39,13 @@ impl FileSet {
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if the source has none.
-    pub(super) fn new(source: &Distribution, files: u64, largest_bytes: u64, directory_files: u64, seed: u64) -> Result<FileSet> {
+    pub(super) fn new(
+        source: &Distribution,
+        files: u64,
+        largest_bytes: u64,
+        directory_files: u64,
+        seed: u64,
+    ) -> Result<FileSet> {
         let whole = source.count();
         if whole == 0 {
             return Err(Error::new(ErrorKind::Usage, "make files like those of the source", "it has none"));
@@ -200,11 +206,14 @@ mod tests {
     #[test]
     fn every_directory_has_its_part_of_them() {
         let set = made(10_000, MIB);
-        let means: Vec<u64> =
-            (0..10).map(|part| (part * 1000..(part + 1) * 1000).map(|number| set.size(number)).sum::<u64>() / 1000).collect();
+        let means: Vec<u64> = (0..10)
+            .map(|part| (part * 1000..(part + 1) * 1000).map(|number| set.size(number)).sum::<u64>() / 1000)
+            .collect();
         let all = means.iter().sum::<u64>() / 10;
         assert!(means.iter().all(|mean| mean.abs_diff(all) < all / 10), "{means:?}");
-        assert!((0..10_000).all(|number| set.size(number) <= MIB && set.content(number).len() as u64 == set.size(number)));
+        assert!(
+            (0..10_000).all(|number| set.size(number) <= MIB && set.content(number).len() as u64 == set.size(number))
+        );
         assert_ne!(set.content(1)[..8], set.content(2)[..8]);
     }
 

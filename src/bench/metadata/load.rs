@@ -74,7 +74,12 @@ struct Counts {
 
 impl Default for Counts {
     fn default() -> Self {
-        Counts { responses: Distribution::default(), ended: 0, unfinished: 0, operations: [(0, 0, 0); Operation::ALL.len()] }
+        Counts {
+            responses: Distribution::default(),
+            ended: 0,
+            unfinished: 0,
+            operations: [(0, 0, 0); Operation::ALL.len()],
+        }
     }
 }
 
@@ -98,7 +103,8 @@ impl Load<'_> {
 
     /// What it is, and about what.
     fn operation(&self, number: u64, fresh: &Fresh) -> (Operation, Aim) {
-        let draw = |purpose: u64| scramble(self.seed.wrapping_add(purpose) ^ scramble(number.wrapping_mul(4) + purpose));
+        let draw =
+            |purpose: u64| scramble(self.seed.wrapping_add(purpose) ^ scramble(number.wrapping_mul(4) + purpose));
         let (operation, fresh) = fresh.choose(self.mix.pick(fraction(draw(1))));
         let file = ((u128::from(draw(2)) * u128::from(self.files)) >> 64) as u64;
         (operation, Aim { file, place: draw(3), fresh })
@@ -122,8 +128,9 @@ impl Load<'_> {
         let started = Instant::now();
         let work = || {
             let mut counts = Counts::default();
-            if let Err(error) = self.work(target, fresh, &next, started, &mut counts, &|| failed.load(Ordering::Relaxed) || watch.is_stopped())
-                && !failed.swap(true, Ordering::Relaxed)
+            if let Err(error) = self.work(target, fresh, &next, started, &mut counts, &|| {
+                failed.load(Ordering::Relaxed) || watch.is_stopped()
+            }) && !failed.swap(true, Ordering::Relaxed)
                 && let Ok(mut failure) = failure.lock()
             {
                 *failure = Some(error);
@@ -336,7 +343,10 @@ mod tests {
         let operations = |seed: u64| -> Vec<(Operation, u64)> {
             let load = Load { seed, ..load.clone() };
             let fresh = Fresh::new();
-            (0..200).map(|number| load.operation(number, &fresh)).map(|(operation, aim)| (operation, aim.file)).collect()
+            (0..200)
+                .map(|number| load.operation(number, &fresh))
+                .map(|(operation, aim)| (operation, aim.file))
+                .collect()
         };
         assert_eq!(operations(1), operations(1));
         assert_ne!(operations(1), operations(2));

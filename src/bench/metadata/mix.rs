@@ -137,8 +137,9 @@ impl FromStr for Mix {
                 mix = Mix::default();
                 continue;
             }
-            let (name, value) =
-                word.split_once('=').ok_or_else(|| format!("'{word}' is no share; write for example lookup=24,read=18"))?;
+            let (name, value) = word
+                .split_once('=')
+                .ok_or_else(|| format!("'{word}' is no share; write for example lookup=24,read=18"))?;
             let place = Operation::ALL.iter().position(|operation| operation.name() == name).ok_or_else(|| {
                 let names: Vec<&str> = Operation::ALL.iter().map(|operation| operation.name()).collect();
                 format!("there is no operation '{name}'; there are {}", names.join(", "))
@@ -192,7 +193,9 @@ mod tests {
 
     #[test]
     fn what_is_no_mix_is_refused() {
-        for wrong in ["", "sfs97", "lookup", "lookup=", "lookup=x", "lookup=-1", "lookup=nan", "stat=1", "lookup=0", "lookup=1,"] {
+        for wrong in
+            ["", "sfs97", "lookup", "lookup=", "lookup=x", "lookup=-1", "lookup=nan", "stat=1", "lookup=0", "lookup=1,"]
+        {
             assert!(wrong.parse::<Mix>().is_err(), "{wrong}");
         }
     }

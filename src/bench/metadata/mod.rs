@@ -33,8 +33,8 @@ use super::volume::Room;
 use crate::dist::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{format_count, format_size};
-pub use files::LARGEST_BYTES;
 use files::FileSet;
+pub use files::LARGEST_BYTES;
 pub use layout::{StoreLayout, Stores, Subject, prepare};
 pub use mix::{Mix, Operation};
 use on_files::Filled;
@@ -184,7 +184,8 @@ pub fn metadata(
     let (details, series, notes) = bench.end();
     notes.into_iter().for_each(|note| run.note(note));
     note_programs(request, &mut run, &mut candidates);
-    let shortest_ns = details.load_points.iter().flat_map(|point| &point.operations).map(|operation| operation.mean_ms * 1e6);
+    let shortest_ns =
+        details.load_points.iter().flat_map(|point| &point.operations).map(|operation| operation.mean_ms * 1e6);
     let shortest_median_ns = shortest_ns.fold(f64::INFINITY, f64::min);
     let places: Vec<Prepared> = candidates.into_iter().map(|candidate| candidate.subject.place).collect();
     Ok(run.end(places, Measured { series, details: Details::Metadata(details), shortest_median_ns, complete }))
@@ -261,8 +262,7 @@ fn fill(
         !watch.is_stopped()
     };
     let filled = match place.is_store() {
-        true => on_store::fill(directory, plan, set, listed, &mut go_on)?
-            .then_some(Filled { has_links: true, listed }),
+        true => on_store::fill(directory, plan, set, listed, &mut go_on)?.then_some(Filled { has_links: true, listed }),
         false => on_files::fill(directory, set, listed, &mut go_on)?,
     };
     let Some(filled) = filled else { return Ok(None) };

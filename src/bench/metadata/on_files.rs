@@ -53,8 +53,14 @@ pub(super) struct Filled {
 ///
 /// # Errors
 /// What making them fails with. A directory that takes no more is none.
-pub(super) fn fill(path: &Path, set: &FileSet, listed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<Option<Filled>> {
-    let base = openat(CWD, path, OPEN_DIRECTORY, Mode::empty()).map_err(|error| Error::io("open", path, error.into()))?;
+pub(super) fn fill(
+    path: &Path,
+    set: &FileSet,
+    listed: u64,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<Filled>> {
+    let base =
+        openat(CWD, path, OPEN_DIRECTORY, Mode::empty()).map_err(|error| Error::io("open", path, error.into()))?;
     let (mut name, mut target) = (String::new(), String::new());
     let fail = |operation, name: &str, error: Errno| Error::io(operation, &path.join(name), error.into());
     let mut has_links = true;
@@ -92,7 +98,9 @@ pub(super) fn fill(path: &Path, set: &FileSet, listed: u64, go_on: &mut dyn FnMu
         match openat(&base, name.as_str(), NEW_FILE, FILE_MODE) {
             Ok(_) => {}
             // Some directories take no more, on file systems with room.
-            Err(Errno::NOSPC) if number > 0 && has_room(&base) => return Ok(Some(Filled { has_links, listed: number })),
+            Err(Errno::NOSPC) if number > 0 && has_room(&base) => {
+                return Ok(Some(Filled { has_links, listed: number }));
+            }
             Err(error) => return Err(fail("create", &name, error)),
         }
         if !go_on(set.files + number) {
@@ -122,7 +130,13 @@ fn write_all(file: &OwnedFd, mut content: &[u8], mut offset: u64) -> rustix::io:
 }
 
 impl<'s> Files<'s> {
-    pub(super) fn open(path: &Path, set: &'s FileSet, filled: Filled, transfer_bytes: u64, is_durable: bool) -> Result<Files<'s>> {
+    pub(super) fn open(
+        path: &Path,
+        set: &'s FileSet,
+        filled: Filled,
+        transfer_bytes: u64,
+        is_durable: bool,
+    ) -> Result<Files<'s>> {
         let base = openat(CWD, path, OPEN_DIRECTORY, Mode::empty());
         let base = base.map_err(|error| Error::io("open", path, error.into()))?;
         Ok(Files { path: path.to_owned(), base, set, transfer_bytes, is_durable, has_links: filled.has_links })
@@ -208,8 +222,12 @@ impl Target for Files<'_> {
     fn perform(&self, operation: Operation, aim: Aim, memory: &mut Memory) -> Result<()> {
         match operation {
             Operation::Create | Operation::Remove => self.set.name_fresh(aim.fresh, &mut memory.name),
-            Operation::ReadDir | Operation::ReadDirPlus => self.set.name_directory(self.set.directory_of(aim.file), &mut memory.name),
-            Operation::ReadLink if self.has_links => self.set.name_link(self.set.directory_of(aim.file), &mut memory.name),
+            Operation::ReadDir | Operation::ReadDirPlus => {
+                self.set.name_directory(self.set.directory_of(aim.file), &mut memory.name)
+            }
+            Operation::ReadLink if self.has_links => {
+                self.set.name_link(self.set.directory_of(aim.file), &mut memory.name)
+            }
             _ => self.set.name_file(aim.file, &mut memory.name),
         }
         let name = memory.name.as_str();
@@ -232,9 +250,7 @@ impl Target for Files<'_> {
             Operation::Create => self.create(name),
             Operation::Remove => unlinkat(base, name, AtFlags::empty()).and_then(|()| self.sync_parent(name)),
             Operation::FsStat => fstatvfs(base).map(|_| ()),
-            Operation::Commit => {
-                openat(base, name, WRITE_FILE, Mode::empty()).and_then(|file| fsync(&file))
-            }
+            Operation::Commit => openat(base, name, WRITE_FILE, Mode::empty()).and_then(|file| fsync(&file)),
             Operation::Write => self.write_range(aim, memory),
             Operation::Read => match self.read_range(range(self.set, aim, self.transfer_bytes), memory) {
                 Ok(true) => Ok(()),

@@ -27,7 +27,13 @@ pub(super) struct Objects<'s> {
 ///
 /// # Errors
 /// What making them fails with.
-pub(super) fn fill(home: &Path, plan: &Plan, set: &FileSet, listed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+pub(super) fn fill(
+    home: &Path,
+    plan: &Plan,
+    set: &FileSet,
+    listed: u64,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<bool> {
     let store = Store::create(home, plan)?;
     let (of_file, of_directory) = (Attributes::of_file(now()), Attributes::of_directory(now()));
     let (mut name, mut target) = (String::new(), String::new());
@@ -122,9 +128,7 @@ impl Target for Objects<'_> {
             Operation::Lookup | Operation::GetAttr | Operation::Access => {
                 self.store.entry(&key)?.map(|_| ()).ok_or_else(|| missing(&key))
             }
-            Operation::ReadLink => {
-                self.store.read(&key, &mut memory.object)?.map(|_| ()).ok_or_else(|| missing(&key))
-            }
+            Operation::ReadLink => self.store.read(&key, &mut memory.object)?.map(|_| ()).ok_or_else(|| missing(&key)),
             Operation::ReadDir | Operation::ReadDirPlus => self.list_some(&key),
             Operation::SetAttr => self.set_time(&key, memory),
             Operation::Create => self.put(&key, &Attributes::of_file(now()), b""),
@@ -208,4 +212,3 @@ fn missing(key: &Key) -> Error {
 fn wrong(key: &Key) -> Error {
     Error::new(ErrorKind::Corrupt, "read", "it is not what was put").at(&key.to_path())
 }
-

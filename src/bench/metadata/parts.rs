@@ -93,7 +93,8 @@ impl<'b> Bench<'b> {
             return Ok(false);
         }
         if listed != total {
-            let cause = format!("there are {}, and {} were made", format_count(listed.into()), format_count(total.into()));
+            let cause =
+                format!("there are {}, and {} were made", format_count(listed.into()), format_count(total.into()));
             let error = Error::new(ErrorKind::Corrupt, "list the entries", cause);
             return Err(error.at(&candidate.subject.directory));
         }
@@ -156,7 +157,9 @@ impl<'b> Bench<'b> {
             let name = candidate.subject.place.name();
             let show = |done, total| watch.show(Progress { subject: name, phase: measure, round, done, total });
             match check::store(&candidate.subject.directory, is_deep, watch, &show)? {
-                Some(seconds) => self.collected.push(at, measure, "seconds", self.checked(candidate), (caches, seconds)),
+                Some(seconds) => {
+                    self.collected.push(at, measure, "seconds", self.checked(candidate), (caches, seconds))
+                }
                 None => return Ok(false),
             }
         }
@@ -224,7 +227,14 @@ impl<'b> Bench<'b> {
         }
     }
 
-    fn load(&mut self, candidate: &mut Candidate, at: usize, round: u64, step: u64, rate: f64) -> Result<Option<LoadPoint>> {
+    fn load(
+        &mut self,
+        candidate: &mut Candidate,
+        at: usize,
+        round: u64,
+        step: u64,
+        rate: f64,
+    ) -> Result<Option<LoadPoint>> {
         let caches = candidate.subject.place.cool()?;
         let target = self.open(candidate, true)?;
         let phase = format!("{} operations/s", format_count(rate.round() as u128));

@@ -56,8 +56,11 @@ pub(super) fn peak(points: &[&LoadPoint]) -> f64 {
 /// Response time over all loads that were sustained, in seconds: the area below the curve of response time over achieved load, divided by
 /// the largest of these loads. Below the first point the curve is taken as level. `None` if none was sustained.
 pub(super) fn overall_response_seconds(points: &[&LoadPoint]) -> Option<f64> {
-    let mut sustained: Vec<(f64, f64)> =
-        points.iter().filter(|point| is_sustained(point)).map(|point| (point.achieved_per_second, point.response_ms)).collect();
+    let mut sustained: Vec<(f64, f64)> = points
+        .iter()
+        .filter(|point| is_sustained(point))
+        .map(|point| (point.achieved_per_second, point.response_ms))
+        .collect();
     sustained.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (first, last) = (sustained.first()?, sustained.last()?);
     let between = sustained.windows(2).map(|pair| (pair[1].0 - pair[0].0) * (pair[0].1 + pair[1].1) / 2.0);
@@ -105,7 +108,8 @@ mod tests {
         collected.push(1, "list", "seconds", Some(10.0), (CacheState::Cold, 4.0));
         collected.push(1, "check", "seconds", None, (CacheState::Cold, 9.0));
         let series = collected.end();
-        let found: Vec<_> = series.iter().map(|series| (series.subject, series.measure.as_str(), series.spread.mean)).collect();
+        let found: Vec<_> =
+            series.iter().map(|series| (series.subject, series.measure.as_str(), series.spread.mean)).collect();
         assert_eq!(found, [(0, "list", 1.0), (1, "list", 3.0), (1, "check", 9.0)]);
         assert_eq!(series[1].level, Some(10.0));
     }

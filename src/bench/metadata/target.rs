@@ -111,7 +111,8 @@ mod tests {
         assert_eq!(fresh.choose(Operation::Remove), (Operation::Remove, 0));
         assert_eq!(fresh.choose(Operation::Create), (Operation::Create, SPARE_FILES));
         assert_eq!(fresh.choose(Operation::Read), (Operation::Read, 0));
-        let removed = (0..SPARE_FILES).filter(|_| fresh.choose(Operation::Remove).0 == Operation::Remove).count() as u64;
+        let removed =
+            (0..SPARE_FILES).filter(|_| fresh.choose(Operation::Remove).0 == Operation::Remove).count() as u64;
         // When there are few left, files are made in place of being removed.
         assert!(removed < SPARE_FILES && removed > SPARE_FILES / 2);
     }

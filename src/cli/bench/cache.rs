@@ -20,12 +20,10 @@ use crate::units::{MIB, format_size, parse_size};
 /// each block size and mounted with cold caches before each run. Needs root. By default a C project is generated and compiled, with the
 /// compiler's passes on the file system that is measured; the sizes then go from the least that it bears to twice what it takes.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  sudo granulo bench cache --fs ext4,xfs -o cache.json\n  \
+#[command(after_help = "Examples:\n  sudo granulo bench cache --fs ext4,xfs -o cache.json\n  \
     sudo granulo bench cache --block-sizes 1K,4K --cache-sizes 32M,64M,128M --rounds 5\n  \
     sudo granulo bench cache --fs ext4 --tree ~/src/project --cache-sizes 64M,256M -- make -j2\n\nExit status: 0 done; 1 done, but something \
-    was wrong (interrupted, the command failed); 2 could not be done."
-)]
+    was wrong (interrupted, the command failed); 2 could not be done.")]
 pub(super) struct CacheArguments {
     #[command(flatten)]
     shared: Shared,
@@ -90,11 +88,7 @@ impl CacheArguments {
             return Err(usage_error(format!("no program runs in {} of memory", format_size(least.into()))));
         }
         let workload = match self.command.is_empty() {
-            true => Workload::Compile(Project {
-                programs: self.programs,
-                headers: self.headers,
-                builds: self.builds,
-            }),
+            true => Workload::Compile(Project { programs: self.programs, headers: self.headers, builds: self.builds }),
             false => Workload::Command { command: self.command.clone(), tree: self.tree.clone() },
         };
         Ok(CacheRequest {

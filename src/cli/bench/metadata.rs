@@ -7,7 +7,9 @@ use clap::{Args, ValueEnum};
 
 use super::Shared;
 use crate::bench::images::{FileSystemKind, FileSystemSpec};
-use crate::bench::metadata::{LARGEST_BYTES, Loads, MetadataRequest, Mix, Part, StoreLayout, Stores, metadata, prepare};
+use crate::bench::metadata::{
+    LARGEST_BYTES, Loads, MetadataRequest, Mix, Part, StoreLayout, Stores, metadata, prepare,
+};
 use crate::bench::place::Place;
 use crate::bench::result::Details;
 use crate::cli::{Ended, sources, usage_error};
@@ -26,13 +28,11 @@ const MOST_SECONDS: u64 = 86_400;
 /// directory of a million entries listed with attributes, and 60,000 reads of small files. The files are made once, with the sizes of a source. File
 /// systems and stores may be on slow devices, on fast ones, or, a hybrid store, on both.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  granulo bench metadata /mnt/new --files 10000 --listed 100000\n  \
+#[command(after_help = "Examples:\n  granulo bench metadata /mnt/new --files 10000 --listed 100000\n  \
     sudo granulo bench metadata --fs ext4,xfs --store-layout slow,hybrid,fast --emulate hdd -o metadata.json\n  \
     sudo granulo bench metadata --fs ext4 --fs-devices slow,fast --part check,list\n  \
     granulo bench metadata /mnt/new --part load --mix getattr=60,lookup=40 --loads 1000,2000,4000\n\nExit status: 0 done; 1 done, but \
-    something was wrong (interrupted, a limit of a file system was met); 2 could not be done."
-)]
+    something was wrong (interrupted, a limit of a file system was met); 2 could not be done.")]
 pub(super) struct MetadataArguments {
     #[command(flatten)]
     shared: Shared,
@@ -51,7 +51,13 @@ pub(super) struct MetadataArguments {
     fs_devices: Vec<Device>,
 
     /// What is measured
-    #[arg(long = "part", value_name = "PART", value_delimiter = ',', default_value = "load,check,list,reads", help_heading = "What is done")]
+    #[arg(
+        long = "part",
+        value_name = "PART",
+        value_delimiter = ',',
+        default_value = "load,check,list,reads",
+        help_heading = "What is done"
+    )]
     parts: Vec<PartChoice>,
     /// Where the sizes of the files are from: a survey, an fsstats CSV or a published table
     #[arg(long, value_name = "SOURCE", default_value = "vu-2005", help_heading = "What is done")]
@@ -215,8 +221,13 @@ impl MetadataArguments {
         let with_stores = !self.store_layout.is_empty();
         let mut kinds = self.shared.fs.clone();
         kinds.extend(with_stores.then_some(store_kind));
-        let size_bytes = self.shared.fs_size.map_or_else(|| request.room_bytes(&kinds, self.shared.store || with_stores), Ok)?;
-        if self.fs_devices.contains(&Device::Fast) && !self.fs_devices.contains(&Device::Slow) && self.shared.emulate.is_some() && !with_stores {
+        let size_bytes =
+            self.shared.fs_size.map_or_else(|| request.room_bytes(&kinds, self.shared.store || with_stores), Ok)?;
+        if self.fs_devices.contains(&Device::Fast)
+            && !self.fs_devices.contains(&Device::Slow)
+            && self.shared.emulate.is_some()
+            && !with_stores
+        {
             return Err(usage_error("--emulate is about slow devices, and --fs-devices has fast ones alone"));
         }
         if !self.fs_devices.is_empty() && self.shared.fs.is_empty() {

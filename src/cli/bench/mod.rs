@@ -43,9 +43,9 @@ pub(super) struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    Create(create::CreateArguments),
-    Metadata(metadata::MetadataArguments),
-    Cache(cache::CacheArguments),
+    Create(Box<create::CreateArguments>),
+    Metadata(Box<metadata::MetadataArguments>),
+    Cache(Box<cache::CacheArguments>),
 }
 
 impl BenchArguments {

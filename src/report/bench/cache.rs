@@ -53,9 +53,10 @@ fn write_group(
 ) -> io::Result<()> {
     let cell = |at: usize, size: u64| details.cells.iter().find(|cell| cell.subject == at && cell.cache_bytes == size);
     let times = |at: usize, size: u64| {
-        document.series.iter().find(|series| {
-            series.subject == at && series.measure == "run" && series.level == Some(size as f64)
-        })
+        document
+            .series
+            .iter()
+            .find(|series| series.subject == at && series.measure == "run" && series.level == Some(size as f64))
     };
     let rounds = document.series.iter().map(|series| series.spread.count).max().unwrap_or(0);
     heading(&format!("{name}: time of a run{}", if rounds > 1 { ", median" } else { "" }), out)?;

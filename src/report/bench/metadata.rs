@@ -16,6 +16,9 @@ const SUBJECT_COLUMNS: usize = 13;
 /// A load that was not sustained.
 const TOO_MUCH: &str = "only ";
 
+type OfFigure = fn(&Figure) -> f64;
+type OfPoint = fn(&LoadPoint) -> f64;
+
 pub(super) fn title(details: &MetadataDetails) -> String {
     let listed = match details.listed {
         0 => String::new(),
@@ -93,7 +96,8 @@ fn write_cold(document: &Document, details: &MetadataDetails, out: &mut dyn Writ
         if found.iter().flatten().any(|series| series.spread.count > 1) {
             write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
             for series in &found {
-                let text = series.map_or(String::new(), |series| format!("± {:.0} %", 100.0 * series.spread.normalised_deviation));
+                let text = series
+                    .map_or(String::new(), |series| format!("± {:.0} %", 100.0 * series.spread.normalised_deviation));
                 write!(out, "{}", right(&text, FIGURE_COLUMNS))?;
             }
             writeln!(out, "{FAINT:#}")?;
@@ -107,15 +111,11 @@ fn write_published_cold(out: &mut dyn Write) -> io::Result<()> {
     let (Some(check), Some(list), Some(reads)) = (figure("check"), figure("list"), figure("reads")) else {
         return Ok(());
     };
-    let figures: [(&str, fn(&Figure) -> f64); 2] = [("all on disks", |figure| figure.all_disk), ("hybrid", |figure| figure.hybrid)];
+    let figures: [(&str, OfFigure); 2] =
+        [("all on disks", |figure| figure.all_disk), ("hybrid", |figure| figure.hybrid)];
     for (label, of) in figures {
-        let texts = [
-            format_duration(of(&check)),
-            "–".to_owned(),
-            format_duration(of(&list)),
-            "–".to_owned(),
-            rate(of(&reads)),
-        ];
+        let texts =
+            [format_duration(of(&check)), "–".to_owned(), format_duration(of(&list)), "–".to_owned(), rate(of(&reads))];
         write!(out, "{TIMES}{}", left(label, NAME_COLUMNS))?;
         texts.iter().try_for_each(|text| write!(out, "{}", right(text, FIGURE_COLUMNS)))?;
         writeln!(out, "{TIMES:#}")?;
@@ -126,8 +126,7 @@ fn write_published_cold(out: &mut dyn Write) -> io::Result<()> {
 /// The most that was achieved, and response times.
 fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
     let mix = details.mix.iter().map(|share| format!("{} {:.3}", share.operation, 100.0 * share.fraction));
-    let mix: Vec<String> =
-        mix.map(|text| text.trim_end_matches('0').trim_end_matches('.').to_owned()).collect();
+    let mix: Vec<String> = mix.map(|text| text.trim_end_matches('0').trim_end_matches('.').to_owned()).collect();
     heading("A mix of operations, offered at rising rates whatever becomes of them", out)?;
     let facts = format!(
         "Per cent: {}. {} threads, each load for {} after {} that do not count.",
@@ -151,7 +150,11 @@ fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Wri
     )?;
     for (at, subject) in document.subjects.iter().enumerate() {
         let Some(peak) = series(document, at, "peak load") else { continue };
-        let spread = if peak.spread.count > 1 { format!("± {:.0} %", 100.0 * peak.spread.normalised_deviation) } else { String::new() };
+        let spread = if peak.spread.count > 1 {
+            format!("± {:.0} %", 100.0 * peak.spread.normalised_deviation)
+        } else {
+            String::new()
+        };
         let response = series(document, at, "overall response time");
         let half = half_load(details, at, peak.spread.median);
         let time = |value: Option<f64>| value.map_or("–".to_owned(), format_duration);
@@ -200,8 +203,10 @@ fn write_responses(document: &Document, details: &MetadataDetails, out: &mut dyn
     rates.sort_by(f64::total_cmp);
     rates.dedup();
     let subjects: Vec<usize> = (0..document.subjects.len()).collect();
-    let figures: [(&str, fn(&LoadPoint) -> f64); 2] =
-        [("Mean response time, from when it was due", |point| point.response_ms), ("99 % were done in", |point| point.p99_ms)];
+    let figures: [(&str, OfPoint); 2] = [
+        ("Mean response time, from when it was due", |point| point.response_ms),
+        ("99 % were done in", |point| point.p99_ms),
+    ];
     for (what, value) in figures {
         for beside in subjects.chunks(SUBJECTS_BESIDE) {
             heading(&format!("{what}; where the load was too much: operations done"), out)?;
@@ -261,9 +266,13 @@ fn write_operations(document: &Document, details: &MetadataDetails, out: &mut dy
         for share in &details.mix {
             write!(out, "{TIMES}{}{TIMES:#}", right(&share.operation, NAME_COLUMNS - 1))?;
             for &at in beside {
-                let of = details.load_points.iter().filter(|point| point.subject == at && point.offered_per_second == lowest);
+                let of = details
+                    .load_points
+                    .iter()
+                    .filter(|point| point.subject == at && point.offered_per_second == lowest);
                 let all = of.flat_map(|point| &point.operations).filter(|time| time.operation == share.operation);
-                let (sum, count) = all.fold((0.0, 0), |(sum, count), time| (sum + time.mean_ms * time.count as f64, count + time.count));
+                let (sum, count) = all
+                    .fold((0.0, 0), |(sum, count), time| (sum + time.mean_ms * time.count as f64, count + time.count));
                 let text = if count == 0 { "–".to_owned() } else { format_duration(sum / count as f64 / 1e3) };
                 write!(out, "{}", right(&text, SUBJECT_COLUMNS))?;
             }
@@ -278,7 +287,13 @@ fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn
     let reference = document.subjects.iter().position(|subject| subject.name == "granulo slow").unwrap_or(0);
     let (Some(of), 2..) = (document.subjects.get(reference), document.subjects.len()) else { return Ok(()) };
     let several = format!("reads, {} threads", details.threads);
-    let measures = [("peak load", "load", "sfs"), ("check", "check", "check"), ("list", "list", "list"), ("reads, 1 thread", "reads", "reads"), (several.as_str(), "side by side", "")];
+    let measures = [
+        ("peak load", "load", "sfs"),
+        ("check", "check", "check"),
+        ("list", "list", "list"),
+        ("reads, 1 thread", "reads", "reads"),
+        (several.as_str(), "side by side", ""),
+    ];
     heading(&format!("How many times as fast as {}", of.name), out)?;
     write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
     for (_, head, _) in measures {
@@ -298,7 +313,11 @@ fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn
     }
     write!(out, "{TIMES}{}", left("Welch and Noer", NAME_COLUMNS))?;
     for (.., benchmark) in measures {
-        write!(out, "{}", right(&figure(benchmark).map_or("–".to_owned(), |figure| times(figure.speed_up())), SUBJECT_COLUMNS))?;
+        write!(
+            out,
+            "{}",
+            right(&figure(benchmark).map_or("–".to_owned(), |figure| times(figure.speed_up())), SUBJECT_COLUMNS)
+        )?;
     }
     writeln!(out, "{TIMES:#}")
 }
@@ -318,9 +337,9 @@ mod tests {
 
     #[test]
     fn tables_fit_a_terminal() {
-        assert!(NAME_COLUMNS + 6 * FIGURE_COLUMNS <= COLUMNS);
-        assert!(NAME_COLUMNS - 1 + SUBJECTS_BESIDE * SUBJECT_COLUMNS <= COLUMNS);
-        assert!(NAME_COLUMNS + 14 + 9 + 16 + 12 + 12 <= COLUMNS);
+        const { assert!(NAME_COLUMNS + 6 * FIGURE_COLUMNS <= COLUMNS) };
+        const { assert!(NAME_COLUMNS - 1 + SUBJECTS_BESIDE * SUBJECT_COLUMNS <= COLUMNS) };
+        const { assert!(NAME_COLUMNS + 14 + 9 + 16 + 12 + 12 <= COLUMNS) };
     }
 
     #[test]
@@ -330,7 +349,16 @@ mod tests {
 
     #[test]
     fn the_title_says_what_the_files_are() {
-        let details = MetadataDetails { files: 50_000, source: "vu-2005".to_owned(), size_bytes: 1 << 30, listed: 1_000_000, ..MetadataDetails::default() };
-        assert_eq!(title(&details), "Metadata operations on 50,000 files like vu-2005 (1.00 GiB), and 1,000,000 in one directory");
+        let details = MetadataDetails {
+            files: 50_000,
+            source: "vu-2005".to_owned(),
+            size_bytes: 1 << 30,
+            listed: 1_000_000,
+            ..MetadataDetails::default()
+        };
+        assert_eq!(
+            title(&details),
+            "Metadata operations on 50,000 files like vu-2005 (1.00 GiB), and 1,000,000 in one directory"
+        );
     }
 }
