@@ -5,7 +5,6 @@
 //! Which operation it is, and on which file, follows from its number and the seed alone, whatever thread does it. Operations that are still to
 //! do when the time is over have as long again; what is left then counts with the time that it has waited.
 
-use std::num::NonZeroU64;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
@@ -187,8 +186,7 @@ impl Load<'_> {
         counts: &mut Counts,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<()> {
-        // A sleep ends when it should, not up to 50 µs later.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        wake_punctually();
         let mut memory = Memory::new(self.transfer_bytes as usize);
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -243,6 +241,12 @@ impl Load<'_> {
                 .collect(),
         }
     }
+}
+
+/// Has sleeps of this thread end when they should; the kernel lets them end up to 50 µs later, to wake up less often.
+fn wake_punctually() {
+    let thread = rustix::thread::gettid().as_raw_nonzero();
+    let _ = std::fs::write(format!("/proc/{thread}/timerslack_ns"), "1");
 }
 
 /// A number from 0 up to but not including 1.

@@ -75,7 +75,7 @@ pub(super) struct MetadataArguments {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(0..=MOST_FILES), help_heading = "What is done")]
     listed: u64,
     /// Small files to read
-    #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000), help_heading = "What is done")]
+    #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000), help_heading = "What is done")]
     reads: u64,
     /// Files up to this size are small
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "What is done")]
