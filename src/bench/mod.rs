@@ -34,16 +34,21 @@
 //! | [`pack`] | `bench pack`: many files against one composite store |
 //! | [`fill`] | `bench fill`: performance over the fill level |
 //! | [`content`], `numbered` | what is written and compared when it is read; paths by the digits of a number |
+//! | [`metadata`] | `bench metadata`: load, check, listing and reads of what Welch and Noer measured |
+//! | [`cache`] | `bench cache`: run times over cache size and block size |
 //! | [`run`] | one run: places made ready, turns, the document |
 //! | [`place`] | a place to measure in: a directory or a file system made for it; files or a store |
 //! | [`images`], [`loops`], [`emulate`] | file systems made for a run, their devices, devices that are slow on purpose |
+//! | `cgroups`, `confine` | control groups; a limit of memory for a program |
 //! | [`scratch`] | the directory of a run, and what killed runs left |
 //! | [`caches`], [`clock`] | what has to be right before something is timed; timing |
 //! | [`host`], [`volume`], [`programs`] | what a result says of machine, file system, device and programs |
 
+pub mod cache;
 pub mod caches;
 mod cgroups;
 pub mod clock;
+mod confine;
 pub mod content;
 pub mod create;
 pub mod emulate;
@@ -51,6 +56,7 @@ pub mod fill;
 pub mod host;
 pub mod images;
 pub mod loops;
+pub mod metadata;
 mod numbered;
 pub mod pack;
 pub mod place;

@@ -118,6 +118,8 @@ pub struct Prepared {
     subject: Subject,
     directory: PathBuf,
     notes: Vec<String>,
+    /// Further devices of a store on several.
+    further: Vec<Prepared>,
     // Last: it goes after what is in it.
     ground: Ground,
 }
@@ -131,7 +133,8 @@ impl Prepared {
         };
         let directory = borrowed.scratch.directory(name)?;
         let subject = subject(kind, called, &directory, None, None)?;
-        Ok(Prepared { subject, directory, notes: Vec::new(), ground: Ground::Directory { _borrowed: borrowed } })
+        let ground = Ground::Directory { _borrowed: borrowed };
+        Ok(Prepared { subject, directory, notes: Vec::new(), further: Vec::new(), ground })
     }
 
     /// Measures `kind` on a file system that was made for it.
@@ -143,7 +146,8 @@ impl Prepared {
             device.map(|device| Device { emulated: image.limited().map(|limited| limited.emulated), ..device });
         let subject = subject(kind, &image.spec().name(), &directory, device, Some(image.made_by()))?;
         let notes = image.notes();
-        Ok(Prepared { subject, directory, notes, ground: Ground::Image(Box::new(image)) })
+        let ground = Ground::Image(Box::new(image));
+        Ok(Prepared { subject, directory, notes, further: Vec::new(), ground })
     }
 
     /// What the result calls it, so far.
@@ -179,19 +183,51 @@ impl Prepared {
         }
     }
 
+    /// Takes another place as a further device of the store that is to be measured here: it is cooled, emptied, synced and taken down with it.
+    pub fn join(&mut self, further: Prepared) {
+        self.subject.further_devices.push(further.subject.device.clone());
+        self.further.push(further);
+    }
+
+    /// Further devices of the store that is to be measured here, in the order in which they were joined.
+    pub fn further(&self) -> &[Prepared] {
+        &self.further
+    }
+
+    /// Makes devices that are to be slow as fast as they are, for what is not measured, or slow again.
+    ///
+    /// # Errors
+    /// What limiting one fails with.
+    pub fn set_slow(&mut self, is_slow: bool) -> Result<()> {
+        if let Ground::Image(image) = &mut self.ground {
+            image.set_slow(is_slow)?;
+        }
+        self.further.iter_mut().try_for_each(|further| further.set_slow(is_slow))
+    }
+
+    fn unmount(&mut self) -> Result<()> {
+        if let Ground::Image(image) = &mut self.ground {
+            image.unmount()?;
+        }
+        self.further.iter_mut().try_for_each(Prepared::unmount)
+    }
+
+    fn mount(&mut self) -> Result<()> {
+        if let Ground::Image(image) = &mut self.ground {
+            image.mount()?;
+        }
+        self.further.iter_mut().try_for_each(Prepared::mount)
+    }
+
     /// Makes caches cold, as far as that is possible: what is dirty is written back, a file system that was made for the run is unmounted and
     /// mounted again, and the kernel drops its caches. Nothing below [`directory`](Self::directory) may be open.
     ///
     /// # Errors
     /// If it cannot be mounted again.
     pub fn cool(&mut self) -> Result<CacheState> {
-        if let Ground::Image(image) = &mut self.ground {
-            image.unmount()?;
-        }
+        self.unmount()?;
         let Dropped { state, note } = drop_caches();
-        if let Ground::Image(image) = &mut self.ground {
-            image.mount()?;
-        }
+        self.mount()?;
         if let Some(note) = note {
             self.note(note);
         }
@@ -208,6 +244,7 @@ impl Prepared {
             Ground::Directory { .. } => fs::remove_dir_all(&self.directory)
                 .map_err(|error| Error::io("remove the files below", &self.directory, error))?,
         }
+        self.further.iter_mut().try_for_each(Prepared::renew)?;
         make(&self.directory)
     }
 
@@ -227,6 +264,7 @@ impl Prepared {
                 .and_then(|device| device.sync_all())
                 .map_err(|error| Error::io("sync", device, error))?;
         }
+        self.further.iter().try_for_each(|further| further.sync().map(|_| ()))?;
         Ok(started.elapsed().as_secs_f64())
     }
 
@@ -268,6 +306,8 @@ impl Prepared {
         if let Ok(room) = self.room() {
             self.subject.fill_after = room.fill;
         }
+        let further = std::mem::take(&mut self.further);
+        further.into_iter().flat_map(|further| further.end().1).for_each(|note| self.note(note));
         (self.subject, self.notes)
     }
 }
@@ -297,6 +337,7 @@ fn subject(
         },
         fill_before: fill,
         fill_after: fill,
+        further_devices: Vec::new(),
     })
 }
 

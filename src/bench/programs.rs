@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::units::escape;
 
 /// Programs with the Debian package that has them, and the argument that makes them say their version.
-const PROGRAMS: [(&str, &str, &str); 15] = [
+const PROGRAMS: [(&str, &str, &str); 21] = [
     ("mkfs.ext2", "e2fsprogs", "-V"),
     ("mkfs.ext3", "e2fsprogs", "-V"),
     ("mkfs.ext4", "e2fsprogs", "-V"),
@@ -30,6 +30,12 @@ const PROGRAMS: [(&str, &str, &str); 15] = [
     ("mount.exfat-fuse", "exfat-fuse", "-V"),
     ("losetup", "util-linux", "-V"),
     ("mount", "util-linux", "-V"),
+    ("btrfs", "btrfs-progs", "--version"),
+    ("fsck.fat", "dosfstools", "--help"),
+    ("fsck.exfat", "exfatprogs", "-V"),
+    ("cc", "gcc", "--version"),
+    ("cp", "coreutils", "--version"),
+    ("sh", "dash", "--version"),
 ];
 
 /// Where a program is.

@@ -112,6 +112,8 @@ pub struct Subject {
     pub fill_before: f64,
     /// And afterwards.
     pub fill_after: f64,
+    /// Further devices, each with such a file system, where a store is on several.
+    pub further_devices: Vec<Device>,
 }
 
 /// A file system.
@@ -383,6 +385,32 @@ pub struct MetadataDetails {
     pub mix: Vec<MixShare>,
     /// Response time against offered load.
     pub load_points: Vec<LoadPoint>,
+    /// Where the sizes of the files are from.
+    pub source: String,
+    /// Files, without the entries of the directory with many.
+    pub files: u64,
+    /// Their bytes.
+    pub size_bytes: u64,
+    /// Files in a directory.
+    pub directory_files: u64,
+    /// Entries that the directory with many was to have.
+    pub listed: u64,
+    /// Files up to this size were read as small ones.
+    pub small_bytes: u64,
+    /// Small files that were to be read.
+    pub reads: u64,
+    /// Threads that offered the load, and read side by side.
+    pub threads: u64,
+    /// Most bytes of one READ or WRITE of the mix.
+    pub transfer_bytes: u64,
+    /// Whether operations that change something were durable when they returned.
+    pub is_durable: bool,
+    /// What was done at each load before it counted.
+    pub warm_up_seconds: f64,
+    /// What counted.
+    pub window_seconds: f64,
+    /// What could not be done, such as a directory that takes no more entries, and why.
+    pub limits: Vec<String>,
 }
 
 /// Share of an operation in a mix.
@@ -399,14 +427,41 @@ pub struct MixShare {
 pub struct LoadPoint {
     /// Place of the subject.
     pub subject: usize,
+    /// Round, from 0.
+    pub round: u64,
     /// Operations a second that were asked for.
     pub offered_per_second: f64,
-    /// Operations a second that were done.
+    /// Operations a second that ended.
     pub achieved_per_second: f64,
     /// Mean time from when an operation was due to its end, in milliseconds.
     pub response_ms: f64,
+    /// Half of them were done in this time.
+    pub p50_ms: f64,
     /// 99 % of them were done in this time.
     pub p99_ms: f64,
+    /// The longest.
+    pub longest_ms: f64,
+    /// Operations that were due.
+    pub due: u64,
+    /// Those of them that were given up; they count with the time that they had waited.
+    pub unfinished: u64,
+    /// The caches before it.
+    pub caches: CacheState,
+    /// How long operations took themselves, without waiting.
+    pub operations: Vec<OperationTime>,
+}
+
+/// How long an operation took, without waiting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OperationTime {
+    /// Which.
+    pub operation: String,
+    /// How often it was done.
+    pub count: u64,
+    /// Mean time, in milliseconds.
+    pub mean_ms: f64,
+    /// The longest, in milliseconds.
+    pub longest_ms: f64,
 }
 
 /// Of `bench cache`.
@@ -420,6 +475,14 @@ pub struct CacheDetails {
     pub block_sizes_bytes: Vec<u64>,
     /// What the device read in each cell, to say where the time went.
     pub cells: Vec<CacheCell>,
+    /// Time of one run without a limit, on the first subject.
+    pub unlimited_seconds: f64,
+    /// The most that it took then, page cache and memory of programs together.
+    pub footprint_bytes: u64,
+    /// A run that took longer was ended.
+    pub longest_seconds: f64,
+    /// The least limit that it bears, found on the first subject; `None` where it was not looked for.
+    pub least_bytes: Option<u64>,
 }
 
 /// A cell of the matrix of `bench cache`.
@@ -427,12 +490,41 @@ pub struct CacheDetails {
 pub struct CacheCell {
     /// Place of the subject.
     pub subject: usize,
-    /// Limit of the page cache.
+    /// Limit of page cache and memory of programs.
     pub cache_bytes: u64,
     /// Block size of the file system.
     pub block_bytes: u64,
-    /// Bytes read from the device during the run.
+    /// Bytes read from the device during a run; the median.
     pub read_bytes: u64,
-    /// Reads from the device.
+    /// Reads from the device; the median.
     pub reads: u64,
+    /// Bytes that the processes had read from any device; the median. `None` where the kernel does not count it.
+    pub process_read_bytes: Option<u64>,
+    /// The largest page cache that was seen.
+    pub page_cache_bytes: u64,
+    /// The most memory of programs that was seen.
+    pub anonymous_bytes: u64,
+    /// Why there is no time, or why there are fewer than rounds.
+    pub failure: Option<CellFailure>,
+}
+
+/// Why a run with a limit had no good end. It is not tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellFailure {
+    /// Which of the reasons.
+    pub kind: FailureKind,
+    /// The same in words.
+    pub cause: String,
+}
+
+/// Reasons of a run to have no good end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// It took longer than it may.
+    TooLong,
+    /// It needed more memory than the limit.
+    OutOfMemory,
+    /// It failed by itself.
+    Failed,
 }

@@ -204,7 +204,7 @@ impl Run {
     }
 
     /// The same directory, or the same file system with the same options, is measured once.
-    fn refuse_doubles(&self, places: &[Place]) -> Result<()> {
+    pub(super) fn refuse_doubles(&self, places: &[Place]) -> Result<()> {
         let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut seen: Vec<Place> = Vec::new();
         for place in places {

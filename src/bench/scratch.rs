@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{UnmountFlags, unmount};
 
-use super::{emulate, loops, volume};
+use super::{confine, emulate, loops, volume};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{escape_path, format_size};
 
@@ -221,6 +221,8 @@ fn lock(directory: &Path, create: bool) -> io::Result<Option<File>> {
 
 /// Undoes mounts and loop devices below a scratch directory, and removes all in it but the lock.
 fn empty(path: &Path) -> Result<()> {
+    // First: what runs in a group may have files open.
+    confine::clear_left_over(path);
     for mount in volume::mounts_below(path)? {
         unmount_at(&mount.point)?;
     }

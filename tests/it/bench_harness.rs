@@ -2,11 +2,14 @@
 //!
 //! These call the library, because only that can look at a run while it is going on.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use granulo::bench::emulate::Emulation;
 use granulo::bench::images::{self, FileSystemKind, FileSystemSpec};
@@ -14,9 +17,10 @@ use granulo::bench::place::{Place, Prepared};
 use granulo::bench::result::{CacheState, CreateDetails, Details, SubjectKind};
 use granulo::bench::run::{Measured, Request, Run};
 use granulo::error::ErrorKind;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::harness::{is_root, sandbox, skip};
+use crate::harness::{Ran, granulo, is_root, sandbox, skip};
 
 const MIB: u64 = 1 << 20;
 
@@ -41,6 +45,52 @@ pub fn can_make(kind: FileSystemKind) -> bool {
     }
     let checked = images::check(&[FileSystemSpec::new(kind, 1 << 30)]);
     checked.map_err(|error| skip(&error.to_string())).is_ok()
+}
+
+/// That there is no file, mount or loop device left of a run, but for files of these names.
+#[track_caller]
+pub fn nothing_left(sandbox: &TempDir, but: &[&str]) {
+    let names = fs::read_dir(sandbox.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left: Vec<String> = names.filter(|name| !but.contains(&name.as_str())).collect();
+    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
+}
+
+/// A bench that is running.
+pub struct Running {
+    child: Child,
+}
+
+impl Running {
+    pub fn start(arguments: Vec<OsString>) -> Running {
+        let mut command = granulo();
+        command.arg("bench").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running { child: command.spawn().unwrap() }
+    }
+
+    /// Waits until `done`, which has to come before its end.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, mut done: impl FnMut() -> bool) {
+        const PATIENCE: Duration = Duration::from_secs(300);
+        let started = Instant::now();
+        while !done() {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                let mut said = String::new();
+                self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+                panic!("it ended with {status} before {what}: {said}");
+            }
+            assert!(started.elapsed() < PATIENCE, "still not: {what}");
+            sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub fn end(self) -> Ran {
+        self.child.wait_with_output().unwrap().into()
+    }
 }
 
 fn begin(sandbox: &TempDir) -> Run {

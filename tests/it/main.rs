@@ -7,8 +7,10 @@
 
 mod bad_input;
 mod bench;
+mod bench_cache;
 mod bench_fill;
 mod bench_harness;
+mod bench_metadata;
 mod bench_pack;
 mod btrfs;
 mod cli;

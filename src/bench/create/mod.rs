@@ -28,6 +28,7 @@ use files::Files;
 use objects::{LARGEST_OBJECT_BYTES, Objects};
 use order::Numbers;
 pub use order::Order;
+pub(in crate::bench) use order::{Permutation, mix};
 
 /// Most files.
 pub const MOST_FILES: u64 = 1_000_000_000;

@@ -103,20 +103,22 @@ fn after(number: u64, count: u64) -> Option<u64> {
 
 /// A permutation of `0..length`: a Feistel network over the next power of four, walked until it is back in the range.
 #[derive(Debug, Clone)]
-pub(super) struct Permutation {
+pub(in crate::bench) struct Permutation {
     length: u64,
     half_bits: u32,
     keys: [u64; 4],
 }
 
 impl Permutation {
-    fn new(length: u64, seed: u64) -> Permutation {
+    /// That of a length and a seed.
+    pub(in crate::bench) fn new(length: u64, seed: u64) -> Permutation {
         let bits = u64::BITS - length.saturating_sub(1).leading_zeros();
         let keys = std::array::from_fn(|round| mix(seed ^ mix(round as u64 + 1)));
         Permutation { length, half_bits: bits.div_ceil(2).max(1), keys }
     }
 
-    fn of(&self, index: u64) -> u64 {
+    /// Where an index below the length goes.
+    pub(in crate::bench) fn of(&self, index: u64) -> u64 {
         let mask = (1u64 << self.half_bits) - 1;
         let mut at = index;
         loop {
@@ -133,7 +135,7 @@ impl Permutation {
 }
 
 /// The output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-pub(super) fn mix(number: u64) -> u64 {
+pub(in crate::bench) fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -283,6 +283,21 @@ impl Image {
         Ok(())
     }
 
+    /// Makes a device that is to be slow as fast as it is, for what is not measured, or slow again.
+    ///
+    /// # Errors
+    /// What limiting it fails with.
+    pub fn set_slow(&mut self, is_slow: bool) -> Result<()> {
+        match (is_slow, self.spec.emulation, &self.device) {
+            (true, Some(emulation), Some(device)) if self.limited.is_none() => {
+                self.limited = Some(Limited::new(device, emulation, self.scratch.path())?);
+            }
+            (false, ..) => self.limited = None,
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Unmounts it; the device stays. Nothing below it may be open.
     ///
     /// # Errors

@@ -3,8 +3,10 @@
 //! Every bench takes the same options for where it measures and where its result goes ([`Shared`]). Exit status: 2 where it could not
 //! start or had to stop, 1 where it was interrupted or something was wrong, which the result says.
 
+mod cache;
 mod create;
 mod fill;
+mod metadata;
 mod pack;
 
 use std::io::{self, Write};
@@ -43,9 +45,11 @@ pub(super) struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    Create(create::CreateArguments),
+    Create(Box<create::CreateArguments>),
     Pack(pack::PackArguments),
     Fill(fill::FillArguments),
+    Metadata(Box<metadata::MetadataArguments>),
+    Cache(Box<cache::CacheArguments>),
 }
 
 impl BenchArguments {
@@ -54,6 +58,8 @@ impl BenchArguments {
             BenchCommand::Create(arguments) => arguments.run(),
             BenchCommand::Pack(arguments) => arguments.run(),
             BenchCommand::Fill(arguments) => arguments.run(),
+            BenchCommand::Metadata(arguments) => arguments.run(),
+            BenchCommand::Cache(arguments) => arguments.run(),
         }
     }
 }

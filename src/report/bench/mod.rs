@@ -1,7 +1,9 @@
 //! Results of benches on a terminal: 80 columns, what was measured on what, tables, and what is to be known beside them.
 
+mod cache;
 mod create;
 mod fill;
+mod metadata;
 mod pack;
 
 use std::io::{self, Write};
@@ -24,7 +26,9 @@ const NAME_COLUMNS: usize = 16;
 /// # Errors
 /// Whatever `out` fails with.
 pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{HEADING}{}{HEADING:#}", title(document))?;
+    for line in wrap(&title(document), COLUMNS) {
+        writeln!(out, "{HEADING}{line}{HEADING:#}")?;
+    }
     let host = &document.host;
     let facts = format!(
         "{}, took {}; Linux {}, {}, {} CPUs, {} of memory",
@@ -43,7 +47,8 @@ pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()
         Details::Create(details) => create::write(document, details, out)?,
         Details::Pack(details) => pack::write(document, details, out)?,
         Details::Fill(details) => fill::write(document, details, out)?,
-        Details::Metadata(_) | Details::Cache(_) => write_series(document, out)?,
+        Details::Cache(details) => cache::write(document, details, out)?,
+        Details::Metadata(details) => metadata::write(document, details, out)?,
     }
     write_notes(document, out)
 }
@@ -53,8 +58,8 @@ fn title(document: &Document) -> String {
         Details::Create(details) => create::title(details),
         Details::Pack(details) => pack::title(details),
         Details::Fill(details) => fill::title(details),
-        Details::Metadata(_) => "Metadata operations".to_owned(),
-        Details::Cache(_) => "Run time over cache size and block size".to_owned(),
+        Details::Metadata(details) => metadata::title(details),
+        Details::Cache(details) => cache::title(details),
     }
 }
 
@@ -83,6 +88,10 @@ fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
     for subject in subjects {
         let device = &subject.device;
         let slow = if device.emulated.is_some() { ", slow" } else { "" };
+        let further = match subject.further_devices.len() {
+            0 => String::new(),
+            more => format!("+{more}"),
+        };
         writeln!(
             out,
             "{}{}{}{}{}{}  {}",
@@ -92,7 +101,7 @@ fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
             right(&format_size(subject.file_system.size_bytes.into()), 10),
             right(&format_share(subject.fill_before), 9),
             right(&format_share(subject.fill_after), 9),
-            shorten(&format!("{}{slow}", device.name), COLUMNS - NAME_COLUMNS - 54),
+            shorten(&format!("{}{further}{slow}", device.name), COLUMNS - NAME_COLUMNS - 54),
         )?;
     }
     let long = |subject: &&Subject| shorten(&subject.name, NAME_COLUMNS) != subject.name;

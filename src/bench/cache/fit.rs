@@ -1,0 +1,102 @@
+//! Which cache sizes to measure with, where none are given: from the least that the workload bears to twice what it takes.
+//!
+//! Without a limit, the kernel counts what the workload takes in all, pages of files and memory of programs. Less than that,
+//! something has to be read again; much less, and it crawls, or is ended for lack of memory. The least limit that it bears is found by
+//! halving the interval between one that works and one that does not.
+
+use crate::error::Result;
+use crate::units::MIB;
+
+/// How exactly the least limit is found: to this share, or a mebibyte.
+const SHARE: u64 = 16;
+/// A workload that takes nothing does not exist.
+const LEAST_BYTES: u64 = MIB;
+
+/// The least limit with which `works` says yes, between nothing and `footprint_bytes`; `None` if it says no to twice that too, or if it
+/// gave up.
+///
+/// # Errors
+/// Those of `works`, which gives `None` to give up.
+pub(super) fn least(footprint_bytes: u64, works: &mut dyn FnMut(u64) -> Result<Option<bool>>) -> Result<Option<u64>> {
+    let mut high = rounded(footprint_bytes);
+    match works(high)? {
+        None => return Ok(None),
+        Some(true) => {}
+        Some(false) => {
+            high *= 2;
+            if works(high)? != Some(true) {
+                return Ok(None);
+            }
+        }
+    }
+    let mut low = 0;
+    while high - low > (high / SHARE).max(LEAST_BYTES) {
+        let middle = rounded(low + (high - low) / 2);
+        if middle >= high {
+            break;
+        }
+        match works(middle)? {
+            None => return Ok(None),
+            Some(true) => high = middle,
+            Some(false) => low = middle,
+        }
+    }
+    Ok(Some(high))
+}
+
+/// Five sizes from the least that works to twice what the workload takes, which is the fourth of them.
+pub(super) fn sizes(least_bytes: u64, footprint_bytes: u64) -> Vec<u64> {
+    let footprint = rounded(footprint_bytes).max(least_bytes);
+    let third = (footprint - least_bytes) / 3;
+    let mut sizes = vec![
+        least_bytes,
+        rounded(least_bytes + third),
+        rounded(least_bytes + 2 * third),
+        footprint,
+        rounded(footprint.saturating_mul(2)),
+    ];
+    sizes.dedup();
+    sizes
+}
+
+/// Up to a whole mebibyte.
+fn rounded(bytes: u64) -> u64 {
+    bytes.max(LEAST_BYTES).next_multiple_of(MIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes_go_from_the_least_to_twice_what_is_taken() {
+        assert_eq!(sizes(32 * MIB, 60 * MIB), [32, 42, 51, 60, 120].map(|mib| mib * MIB));
+        assert_eq!(sizes(MIB, MIB), [MIB, 2 * MIB]);
+        assert_eq!(sizes(90 * MIB, 60 * MIB), [90 * MIB, 180 * MIB]);
+    }
+
+    #[test]
+    fn what_never_works_has_no_least() {
+        assert_eq!(least(100 * MIB, &mut |_| Ok(Some(false))).unwrap(), None);
+        assert_eq!(least(100 * MIB, &mut |_| Ok(None)).unwrap(), None);
+        // What takes more than it took before.
+        assert_eq!(least(MIB, &mut |limit| Ok(Some(limit >= 2 * MIB))).unwrap(), Some(2 * MIB));
+    }
+
+    proptest! {
+        #[test]
+        fn the_least_that_works_is_found(footprint in 1u64..2000, needed in 0u64..2000) {
+            let needed = needed.min(footprint) * MIB;
+            let mut tried = 0;
+            let found = least(footprint * MIB, &mut |limit| {
+                tried += 1;
+                Ok(Some(limit >= needed))
+            });
+            let found = found.unwrap().unwrap();
+            prop_assert!(found >= needed && found - needed <= (found / SHARE).max(MIB), "{} {}", found, needed);
+            prop_assert!(tried <= 14);
+        }
+    }
+}

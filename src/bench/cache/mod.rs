@@ -1,0 +1,500 @@
+//! `bench cache`: the run time of a workload over the size of the page cache and the block size of the file system.
+//!
+//! After Tanenbaum, Herder and Bos (2006), Fig. 5, who set the cache of an operating system to sizes from 0.5 to 8 MB and compiled a
+//! large collection of programs on file systems with blocks of 1 to 8 KB. Here the limit is that of a memory control group, which
+//! the workload runs in, and which bounds its page cache and its own memory together; the file system is made anew and filled before
+//! each run, and mounted again with cold caches. The device below it caches nothing (direct I/O).
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | `project` | the default workload: a C project that is compiled |
+//! | `workload` | running a command with a limit, and what it did |
+//! | `fit` | which cache sizes are worth it |
+//! | [`published`] | the figure of the source |
+
+mod fit;
+mod project;
+pub mod published;
+mod workload;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::confine::{self, Confined};
+use super::images::{self, FileSystemKind, FileSystemSpec};
+use super::place::{Place, Prepared};
+use super::programs;
+use super::result::{CacheCell, CacheDetails, CacheState, CellFailure, Details, Document, Series};
+use super::run::{Measured, Progress, Run, Watch, turns};
+use super::samples::Spread;
+use super::scratch::Scratch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::{GIB, KIB, MIB, escape_path, format_duration, format_size};
+pub use project::Project;
+use workload::Ran;
+
+/// A run that takes so many times as long as one without a limit is ended, if no other limit is given.
+pub const LONGEST_FACTOR: f64 = 10.0;
+/// A run may take this long, however quick it is without a limit.
+const LEAST_LONGEST: Duration = Duration::from_secs(10);
+/// Size of a file system for the default workload.
+const PROJECT_ROOM_BYTES: u64 = 512 << 20;
+/// Blocks that every kernel mounts that knows the file system at all.
+const ORDINARY_BLOCK_BYTES: u64 = 4 * KIB;
+
+/// What is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Workload {
+    /// Compiling a generated project.
+    Compile(Project),
+    /// A command of the user's, in a copy of a directory of theirs.
+    Command {
+        /// Program and arguments.
+        command: Vec<OsString>,
+        /// What is copied to where it runs; nothing if it needs nothing.
+        tree: Option<PathBuf>,
+    },
+}
+
+/// What is to be measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CacheRequest {
+    /// What is run.
+    pub workload: Workload,
+    /// Limits, in bytes; without any, five from the least that the workload bears to twice what it takes.
+    pub sizes_bytes: Vec<u64>,
+    /// A run that takes longer is ended; without it, ten times what one takes without a limit.
+    pub longest: Option<Duration>,
+    /// How often.
+    pub rounds: u64,
+}
+
+impl Workload {
+    /// What it is, in words.
+    pub fn name(&self) -> String {
+        match self {
+            Workload::Compile(project) => project.name(),
+            Workload::Command { command, .. } => {
+                command.iter().map(|word| escape_path(Path::new(word))).collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+
+    /// What it needs besides room, before anything is made.
+    ///
+    /// # Errors
+    /// A missing program with its package; a tree that is none.
+    pub fn check(&self) -> Result<()> {
+        programs::find("sh")?;
+        match self {
+            Workload::Compile(_) => programs::find(project::COMPILER).map(|_| ()),
+            Workload::Command { tree: Some(tree), .. } => {
+                programs::find("cp")?;
+                let found = fs::metadata(tree).map_err(|error| Error::io("copy", tree, error))?;
+                if found.is_dir() {
+                    Ok(())
+                } else {
+                    Err(Error::new(ErrorKind::Usage, "copy", "it is no directory").at(tree))
+                }
+            }
+            Workload::Command { tree: None, .. } => Ok(()),
+        }
+    }
+
+    /// Size of a file system that has room for it, and for what it writes.
+    ///
+    /// # Errors
+    /// What looking through the tree fails with.
+    pub fn room_bytes(&self) -> Result<u64> {
+        match self {
+            Workload::Command { tree: Some(tree), .. } => {
+                Ok(allocated_below(tree)?.saturating_mul(2).saturating_add(PROJECT_ROOM_BYTES).next_multiple_of(MIB))
+            }
+            Workload::Command { tree: None, .. } => Ok(GIB),
+            Workload::Compile(_) => Ok(PROJECT_ROOM_BYTES),
+        }
+    }
+
+    /// Fills an empty directory with what is needed; gives what the result should say.
+    fn fill(&self, directory: &Path, scratch: &Scratch) -> Result<Option<String>> {
+        match self {
+            Workload::Compile(project) => {
+                let (passes, bytes) = project.write(directory)?;
+                Ok(Some(project::note(&passes, bytes)))
+            }
+            Workload::Command { tree: Some(tree), .. } => {
+                // All that is in it, hidden or not.
+                let from = tree.join(".");
+                let arguments = [OsStr::new("-a"), OsStr::new("--"), from.as_os_str(), directory.as_os_str()];
+                programs::run("copy what the command needs", "cp", arguments, scratch.lock())?;
+                Ok(None)
+            }
+            Workload::Command { tree: None, .. } => Ok(None),
+        }
+    }
+
+    fn command(&self) -> Vec<OsString> {
+        match self {
+            Workload::Compile(project) => project.command().map(OsString::from).to_vec(),
+            Workload::Command { command, .. } => command.clone(),
+        }
+    }
+}
+
+/// What the files below a directory take.
+fn allocated_below(directory: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let fail = |error| Error::io("look through", directory, error);
+    let mut bytes = 0u64;
+    for entry in fs::read_dir(directory).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let found = entry.metadata().map_err(fail)?;
+        bytes = bytes.saturating_add(found.blocks().saturating_mul(512).max(ORDINARY_BLOCK_BYTES));
+        if found.is_dir() {
+            bytes = bytes.saturating_add(allocated_below(&entry.path())?);
+        }
+    }
+    Ok(bytes)
+}
+
+/// The block sizes that file systems of a kind are measured with if none are named; empty for what its program takes by itself.
+pub fn usual_block_sizes(kind: FileSystemKind) -> &'static [u64] {
+    const EXT: [u64; 3] = [KIB, 2 * KIB, 4 * KIB];
+    const XFS: [u64; 5] = [KIB, 2 * KIB, 4 * KIB, 16 * KIB, 64 * KIB];
+    match kind {
+        FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => &EXT,
+        FileSystemKind::Xfs => &XFS,
+        _ => &[],
+    }
+}
+
+/// Smallest and largest block that a kind may have.
+fn possible_block_sizes(kind: FileSystemKind) -> (u64, u64) {
+    match kind {
+        FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => (KIB, ORDINARY_BLOCK_BYTES),
+        FileSystemKind::Xfs => (KIB, 64 * KIB),
+        FileSystemKind::Btrfs => (4 * KIB, 64 * KIB),
+        FileSystemKind::Ntfs | FileSystemKind::Fat => (512, 64 * KIB),
+        FileSystemKind::Exfat => (512, 32 * MIB),
+    }
+}
+
+/// The places with each of the block sizes, or with those that are usual for their kind.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for a size that none of the kinds may have.
+fn with_block_sizes(places: &[Place], block_sizes: &[u64]) -> Result<Vec<Place>> {
+    let takes = |place: &Place, block_bytes: u64| match place {
+        Place::FileSystem(spec) => {
+            let (least, most) = possible_block_sizes(spec.kind);
+            (least..=most).contains(&block_bytes)
+        }
+        Place::Directory(_) => false,
+    };
+    if let Some(wrong) = block_sizes.iter().find(|&&size| !places.iter().any(|place| takes(place, size))) {
+        let cause = format!("none of these file systems has blocks of {}", format_size((*wrong).into()));
+        return Err(
+            Error::new(ErrorKind::Usage, "make file systems", cause).advise("ext4 has 1K, 2K and 4K, xfs 1K to 64K")
+        );
+    }
+    let mut all = Vec::new();
+    for place in places {
+        let Place::FileSystem(spec) = place else {
+            all.push(place.clone());
+            continue;
+        };
+        let sizes: Vec<u64> = match block_sizes {
+            [] => usual_block_sizes(spec.kind).to_vec(),
+            named => named.iter().copied().filter(|&size| takes(place, size)).collect(),
+        };
+        match sizes.as_slice() {
+            [] => all.push(place.clone()),
+            sizes => all.extend(sizes.iter().map(|&block_bytes| {
+                Place::FileSystem(FileSystemSpec { block_bytes: Some(block_bytes), ..spec.clone() })
+            })),
+        }
+    }
+    Ok(all)
+}
+
+/// Makes the places ready, each file system with each of `block_sizes`, or with those that are usual where none are named: of these, what this
+/// kernel cannot mount is left out, and the result says so.
+///
+/// # Errors
+/// As [`Run::prepare`]; what limiting memory needs.
+pub fn prepare(run: &mut Run, places: &[Place], block_sizes: &[u64]) -> Result<Vec<Prepared>> {
+    confine::check()?;
+    let all = with_block_sizes(places, block_sizes)?;
+    let specs: Vec<FileSystemSpec> = all
+        .iter()
+        .filter_map(|place| match place {
+            Place::FileSystem(spec) => Some(spec.clone()),
+            Place::Directory(_) => None,
+        })
+        .collect();
+    images::check(&specs)?;
+    run.refuse_doubles(&all)?;
+    let mut prepared = Vec::new();
+    for place in &all {
+        let may_be_too_large = |place: &Place| match place {
+            Place::FileSystem(spec) => {
+                block_sizes.is_empty() && spec.block_bytes.is_some_and(|bytes| bytes > ORDINARY_BLOCK_BYTES)
+            }
+            Place::Directory(_) => false,
+        };
+        match run.prepare(std::slice::from_ref(place), false) {
+            Ok(mut places) => prepared.append(&mut places),
+            Err(error) if may_be_too_large(place) && error.kind() == ErrorKind::Io => {
+                run.note(format!("Left out, because this kernel does not mount it: {error}."));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(prepared)
+}
+
+/// A cell of the matrix, while it is measured.
+#[derive(Debug, Default)]
+struct Cell {
+    seconds: Vec<f64>,
+    device_bytes: Vec<f64>,
+    device_reads: Vec<f64>,
+    process_bytes: Vec<f64>,
+    page_cache_bytes: u64,
+    anonymous_bytes: u64,
+    failure: Option<CellFailure>,
+    caches: Option<CacheState>,
+}
+
+/// What one run had.
+struct Trial {
+    ran: Ran,
+    caches: CacheState,
+    /// What the result should say of what was run.
+    note: Option<String>,
+}
+
+/// Runs the workload with every limit in every place.
+///
+/// # Errors
+/// What making a place ready fails with; a workload that fails without a limit.
+pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, watch: Watch<'_>) -> Result<Document> {
+    let scratch = run.scratch()?;
+    if let Workload::Compile(_) = request.workload {
+        run.uses(project::COMPILER);
+    }
+    let blocks: Vec<u64> = places.iter().map(|place| place.subject().file_system.block_bytes).collect();
+    let mut details = CacheDetails { workload: request.workload.name(), ..CacheDetails::default() };
+    details.block_sizes_bytes = blocks.clone();
+    details.block_sizes_bytes.sort_unstable();
+    details.block_sizes_bytes.dedup();
+    let fitted = fit(request, &scratch, &mut run, &mut places, watch, &mut details)?;
+    let sizes = details.cache_sizes_bytes.clone();
+    let mut cells: Vec<Cell> = Vec::new();
+    cells.resize_with(sizes.len() * places.len(), Cell::default);
+    let mut complete = fitted;
+    let longest = Duration::from_secs_f64(details.longest_seconds);
+    for (round, turn) in turns(request.rounds, cells.len()) {
+        let (size, at) = (turn / places.len(), turn % places.len());
+        if !complete || watch.is_stopped() {
+            complete = false;
+            break;
+        }
+        // What was too little once is too little again.
+        if cells[turn].failure.is_some() {
+            continue;
+        }
+        let phase = format!("with {}", format_size(sizes[size].into()));
+        watch.show(Progress { subject: places[at].name(), phase: &phase, round, done: 0, total: 0 });
+        match trial(request, &scratch, &mut places[at], Some(sizes[size]), Some(longest), watch)? {
+            Some(trial) => cells[turn].take(trial),
+            None => complete = false,
+        }
+    }
+    let mut series = Vec::new();
+    for (turn, cell) in cells.into_iter().enumerate() {
+        let (cache_bytes, at) = (sizes[turn / places.len()], turn % places.len());
+        let levels = |series: Series| Series {
+            level: Some(cache_bytes as f64),
+            second_level: Some(blocks[at] as f64),
+            ..series
+        };
+        let Some(caches) = cell.caches else { continue };
+        details.cells.push(cell.summary(at, cache_bytes, blocks[at]));
+        if !cell.seconds.is_empty() {
+            series.push(levels(Series::new(at, "run", "seconds", caches, cell.seconds)));
+            series.push(levels(Series::new(at, "read from the device", "bytes", caches, cell.device_bytes)));
+        }
+    }
+    run.note(
+        "The limit bounds the page cache and the memory of the programs together; nothing goes to swap. Before each run the file \
+         system is made anew and mounted with cold caches.",
+    );
+    if places.iter_mut().any(|place| place.image().is_none()) {
+        run.note("Of a directory, what its whole device read is shown, for whomever.");
+    }
+    let details = Details::Cache(details);
+    Ok(run.end(places, Measured { series, details, shortest_median_ns: f64::INFINITY, complete }))
+}
+
+impl Cell {
+    fn take(&mut self, Trial { ran, caches, .. }: Trial) {
+        self.caches = Some(caches);
+        self.page_cache_bytes = self.page_cache_bytes.max(ran.taken.page_cache_bytes);
+        self.anonymous_bytes = self.anonymous_bytes.max(ran.taken.anonymous_bytes);
+        match ran.failure {
+            None => {
+                self.seconds.push(ran.seconds);
+                self.device_bytes.push(ran.device.bytes as f64);
+                self.device_reads.push(ran.device.reads as f64);
+                self.process_bytes.extend(ran.process_read_bytes.map(|bytes| bytes as f64));
+            }
+            Some(failure) => self.failure = Some(failure),
+        }
+    }
+
+    fn summary(&self, subject: usize, cache_bytes: u64, block_bytes: u64) -> CacheCell {
+        let median = |samples: &[f64]| Spread::of(samples).median as u64;
+        CacheCell {
+            subject,
+            cache_bytes,
+            block_bytes,
+            read_bytes: median(&self.device_bytes),
+            reads: median(&self.device_reads),
+            process_read_bytes: (!self.process_bytes.is_empty()).then(|| median(&self.process_bytes)),
+            page_cache_bytes: self.page_cache_bytes,
+            anonymous_bytes: self.anonymous_bytes,
+            failure: self.failure.clone(),
+        }
+    }
+}
+
+/// The run without a limit that says what the workload takes, and the search for the least that it bears, in the first place; gives
+/// whether it came to its end.
+fn fit(
+    request: &CacheRequest,
+    scratch: &Scratch,
+    run: &mut Run,
+    places: &mut [Prepared],
+    watch: Watch<'_>,
+    details: &mut CacheDetails,
+) -> Result<bool> {
+    let Some(place) = places.first_mut() else {
+        return Err(Error::new(ErrorKind::Usage, "start", "there is nowhere to measure"));
+    };
+    details.cache_sizes_bytes = request.sizes_bytes.clone();
+    let show = |place: &Prepared, phase: &str| {
+        watch.show(Progress { subject: place.name(), phase, round: 0, done: 0, total: 0 });
+    };
+    show(place, "without a limit");
+    let Some(Trial { ran, note, .. }) = trial(request, scratch, place, None, None, watch)? else { return Ok(false) };
+    note.into_iter().for_each(|note| run.note(note));
+    if let Some(failure) = ran.failure {
+        let cause = failure.cause;
+        return Err(Error::new(
+            ErrorKind::Usage,
+            "measure the workload",
+            format!("without any limit of memory, {cause}"),
+        )
+        .advise("see that it runs in a directory of its own; --tree DIR copies there what it needs"));
+    }
+    let footprint_bytes = ran.peak_bytes.unwrap_or(ran.taken.page_cache_bytes + ran.taken.anonymous_bytes);
+    let usual = Duration::from_secs_f64(ran.seconds * LONGEST_FACTOR).max(LEAST_LONGEST);
+    let longest = request.longest.unwrap_or(usual);
+    details.unlimited_seconds = ran.seconds;
+    details.footprint_bytes = footprint_bytes;
+    details.longest_seconds = longest.as_secs_f64();
+    if !request.sizes_bytes.is_empty() {
+        return Ok(true);
+    }
+    let mut stopped = false;
+    let found = fit::least(footprint_bytes, &mut |limit_bytes| {
+        show(place, &format!("looking for the least that works, with {}", format_size(limit_bytes.into())));
+        let tried = trial(request, scratch, place, Some(limit_bytes), Some(longest), watch)?;
+        stopped = tried.is_none();
+        Ok(tried.map(|tried| tried.ran.failure.is_none()))
+    })?;
+    match found {
+        Some(least_bytes) => {
+            details.least_bytes = Some(least_bytes);
+            details.cache_sizes_bytes = fit::sizes(least_bytes, footprint_bytes);
+            Ok(true)
+        }
+        None if stopped => Ok(false),
+        None => {
+            let cause = format!(
+                "it takes {} without a limit, and with twice that as the limit it was not done in {}",
+                format_size(footprint_bytes.into()),
+                format_duration(longest.as_secs_f64())
+            );
+            Err(Error::new(ErrorKind::Usage, "find cache sizes for the workload", cause)
+                .advise("give them: --cache-sizes 64M,128M; or more time: --longest 600"))
+        }
+    }
+}
+
+/// Runs the workload once, in a file system as new; `None` if it was to stop meanwhile.
+fn trial(
+    request: &CacheRequest,
+    scratch: &Scratch,
+    place: &mut Prepared,
+    limit_bytes: Option<u64>,
+    longest: Option<Duration>,
+    watch: Watch<'_>,
+) -> Result<Option<Trial>> {
+    place.renew()?;
+    let note = request.workload.fill(place.directory(), scratch)?;
+    place.sync()?;
+    let caches = place.cool()?;
+    let group = Confined::new(scratch, limit_bytes)?;
+    let device = place.device_number();
+    let ran = workload::run(&request.workload.command(), place.directory(), &group, device, longest, watch)?;
+    Ok(ran.map(|ran| Trial { ran, caches, note }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file_system(kind: FileSystemKind) -> Place {
+        Place::FileSystem(FileSystemSpec::new(kind, GIB))
+    }
+
+    fn blocks(places: &[Place]) -> Vec<Option<u64>> {
+        places
+            .iter()
+            .map(|place| match place {
+                Place::FileSystem(spec) => spec.block_bytes,
+                Place::Directory(_) => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_file_system_has_the_blocks_that_it_can_have() {
+        let places =
+            [file_system(FileSystemKind::Ext4), file_system(FileSystemKind::Btrfs), Place::Directory("a".into())];
+        let usual = with_block_sizes(&places, &[]).unwrap();
+        assert_eq!(blocks(&usual), [Some(KIB), Some(2 * KIB), Some(4 * KIB), None, None]);
+        let named = with_block_sizes(&places, &[2 * KIB, 16 * KIB]).unwrap();
+        assert_eq!(blocks(&named), [Some(2 * KIB), Some(16 * KIB), Some(16 * KIB), None]);
+        assert_eq!(with_block_sizes(&places, &[128 * KIB]).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(with_block_sizes(&places[2..], &[KIB]).unwrap_err().kind(), ErrorKind::Usage);
+    }
+
+    #[test]
+    fn a_tree_has_room_for_itself_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("below")).unwrap();
+        fs::write(directory.path().join("below/file"), vec![b'x'; 3 << 20]).unwrap();
+        let workload = Workload::Command { command: vec!["true".into()], tree: Some(directory.path().to_owned()) };
+        workload.check().unwrap();
+        let room = workload.room_bytes().unwrap() - PROJECT_ROOM_BYTES;
+        assert!((6 << 20..9 << 20).contains(&room), "{room}");
+        let file = Workload::Command { command: Vec::new(), tree: Some(directory.path().join("below/file")) };
+        assert_eq!(file.check().unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(workload.name(), "true");
+    }
+}

@@ -1,0 +1,227 @@
+//! The default workload: a generated C project that is compiled again and again, as the source did with "a large collection of
+//! programs".
+//!
+//! Several programs share all headers, so that "the various passes of the compiler, the include files, and the libraries" are read
+//! over and over. The passes of the compiler (for GCC: cc1, as, collect2, ld) are copied onto the file system that is measured and run from
+//! there, because their blocks are most of what the cache has to hold; intermediate files are written there too. What the compiler has
+//! beyond that (its driver, the headers and libraries of the system) is read from where it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::bench::programs;
+use crate::error::{Error, Result};
+use crate::units::{format_count, format_size};
+
+/// The compiler's driver.
+pub(super) const COMPILER: &str = "cc";
+/// What a pass of GCC is called; other compilers have some of them, or none.
+const PASSES: [&str; 4] = ["cc1", "collect2", "as", "ld"];
+/// Where the passes are, in the directory that is measured.
+const PASSES_DIRECTORY: &str = "compiler";
+/// The script that builds everything.
+const SCRIPT: &str = "build.sh";
+/// Source files of a program, with its main one.
+const SOURCES: u64 = 4;
+/// Headers that a header includes.
+const INCLUDED: u64 = 3;
+/// Structures, each with a function, in a header.
+const STRUCTURES: u64 = 50;
+
+/// How large a project is, and how often it is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Project {
+    /// Programs.
+    pub programs: u64,
+    /// Headers, which every source file includes.
+    pub headers: u64,
+    /// How often everything is compiled in one run.
+    pub builds: u64,
+}
+
+impl Default for Project {
+    fn default() -> Self {
+        Project { programs: 5, headers: 40, builds: 2 }
+    }
+}
+
+impl Project {
+    /// What it is, in words.
+    pub(super) fn name(&self) -> String {
+        format!(
+            "compiling {} C programs of {SOURCES} files that share {} headers, {}",
+            format_count(self.programs.into()),
+            format_count(self.headers.into()),
+            if self.builds == 1 { "once".to_owned() } else { format!("{} times", format_count(self.builds.into())) },
+        )
+    }
+
+    /// Writes it into an empty directory; gives the passes of the compiler that were copied, and what they take in bytes.
+    pub(super) fn write(&self, directory: &Path) -> Result<(Vec<String>, u64)> {
+        let compiler = programs::find(COMPILER)?;
+        make(&directory.join("include"))?;
+        for header in 0..self.headers {
+            write(&directory.join(format!("include/part{header}.h")), &header_text(header))?;
+        }
+        for program in 0..self.programs {
+            make(&directory.join(format!("program{program}")))?;
+            for source in 0..SOURCES {
+                let path = directory.join(format!("program{program}/source{source}.c"));
+                write(&path, &self.source_text(program, source))?;
+            }
+        }
+        let copied = copy_passes(&compiler, &directory.join(PASSES_DIRECTORY))?;
+        write(&directory.join(SCRIPT), &self.script(&compiler))?;
+        Ok(copied)
+    }
+
+    /// What runs it, in its directory.
+    pub(super) fn command(&self) -> [&'static str; 2] {
+        ["sh", SCRIPT]
+    }
+
+    fn source_text(&self, program: u64, source: u64) -> String {
+        let mut text = String::from("#include <stdio.h>\n");
+        for header in 0..self.headers {
+            text.push_str(&format!("#include \"part{header}.h\"\n"));
+        }
+        text.push_str(&format!("\nlong step{source}(long value)\n{{\n    long sum = {program};\n"));
+        for header in (source % INCLUDED..self.headers).step_by(INCLUDED as usize) {
+            let structure = (program * SOURCES + source + header) % STRUCTURES;
+            text.push_str(&format!(
+                "    struct part{header}_{structure} of{header} = {{ (int)(value + {header}), {{ sum }}, \"p\" }};\n    \
+                 sum += part{header}_{structure}_weight(&of{header});\n"
+            ));
+        }
+        text.push_str("    return sum;\n}\n");
+        if source == 0 {
+            for other in 1..SOURCES {
+                text.push_str(&format!("\nextern long step{other}(long value);\n"));
+            }
+            let steps: Vec<String> = (0..SOURCES).map(|step| format!("step{step}({step})")).collect();
+            text.push_str(&format!(
+                "\nint main(void)\n{{\n    printf(\"%ld\\n\", {});\n    return 0;\n}}\n",
+                steps.join(" + ")
+            ));
+        }
+        text
+    }
+
+    /// Everything is compiled anew each time, one file after the other.
+    fn script(&self, compiler: &Path) -> String {
+        let mut text = format!(
+            "set -e\nTMPDIR=$PWD/temporary\nexport TMPDIR\nfor build in $(seq {}); do\n    rm -rf temporary objects\n    mkdir temporary objects\n",
+            self.builds
+        );
+        let driver =
+            format!("'{}' -B\"$PWD/{PASSES_DIRECTORY}/\" -O1", compiler.to_string_lossy().replace('\'', "'\\''"));
+        for program in 0..self.programs {
+            let mut objects = String::new();
+            for source in 0..SOURCES {
+                let object = format!("objects/program{program}-{source}.o");
+                text.push_str(&format!("    {driver} -Iinclude -c program{program}/source{source}.c -o {object}\n"));
+                objects.push_str(&format!(" {object}"));
+            }
+            text.push_str(&format!("    {driver}{objects} -o objects/program{program}\n"));
+        }
+        text.push_str("done\n");
+        text
+    }
+}
+
+fn header_text(header: u64) -> String {
+    let mut text = format!("#ifndef PART{header}_H\n#define PART{header}_H\n");
+    for included in header.saturating_sub(INCLUDED)..header {
+        text.push_str(&format!("#include \"part{included}.h\"\n"));
+    }
+    for structure in 0..STRUCTURES {
+        let (name, length) = (format!("part{header}_{structure}"), structure % 7 + 1);
+        text.push_str(&format!(
+            "\n/* Number {structure} of the structures of part {header}: a count, some values, and a name. */\n\
+             struct {name} {{\n    int count;\n    long values[{length}];\n    const char *name;\n}};\n\n\
+             static inline long {name}_weight(const struct {name} *part)\n{{\n    \
+             long weight = part->count * {structure}L + part->values[0];\n    \
+             for (int at = 1; at < {length}; at++)\n        weight ^= part->values[at] << at;\n    \
+             return part->name ? weight + part->name[0] : weight;\n}}\n"
+        ));
+    }
+    text.push_str("\n#endif\n");
+    text
+}
+
+/// Copies the passes that the compiler names; gives what they are called, and their bytes.
+fn copy_passes(compiler: &Path, to: &Path) -> Result<(Vec<String>, u64)> {
+    make(to)?;
+    let (mut names, mut bytes) = (Vec::new(), 0);
+    for pass in PASSES {
+        let Some(path) = pass_path(compiler, pass) else { continue };
+        let target = to.join(pass);
+        bytes += fs::copy(&path, &target).map_err(|error| Error::io("copy the compiler to", &target, error))?;
+        names.push(pass.to_owned());
+    }
+    Ok((names, bytes))
+}
+
+/// Where a pass is: the compiler says its name alone where it is to be found in the PATH, or does not exist.
+fn pass_path(compiler: &Path, pass: &str) -> Option<PathBuf> {
+    let mut command = Command::new(compiler);
+    let output = command.arg(format!("-print-prog-name={pass}")).stdin(Stdio::null()).output().ok()?;
+    let said = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    let path = if said.is_absolute() { said } else { programs::find(said.to_str()?).ok()? };
+    // A compiler that is one program may name itself.
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    path.is_file().then_some(path).filter(|path| real(path) != real(compiler))
+}
+
+fn make(directory: &Path) -> Result<()> {
+    fs::create_dir(directory).map_err(|error| Error::io("make the directory", directory, error))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|error| Error::io("write", path, error))
+}
+
+/// What the result says of the compiler.
+pub(super) fn note(passes: &[String], bytes: u64) -> String {
+    match passes {
+        [] => format!(
+            "The passes of {COMPILER} could not be copied onto the file system that is measured: they are read from where they are, with \
+             the block size of that file system."
+        ),
+        passes => format!(
+            "The passes of the compiler ({}, {}) were run from the file system that is measured, where intermediate files were \
+             written too; what else it needs was read from where it is.",
+            passes.join(", "),
+            format_size(bytes.into()),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_compiles_and_its_programs_run() {
+        let directory = tempfile::tempdir().unwrap();
+        if programs::find(COMPILER).is_err() {
+            return;
+        }
+        let project = Project { programs: 2, headers: 4, builds: 2 };
+        let (passes, bytes) = project.write(directory.path()).unwrap();
+        assert_eq!(passes.is_empty(), bytes == 0);
+        let [shell, script] = project.command();
+        let output = Command::new(shell).arg(script).current_dir(directory.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        let outputs = [0, 1].map(|program| {
+            let path = directory.path().join(format!("objects/program{program}"));
+            String::from_utf8(Command::new(path).output().unwrap().stdout).unwrap()
+        });
+        assert!(
+            outputs.iter().all(|text| text.trim().parse::<i64>().is_ok()) && outputs[0] != outputs[1],
+            "{outputs:?}"
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! A limit of memory for a program: a control group that it is started in, which bounds its memory and page cache together.
+//!
+//! The pages of a file count for the group that read them first. What a group has cached is only its own, then, if the caches were
+//! dropped before. The path of the group is noted in the scratch directory before it is made, so that the next start can end what runs in it and
+//! remove it after a kill. Nobody but those programs is ever in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::cgroups::{Hierarchy, of_controller, unified};
+use super::scratch::{PREFIX, Scratch};
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::{escape_path, unescape_path};
+
+const OPERATION: &str = "limit memory";
+/// The file in a scratch directory that has the path of a group.
+const NOTED: &str = "confined";
+/// How long the programs of a group may take to end, and the kernel to let it go.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Which files a group has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// A group with a limit; what runs in it ends, and it is removed, when this is dropped.
+#[derive(Debug)]
+pub(super) struct Confined {
+    path: PathBuf,
+    version: Version,
+    noted: PathBuf,
+}
+
+/// What a group takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Taken {
+    /// Pages of files.
+    pub page_cache_bytes: u64,
+    /// Memory of the programs themselves.
+    pub anonymous_bytes: u64,
+}
+
+/// Whether memory can be limited here.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] and [`ErrorKind::PermissionDenied`], with what is needed.
+pub(super) fn check() -> Result<()> {
+    parent().map(|_| ())
+}
+
+/// The group that groups are made in, and which files it has.
+fn parent() -> Result<(PathBuf, Version)> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::new(ErrorKind::PermissionDenied, OPERATION, "making a control group needs root")
+            .advise("run it as root"));
+    }
+    if let Some(Hierarchy { root, own }) = of_controller("memory")? {
+        // Whatever limits this process is to limit what it starts.
+        return Ok((if own.join("memory.limit_in_bytes").exists() { own } else { root }, Version::One));
+    }
+    let Some(Hierarchy { root, .. }) = unified()? else {
+        return Err(Error::new(ErrorKind::NotFound, OPERATION, "the memory controller of the kernel is not mounted")
+            .advise("mount it: mount -t cgroup -o memory cgroup /sys/fs/cgroup/memory, or cgroup v2: mount -t cgroup2 cgroup2 /sys/fs/cgroup"));
+    };
+    let listed = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
+    let has_memory = |text: String| text.split_whitespace().any(|name| name == "memory");
+    if has_memory(listed("cgroup.subtree_control")) {
+        return Ok((root, Version::Two));
+    }
+    let error =
+        Error::new(ErrorKind::NotFound, OPERATION, "cgroup v2 has no memory controller for groups here").at(&root);
+    Err(match has_memory(listed("cgroup.controllers")) {
+        true => error.advise(format!("switch it on: echo +memory > {}/cgroup.subtree_control", escape_path(&root))),
+        false => error.advise("boot a kernel with CONFIG_MEMCG and without cgroup_disable=memory"),
+    })
+}
+
+impl Confined {
+    /// Makes a group; without a limit, it only counts.
+    ///
+    /// # Errors
+    /// As [`check`], and what making it fails with.
+    pub(super) fn new(scratch: &Scratch, limit_bytes: Option<u64>) -> Result<Confined> {
+        let (parent, version) = parent()?;
+        let name = scratch.path().file_name().unwrap_or_default();
+        let path = parent.join(name);
+        let noted = scratch.path().join(NOTED);
+        fs::write(&noted, escape_path(&path)).map_err(|error| Error::io(OPERATION, &noted, error))?;
+        let confined = Confined { path, version, noted };
+        fs::create_dir(&confined.path).map_err(|error| Error::io(OPERATION, &confined.path, error))?;
+        if let Some(limit_bytes) = limit_bytes {
+            confined.limit(limit_bytes)?;
+        }
+        Ok(confined)
+    }
+
+    fn limit(&self, limit_bytes: u64) -> Result<()> {
+        // No memory goes to swap: what the group has is what the limit says.
+        let (memory, with_swap, most) = match self.version {
+            Version::One => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", limit_bytes),
+            Version::Two => ("memory.max", "memory.swap.max", 0),
+        };
+        let path = self.path.join(memory);
+        write(&path, limit_bytes).map_err(|error| Error::io(OPERATION, &path, error))?;
+        match write(&self.path.join(with_swap), most) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io(OPERATION, &self.path.join(with_swap), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The file that a process writes its number to, to be in the group.
+    pub(super) fn entrance(&self) -> PathBuf {
+        self.path.join("cgroup.procs")
+    }
+
+    /// What it takes now.
+    pub(super) fn taken(&self) -> Taken {
+        let text = fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default();
+        let (page_cache, anonymous) = match self.version {
+            Version::One => ("total_cache", "total_rss"),
+            Version::Two => ("file", "anon"),
+        };
+        Taken { page_cache_bytes: row(&text, page_cache), anonymous_bytes: row(&text, anonymous) }
+    }
+
+    /// The most that it took at any time, where the kernel knows that.
+    pub(super) fn peak_bytes(&self) -> Option<u64> {
+        let name = match self.version {
+            Version::One => "memory.max_usage_in_bytes",
+            Version::Two => "memory.peak",
+        };
+        fs::read_to_string(self.path.join(name)).ok()?.trim().parse().ok()
+    }
+
+    /// Whether a program in it was killed because it needed more.
+    pub(super) fn ran_out(&self) -> bool {
+        let name = match self.version {
+            Version::One => "memory.oom_control",
+            Version::Two => "memory.events",
+        };
+        row(&fs::read_to_string(self.path.join(name)).unwrap_or_default(), "oom_kill") > 0
+    }
+
+    /// Ends all that runs in it.
+    pub(super) fn end(&self) {
+        end_all(&self.path);
+    }
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        if remove(&self.path) {
+            let _ = fs::remove_file(&self.noted);
+        }
+    }
+}
+
+/// Ends what runs in the group of a killed run, and removes it.
+pub(super) fn clear_left_over(scratch: &Path) {
+    let noted = scratch.join(NOTED);
+    let Some(path) = fs::read_to_string(&noted).ok().and_then(|text| unescape_path(&text)) else { return };
+    let is_of_a_run = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
+    if is_of_a_run && path.join("cgroup.procs").exists() {
+        remove(&path);
+    }
+}
+
+/// Writes to a file of the kernel's; never makes it.
+fn write(path: &Path, number: u64) -> std::io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).open(path)?;
+    std::io::Write::write_all(&mut file, number.to_string().as_bytes())
+}
+
+/// A row `name number`.
+fn row(text: &str, name: &str) -> u64 {
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    found.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+}
+
+fn end_all(group: &Path) {
+    let started = Instant::now();
+    loop {
+        let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        let processes: Vec<Pid> = listed.lines().filter_map(|row| Pid::from_raw(row.trim().parse().ok()?)).collect();
+        if processes.is_empty() || started.elapsed() > PATIENCE {
+            return;
+        }
+        for process in processes {
+            let _ = kill_process(process, Signal::KILL);
+        }
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Removes a group, with what runs in it; gives whether it is gone.
+fn remove(group: &Path) -> bool {
+    end_all(group);
+    // Of v1: pages that it still has are given back rather than to the group above.
+    let _ = write(&group.join("memory.force_empty"), 0);
+    let started = Instant::now();
+    loop {
+        match fs::remove_dir(group) {
+            Ok(()) => return true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return true,
+            Err(_) if started.elapsed() > PATIENCE => return false,
+            Err(_) => sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_the_kernel_are_read() {
+        let text = "cache 7\ntotal_cache 4096\noom_kill_disable 0\noom_kill 2\n";
+        assert_eq!((row(text, "total_cache"), row(text, "oom_kill"), row(text, "anon")), (4096, 2, 0));
+    }
+
+    /// A group of either version as its files look.
+    fn group_of(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Confined) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("group");
+        fs::create_dir(&path).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(path.join(name), text).unwrap());
+        let noted = directory.path().join(NOTED);
+        (directory, Confined { path, version, noted })
+    }
+
+    #[test]
+    fn both_versions_of_groups_are_understood() {
+        let one = [
+            ("memory.limit_in_bytes", ""),
+            ("memory.memsw.limit_in_bytes", ""),
+            ("memory.stat", "total_cache 3\ntotal_rss 4\n"),
+            ("memory.max_usage_in_bytes", "9\n"),
+            ("memory.oom_control", "oom_kill 1\n"),
+        ];
+        let two = [
+            ("memory.max", ""),
+            ("memory.stat", "anon 4\nfile 3\nfile_mapped 2\n"),
+            ("memory.peak", "9\n"),
+            ("memory.events", "max 7\noom 1\noom_kill 1\n"),
+        ];
+        for (version, files, limits) in [
+            (Version::One, &one[..], [("memory.limit_in_bytes", "64"), ("memory.memsw.limit_in_bytes", "64")]),
+            (Version::Two, &two[..], [("memory.max", "64"), ("memory.max", "64")]),
+        ] {
+            let (_directory, group) = group_of(version, files);
+            group.limit(64).unwrap();
+            for (name, text) in limits {
+                assert_eq!(fs::read_to_string(group.path.join(name)).unwrap(), text, "{name}");
+            }
+            assert_eq!(group.taken(), Taken { page_cache_bytes: 3, anonymous_bytes: 4 });
+            assert_eq!((group.peak_bytes(), group.ran_out()), (Some(9), true));
+            fs::remove_dir_all(&group.path).unwrap();
+        }
+    }
+
+    #[test]
+    fn only_a_group_of_a_run_is_cleared_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let other = directory.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("cgroup.procs"), "").unwrap();
+        fs::write(directory.path().join(NOTED), escape_path(&other)).unwrap();
+        clear_left_over(directory.path());
+        assert!(other.exists());
+    }
+}

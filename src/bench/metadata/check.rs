@@ -1,0 +1,113 @@
+//! A full check: of the store by itself, of a file system by its own program, unmounted and with cold caches.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::bench::images::{FileSystemKind, Image};
+use crate::bench::programs;
+use crate::bench::run::Watch;
+use crate::bench::scratch::Scratch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{CheckOptions, CheckReport, Store};
+
+/// How exactly the end of a program is seen.
+const TICK: Duration = Duration::from_millis(2);
+/// Bytes of what a program says that are kept.
+const KEPT_BYTES: u64 = 64 << 10;
+
+/// The program that checks a file system of a kind and changes nothing, with its arguments; `None` if there is none.
+pub(super) fn program(kind: FileSystemKind) -> Option<(&'static str, &'static [&'static str])> {
+    match kind {
+        FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => Some(("e2fsck", &["-f", "-n"])),
+        FileSystemKind::Xfs => Some(("xfs_repair", &["-n"])),
+        FileSystemKind::Btrfs => Some(("btrfs", &["check", "--readonly"])),
+        FileSystemKind::Fat => Some(("fsck.fat", &["-n"])),
+        FileSystemKind::Exfat => Some(("fsck.exfat", &["-n"])),
+        // ntfsfix looks at the boot sector and the journal only.
+        FileSystemKind::Ntfs => None,
+    }
+}
+
+/// Checks an image that is not mounted; gives the seconds, `None` if it was to stop.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] with the words of the program if it finds something; if it cannot be run.
+pub(super) fn file_system(image: &Image, scratch: &Scratch, watch: Watch<'_>) -> Result<Option<f64>> {
+    const OPERATION: &str = "check the file system";
+    let kind = image.spec().kind;
+    let (Some((program, arguments)), Some(device)) = (program(kind), image.device()) else {
+        return Err(Error::new(ErrorKind::NotFound, OPERATION, format!("there is no program that checks {kind}")));
+    };
+    let mut command = programs::command(program, scratch.lock())?;
+    command.args(arguments).arg(device.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = Instant::now();
+    let mut child = command.spawn().map_err(|error| Error::io("run", Path::new(program), error))?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let (status, words, stopped) = std::thread::scope(|scope| {
+        let out = scope.spawn(|| out.map(first_bytes).unwrap_or_default());
+        let err = scope.spawn(|| err.map(first_bytes).unwrap_or_default());
+        let mut stopped = false;
+        let status = loop {
+            match child.try_wait() {
+                Ok(None) if watch.is_stopped() => {
+                    stopped = true;
+                    let _ = child.kill();
+                    break child.wait();
+                }
+                Ok(None) => sleep(TICK),
+                Ok(Some(status)) => break Ok(status),
+                Err(error) => break Err(error),
+            }
+        };
+        let mut words = out.join().unwrap_or_default();
+        words.extend(err.join().unwrap_or_default());
+        (status, words, stopped)
+    });
+    let seconds = started.elapsed().as_secs_f64();
+    let status = status.map_err(|error| Error::io("wait for", Path::new(program), error))?;
+    match (stopped, status.success()) {
+        (true, _) => Ok(None),
+        (false, true) => Ok(Some(seconds)),
+        (false, false) => {
+            let cause = format!("{program}: {}", programs::last_words(&words, status));
+            Err(Error::new(ErrorKind::Corrupt, OPERATION, cause))
+        }
+    }
+}
+
+/// The first bytes of what is said; what comes after is read and forgotten.
+fn first_bytes(mut from: impl Read) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let _ = from.by_ref().take(KEPT_BYTES).read_to_end(&mut kept);
+    let _ = std::io::copy(&mut from, &mut std::io::sink());
+    kept
+}
+
+/// Checks the store at `home`, opening included; gives the seconds, `None` if it was to stop.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if it finds something; what opening and reading fail with.
+pub(super) fn store(home: &Path, is_deep: bool, watch: Watch<'_>, show: &dyn Fn(u64, u64)) -> Result<Option<f64>> {
+    let started = Instant::now();
+    let store = Store::open_read_only(home)?;
+    let mut first = None;
+    let options = CheckOptions { is_deep, bytes_per_second: None };
+    let report: CheckReport = store.check(
+        options,
+        &mut |problem| {
+            first.get_or_insert_with(|| problem.to_string());
+        },
+        &mut |progress| {
+            show(progress.done_bytes, progress.total_bytes);
+            !watch.is_stopped()
+        },
+    )?;
+    let seconds = started.elapsed().as_secs_f64();
+    match first {
+        Some(problem) => Err(Error::new(ErrorKind::Corrupt, "check the store", problem).at(home)),
+        None => Ok(report.is_complete.then_some(seconds)),
+    }
+}

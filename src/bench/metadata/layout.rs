@@ -1,0 +1,261 @@
+//! What is measured on what: file systems on slow and fast devices, and stores of the three kinds that the source compares.
+//!
+//! | layout | the source | here |
+//! | --- | --- | --- |
+//! | slow | blades with two disks | one or several slow devices, the index on the first |
+//! | hybrid | blades with a SSD and two disks | home, index and small objects on a fast device, large objects on slow ones |
+//! | fast | – | one fast device |
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::files::SPARE_FILES;
+use super::{MetadataRequest, Part, check};
+use crate::bench::emulate::Emulation;
+use crate::bench::images::{FileSystemKind, FileSystemSpec};
+use crate::bench::place::{Place, Prepared};
+use crate::bench::programs;
+use crate::bench::result::SubjectKind;
+use crate::bench::run::Run;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Plan;
+use crate::units::{MIB, format_size};
+
+/// Room of a file system beyond what is kept in it: journal, tables, segments that are begun.
+const SPARE_BYTES: u64 = 512 << 20;
+/// What an object of a store takes beside its content, on its devices and in its index, twice while tables of that are merged.
+const OBJECT_BYTES: u64 = 640;
+/// Largest image that is asked for without being named.
+const LARGEST_IMAGE_BYTES: u64 = 1 << 44;
+
+/// Which devices a store has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreLayout {
+    /// Slow ones alone.
+    Slow,
+    /// A fast one, and slow ones for large objects.
+    Hybrid,
+    /// A fast one alone.
+    Fast,
+}
+
+impl StoreLayout {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            StoreLayout::Slow => "slow",
+            StoreLayout::Hybrid => "hybrid",
+            StoreLayout::Fast => "fast",
+        }
+    }
+}
+
+impl FromStr for StoreLayout {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<StoreLayout, String> {
+        let all = [StoreLayout::Slow, StoreLayout::Hybrid, StoreLayout::Fast];
+        all.into_iter()
+            .find(|layout| layout.name() == text)
+            .ok_or_else(|| format!("'{text}' is no layout of a store; there are slow, hybrid and fast"))
+    }
+}
+
+/// Stores to be made on file systems of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stores {
+    /// Which.
+    pub layouts: Vec<StoreLayout>,
+    /// What their devices have.
+    pub file_system: FileSystemSpec,
+    /// How slow slow devices are.
+    pub emulation: Emulation,
+    /// Slow devices of each store.
+    pub slow_devices: u64,
+}
+
+/// A place with what is to be made there.
+#[derive(Debug)]
+pub struct Subject {
+    pub(super) place: Prepared,
+    /// Of a store.
+    pub(super) plan: Plan,
+    /// The home of a store, the directory of files.
+    pub(super) directory: PathBuf,
+}
+
+impl MetadataRequest {
+    /// Files and directories that are made, all together.
+    pub(super) fn entries(&self) -> u64 {
+        let directories = self.files.div_ceil(self.directory_files).saturating_mul(2);
+        self.files.saturating_add(self.listed).saturating_add(directories).saturating_add(SPARE_FILES + 16)
+    }
+
+    /// Size of file systems of these kinds, on which stores are too if `with_store`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if that is absurd.
+    pub fn room_bytes(&self, kinds: &[FileSystemKind], with_store: bool) -> Result<u64> {
+        let entry_bytes = kinds.iter().map(|&kind| entry_bytes(kind)).max().unwrap_or(0);
+        let entry_bytes = entry_bytes.max(if with_store { OBJECT_BYTES } else { 0 });
+        let content_bytes = self.file_set()?.totals(4096).1;
+        let bytes = self.entries().saturating_mul(entry_bytes).saturating_add(content_bytes);
+        let bytes = bytes.saturating_add(bytes / 6).saturating_add(SPARE_BYTES);
+        if bytes > LARGEST_IMAGE_BYTES {
+            let cause = format!("they would take an image of {}", format_size(bytes.into()));
+            return Err(Error::new(ErrorKind::Usage, "make so many files", cause).advise("ask for fewer"));
+        }
+        Ok(bytes.next_multiple_of(MIB))
+    }
+}
+
+/// What an empty file takes with its name, roughly.
+fn entry_bytes(kind: FileSystemKind) -> u64 {
+    match kind {
+        FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => 384,
+        FileSystemKind::Xfs => 1024,
+        // Its metadata are kept twice.
+        FileSystemKind::Btrfs => 2048,
+        FileSystemKind::Ntfs => 1600,
+        FileSystemKind::Fat | FileSystemKind::Exfat => 192,
+    }
+}
+
+/// The same file system, with as many inodes as there are to be files, where those are made in advance.
+fn with_inodes(spec: &FileSystemSpec, entries: u64) -> FileSystemSpec {
+    let decides = |option: &String| ["-N", "-i", "-T"].iter().any(|name| option.starts_with(name));
+    let is_ext = matches!(spec.kind, FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4);
+    let mut spec = spec.clone();
+    if is_ext && !spec.make_options.iter().any(decides) {
+        spec.make_options.extend(["-N".to_owned(), (entries + entries / 20 + 1024).to_string()]);
+    }
+    spec
+}
+
+/// Makes all places ready: those that are named, a store in each of them too if `with_store`, and stores of several layouts.
+///
+/// # Errors
+/// As [`Run::prepare`]; a missing program that checks a file system, with its package.
+pub fn prepare(
+    run: &mut Run,
+    request: &MetadataRequest,
+    places: &[Place],
+    with_store: bool,
+    stores: Option<&Stores>,
+) -> Result<Vec<Subject>> {
+    for place in places {
+        if let Place::FileSystem(spec) = place
+            && request.has(Part::Check)
+            && let Some((program, _)) = check::program(spec.kind)
+        {
+            programs::find(program)?;
+        }
+    }
+    let entries = request.entries();
+    let more: Vec<Place> = places
+        .iter()
+        .map(|place| match place {
+            Place::FileSystem(spec) => Place::FileSystem(with_inodes(spec, entries)),
+            Place::Directory(_) => place.clone(),
+        })
+        .collect();
+    let names = names(places);
+    let mut prepared = run.prepare(&more, with_store)?.into_iter();
+    let mut subjects = Vec::new();
+    for name in names {
+        for is_store in [Some(false), with_store.then_some(true)].into_iter().flatten() {
+            let Some(mut place) = prepared.next() else { continue };
+            if let Some(name) = &name {
+                place.rename(if is_store { format!("granulo on {name}") } else { name.clone() });
+            }
+            let directory = place.directory().to_owned();
+            subjects.push(Subject { place, plan: Plan::default(), directory });
+        }
+    }
+    for &layout in stores.iter().flat_map(|stores| &stores.layouts) {
+        if let Some(stores) = stores {
+            subjects.push(prepare_store(run, layout, stores, entries)?);
+        }
+    }
+    Ok(subjects)
+}
+
+/// What file systems are called: without the options that are added here, with their device where only that tells them apart.
+fn names(places: &[Place]) -> Vec<Option<String>> {
+    let name = |place: &Place| match place {
+        Place::FileSystem(spec) => Some(spec.name()),
+        Place::Directory(_) => None,
+    };
+    let shown = |place: &Place| {
+        let alike = places.iter().filter(|other| name(other) == name(place)).count();
+        match place {
+            Place::FileSystem(spec) if alike > 1 => {
+                Some(format!("{} {}", spec.name(), if spec.emulation.is_some() { "slow" } else { "fast" }))
+            }
+            place => name(place),
+        }
+    };
+    places.iter().map(shown).collect()
+}
+
+fn prepare_store(run: &mut Run, layout: StoreLayout, stores: &Stores, entries: u64) -> Result<Subject> {
+    let file_system = with_inodes(&stores.file_system, entries);
+    let fast = FileSystemSpec { emulation: None, ..file_system.clone() };
+    let slow = FileSystemSpec { emulation: Some(stores.emulation), ..file_system };
+    let (first, further) = match layout {
+        StoreLayout::Slow => (&slow, stores.slow_devices - 1),
+        StoreLayout::Hybrid => (&fast, stores.slow_devices),
+        StoreLayout::Fast => (&fast, 0),
+    };
+    let mut place = run.prepare_file_system(first.clone(), SubjectKind::Store)?;
+    for _ in 0..further {
+        place.join(run.prepare_file_system(slow.clone(), SubjectKind::Store)?);
+    }
+    place.rename(format!("granulo {}", layout.name()));
+    let home = place.directory().join("home");
+    let device = |directory: &Path| directory.join("device");
+    let mine = device(place.directory());
+    let others = place.further().iter().map(|further| device(further.directory()));
+    let plan = match layout {
+        StoreLayout::Hybrid => Plan { fast: vec![mine], slow: others.collect(), ..Plan::default() },
+        // The home is the only device.
+        _ if further == 0 => Plan::default(),
+        _ => Plan { slow: std::iter::once(mine).chain(others).collect(), ..Plan::default() },
+    };
+    Ok(Subject { place, plan, directory: home })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ext4() -> FileSystemSpec {
+        FileSystemSpec::new(FileSystemKind::Ext4, 1 << 30)
+    }
+
+    #[test]
+    fn inodes_are_as_many_as_files_unless_said_otherwise() {
+        let spec = with_inodes(&ext4(), 1_000_000);
+        assert_eq!(spec.make_options, ["-N", "1051024"]);
+        let own = ext4().with_options("-i 4096").unwrap();
+        assert_eq!(with_inodes(&own, 1_000_000), own);
+        let xfs = FileSystemSpec::new(FileSystemKind::Xfs, 1 << 30);
+        assert_eq!(with_inodes(&xfs, 1_000_000), xfs);
+    }
+
+    #[test]
+    fn devices_are_named_where_only_they_differ() {
+        let slow = FileSystemSpec { emulation: Some(Emulation::default()), ..ext4() };
+        let both = [Place::FileSystem(slow.clone()), Place::FileSystem(ext4()), Place::Directory("a".into())];
+        assert_eq!(names(&both), [Some("ext4 slow".to_owned()), Some("ext4 fast".to_owned()), None]);
+        assert_eq!(names(&[Place::FileSystem(slow)]), [Some("ext4".to_owned())]);
+    }
+
+    #[test]
+    fn layouts_have_names() {
+        for layout in [StoreLayout::Slow, StoreLayout::Hybrid, StoreLayout::Fast] {
+            assert_eq!(layout.name().parse(), Ok(layout));
+        }
+        assert!("warm".parse::<StoreLayout>().is_err());
+    }
+}

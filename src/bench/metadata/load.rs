@@ -1,0 +1,361 @@
+//! A load that is offered whatever becomes of it: operations are due at times that do not wait for each other (an open loop).
+//!
+//! The n-th operation is due at a random moment of the n-th interval, and its response time counts from then, so what waits because
+//! something before it was slow counts as waiting. (A loop that begins an operation when the last one has ended leaves that out.)
+//! Which operation it is, and on which file, follows from its number and the seed alone, whatever thread does it. Operations that are still to
+//! do when the time is over have as long again; what is left then counts with the time that it has waited.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::mix::{Mix, Operation};
+use super::target::{Aim, Fresh, Memory, Target};
+use crate::bench::clock::nanoseconds_since;
+use crate::bench::create::mix as scramble;
+use crate::bench::result::OperationTime;
+use crate::bench::run::Watch;
+use crate::dist::Distribution;
+use crate::error::{Error, Result};
+
+/// A thread that is early by less than this does not sleep.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(5);
+/// How long a thread sleeps at once, so that it sees when it is to stop.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// A load.
+#[derive(Debug, Clone)]
+pub(super) struct Load<'m> {
+    pub mix: &'m Mix,
+    /// Files that operations are about.
+    pub files: u64,
+    /// Operations a second.
+    pub offered_per_second: f64,
+    /// Threads that do them.
+    pub threads: u64,
+    /// What is done before it counts.
+    pub warm_up: Duration,
+    /// What counts.
+    pub window: Duration,
+    /// What is read or written at once, for memory.
+    pub transfer_bytes: u64,
+    pub seed: u64,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outcome {
+    /// Operations that ended in the window, a second.
+    pub achieved_per_second: f64,
+    /// Operations that were due in the window.
+    pub due: u64,
+    /// Of these, those that had not ended when it was given up.
+    pub unfinished: u64,
+    /// Mean of their response times.
+    pub response_seconds: f64,
+    pub p50_seconds: f64,
+    pub p99_seconds: f64,
+    pub longest_seconds: f64,
+    /// How long they took themselves, without waiting, by operation.
+    pub operations: Vec<OperationTime>,
+}
+
+/// Counts of one thread.
+#[derive(Clone)]
+struct Counts {
+    responses: Distribution,
+    ended: u64,
+    unfinished: u64,
+    /// How often each operation was done, its time, and the longest, in nanoseconds.
+    operations: [(u64, u64, u64); Operation::ALL.len()],
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts {
+            responses: Distribution::default(),
+            ended: 0,
+            unfinished: 0,
+            operations: [(0, 0, 0); Operation::ALL.len()],
+        }
+    }
+}
+
+impl Counts {
+    fn merge(&mut self, other: &Counts) {
+        self.responses.merge(&other.responses);
+        self.ended += other.ended;
+        self.unfinished += other.unfinished;
+        for (mine, other) in self.operations.iter_mut().zip(other.operations) {
+            *mine = (mine.0 + other.0, mine.1 + other.1, mine.2.max(other.2));
+        }
+    }
+}
+
+impl Load<'_> {
+    /// When an operation is due, after the start.
+    fn due(&self, number: u64) -> Duration {
+        let within = fraction(scramble(self.seed ^ scramble(number)));
+        Duration::from_secs_f64((number as f64 + within) / self.offered_per_second)
+    }
+
+    /// What it is, and about what.
+    fn operation(&self, number: u64, fresh: &Fresh) -> (Operation, Aim) {
+        let draw =
+            |purpose: u64| scramble(self.seed.wrapping_add(purpose) ^ scramble(number.wrapping_mul(4) + purpose));
+        let (operation, fresh) = fresh.choose(self.mix.pick(fraction(draw(1))));
+        let file = ((u128::from(draw(2)) * u128::from(self.files)) >> 64) as u64;
+        (operation, Aim { file, place: draw(3), fresh })
+    }
+
+    /// Operations that are due before `until`.
+    fn due_before(&self, until: Duration) -> u64 {
+        let near = (until.as_secs_f64() * self.offered_per_second) as u64;
+        // The one in whose interval the end lies.
+        if self.due(near) < until { near + 1 } else { near }
+    }
+
+    /// Offers it to `target`; `None` if it was to stop meanwhile.
+    ///
+    /// # Errors
+    /// The first operation that failed.
+    pub(super) fn run(&self, target: &dyn Target, fresh: &Fresh, watch: Watch<'_>) -> Result<Option<Outcome>> {
+        let next = AtomicU64::new(0);
+        let failed = AtomicBool::new(false);
+        let failure: Mutex<Option<Error>> = Mutex::new(None);
+        let started = Instant::now();
+        let work = || {
+            let mut counts = Counts::default();
+            if let Err(error) = self.work(target, fresh, &next, started, &mut counts, &|| {
+                failed.load(Ordering::Relaxed) || watch.is_stopped()
+            }) && !failed.swap(true, Ordering::Relaxed)
+                && let Ok(mut failure) = failure.lock()
+            {
+                *failure = Some(error);
+            }
+            counts
+        };
+        let mut all = Counts::default();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
+            for thread in threads {
+                if let Ok(counts) = thread.join() {
+                    all.merge(&counts);
+                }
+            }
+        });
+        if let Some(error) = failure.into_inner().unwrap_or_default() {
+            return Err(error);
+        }
+        if watch.is_stopped() {
+            return Ok(None);
+        }
+        // Those that nobody began.
+        let given_up = self.given_up();
+        for number in next.load(Ordering::Relaxed)..self.due_before(self.end()) {
+            self.give_up(number, given_up, &mut all);
+        }
+        Ok(Some(self.outcome(&all)))
+    }
+
+    fn end(&self) -> Duration {
+        self.warm_up + self.window
+    }
+
+    /// When what is left is given up, after the start.
+    fn given_up(&self) -> Duration {
+        self.end() + self.window
+    }
+
+    fn give_up(&self, number: u64, now: Duration, counts: &mut Counts) {
+        let due = self.due(number);
+        if due >= self.warm_up {
+            counts.responses.record(now.saturating_sub(due).as_nanos() as u64);
+            counts.unfinished += 1;
+        }
+    }
+
+    /// One thread: takes the next operation, waits until it is due, does it.
+    fn work(
+        &self,
+        target: &dyn Target,
+        fresh: &Fresh,
+        next: &AtomicU64,
+        started: Instant,
+        counts: &mut Counts,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        wake_punctually();
+        let mut memory = Memory::new(self.transfer_bytes as usize);
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let due = self.due(number);
+            if due >= self.end() || is_stopped() {
+                return Ok(());
+            }
+            if started.elapsed() > self.given_up() {
+                self.give_up(number, self.given_up(), counts);
+                return Ok(());
+            }
+            while let Some(early) = due.checked_sub(started.elapsed()).filter(|early| *early > SHORTEST_SLEEP) {
+                if is_stopped() {
+                    return Ok(());
+                }
+                sleep(early.min(LONGEST_SLEEP));
+            }
+            let (operation, aim) = self.operation(number, fresh);
+            let begun = Instant::now();
+            target.perform(operation, aim, &mut memory)?;
+            let took = nanoseconds_since(begun);
+            let ended = started.elapsed();
+            if (self.warm_up..self.end()).contains(&ended) {
+                counts.ended += 1;
+            }
+            if due >= self.warm_up {
+                counts.responses.record(ended.saturating_sub(due).as_nanos() as u64);
+                let of = &mut counts.operations[operation as usize];
+                *of = (of.0 + 1, of.1 + took, of.2.max(took));
+            }
+        }
+    }
+
+    fn outcome(&self, all: &Counts) -> Outcome {
+        let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+        let times = Operation::ALL.into_iter().zip(all.operations).filter(|(_, (count, ..))| *count > 0);
+        Outcome {
+            achieved_per_second: all.ended as f64 / self.window.as_secs_f64(),
+            due: all.responses.count() as u64,
+            unfinished: all.unfinished,
+            response_seconds: all.responses.mean() / 1e9,
+            p50_seconds: seconds(all.responses.quantile(50, 100)),
+            p99_seconds: seconds(all.responses.quantile(99, 100)),
+            longest_seconds: seconds(all.responses.max()),
+            operations: times
+                .map(|(operation, (count, sum, longest))| OperationTime {
+                    operation: operation.name().to_owned(),
+                    count,
+                    mean_ms: sum as f64 / count as f64 / 1e6,
+                    longest_ms: longest as f64 / 1e6,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Has sleeps of this thread end when they should; the kernel lets them end up to 50 µs later, to wake up less often.
+fn wake_punctually() {
+    let thread = rustix::thread::gettid().as_raw_nonzero();
+    let _ = std::fs::write(format!("/proc/{thread}/timerslack_ns"), "1");
+}
+
+/// A number from 0 up to but not including 1.
+fn fraction(number: u64) -> f64 {
+    (number >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a time for everything, and once a long one.
+    struct Slow {
+        each: Duration,
+        stall: Option<Duration>,
+        stalled: AtomicBool,
+        done: AtomicU64,
+    }
+
+    impl Target for Slow {
+        fn perform(&self, _: Operation, _: Aim, _: &mut Memory) -> Result<()> {
+            self.done.fetch_add(1, Ordering::Relaxed);
+            if let Some(stall) = self.stall
+                && !self.stalled.swap(true, Ordering::Relaxed)
+            {
+                sleep(stall);
+            }
+            sleep(self.each);
+            Ok(())
+        }
+
+        fn read_whole(&self, _: u64, _: &mut Memory) -> Result<()> {
+            Ok(())
+        }
+
+        fn read_together(&self, _: &[u64], _: usize) -> Option<Result<()>> {
+            None
+        }
+
+        fn list(&self, _: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn sync(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn load(mix: &Mix, offered_per_second: f64, threads: u64) -> Load<'_> {
+        let (warm_up, window) = (Duration::from_millis(100), Duration::from_millis(500));
+        Load { mix, files: 100, offered_per_second, threads, warm_up, window, transfer_bytes: 0, seed: 3 }
+    }
+
+    fn offer(load: &Load<'_>, each: Duration, stall: Option<Duration>) -> (Outcome, u64) {
+        let target = Slow { each, stall, stalled: AtomicBool::new(false), done: AtomicU64::new(0) };
+        let stop = AtomicBool::new(false);
+        let outcome = load.run(&target, &Fresh::new(), Watch::new(&stop, &|_| ())).unwrap().unwrap();
+        (outcome, target.done.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn what_is_offered_is_achieved_where_it_can_be() {
+        let mix = Mix::default();
+        let (outcome, done) = offer(&load(&mix, 400.0, 4), Duration::from_millis(1), None);
+        assert_eq!((outcome.due, done, outcome.unfinished), (200, 240, 0));
+        assert!((outcome.achieved_per_second - 400.0).abs() < 40.0, "{outcome:?}");
+        let counted: u64 = outcome.operations.iter().map(|operation| operation.count).sum();
+        assert_eq!(counted, 200);
+        assert!(outcome.operations.iter().all(|operation| operation.mean_ms >= 1.0), "{outcome:?}");
+    }
+
+    #[test]
+    fn operations_that_wait_for_a_slow_one_count_with_their_waiting() {
+        let mix = Mix::default();
+        let mut load = load(&mix, 400.0, 1);
+        load.warm_up = Duration::ZERO;
+        // One stall of 0.2 s delays all that was due meanwhile: 80 of 200 operations by 0.1 s on average.
+        let (outcome, _) = offer(&load, Duration::ZERO, Some(Duration::from_millis(200)));
+        assert!(outcome.response_seconds > 0.03 && outcome.p99_seconds > 0.15, "{outcome:?}");
+        assert!(outcome.p50_seconds < 0.1, "{outcome:?}");
+    }
+
+    #[test]
+    fn what_is_not_done_counts_too() {
+        let mix = Mix::default();
+        // Ten times what one thread can do.
+        let (outcome, done) = offer(&load(&mix, 1000.0, 1), Duration::from_millis(10), None);
+        assert_eq!(outcome.due, 500);
+        assert!(outcome.unfinished > 300 && done < 150, "{outcome:?}");
+        assert!(outcome.achieved_per_second < 110.0 && outcome.response_seconds > 0.4, "{outcome:?}");
+        assert!(outcome.longest_seconds <= 1.1, "{outcome:?}");
+    }
+
+    #[test]
+    fn a_seed_is_a_load() {
+        let mix = Mix::default();
+        let load = load(&mix, 1000.0, 1);
+        let operations = |seed: u64| -> Vec<(Operation, u64)> {
+            let load = Load { seed, ..load.clone() };
+            let fresh = Fresh::new();
+            (0..200)
+                .map(|number| load.operation(number, &fresh))
+                .map(|(operation, aim)| (operation, aim.file))
+                .collect()
+        };
+        assert_eq!(operations(1), operations(1));
+        assert_ne!(operations(1), operations(2));
+        assert!(operations(1).iter().all(|(_, file)| *file < 100));
+        let dues: Vec<Duration> = (0..100).map(|number| load.due(number)).collect();
+        assert!(dues.windows(2).all(|pair| pair[0] < pair[1]) && dues[99] < Duration::from_millis(100));
+    }
+}

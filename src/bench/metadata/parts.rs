@@ -1,0 +1,336 @@
+//! The parts of the bench, one subject's turn after the other's.
+
+use std::time::{Duration, Instant};
+
+use super::files::FileSet;
+use super::load::{Load, Outcome};
+use super::mix::Operation;
+use super::on_files::Files;
+use super::on_store::Objects;
+use super::series::{Collected, is_sustained, overall_response_seconds, peak};
+use super::target::{Aim, Fresh, Memory, Target};
+use super::{Candidate, Loads, MetadataRequest, Part, check, reads};
+use crate::bench::caches::drop_caches;
+use crate::bench::result::{CacheState, LoadPoint, MetadataDetails, Series};
+use crate::bench::run::{Progress, Watch};
+use crate::bench::scratch::Scratch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::{format_count, format_duration};
+
+/// A load is not doubled beyond this many operations a second.
+const MOST_PER_SECOND: f64 = 10e6;
+/// Entries or files between two words on how far it is.
+const SHOWN_EACH: u64 = 256;
+
+/// What is measured, and what came of it until now.
+pub(super) struct Bench<'b> {
+    request: &'b MetadataRequest,
+    set: &'b FileSet,
+    scratch: &'b Scratch,
+    watch: Watch<'b>,
+    details: MetadataDetails,
+    collected: Collected,
+    notes: Vec<String>,
+}
+
+impl<'b> Bench<'b> {
+    pub(super) fn new(
+        request: &'b MetadataRequest,
+        set: &'b FileSet,
+        scratch: &'b Scratch,
+        watch: Watch<'b>,
+        details: MetadataDetails,
+    ) -> Bench<'b> {
+        Bench { request, set, scratch, watch, details, collected: Collected::default(), notes: Vec::new() }
+    }
+
+    /// What came of it.
+    pub(super) fn end(self) -> (MetadataDetails, Vec<Series>, Vec<String>) {
+        (self.details, self.collected.end(), self.notes)
+    }
+
+    /// A turn of a subject in all that begins cold and changes nothing; gives whether it came to its end.
+    pub(super) fn turn(&mut self, candidate: &mut Candidate, at: usize, round: u64) -> Result<bool> {
+        let is_listed = self.request.listed > 0 && candidate.filled.listed == self.request.listed;
+        if self.request.has(Part::List) && is_listed && !self.list(candidate, at, round)? {
+            return Ok(false);
+        }
+        if self.request.has(Part::Reads) && !self.reads(candidate, at, round)? {
+            return Ok(false);
+        }
+        if self.request.has(Part::Check) {
+            return match candidate.subject.place.is_store() {
+                true => self.check_store(candidate, at, round),
+                false => self.check_file_system(candidate, at, round),
+            };
+        }
+        Ok(true)
+    }
+
+    fn open(&self, candidate: &Candidate, is_changed: bool) -> Result<Box<dyn Target + 'b>> {
+        let (MetadataRequest { transfer_bytes, is_durable, .. }, set) = (self.request, self.set);
+        let directory = &candidate.subject.directory;
+        Ok(match candidate.subject.place.is_store() {
+            true => Box::new(Objects::open(directory, set, *transfer_bytes, *is_durable, is_changed)?),
+            false => Box::new(Files::open(directory, set, candidate.filled, *transfer_bytes, *is_durable)?),
+        })
+    }
+
+    fn list(&mut self, candidate: &mut Candidate, at: usize, round: u64) -> Result<bool> {
+        let caches = candidate.subject.place.cool()?;
+        let name = candidate.subject.place.name();
+        let (watch, total) = (self.watch, self.request.listed);
+        let started = Instant::now();
+        let target = self.open(candidate, false)?;
+        let listed = target.list(&mut |done| {
+            if done.is_multiple_of(SHOWN_EACH) {
+                watch.show(Progress { subject: name, phase: "list", round, done, total });
+            }
+            !watch.is_stopped()
+        })?;
+        let seconds = started.elapsed().as_secs_f64();
+        if watch.is_stopped() {
+            return Ok(false);
+        }
+        if listed != total {
+            let cause =
+                format!("there are {}, and {} were made", format_count(listed.into()), format_count(total.into()));
+            let error = Error::new(ErrorKind::Corrupt, "list the entries", cause);
+            return Err(error.at(&candidate.subject.directory));
+        }
+        self.collected.push(at, "list", "seconds", Some(total as f64), (caches, seconds));
+        Ok(true)
+    }
+
+    fn reads(&mut self, candidate: &mut Candidate, at: usize, round: u64) -> Result<bool> {
+        let numbers = self.set.small_files(self.request.reads, self.request.small_bytes, round);
+        let small = self.set.count_up_to(self.request.small_bytes);
+        if small < self.request.reads {
+            self.notes.push(match small {
+                0 => "No file is small enough for the reads: see --small.".to_owned(),
+                small => format!("There are {} small files: some were read again.", format_count(small.into())),
+            });
+        }
+        if numbers.is_empty() {
+            return Ok(true);
+        }
+        let several = self.request.threads;
+        let mut ways = vec![(1, "reads, 1 thread".to_owned())];
+        if several > 1 {
+            ways.push((several, format!("reads, {several} threads")));
+        }
+        let (watch, longest) = (self.watch, self.request.longest_reads);
+        for (threads, measure) in ways {
+            let caches = candidate.subject.place.cool()?;
+            let show = self.showing(candidate, &measure, round, numbers.len() as u64);
+            let target = self.open(candidate, false)?;
+            let Some(rate) = reads::one_by_one(&*target, &numbers, threads, longest, watch, &show)? else {
+                return Ok(false);
+            };
+            self.collected.push(at, &measure, "operations/s", None, (caches, rate));
+        }
+        if candidate.subject.place.is_store() {
+            let measure = "reads, together";
+            let caches = candidate.subject.place.cool()?;
+            let show = self.showing(candidate, measure, round, numbers.len() as u64);
+            let target = self.open(candidate, false)?;
+            let Some(rate) = reads::together(&*target, &numbers, longest, watch, &show)? else { return Ok(false) };
+            self.collected.push(at, measure, "operations/s", None, (caches, rate));
+        }
+        Ok(true)
+    }
+
+    /// Shows how many are done.
+    fn showing(&self, candidate: &Candidate, phase: &str, round: u64, total: u64) -> impl Fn(u64) + Sync + use<'b> {
+        let (watch, subject, phase) = (self.watch, candidate.subject.place.name().to_owned(), phase.to_owned());
+        move |done| {
+            if done.is_multiple_of(SHOWN_EACH) {
+                watch.show(Progress { subject: &subject, phase: &phase, round, done, total });
+            }
+        }
+    }
+
+    fn check_store(&mut self, candidate: &mut Candidate, at: usize, round: u64) -> Result<bool> {
+        let watch = self.watch;
+        for (measure, is_deep) in [("check", false), ("deep check", true)] {
+            let caches = candidate.subject.place.cool()?;
+            let name = candidate.subject.place.name();
+            let show = |done, total| watch.show(Progress { subject: name, phase: measure, round, done, total });
+            match check::store(&candidate.subject.directory, is_deep, watch, &show)? {
+                Some(seconds) => {
+                    self.collected.push(at, measure, "seconds", self.checked(candidate), (caches, seconds))
+                }
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// How many files a check went through, roughly: those that were made.
+    fn checked(&self, candidate: &Candidate) -> Option<f64> {
+        Some((self.request.files + candidate.filled.listed) as f64)
+    }
+
+    fn check_file_system(&mut self, candidate: &mut Candidate, at: usize, round: u64) -> Result<bool> {
+        let level = self.checked(candidate);
+        let place = &mut candidate.subject.place;
+        let name = place.name().to_owned();
+        let Some(image) = place.image() else {
+            self.notes.push(format!("The file system of {name} was not checked: it is in use."));
+            return Ok(true);
+        };
+        if check::program(image.spec().kind).is_none() {
+            self.notes.push(format!("{name} was not checked: no program is known that looks through all of it."));
+            return Ok(true);
+        }
+        self.watch.show(Progress { subject: &name, phase: "check", round, done: 0, total: 0 });
+        image.unmount()?;
+        let dropped = drop_caches();
+        let checked = check::file_system(image, self.scratch, self.watch);
+        image.mount()?;
+        let Some(seconds) = checked? else { return Ok(false) };
+        dropped.note.into_iter().for_each(|note| self.notes.push(note));
+        self.collected.push(at, "check", "seconds", level, (dropped.state, seconds));
+        Ok(true)
+    }
+
+    /// The load in every round: each rate is offered to all that bore the one before; gives whether it came to its end.
+    pub(super) fn loads(&mut self, candidates: &mut [Candidate]) -> Result<bool> {
+        self.note_idle()?;
+        for round in 0..self.request.rounds {
+            let mut bears = vec![true; candidates.len()];
+            for step in 0.. {
+                let Some(rate) = self.rate(step).filter(|_| bears.contains(&true)) else { break };
+                for turn in 0..candidates.len() {
+                    let at = (turn + (round + step) as usize) % candidates.len();
+                    if !bears[at] {
+                        continue;
+                    }
+                    let Some(point) = self.load(&mut candidates[at], at, round, step, rate)? else { return Ok(false) };
+                    // What was asked for is offered in any case.
+                    bears[at] = is_sustained(&point) || matches!(self.request.loads, Loads::These(_));
+                    self.details.load_points.push(point);
+                }
+            }
+            self.sum_up(candidates.len(), round);
+        }
+        Ok(true)
+    }
+
+    /// Operations a second of a step.
+    fn rate(&self, step: u64) -> Option<f64> {
+        match &self.request.loads {
+            Loads::These(rates) => rates.get(step as usize).copied(),
+            Loads::From(first) => {
+                Some(first * 2f64.powi(i32::try_from(step).unwrap_or(i32::MAX))).filter(|rate| *rate <= MOST_PER_SECOND)
+            }
+        }
+    }
+
+    fn load(
+        &mut self,
+        candidate: &mut Candidate,
+        at: usize,
+        round: u64,
+        step: u64,
+        rate: f64,
+    ) -> Result<Option<LoadPoint>> {
+        let caches = candidate.subject.place.cool()?;
+        let target = self.open(candidate, true)?;
+        let phase = format!("{} operations/s", format_count(rate.round() as u128));
+        self.watch.show(Progress { subject: candidate.subject.place.name(), phase: &phase, round, done: 0, total: 0 });
+        let outcome = self.offered(rate, (round << 32) | step).run(&*target, &candidate.fresh, self.watch)?;
+        // What is left in memory is no part of the next load.
+        target.sync()?;
+        drop(target);
+        candidate.subject.place.sync()?;
+        Ok(outcome.map(|outcome| point(at, round, rate, caches, outcome)))
+    }
+
+    fn offered(&self, offered_per_second: f64, purpose: u64) -> Load<'b> {
+        let MetadataRequest { mix, files, threads, warm_up, window, transfer_bytes, .. } = self.request;
+        Load {
+            mix,
+            files: *files,
+            offered_per_second,
+            threads: *threads,
+            warm_up: *warm_up,
+            window: *window,
+            transfer_bytes: *transfer_bytes,
+            seed: self.set.seed_of(purpose),
+        }
+    }
+
+    /// Peak and overall response time of each subject in a round.
+    fn sum_up(&mut self, subjects: usize, round: u64) {
+        for at in 0..subjects {
+            let of = |point: &&LoadPoint| point.subject == at && point.round == round;
+            let points: Vec<&LoadPoint> = self.details.load_points.iter().filter(of).collect();
+            let Some(first) = points.first() else { continue };
+            let caches = first.caches;
+            let (peak, response) = (peak(&points), overall_response_seconds(&points));
+            self.collected.push(at, "peak load", "operations/s", None, (caches, peak));
+            if let Some(response) = response {
+                self.collected.push(at, "overall response time", "seconds", None, (caches, response));
+            }
+        }
+    }
+
+    /// Says what the load itself costs: the response time of an operation that does nothing.
+    fn note_idle(&mut self) -> Result<()> {
+        const PER_SECOND: f64 = 1000.0;
+        let load = Load { warm_up: Duration::ZERO, window: Duration::from_millis(300), ..self.offered(PER_SECOND, 0) };
+        if let Some(idle) = load.run(&Idle, &Fresh::new(), self.watch)? {
+            self.notes.push(format!(
+                "An operation that does nothing, offered {} times a second, has a mean response time of {} (99 %: {}): that is how late \
+                 sleeping threads wake up here.",
+                format_count(PER_SECOND as u128),
+                format_duration(idle.response_seconds),
+                format_duration(idle.p99_seconds),
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn point(subject: usize, round: u64, offered_per_second: f64, caches: CacheState, outcome: Outcome) -> LoadPoint {
+    LoadPoint {
+        subject,
+        round,
+        offered_per_second,
+        achieved_per_second: outcome.achieved_per_second,
+        response_ms: outcome.response_seconds * 1e3,
+        p50_ms: outcome.p50_seconds * 1e3,
+        p99_ms: outcome.p99_seconds * 1e3,
+        longest_ms: outcome.longest_seconds * 1e3,
+        due: outcome.due,
+        unfinished: outcome.unfinished,
+        caches,
+        operations: outcome.operations,
+    }
+}
+
+/// Does nothing.
+struct Idle;
+
+impl Target for Idle {
+    fn perform(&self, _: Operation, _: Aim, _: &mut Memory) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_whole(&self, _: u64, _: &mut Memory) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_together(&self, _: &[u64], _: usize) -> Option<Result<()>> {
+        None
+    }
+
+    fn list(&self, _: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! The figures of the source, to be shown beside what was measured.
+
+const TABLE_III: &str = include_str!("../../../data/panasas_performance.csv");
+
+/// What disks did, and disks with SSDs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// `sfs`, `check`, `list`, `reads`.
+    pub benchmark: String,
+    /// `operations/s` or `seconds`.
+    pub unit: String,
+    /// All on disks.
+    pub all_disk: f64,
+    /// Small files and metadata on SSDs.
+    pub hybrid: f64,
+    /// Response times of the same, in milliseconds.
+    pub response_ms: Option<(f64, f64)>,
+}
+
+impl Figure {
+    /// How many times as fast the hybrid is.
+    pub fn speed_up(&self) -> f64 {
+        if self.unit == "seconds" { self.all_disk / self.hybrid } else { self.hybrid / self.all_disk }
+    }
+}
+
+/// Table III of Welch and Noer (2013).
+pub fn table_3() -> Vec<Figure> {
+    let rows = TABLE_III.lines().filter(|line| !line.starts_with('#')).skip(1);
+    let number = |field: Option<&str>| field.and_then(|field| field.parse::<f64>().ok());
+    let figure = |row: &str| {
+        let mut fields = row.split(',');
+        let mut text = || fields.next().unwrap_or_default().to_owned();
+        let (benchmark, unit) = (text(), text());
+        let (all_disk, hybrid) = (number(fields.next()).unwrap_or(0.0), number(fields.next()).unwrap_or(0.0));
+        Figure { benchmark, unit, all_disk, hybrid, response_ms: number(fields.next()).zip(number(fields.next())) }
+    };
+    rows.map(figure).collect()
+}
+
+/// The figure of one benchmark.
+pub fn figure(benchmark: &str) -> Option<Figure> {
+    table_3().into_iter().find(|figure| figure.benchmark == benchmark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speed_ups_are_those_that_the_table_prints() {
+        let printed = [("sfs", "2.1"), ("check", "8.1"), ("list", "3.4"), ("reads", "7.9")];
+        assert_eq!(table_3().len(), printed.len());
+        for (benchmark, speed_up) in printed {
+            let figure = figure(benchmark).unwrap();
+            assert_eq!(format!("{:.1}", figure.speed_up()), speed_up, "{figure:?}");
+        }
+        assert_eq!(figure("sfs").unwrap().response_ms, Some((9.3, 7.6)));
+        assert_eq!(figure("list").unwrap().response_ms, None);
+    }
+}

@@ -1,0 +1,137 @@
+//! What is measured: the same files below a directory, or in a store, and the same operations on them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::files::{FileSet, SPARE_FILES};
+use super::mix::Operation;
+use crate::error::Result;
+use crate::store::Buffer;
+
+/// Entries of a directory that one READDIR or READDIRPLUS gives.
+pub(super) const LISTED_ENTRIES: usize = 100;
+
+/// What an operation is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Aim {
+    /// The file, or one in the directory that is meant.
+    pub file: u64,
+    /// Where in it: any number.
+    pub place: u64,
+    /// Number of a file that is made or removed.
+    pub fresh: u64,
+}
+
+/// Memory of one thread.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub name: String,
+    pub bytes: Vec<u8>,
+    pub object: Buffer,
+}
+
+impl Memory {
+    /// With room for `bytes` at once.
+    pub(super) fn new(bytes: usize) -> Memory {
+        Memory { name: String::with_capacity(64), bytes: Vec::with_capacity(bytes), object: Buffer::default() }
+    }
+}
+
+/// Files that are measured.
+pub(super) trait Target: Sync {
+    /// Does an operation.
+    fn perform(&self, operation: Operation, aim: Aim, memory: &mut Memory) -> Result<()>;
+
+    /// Reads a whole file, and sees that it is the right one.
+    fn read_whole(&self, number: u64, memory: &mut Memory) -> Result<()>;
+
+    /// Reads files together, in whatever order is best; `None` if that is no different from one after the other.
+    fn read_together(&self, numbers: &[u64], depth: usize) -> Option<Result<()>>;
+
+    /// Names and attributes of the directory with many entries; how many there were.
+    fn list(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64>;
+
+    /// Makes everything durable.
+    fn sync(&self) -> Result<()>;
+}
+
+/// Which files were made and removed while it was measured. Numbers of files that are made rise; the oldest is removed.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    made: AtomicU64,
+    removed: AtomicU64,
+}
+
+impl Fresh {
+    pub(super) fn new() -> Fresh {
+        Fresh { made: AtomicU64::new(SPARE_FILES), removed: AtomicU64::new(0) }
+    }
+
+    /// The operation that is done where `operation` was drawn, with the number of its file: nothing is removed that may not be made yet.
+    pub(super) fn choose(&self, operation: Operation) -> (Operation, u64) {
+        const BEING_MADE: u64 = 256;
+        if operation == Operation::Remove {
+            let oldest = self.removed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |removed| {
+                (removed + BEING_MADE < self.made.load(Ordering::Relaxed)).then_some(removed + 1)
+            });
+            return match oldest {
+                Ok(oldest) => (Operation::Remove, oldest),
+                Err(_) => (Operation::Create, self.made.fetch_add(1, Ordering::Relaxed)),
+            };
+        }
+        let fresh = if operation == Operation::Create { self.made.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        (operation, fresh)
+    }
+}
+
+/// Where a READ or WRITE of `most_bytes` at most is in a file: at a multiple of it.
+pub(super) fn range(set: &FileSet, aim: Aim, most_bytes: u64) -> std::ops::Range<u64> {
+    let size = set.size(aim.file);
+    let pieces = size.div_ceil(most_bytes).max(1);
+    let start = aim.place % pieces * most_bytes;
+    start..size.min(start + most_bytes)
+}
+
+/// Whether what was read of a whole file is right; compared at both ends, which costs next to nothing.
+pub(super) fn is_right(expected: &[u8], found: &[u8]) -> bool {
+    const EDGE: usize = 8;
+    let edge = expected.len().min(EDGE);
+    expected.len() == found.len()
+        && expected[..edge] == found[..edge]
+        && expected[expected.len() - edge..] == found[found.len() - edge..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dist::Distribution;
+
+    #[test]
+    fn what_is_removed_was_made() {
+        let fresh = Fresh::new();
+        assert_eq!(fresh.choose(Operation::Remove), (Operation::Remove, 0));
+        assert_eq!(fresh.choose(Operation::Create), (Operation::Create, SPARE_FILES));
+        assert_eq!(fresh.choose(Operation::Read), (Operation::Read, 0));
+        let removed =
+            (0..SPARE_FILES).filter(|_| fresh.choose(Operation::Remove).0 == Operation::Remove).count() as u64;
+        // When there are few left, files are made in place of being removed.
+        assert!(removed < SPARE_FILES && removed > SPARE_FILES / 2);
+    }
+
+    #[test]
+    fn ranges_lie_in_their_files() {
+        let mut source = Distribution::default();
+        source.record(100_000);
+        let set = FileSet::new(&source, 10, 1 << 20, 10, 1).unwrap();
+        let aim = |place| Aim { file: 3, place, fresh: 0 };
+        let starts: Vec<_> = (0..4).map(|place| range(&set, aim(place), 1 << 15)).collect();
+        assert_eq!(starts, [0..32_768, 32_768..65_536, 65_536..98_304, 98_304..100_000]);
+        assert_eq!(range(&set, aim(5), 1 << 20), 0..100_000);
+    }
+
+    #[test]
+    fn wrong_content_is_seen() {
+        assert!(is_right(b"", b"") && is_right(b"abc", b"abc"));
+        assert!(!is_right(b"abc", b"abd") && !is_right(b"abc", b"ab") && !is_right(b"", b"a"));
+        assert!(!is_right(b"0123456789abcdef", b"x123456789abcdef"));
+    }
+}

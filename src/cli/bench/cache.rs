@@ -1,0 +1,116 @@
+//! `granulo bench cache`: run time of a workload over cache size and block size.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::Shared;
+use crate::bench::cache::{CacheRequest, Project, Workload, cache, prepare};
+use crate::bench::images::FileSystemKind;
+use crate::bench::result::{CacheDetails, Details, FailureKind};
+use crate::cli::{Ended, usage_error};
+use crate::error::Result;
+use crate::units::{MIB, format_size, parse_size};
+
+/// Time a workload with caches and blocks of several sizes: a matrix
+///
+/// The workload runs in a memory control group, whose limit bounds its page cache and its own memory together, on file systems that are made with
+/// each block size and mounted with cold caches before each run. Needs root. By default a C project is generated and compiled, with the
+/// compiler's passes on the file system that is measured; the sizes then go from the least that it bears to twice what it takes.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sudo granulo bench cache --fs ext4,xfs -o cache.json\n  \
+    sudo granulo bench cache --block-sizes 1K,4K --cache-sizes 32M,64M,128M --rounds 5\n  \
+    sudo granulo bench cache --fs ext4 --tree ~/src/project --cache-sizes 64M,256M -- make -j2\n\nExit status: 0 done; 1 done, but something \
+    was wrong (interrupted, the command failed); 2 could not be done.")]
+pub(super) struct CacheArguments {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Limits of memory, page cache included [default: five, from the least that works to twice what the workload takes]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "What is done")]
+    cache_sizes: Vec<u64>,
+    /// Block sizes of the file systems [default: 1K,2K,4K for ext2 to ext4, 1K,2K,4K,16K,64K for xfs]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "What is done")]
+    block_sizes: Vec<u64>,
+    /// End a run that takes longer, in seconds [default: ten times a run without a limit]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400), help_heading = "What is done")]
+    longest: Option<u64>,
+    /// Copy this directory to where the command runs
+    #[arg(long, value_name = "DIR", requires = "command", help_heading = "What is done")]
+    tree: Option<PathBuf>,
+    /// Programs of the C project, of four files each
+    #[arg(long, value_name = "N", default_value_t = Project::default().programs, value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with = "command", help_heading = "What is done")]
+    programs: u64,
+    /// Headers that they share
+    #[arg(long, value_name = "N", default_value_t = Project::default().headers, value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with = "command", help_heading = "What is done")]
+    headers: u64,
+    /// How often they are compiled in each run
+    #[arg(long, value_name = "N", default_value_t = Project::default().builds, value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with = "command", help_heading = "What is done")]
+    builds: u64,
+    /// The command to run in place of compiling, in the directory that is measured
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl CacheArguments {
+    pub(super) fn run(mut self) -> Result<Ended> {
+        if self.shared.store {
+            return Err(usage_error("a command runs on files, and --store is none").advise("leave --store out"));
+        }
+        if self.shared.directories.is_empty() && self.shared.fs.is_empty() {
+            self.shared.fs.push(FileSystemKind::Ext4);
+        }
+        let request = self.request()?;
+        request.workload.check()?;
+        let places = self.shared.places(request.workload.room_bytes()?)?;
+        let mut run = self.shared.begin()?;
+        let progress = self.shared.watch()?;
+        let prepared = prepare(&mut run, &places, &self.block_sizes);
+        self.shared.say_cleared(&run);
+        let prepared = prepared?;
+        let document = progress.during(|watch| cache(&request, run, prepared, watch))?;
+        let warnings = match &document.details {
+            Details::Cache(details) => warnings(details),
+            _ => Vec::new(),
+        };
+        self.shared.finish(&document, &warnings)
+    }
+
+    fn request(&self) -> Result<CacheRequest> {
+        let mut sizes_bytes = self.cache_sizes.clone();
+        sizes_bytes.sort_unstable();
+        sizes_bytes.dedup();
+        if let Some(&least) = sizes_bytes.first()
+            && least < MIB
+        {
+            return Err(usage_error(format!("no program runs in {} of memory", format_size(least.into()))));
+        }
+        let workload = match self.command.is_empty() {
+            true => Workload::Compile(Project { programs: self.programs, headers: self.headers, builds: self.builds }),
+            false => Workload::Command { command: self.command.clone(), tree: self.tree.clone() },
+        };
+        Ok(CacheRequest {
+            workload,
+            sizes_bytes,
+            longest: self.longest.map(Duration::from_secs),
+            rounds: self.shared.rounds,
+        })
+    }
+}
+
+/// What was wrong: not that the memory was too little, which is a result.
+fn warnings(details: &CacheDetails) -> Vec<String> {
+    let failures = details.cells.iter().filter_map(|cell| Some((cell, cell.failure.as_ref()?)));
+    let own = failures.filter(|(_, failure)| failure.kind == FailureKind::Failed);
+    own.map(|(cell, failure)| {
+        format!(
+            "with {} and blocks of {}, {}",
+            format_size(cell.cache_bytes.into()),
+            format_size(cell.block_bytes.into()),
+            failure.cause
+        )
+    })
+    .collect()
+}

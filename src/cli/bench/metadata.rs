@@ -1,0 +1,333 @@
+//! `granulo bench metadata`: load, check, listing and cold small reads, on file systems and on stores.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::Shared;
+use crate::bench::images::{FileSystemKind, FileSystemSpec};
+use crate::bench::metadata::{
+    LARGEST_BYTES, Loads, MetadataRequest, Mix, Part, StoreLayout, Stores, metadata, prepare,
+};
+use crate::bench::place::Place;
+use crate::bench::result::Details;
+use crate::cli::{Ended, sources, usage_error};
+use crate::error::Result;
+use crate::survey::measure::Measure;
+use crate::units::{MIB, format_size, parse_size};
+
+/// Most files, and entries of the directory with many.
+const MOST_FILES: u64 = 1_000_000_000;
+/// Longest time of a load or of reads, in seconds.
+const MOST_SECONDS: u64 = 86_400;
+
+/// Measure metadata operations: a load like that of SPEC SFS, full checks, ls -l, cold small reads
+///
+/// What Welch and Noer measured to see what SSDs add to disks: a mix of operations offered at rising rates with its response times, a full check, a
+/// directory of a million entries listed with attributes, and 60,000 reads of small files. The files are made once, with the sizes of a source. File
+/// systems and stores may be on slow devices, on fast ones, or, a hybrid store, on both.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo bench metadata /mnt/new --files 10000 --listed 100000\n  \
+    sudo granulo bench metadata --fs ext4,xfs --store-layout slow,hybrid,fast --emulate hdd -o metadata.json\n  \
+    sudo granulo bench metadata --fs ext4 --fs-devices slow,fast --part check,list\n  \
+    granulo bench metadata /mnt/new --part load --mix getattr=60,lookup=40 --loads 1000,2000,4000\n\nExit status: 0 done; 1 done, but \
+    something was wrong (interrupted, a limit of a file system was met); 2 could not be done.")]
+pub(super) struct MetadataArguments {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Stores on file systems of their own: on slow devices, on a fast and slow ones, on a fast one
+    #[arg(long, value_name = "LAYOUT", value_delimiter = ',', help_heading = "Where it is measured")]
+    store_layout: Vec<StoreLayout>,
+    /// File system below these stores [default: the first of --fs, or ext4]
+    #[arg(long, value_name = "KIND", requires = "store_layout", help_heading = "Where it is measured")]
+    store_fs: Option<FileSystemKind>,
+    /// Slow devices of each of these stores
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=16), help_heading = "Where it is measured")]
+    slow_devices: u64,
+    /// Devices of the file systems: slow, fast, or each on both [default: slow with --emulate, else fast]
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',', help_heading = "Where it is measured")]
+    fs_devices: Vec<Device>,
+
+    /// What is measured
+    #[arg(
+        long = "part",
+        value_name = "PART",
+        value_delimiter = ',',
+        default_value = "load,check,list,reads",
+        help_heading = "What is done"
+    )]
+    parts: Vec<PartChoice>,
+    /// Where the sizes of the files are from: a survey, an fsstats CSV or a published table
+    #[arg(long, value_name = "SOURCE", default_value = "vu-2005", help_heading = "What is done")]
+    source: PathBuf,
+    /// How many files
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=MOST_FILES), help_heading = "What is done")]
+    files: u64,
+    /// Files of the source that are larger are made so large
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size, help_heading = "What is done")]
+    largest: u64,
+    /// Files in a directory
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..), help_heading = "What is done")]
+    directory_files: u64,
+    /// Entries of the one directory that is listed; checks go through them too
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(0..=MOST_FILES), help_heading = "What is done")]
+    listed: u64,
+    /// Small files to read
+    #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000), help_heading = "What is done")]
+    reads: u64,
+    /// Files up to this size are small
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "What is done")]
+    small: u64,
+    /// End each row of reads after so many seconds; the rate is that of those done
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS), help_heading = "What is done")]
+    longest_reads: u64,
+    /// Threads that do the operations of the load, and read side by side
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "What is done")]
+    threads: u64,
+
+    /// Shares of operations, such as lookup=50,getattr=50 or sfs2008,commit=5
+    #[arg(long, value_name = "MIX", default_value = "sfs2008", help_heading = "The load")]
+    mix: Mix,
+    /// Operations a second to offer [default: 50, and twice as many until it is too much]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = rate, help_heading = "The load")]
+    loads: Vec<f64>,
+    /// Begin with so many operations a second, and double
+    #[arg(long, value_name = "N", value_parser = rate, conflicts_with = "loads", help_heading = "The load")]
+    first_load: Option<f64>,
+    /// Seconds that count at each load
+    #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds, help_heading = "The load")]
+    window: Duration,
+    /// Seconds before them that do not count
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds_or_none, help_heading = "The load")]
+    warm_up: Duration,
+    /// Most bytes of one read or write
+    #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = parse_size, help_heading = "The load")]
+    transfer: u64,
+    /// Make changes durable before they count as done: fsync of files and directories, a synced batch of the store
+    #[arg(long, help_heading = "The load")]
+    durable: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Device {
+    /// As --emulate says
+    Slow,
+    /// As fast as it is
+    Fast,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PartChoice {
+    /// The mix of operations at rising rates
+    Load,
+    /// A full check; of a store every byte too
+    Check,
+    /// The directory with many entries
+    List,
+    /// Random reads of small files
+    Reads,
+}
+
+fn rate(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.01..=1e7).contains(&rate) => Ok(rate),
+        _ => Err(format!("'{text}' is no number of operations a second from 0.01 to 10,000,000")),
+    }
+}
+
+fn seconds_or_none(text: &str) -> std::result::Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=MOST_SECONDS as f64).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("'{text}' is no number of seconds up to {MOST_SECONDS}")),
+    }
+}
+
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    match seconds_or_none(text) {
+        Ok(time) if time < Duration::from_millis(50) => Err("a load takes 0.05 seconds at least".to_owned()),
+        other => other,
+    }
+}
+
+impl MetadataArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let request = self.request()?;
+        let (places, stores) = self.places(&request)?;
+        let mut run = self.shared.begin()?;
+        let progress = self.shared.watch()?;
+        let prepared = prepare(&mut run, &request, &places, self.shared.store, stores.as_ref());
+        self.shared.say_cleared(&run);
+        let prepared = prepared?;
+        let document = progress.during(|watch| metadata(&request, run, prepared, watch))?;
+        let warnings = match &document.details {
+            Details::Metadata(details) => details.limits.clone(),
+            _ => Vec::new(),
+        };
+        self.shared.finish(&document, &warnings)
+    }
+
+    fn request(&self) -> Result<MetadataRequest> {
+        if self.largest > LARGEST_BYTES {
+            let most = format_size(LARGEST_BYTES.into());
+            return Err(usage_error(format!("--largest is {most} at most")));
+        }
+        if !(512..=64 * MIB).contains(&self.transfer) {
+            return Err(usage_error("--transfer is from 512 B to 64 MiB"));
+        }
+        let survey = sources::open(&self.source)?;
+        let source = sources::names(std::slice::from_ref(&survey), std::slice::from_ref(&self.source)).concat();
+        let mut loads = self.loads.clone();
+        loads.sort_by(f64::total_cmp);
+        let mut parts: Vec<Part> = Vec::new();
+        for part in &self.parts {
+            parts.push(match part {
+                PartChoice::Load => Part::Load,
+                PartChoice::Check => Part::Check,
+                PartChoice::List => Part::List,
+                PartChoice::Reads => Part::Reads,
+            });
+        }
+        Ok(MetadataRequest {
+            source,
+            sizes: survey.distributions.of(Measure::FileSize).clone(),
+            files: self.files,
+            largest_bytes: self.largest,
+            directory_files: self.directory_files,
+            listed: self.listed,
+            small_bytes: self.small,
+            reads: self.reads,
+            longest_reads: Duration::from_secs(self.longest_reads),
+            mix: self.mix.clone(),
+            loads: match loads.as_slice() {
+                [] => Loads::From(self.first_load.unwrap_or(50.0)),
+                _ => Loads::These(loads),
+            },
+            threads: self.threads,
+            warm_up: self.warm_up,
+            window: self.window,
+            transfer_bytes: self.transfer,
+            is_durable: self.durable,
+            parts,
+            rounds: self.shared.rounds,
+        })
+    }
+
+    /// Places and stores that are measured.
+    fn places(&self, request: &MetadataRequest) -> Result<(Vec<Place>, Option<Stores>)> {
+        let emulation = self.shared.emulate.unwrap_or_default();
+        let store_kind = self.store_fs.or(self.shared.fs.first().copied()).unwrap_or(FileSystemKind::Ext4);
+        let with_stores = !self.store_layout.is_empty();
+        let mut kinds = self.shared.fs.clone();
+        kinds.extend(with_stores.then_some(store_kind));
+        let size_bytes =
+            self.shared.fs_size.map_or_else(|| request.room_bytes(&kinds, self.shared.store || with_stores), Ok)?;
+        if self.fs_devices.contains(&Device::Fast)
+            && !self.fs_devices.contains(&Device::Slow)
+            && self.shared.emulate.is_some()
+            && !with_stores
+        {
+            return Err(usage_error("--emulate is about slow devices, and --fs-devices has fast ones alone"));
+        }
+        if !self.fs_devices.is_empty() && self.shared.fs.is_empty() {
+            return Err(usage_error("--fs-devices is about file systems that are made for the run, and there is none")
+                .advise("name some with --fs"));
+        }
+        // Stores alone are something to measure too.
+        let named = match with_stores && self.shared.directories.is_empty() && self.shared.fs.is_empty() {
+            true => Vec::new(),
+            false => self.shared.places(size_bytes)?,
+        };
+        let mut places = Vec::new();
+        for place in named {
+            let Place::FileSystem(spec) = place else {
+                places.push(place);
+                continue;
+            };
+            let default = if spec.emulation.is_some() { Device::Slow } else { Device::Fast };
+            let devices = if self.fs_devices.is_empty() { vec![default] } else { self.fs_devices.clone() };
+            for device in devices {
+                let emulation = (device == Device::Slow).then_some(emulation);
+                places.push(Place::FileSystem(FileSystemSpec { emulation, ..spec.clone() }));
+            }
+        }
+        let mut layouts: Vec<StoreLayout> = Vec::new();
+        for &layout in &self.store_layout {
+            if !layouts.contains(&layout) {
+                layouts.push(layout);
+            }
+        }
+        let stores = with_stores.then(|| Stores {
+            layouts,
+            file_system: FileSystemSpec::new(store_kind, size_bytes),
+            emulation,
+            slow_devices: self.slow_devices,
+        });
+        Ok((places, stores))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        metadata: MetadataArguments,
+    }
+
+    fn parsed(words: &[&str]) -> MetadataArguments {
+        Arguments::try_parse_from([&["metadata"], words].concat()).unwrap().metadata
+    }
+
+    fn places(words: &[&str]) -> Result<(Vec<Place>, Option<Stores>)> {
+        let arguments = parsed(words);
+        arguments.places(&arguments.request()?)
+    }
+
+    #[test]
+    fn file_systems_are_slow_fast_or_both() {
+        let slow = |words: &[&str]| -> Vec<bool> {
+            let is_slow = |place: &Place| matches!(place, Place::FileSystem(spec) if spec.emulation.is_some());
+            places(words).unwrap().0.iter().map(is_slow).collect()
+        };
+        assert_eq!(slow(&["--fs", "ext4,xfs"]), [false, false]);
+        assert_eq!(slow(&["--fs", "ext4", "--emulate", "hdd"]), [true]);
+        assert_eq!(slow(&["--fs", "ext4,xfs", "--fs-devices", "slow,fast"]), [true, false, true, false]);
+        let (places, stores) = places(&["--store-layout", "slow,hybrid,slow", "--store-fs", "xfs"]).unwrap();
+        let stores = stores.unwrap();
+        assert_eq!((places.len(), stores.layouts.len(), stores.file_system.kind), (0, 2, FileSystemKind::Xfs));
+        // A million entries, and what the files take.
+        assert!((2 << 30..8 << 30).contains(&stores.file_system.size_bytes), "{}", stores.file_system.size_bytes);
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        for words in [
+            &[][..],
+            &["a", "--fs-devices", "fast"],
+            &["--fs", "ext4", "--emulate", "hdd", "--fs-devices", "fast"],
+            &["--fs", "ext4", "--files", "1000000000"],
+        ] {
+            assert!(places(words).is_err(), "{words:?}");
+        }
+        assert!(parsed(&["a", "--largest", "1GiB"]).request().is_err());
+        for words in [
+            &["a", "--mix", "stat=1"][..],
+            &["a", "--loads", "0"],
+            &["a", "--loads", "1", "--first-load", "2"],
+            &["a", "--window", "0"],
+            &["a", "--window", "x"],
+            &["a", "--store-fs", "ext4"],
+            &["a", "--store-layout", "warm"],
+            &["a", "--part", "rename"],
+            &["a", "--files", "0"],
+        ] {
+            assert!(Arguments::try_parse_from([&["metadata"], words].concat()).is_err(), "{words:?}");
+        }
+    }
+}

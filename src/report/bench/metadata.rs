@@ -1,0 +1,364 @@
+//! `bench metadata` on a terminal: checks, listing and reads in one table, the load in others, and the source's figures beside them.
+
+use std::io::{self, Write};
+
+use super::{FAINT, NAME_COLUMNS, TIMES, heading, name};
+use crate::bench::metadata::published::{Figure, figure};
+use crate::bench::result::{Document, LoadPoint, MetadataDetails, Series, Subject};
+use crate::bench::samples::Spread;
+use crate::report::chart::{COLUMNS, left, right, shorten, wrap};
+use crate::units::{format_count, format_duration, format_size};
+
+const FIGURE_COLUMNS: usize = 10;
+/// Subjects beside each other, and columns of each.
+const SUBJECTS_BESIDE: usize = 5;
+const SUBJECT_COLUMNS: usize = 13;
+/// A load that was not sustained.
+const TOO_MUCH: &str = "only ";
+
+type OfFigure = fn(&Figure) -> f64;
+type OfPoint = fn(&LoadPoint) -> f64;
+
+pub(super) fn title(details: &MetadataDetails) -> String {
+    let listed = match details.listed {
+        0 => String::new(),
+        listed => format!(", and {} in one directory", format_count(listed.into())),
+    };
+    format!(
+        "Metadata operations on {} files like {} ({}){listed}",
+        format_count(details.files.into()),
+        details.source,
+        format_size(details.size_bytes.into())
+    )
+}
+
+pub(super) fn write(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
+    write_cold(document, details, out)?;
+    if !details.load_points.is_empty() {
+        write_peaks(document, details, out)?;
+        write_responses(document, details, out)?;
+        write_operations(document, details, out)?;
+    }
+    write_speed_ups(document, details, out)?;
+    for limit in &details.limits {
+        wrap(limit, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    Ok(())
+}
+
+fn series<'d>(document: &'d Document, subject: usize, measure: &str) -> Option<&'d Series> {
+    document.series.iter().find(|series| series.subject == subject && series.measure == measure)
+}
+
+fn rate(value: f64) -> String {
+    format!("{}/s", format_count(value.round() as u128))
+}
+
+/// What the columns of the first table measure, and their heads.
+fn columns(details: &MetadataDetails) -> [(String, [String; 2]); 6] {
+    let threads = details.threads;
+    let head = |first: &str, second: String| [first.to_owned(), second];
+    [
+        ("check".to_owned(), head("full", "check".to_owned())),
+        ("deep check".to_owned(), head("every", "byte".to_owned())),
+        ("list".to_owned(), head("names and", "attributes".to_owned())),
+        ("reads, 1 thread".to_owned(), head("reads,", "1 thread".to_owned())),
+        (format!("reads, {threads} threads"), head("reads,", format!("{threads} thr."))),
+        ("reads, together".to_owned(), head("reads,", "together".to_owned())),
+    ]
+}
+
+/// What began cold.
+fn write_cold(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
+    let columns = columns(details);
+    if !columns.iter().any(|(measure, _)| document.series.iter().any(|series| series.measure == *measure)) {
+        return Ok(());
+    }
+    heading("Cold: a full check, a large directory, small files read whole; medians", out)?;
+    for line in 0..2 {
+        write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
+        for (_, heads) in &columns {
+            write!(out, "{}", right(&heads[line], FIGURE_COLUMNS))?;
+        }
+        writeln!(out, "{FAINT:#}")?;
+    }
+    for (at, subject) in document.subjects.iter().enumerate() {
+        let found: Vec<Option<&Series>> = columns.iter().map(|(measure, _)| series(document, at, measure)).collect();
+        write!(out, "{}", name(subject))?;
+        for series in &found {
+            let text = series.map_or("–".to_owned(), |series| match series.unit.as_str() {
+                "seconds" => format_duration(series.spread.median),
+                _ => rate(series.spread.median),
+            });
+            write!(out, "{}", right(&text, FIGURE_COLUMNS))?;
+        }
+        writeln!(out)?;
+        if found.iter().flatten().any(|series| series.spread.count > 1) {
+            write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
+            for series in &found {
+                let text = series
+                    .map_or(String::new(), |series| format!("± {:.0} %", 100.0 * series.spread.normalised_deviation));
+                write!(out, "{}", right(&text, FIGURE_COLUMNS))?;
+            }
+            writeln!(out, "{FAINT:#}")?;
+        }
+    }
+    write_published_cold(out)
+}
+
+fn write_published_cold(out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{FAINT}Welch and Noer (2013): check of 20 million files, list of a million, 60,000 reads{FAINT:#}")?;
+    let (Some(check), Some(list), Some(reads)) = (figure("check"), figure("list"), figure("reads")) else {
+        return Ok(());
+    };
+    let figures: [(&str, OfFigure); 2] =
+        [("all on disks", |figure| figure.all_disk), ("hybrid", |figure| figure.hybrid)];
+    for (label, of) in figures {
+        let texts =
+            [format_duration(of(&check)), "–".to_owned(), format_duration(of(&list)), "–".to_owned(), rate(of(&reads))];
+        write!(out, "{TIMES}{}", left(label, NAME_COLUMNS))?;
+        texts.iter().try_for_each(|text| write!(out, "{}", right(text, FIGURE_COLUMNS)))?;
+        writeln!(out, "{TIMES:#}")?;
+    }
+    Ok(())
+}
+
+/// The most that was achieved, and response times.
+fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
+    let mix = details.mix.iter().map(|share| format!("{} {:.3}", share.operation, 100.0 * share.fraction));
+    let mix: Vec<String> = mix.map(|text| text.trim_end_matches('0').trim_end_matches('.').to_owned()).collect();
+    heading("A mix of operations, offered at rising rates whatever becomes of them", out)?;
+    let facts = format!(
+        "Per cent: {}. {} threads, each load for {} after {} that do not count.",
+        mix.join(", "),
+        details.threads,
+        format_duration(details.window_seconds),
+        format_duration(details.warm_up_seconds),
+    );
+    for line in wrap(&facts, COLUMNS) {
+        writeln!(out, "{FAINT}{line}{FAINT:#}")?;
+    }
+    writeln!(
+        out,
+        "{FAINT}{}{:>14}{:>9}{:>16}{:>12}{:>12}{FAINT:#}",
+        left("", NAME_COLUMNS),
+        "most achieved",
+        "",
+        "response, mean",
+        "at 1/2: 50 %",
+        "99 %",
+    )?;
+    for (at, subject) in document.subjects.iter().enumerate() {
+        let Some(peak) = series(document, at, "peak load") else { continue };
+        let spread = if peak.spread.count > 1 {
+            format!("± {:.0} %", 100.0 * peak.spread.normalised_deviation)
+        } else {
+            String::new()
+        };
+        let response = series(document, at, "overall response time");
+        let half = half_load(details, at, peak.spread.median);
+        let time = |value: Option<f64>| value.map_or("–".to_owned(), format_duration);
+        writeln!(
+            out,
+            "{}{}{FAINT}{}{FAINT:#}{}{}{}",
+            name(subject),
+            right(&rate(peak.spread.median), 14),
+            right(&spread, 9),
+            right(&time(response.map(|series| series.spread.median)), 16),
+            right(&time(half.map(|(p50, _)| p50)), 12),
+            right(&time(half.map(|(_, p99)| p99)), 12),
+        )?;
+    }
+    let Some(sfs) = figure("sfs") else { return Ok(()) };
+    writeln!(out, "{FAINT}Welch and Noer (2013), SPEC SFS 2008 on a chassis of ten blades{FAINT:#}")?;
+    let response = sfs.response_ms.unwrap_or_default();
+    for (label, most, response_ms) in [("all on disks", sfs.all_disk, response.0), ("hybrid", sfs.hybrid, response.1)] {
+        writeln!(
+            out,
+            "{TIMES}{}{}{:9}{}{TIMES:#}",
+            left(label, NAME_COLUMNS),
+            right(&rate(most), 14),
+            "",
+            right(&format_duration(response_ms / 1e3), 16)
+        )?;
+    }
+    Ok(())
+}
+
+/// Median and 99 % of the response time at the largest load up to half of what was achieved.
+fn half_load(details: &MetadataDetails, subject: usize, peak: f64) -> Option<(f64, f64)> {
+    let of = |point: &&LoadPoint| point.subject == subject && point.offered_per_second <= peak / 2.0;
+    let offered = details.load_points.iter().filter(of).map(|point| point.offered_per_second).fold(0.0, f64::max);
+    let points: Vec<&LoadPoint> =
+        details.load_points.iter().filter(of).filter(|point| point.offered_per_second == offered).collect();
+    let median = |value: fn(&LoadPoint) -> f64| {
+        Spread::of(&points.iter().map(|point| value(point) / 1e3).collect::<Vec<_>>()).median
+    };
+    (!points.is_empty()).then(|| (median(|point| point.p50_ms), median(|point| point.p99_ms)))
+}
+
+/// Mean and 99 % of the response time of each load.
+fn write_responses(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
+    let mut rates: Vec<f64> = details.load_points.iter().map(|point| point.offered_per_second).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    let subjects: Vec<usize> = (0..document.subjects.len()).collect();
+    let figures: [(&str, OfPoint); 2] = [
+        ("Mean response time, from when it was due", |point| point.response_ms),
+        ("99 % were done in", |point| point.p99_ms),
+    ];
+    for (what, value) in figures {
+        for beside in subjects.chunks(SUBJECTS_BESIDE) {
+            heading(&format!("{what}; where the load was too much: operations done"), out)?;
+            write_heads("offered", beside, &document.subjects, out)?;
+            for &offered in &rates {
+                let of = |at: usize| -> Vec<&LoadPoint> {
+                    let is_it = |point: &&LoadPoint| point.subject == at && point.offered_per_second == offered;
+                    details.load_points.iter().filter(is_it).collect()
+                };
+                if beside.iter().all(|&at| of(at).is_empty()) {
+                    continue;
+                }
+                write!(out, "{TIMES}{}{TIMES:#}", right(&rate(offered), NAME_COLUMNS - 1))?;
+                for &at in beside {
+                    write!(out, "{}", right(&response(&of(at), value), SUBJECT_COLUMNS))?;
+                }
+                writeln!(out)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A response time; of a load that was too much, what was done of it.
+fn response(points: &[&LoadPoint], value: fn(&LoadPoint) -> f64) -> String {
+    let median = |value: &dyn Fn(&LoadPoint) -> f64| {
+        Spread::of(&points.iter().map(|point| value(point)).collect::<Vec<_>>()).median
+    };
+    let share = median(&|point| point.achieved_per_second / point.offered_per_second);
+    match points {
+        [] => "–".to_owned(),
+        _ if share < crate::bench::metadata::SUSTAINED_FRACTION => {
+            format!("{TOO_MUCH}{}", rate(median(&|point| point.achieved_per_second)))
+        }
+        _ => format_duration(median(&|point| value(point)) / 1e3),
+    }
+}
+
+fn write_heads(label: &str, beside: &[usize], subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
+    write!(out, "{FAINT}{}", right(label, NAME_COLUMNS - 1))?;
+    for &at in beside {
+        let called = subjects.get(at).map_or("", |subject| subject.name.as_str());
+        // The store is known by its layout.
+        let called = called.strip_prefix("granulo ").map_or_else(|| called.to_owned(), |rest| format!("g. {rest}"));
+        write!(out, "{}", right(&shorten(&called, SUBJECT_COLUMNS - 1), SUBJECT_COLUMNS))?;
+    }
+    writeln!(out, "{FAINT:#}")
+}
+
+/// What operations take themselves, at the first load of each subject.
+fn write_operations(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
+    let subjects: Vec<usize> = (0..document.subjects.len()).collect();
+    let lowest = details.load_points.iter().map(|point| point.offered_per_second).fold(f64::INFINITY, f64::min);
+    for beside in subjects.chunks(SUBJECTS_BESIDE) {
+        heading(&format!("Operations without waiting, at {}; means", rate(lowest)), out)?;
+        write_heads("", beside, &document.subjects, out)?;
+        for share in &details.mix {
+            write!(out, "{TIMES}{}{TIMES:#}", right(&share.operation, NAME_COLUMNS - 1))?;
+            for &at in beside {
+                let of = details
+                    .load_points
+                    .iter()
+                    .filter(|point| point.subject == at && point.offered_per_second == lowest);
+                let all = of.flat_map(|point| &point.operations).filter(|time| time.operation == share.operation);
+                let (sum, count) = all
+                    .fold((0.0, 0), |(sum, count), time| (sum + time.mean_ms * time.count as f64, count + time.count));
+                let text = if count == 0 { "–".to_owned() } else { format_duration(sum / count as f64 / 1e3) };
+                write!(out, "{}", right(&text, SUBJECT_COLUMNS))?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+/// How many times as fast each subject is as the one that everything else is compared with: the store on slow devices, or the first one.
+fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
+    let reference = document.subjects.iter().position(|subject| subject.name == "granulo slow").unwrap_or(0);
+    let (Some(of), 2..) = (document.subjects.get(reference), document.subjects.len()) else { return Ok(()) };
+    let several = format!("reads, {} threads", details.threads);
+    let measures = [
+        ("peak load", "load", "sfs"),
+        ("check", "check", "check"),
+        ("list", "list", "list"),
+        ("reads, 1 thread", "reads", "reads"),
+        (several.as_str(), "side by side", ""),
+    ];
+    heading(&format!("How many times as fast as {}", of.name), out)?;
+    write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
+    for (_, head, _) in measures {
+        write!(out, "{}", right(head, SUBJECT_COLUMNS))?;
+    }
+    writeln!(out, "{FAINT:#}")?;
+    for (at, subject) in document.subjects.iter().enumerate().filter(|(at, _)| *at != reference) {
+        write!(out, "{}", name(subject))?;
+        for (measure, ..) in measures {
+            let ratio = series(document, at, measure).zip(series(document, reference, measure)).map(|(mine, other)| {
+                let ratio = mine.spread.median / other.spread.median.max(f64::MIN_POSITIVE);
+                if mine.unit == "seconds" { 1.0 / ratio } else { ratio }
+            });
+            write!(out, "{}", right(&ratio.map_or("–".to_owned(), times), SUBJECT_COLUMNS))?;
+        }
+        writeln!(out)?;
+    }
+    write!(out, "{TIMES}{}", left("Welch and Noer", NAME_COLUMNS))?;
+    for (.., benchmark) in measures {
+        write!(
+            out,
+            "{}",
+            right(&figure(benchmark).map_or("–".to_owned(), |figure| times(figure.speed_up())), SUBJECT_COLUMNS)
+        )?;
+    }
+    writeln!(out, "{TIMES:#}")
+}
+
+/// A ratio with three digits or so.
+fn times(ratio: f64) -> String {
+    match ratio {
+        ratio if ratio >= 99.5 => format_count(ratio.round() as u128),
+        ratio if ratio >= 9.95 => format!("{ratio:.1}"),
+        ratio => format!("{ratio:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_fit_a_terminal() {
+        const { assert!(NAME_COLUMNS + 6 * FIGURE_COLUMNS <= COLUMNS) };
+        const { assert!(NAME_COLUMNS - 1 + SUBJECTS_BESIDE * SUBJECT_COLUMNS <= COLUMNS) };
+        const { assert!(NAME_COLUMNS + 14 + 9 + 16 + 12 + 12 <= COLUMNS) };
+    }
+
+    #[test]
+    fn ratios_have_three_digits() {
+        assert_eq!([8.064, 23.94, 1234.4, 0.5].map(times), ["8.06", "23.9", "1,234", "0.50"]);
+    }
+
+    #[test]
+    fn the_title_says_what_the_files_are() {
+        let details = MetadataDetails {
+            files: 50_000,
+            source: "vu-2005".to_owned(),
+            size_bytes: 1 << 30,
+            listed: 1_000_000,
+            ..MetadataDetails::default()
+        };
+        assert_eq!(
+            title(&details),
+            "Metadata operations on 50,000 files like vu-2005 (1.00 GiB), and 1,000,000 in one directory"
+        );
+    }
+}
