@@ -145,6 +145,10 @@ trait Ground {
     fn prepare_files(&mut self, count: u64) -> Result<()>;
     fn make_files(&mut self, count: u64, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool>;
     fn remove_files(&mut self, go_on: &mut Going<'_>) -> Result<u64>;
+    /// Gives back what deletions left to be given back later.
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// Removes whatever tests have left.
     fn clear(&mut self) -> Result<()>;
 }
@@ -247,7 +251,8 @@ pub fn fill(
     }
     if places.iter().any(Prepared::is_store) {
         run.note(
-            "A store was compacted after each round of tests, outside of what is timed, so that what tests had removed was given back.",
+            "A store was compacted when a level was reached, then filled further, and compacted after each round of tests, outside of what is timed, so \
+             that what was removed was given back.",
         );
     }
     let series = samples.into_iter().map(Sampled::series).collect();
