@@ -112,24 +112,6 @@ fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Every series as one line: what is usual, and how far it spreads.
-fn write_series(document: &Document, out: &mut dyn Write) -> io::Result<()> {
-    heading("Medians, and standard deviation over the mean", out)?;
-    for series in &document.series {
-        let levels: Vec<String> =
-            [series.level, series.second_level].iter().flatten().map(|level| format!(" @ {level}")).collect();
-        let subject = document.subjects.get(series.subject).map(name).unwrap_or_default();
-        writeln!(
-            out,
-            "{subject} {}{}{}",
-            left(&shorten(&format!("{}{}", series.measure, levels.concat()), 32), 32),
-            right(&figure(series.spread.median, &series.unit), 18),
-            right(&format!("± {}", format_share(series.spread.normalised_deviation)), 12),
-        )?;
-    }
-    Ok(())
-}
-
 /// A figure of a series with its unit.
 pub(super) fn figure(value: f64, unit: &str) -> String {
     match unit {
