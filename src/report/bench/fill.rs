@@ -124,7 +124,7 @@ fn write_figures(
     }
     let repeats = Test::ALL.iter().flat_map(|test| of(document, at, *test)).map(|series| series.spread.count).max();
     let repeats = format_count(repeats.unwrap_or(0).into());
-    let subject = shorten(&subject.name, 18);
+    let subject = shorten(&subject.name, NAME_COLUMNS);
     heading(&format!("{subject}: mean of {repeats}; ± deviation over it; as multiple of the first level"), out)?;
     let count = |number: u64| format_count(number.into());
     writeln!(
