@@ -165,7 +165,7 @@ fn write_writing(document: &Document, details: &PackDetails, out: &mut dyn Write
     heading("Writing all of it, making it durable, and what it takes", out)?;
     writeln!(
         out,
-        "{FAINT}{:30}{:>10}{:>10}{:>10}{:>11}{:>9}{FAINT:#}",
+        "{FAINT}{:31}{:>10}{:>10}{:>9}{:>11}{:>9}{FAINT:#}",
         "", "written", "durable", "MB/s", "takes", "more"
     )?;
     for (at, subject) in document.subjects.iter().enumerate() {
@@ -182,10 +182,10 @@ fn write_writing(document: &Document, details: &PackDetails, out: &mut dyn Write
                 out,
                 "{}{}{TIMES}{}{}{}{TIMES:#}{}{}",
                 if is_first { name(subject) } else { " ".repeat(NAME_COLUMNS) },
-                left(words(way.name()), 14),
+                left(words(way.name()), 15),
                 right(&format_duration(created.spread.median), 10),
                 right(&format_duration(synced), 10),
-                right(&format_count(rate.round() as u128), 10),
+                right(&format_count(rate.round() as u128), 9),
                 right(&format_size(allocated.into()), 11),
                 right(&format_share(more), 9),
             )?;
