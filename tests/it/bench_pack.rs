@@ -58,10 +58,10 @@ pub fn is_below(directory: &Path, name: &str) -> bool {
     })
 }
 
-/// Whether all lines of a text fit a terminal.
+/// Whether all lines of a text fit a terminal; a path that is longer is on a line of its own.
 #[track_caller]
 pub fn assert_fits(text: &str) {
-    for line in text.lines() {
+    for line in text.lines().filter(|line| line.contains(' ')) {
         assert!(line.width() <= 80, "{} columns: {line}", line.width());
     }
 }
