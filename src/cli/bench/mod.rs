@@ -6,8 +6,8 @@
 mod cache;
 mod create;
 mod fill;
-mod pack;
 mod metadata;
+mod pack;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -311,7 +311,9 @@ impl GenerateArguments {
     fn conclude(&self, mut document: Document, run: &Run<'_>, made: Made) -> Result<Ended> {
         let mut ended = if made.complete { Ended::Well } else { Ended::Amiss };
         let survey = match made.complete {
-            true => Some(survey_back(&self.directory, self.as_of.unwrap_or(run.settings.now), self.quiet, run.interrupted)?),
+            true => {
+                Some(survey_back(&self.directory, self.as_of.unwrap_or(run.settings.now), self.quiet, run.interrupted)?)
+            }
             false => None,
         };
         document.complete = made.complete;

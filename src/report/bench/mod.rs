@@ -3,8 +3,10 @@
 mod cache;
 mod create;
 mod fill;
-mod pack;
 mod metadata;
+mod pack;
+pub mod page;
+pub mod words;
 
 use std::io::{self, Write};
 
@@ -50,7 +52,18 @@ pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()
         Details::Cache(details) => cache::write(document, details, out)?,
         Details::Metadata(details) => metadata::write(document, details, out)?,
     }
+    write_words(document, out)?;
     write_notes(document, out)
+}
+
+/// What the figures say.
+fn write_words(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    let sentences = words::sentences(document);
+    if sentences.is_empty() {
+        return Ok(());
+    }
+    heading("In words", out)?;
+    sentences.iter().flat_map(|sentence| wrap(sentence, COLUMNS)).try_for_each(|line| writeln!(out, "{line}"))
 }
 
 fn title(document: &Document) -> String {
@@ -108,24 +121,6 @@ fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
     for subject in subjects.iter().filter(long) {
         let line = format!("{} is {}", name(subject).trim_end(), subject.name);
         writeln!(out, "{FAINT}{}{FAINT:#}", shorten(&line, COLUMNS))?;
-    }
-    Ok(())
-}
-
-/// Every series as one line: what is usual, and how far it spreads.
-fn write_series(document: &Document, out: &mut dyn Write) -> io::Result<()> {
-    heading("Medians, and standard deviation over the mean", out)?;
-    for series in &document.series {
-        let levels: Vec<String> =
-            [series.level, series.second_level].iter().flatten().map(|level| format!(" @ {level}")).collect();
-        let subject = document.subjects.get(series.subject).map(name).unwrap_or_default();
-        writeln!(
-            out,
-            "{subject} {}{}{}",
-            left(&shorten(&format!("{}{}", series.measure, levels.concat()), 32), 32),
-            right(&figure(series.spread.median, &series.unit), 18),
-            right(&format!("± {}", format_share(series.spread.normalised_deviation)), 12),
-        )?;
     }
     Ok(())
 }
