@@ -191,7 +191,7 @@ fn cache(document: &Document, details: &CacheDetails) -> Vec<String> {
         details.cache_sizes_bytes.iter().filter_map(|&size| Some((size, best(size)?))).collect();
     if let Some((size, series)) = found.first() {
         sentences.push(format!(
-            "With {}, the least that was measured, {} is quickest: {}; without a limit a run takes {}.",
+            "With {}, the least that runs came to their end with, {} is quickest: {}; without a limit a run takes {}.",
             format_size((*size).into()),
             named(series),
             format_duration(series.spread.median),
@@ -200,7 +200,7 @@ fn cache(document: &Document, details: &CacheDetails) -> Vec<String> {
     }
     let helps = |pair: &[(u64, &Series)]| pair[1].1.spread.median < (1.0 - NO_HELP) * pair[0].1.spread.median;
     let enough = found.windows(2).rposition(helps).map_or(0, |at| at + 1);
-    if let Some((size, _)) = found.get(enough).filter(|_| found.len() > 1) {
+    if let Some((size, _)) = found.get(enough).filter(|_| enough + 1 < found.len()) {
         sentences.push(format!(
             "From {} on, more cache makes a run quicker by less than {} a step.",
             format_size((*size).into()),
