@@ -109,7 +109,7 @@ pub fn free_space(directory: &Path) -> Result<FreeSpace, String> {
             of_e2freefrag(&said).ok_or_else(|| "e2freefrag said something else than expected".to_owned())
         }
         "xfs" => {
-            let said = run("xfs_spaceman", "xfsprogs", &["-r", "-c", "freesp -s", &mount.point])?;
+            let said = run("xfs_spaceman", "xfsprogs", &["-c", "freesp -s", &mount.point])?;
             let block_bytes = rustix::fs::statvfs(directory).map_or(4096, |said| said.f_frsize);
             of_xfs_spaceman(&said, block_bytes)
                 .ok_or_else(|| "xfs_spaceman said something else than expected".to_owned())
@@ -129,7 +129,8 @@ fn run(tool: &str, package: &str, arguments: &[&str]) -> Result<String, String> 
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed");
-    Err(format!("{tool} said: {}; it may need root", crate::units::escape(last.trim().as_bytes())))
+    let advice = if rustix::process::geteuid().is_root() { "" } else { "; it needs root" };
+    Err(format!("{tool} said: {}{advice}", crate::units::escape(last.trim().as_bytes())))
 }
 
 /// `Num. free extent: 12`, `Avg. free extent: 34 KB`, `Max. free extent: 56 KB`.

@@ -162,6 +162,22 @@ struct Maker<'m> {
     path: &'m Path,
 }
 
+/// A worker that has a task. The others wait for what it may leave, so it must not go without a word, even when it panics.
+struct Working<'w, 'm>(&'w Maker<'m>);
+
+impl Drop for Working<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end(None);
+        }
+        let mut waiting = lock(&self.0.waiting);
+        waiting.working -= 1;
+        if waiting.working == 0 && waiting.tasks.is_empty() {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -281,14 +297,10 @@ impl<'m> Maker<'m> {
                     waiting = self.changed.wait_timeout(waiting, TICK).unwrap_or_else(PoisonError::into_inner).0;
                 }
             };
+            let _working = Working(self);
             let made = self.make_part(task, &mut worker);
             if let Err(error) = made {
                 self.end(Some(error));
-            }
-            let mut waiting = lock(&self.waiting);
-            waiting.working -= 1;
-            if waiting.working == 0 && waiting.tasks.is_empty() {
-                self.changed.notify_all();
             }
         }
     }
@@ -564,6 +576,16 @@ mod tests {
         assert!(made.failed.is_none());
         let found = seen(root.path()).values().filter(|file| !file.3.is_empty() || file.1 != 0).count() as u64;
         assert!(made.complete == (made.files == 2000) && found <= 2000);
+    }
+
+    #[test]
+    fn a_worker_that_panics_does_not_leave_the_others_waiting() {
+        let mut design = Design::new(&Recipe::of_sizes(recipe().sizes), 2000, 1.0, 5, None, 255);
+        // More files than there are sizes for.
+        design.tree = Design::new(&recipe(), 4000, 1.0, 5, None, 255).tree;
+        let root = tempfile::tempdir().unwrap();
+        let design = std::panic::AssertUnwindSafe(&design);
+        assert!(std::panic::catch_unwind(|| made(&design, 4, Content::None, root.path())).is_err());
     }
 
     #[test]

@@ -39,7 +39,8 @@ impl Permutation {
     /// Where `index` goes to.
     #[inline]
     pub(super) fn at(&self, index: u64) -> u64 {
-        debug_assert!(index < self.length);
+        // From outside, the walk need never come back.
+        assert!(index < self.length, "{index} is not below {}", self.length);
         let mut value = index;
         loop {
             let (mut low, mut high) = (value & self.low_mask, value >> self.low_bits);

@@ -215,6 +215,7 @@ pub fn scaled(source: &Distribution, factor: f64) -> Distribution {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SizeLaw;
     use super::*;
     use crate::dist::{distance, published};
     use proptest::prelude::*;
@@ -299,6 +300,22 @@ mod tests {
         }
         let needed = count_for_distance(published::find("vu-2005").unwrap().distribution(), 0.02);
         assert!((150_000..500_000).contains(&needed), "{needed}");
+    }
+
+    /// Of sizes so much alike that a handful is enough, a hundredth of the number is no step: the search has to end all the same.
+    #[test]
+    fn the_number_for_a_distance_is_found_where_it_is_small() {
+        for (law, needed) in [
+            ("weighted:k=3,min=100kB,max=1MB", 64),
+            ("weighted:k=4,min=1000,max=2000", 64),
+            ("weighted:k=0,min=4096,max=4096", 1),
+        ] {
+            let source = SizeLaw::parse(law).unwrap().distribution();
+            let found = count_for_distance(&source, 0.02);
+            assert!(found <= needed, "{law}: {found}");
+            assert!(least_distance_by_sum(&source, found) <= 0.02, "{law}: {found}");
+            assert!(found == 1 || least_distance_by_sum(&source, found - 1) > 0.02, "{law}: {found}");
+        }
     }
 
     #[test]

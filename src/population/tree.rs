@@ -201,8 +201,21 @@ fn by_levels(mut levels: Vec<u64>, mut pool: Vec<u64>, chance: &mut Chance) -> O
     while depth < levels.len() {
         let size = levels[depth] as usize;
         let mut wanted = levels.get(depth + 1).copied().unwrap_or(0);
-        let (level, rest) = pool[at..].split_at_mut(size);
-        let holds = enrich(level, rest, wanted, chance);
+        let (before, after) = pool.split_at_mut(at);
+        let (level, rest) = after.split_at_mut(size);
+        let mut holds = enrich(level, rest, wanted, chance);
+        if holds < u128::from(wanted) {
+            // Far down there may be none but empty ones left. Directories without children may change places with any.
+            let mut childless: Vec<&mut u64> = before
+                .iter_mut()
+                .zip(&children)
+                .filter(|(_, children)| **children == 0)
+                .map(|(entries, _)| entries)
+                .collect();
+            let mut entries: Vec<u64> = childless.iter().map(|entries| **entries).collect();
+            holds = enrich(level, &mut entries, wanted, chance);
+            childless.iter_mut().zip(entries).for_each(|(place, entries)| **place = entries);
+        }
         if holds < u128::from(wanted) {
             // What this level cannot hold comes one level further down.
             let fits = u64::try_from(holds).unwrap_or(wanted);
@@ -338,6 +351,20 @@ mod tests {
             let tree = Tree::even(directory_files, depths.as_ref(), files);
             is_a_tree(&tree, files, tree.directories());
             prop_assert!(tree.directories() == files.div_ceil(directory_files) || depths.is_some());
+        }
+    }
+
+    /// A small tree like a large one ends in levels of one directory or two, which the empty ones must not cut off.
+    #[test]
+    fn the_deepest_levels_are_kept_in_a_small_tree() {
+        let entries = of(&[(0, 3000), (1, 2500), (3, 3000), (8, 2000), (40, 900), (500, 30)]);
+        let depths =
+            of(&[(0, 1), (1, 12), (2, 1200), (3, 3900), (4, 3000), (5, 1500), (6, 900), (7, 500), (8, 250), (9, 60)]);
+        for seed in 0..40 {
+            let tree = Tree::measured(&entries, Some(&depths), 2000, 250, seed);
+            is_a_tree(&tree, 2000, 250);
+            let found = distance(&depths, &tree.depths()).by_count;
+            assert!(found < 0.02, "{found} of seed {seed}");
         }
     }
 

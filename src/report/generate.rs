@@ -29,7 +29,7 @@ pub fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
         format_size(plan.size_bytes),
         format_count(plan.size_bytes),
         format_size(plan.largest_bytes.into()),
-        content_words(&document.content),
+        content_words(document),
         document.seed,
     )];
     if plan.size_factor != 1.0 {
@@ -186,10 +186,12 @@ fn write_distance(row: &MeasureDistance, out: &mut dyn Write) -> io::Result<()> 
     writeln!(out, "{}{:>12.5}{}{by_bytes}", right(label, 16), distance.by_count, right(&at, 18))
 }
 
-fn content_words(content: &str) -> String {
+fn content_words(document: &Document) -> String {
+    let content = document.content.as_str();
     match content.split_once(':') {
         Some(("compressible", ratio)) => format!("bytes that compress {ratio} to 1"),
         Some(("sparse", share)) => format!("random bytes, holes for {} of the blocks", share.replace('%', " %")),
+        _ if content == "none" && document.plan.operations.is_some() => "space reserved, no data written".to_owned(),
         _ if content == "none" => "no data, only sizes".to_owned(),
         _ => format!("{content} bytes"),
     }
