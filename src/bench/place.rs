@@ -257,6 +257,13 @@ impl Prepared {
         let directory = File::open(&self.directory).map_err(fail)?;
         let started = Instant::now();
         rustix::fs::syncfs(&directory).map_err(|error| fail(error.into()))?;
+        if let Ground::Image(image) = &self.ground
+            && let Some(device) = image.served_device()
+        {
+            File::open(device)
+                .and_then(|device| device.sync_all())
+                .map_err(|error| Error::io("sync", device, error))?;
+        }
         self.further.iter().try_for_each(|further| further.sync().map(|_| ()))?;
         Ok(started.elapsed().as_secs_f64())
     }

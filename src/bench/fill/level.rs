@@ -81,7 +81,7 @@ impl Fill {
         show: &mut dyn FnMut(f64),
     ) -> Result<Filled> {
         let block_bytes = place.subject().file_system.block_bytes.max(512);
-        let (mut vain, mut highest) = (0, 0);
+        let (mut vain, mut highest, mut is_settled) = (0, 0, false);
         loop {
             ground.sync()?;
             place.sync()?;
@@ -91,6 +91,12 @@ impl Fill {
             let missing = ((level * whole as f64) as u64).saturating_sub(room.used_bytes);
             let grain = (2 * block_bytes).max((whole as f64 * GRAIN_FRACTION) as u64);
             let is_near = (room.fill - level).abs() <= TOLERANCE;
+            if missing < grain && !is_settled {
+                // What deletions left is given back after the first test at the latest: it has to be gone before.
+                ground.settle()?;
+                (vain, highest, is_settled) = (0, 0, true);
+                continue;
+            }
             if missing < grain {
                 return Ok(if room.fill <= level + TOLERANCE { Filled::Reached } else { Filled::Beyond(room.fill) });
             }
@@ -100,6 +106,7 @@ impl Fill {
                 let cause = format!("it stays at {}, whatever is written", format_share(room.fill));
                 return Ok(if is_near { Filled::Reached } else { Filled::Full(cause) });
             }
+            is_settled = false;
             match self.add(missing, block_bytes, filling, ground, watch) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Filled::Stopped),

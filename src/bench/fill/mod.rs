@@ -145,6 +145,10 @@ trait Ground {
     fn prepare_files(&mut self, count: u64) -> Result<()>;
     fn make_files(&mut self, count: u64, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool>;
     fn remove_files(&mut self, go_on: &mut Going<'_>) -> Result<u64>;
+    /// Gives back what deletions left to be given back later.
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// Removes whatever tests have left.
     fn clear(&mut self) -> Result<()>;
 }
@@ -247,7 +251,8 @@ pub fn fill(
     }
     if places.iter().any(Prepared::is_store) {
         run.note(
-            "A store was compacted after each round of tests, outside of what is timed, so that what tests had removed was given back.",
+            "A store was compacted when a level was reached, then filled further, and compacted after each round of tests, outside of what is timed, so \
+             that what was removed was given back.",
         );
     }
     let series = samples.into_iter().map(Sampled::series).collect();
@@ -309,9 +314,11 @@ fn read_devices(
     Ok(true)
 }
 
-/// What it will come to: rates of writing are taken to be half of that of reading, metadata operations to take 50 microseconds.
+/// What it will come to: rates of writing are taken to be half of that of reading, metadata operations to take 50 microseconds, and listing a cold
+/// directory, which is a read of its own, 400.
 fn estimate(request: &FillRequest, places: &[Prepared], samples: &[Sampled]) -> Result<Estimate> {
     const OPERATION_SECONDS: f64 = 50e-6;
+    const COLD_READ_SECONDS: f64 = 400e-6;
     const FLUSH_SECONDS: f64 = 0.1;
     const UNKNOWN_RATE: f64 = 100e6;
     let highest = request.levels.iter().copied().fold(0.0, f64::max);
@@ -330,12 +337,13 @@ fn estimate(request: &FillRequest, places: &[Prepared], samples: &[Sampled]) -> 
         let files = written / filling.sizes.mean().max(1.0);
         let flushes = if filling.flush_every > 0 { 2.0 * files / filling.flush_every as f64 } else { 0.0 };
         let operations = 3 * request.directories + 2 * request.small_files;
-        let slow = place.subject().device.emulated.map_or(OPERATION_SECONDS, |emulated| {
-            // Many are written back together.
-            (0.1 / emulated.operations_per_second as f64).max(OPERATION_SECONDS)
-        });
-        let tested =
-            request.file_bytes as f64 * 3.0 / rate + operations as f64 * slow + Test::ALL.len() as f64 * FLUSH_SECONDS;
+        let cold_reads = 2 * request.directories;
+        let emulated = place.subject().device.emulated;
+        let slowest = emulated.map_or(0.0, |emulated| 1.0 / emulated.operations_per_second as f64);
+        // Many are written back together.
+        let metadata = operations as f64 * OPERATION_SECONDS.max(slowest / 10.0)
+            + cold_reads as f64 * COLD_READ_SECONDS.max(slowest);
+        let tested = request.file_bytes as f64 * 3.0 / rate + metadata + Test::ALL.len() as f64 * FLUSH_SECONDS;
         fill_bytes += written as u64;
         seconds += 2.0 * written / rate + flushes * FLUSH_SECONDS + rounds as f64 * tested;
     }

@@ -234,6 +234,17 @@ impl Ground for Objects<'_> {
         Ok(removed)
     }
 
+    fn settle(&mut self) -> Result<()> {
+        let store = self.open()?;
+        store.sync()?;
+        let options =
+            CompactOptions { choice: Choice::Dead(DEAD_PERCENT), is_alone: true, ..CompactOptions::default() };
+        match store.compact(&options, &mut |_| true) {
+            Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
+            _ => store.sync(),
+        }
+    }
+
     fn clear(&mut self) -> Result<()> {
         let store = self.open()?;
         let mut batch = store.batch(Durability::None);
@@ -241,14 +252,7 @@ impl Ground for Objects<'_> {
             batch.remove_tree(&Key::parse(name)?)?;
         }
         batch.commit()?;
-        store.sync()?;
-        // What was removed is given back, as far as that is the tests' own.
-        let options =
-            CompactOptions { choice: Choice::Dead(DEAD_PERCENT), is_alone: true, ..CompactOptions::default() };
-        match store.compact(&options, &mut |_| true) {
-            Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
-            _ => store.sync(),
-        }
+        self.settle()
     }
 }
 

@@ -133,6 +133,12 @@ impl Image {
         self.device.as_ref()
     }
 
+    /// The device below a program that serves it, which syncing the file system does not reach; `None` if the kernel serves it.
+    pub fn served_device(&self) -> Option<&Path> {
+        self.fuse.as_ref()?;
+        self.device().map(Loop::path)
+    }
+
     /// How its device was made slow, if it was.
     pub fn limited(&self) -> Option<&Limited> {
         self.limited.as_ref()

@@ -380,6 +380,9 @@ impl<'r> Packing<'r> {
                 format_share(check_seconds / shortest)
             ));
         }
+        if self.samples.iter().any(|sampled| sampled.measure == "store load") {
+            run.note("granulo's store was loaded by its own loader, with a thread for each processor; all else by one thread.");
+        }
         if places.iter().any(|place| place.subject().kind == super::result::SubjectKind::Directory) {
             run.note(
                 "What a way takes is what the file system had less of: in a directory, also what others wrote meanwhile.",

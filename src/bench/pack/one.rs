@@ -2,8 +2,8 @@
 //!
 //! A record of the composite file is the id (8 bytes), whether it is used (1), the time of its writing in milliseconds (8), the length
 //! (8), and the content; numbers are big-endian, as the source's program writes them. It is written and read through a buffer of 64 KiB,
-//! as there. The flat file is written and read in pieces of 1 MiB, with no look at what is read: no way of keeping the same bytes on this
-//! file system loads faster. Both go on in a further file every 2 GiB, because FAT has none of 4 GiB.
+//! as there. The flat file is written and read in pieces of 1 MiB, with no look at what is read, as a copy would be: what comes near to
+//! that loads as fast as this file system lets files be read. Both go on in a further file every 2 GiB, because FAT has none of 4 GiB.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};

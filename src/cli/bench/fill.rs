@@ -65,8 +65,8 @@ pub(super) struct FillArguments {
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "What is done")]
     flush_every: u64,
     /// Directories of a test
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=MOST_ENTRIES), help_heading = "What is done")]
-    directories: u64,
+    #[arg(long = "directories", value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=MOST_ENTRIES), help_heading = "What is done")]
+    test_directories: u64,
     /// Size of the file that is written and read
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse_size, help_heading = "What is done")]
     file_size: u64,
@@ -150,7 +150,7 @@ impl FillArguments {
             filling: Filling { sizes, delete_every: self.delete_every, flush_every: self.flush_every },
             is_random: self.content == ContentChoice::Random,
             repeats: self.shared.rounds,
-            directories: self.directories,
+            directories: self.test_directories,
             file_bytes: self.file_size,
             small_files: self.small_files,
             small_bytes: self.small_size,
