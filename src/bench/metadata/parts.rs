@@ -126,8 +126,10 @@ impl<'b> Bench<'b> {
         for (threads, measure) in ways {
             let caches = candidate.subject.place.cool()?;
             let show = self.showing(candidate, &measure, round, numbers.len() as u64);
+            // What opening reads is of the reads.
+            let started = Instant::now();
             let target = self.open(candidate, false)?;
-            let Some(rate) = reads::one_by_one(&*target, &numbers, threads, longest, watch, &show)? else {
+            let Some(rate) = reads::one_by_one(&*target, &numbers, threads, (started, longest), watch, &show)? else {
                 return Ok(false);
             };
             self.collected.push(at, &measure, "operations/s", None, (caches, rate));
@@ -136,8 +138,11 @@ impl<'b> Bench<'b> {
             let measure = "reads, together";
             let caches = candidate.subject.place.cool()?;
             let show = self.showing(candidate, measure, round, numbers.len() as u64);
+            let started = Instant::now();
             let target = self.open(candidate, false)?;
-            let Some(rate) = reads::together(&*target, &numbers, longest, watch, &show)? else { return Ok(false) };
+            let Some(rate) = reads::together(&*target, &numbers, (started, longest), watch, &show)? else {
+                return Ok(false);
+            };
             self.collected.push(at, measure, "operations/s", None, (caches, rate));
         }
         Ok(true)
