@@ -100,7 +100,7 @@ fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
     )?;
     for subject in subjects {
         let device = &subject.device;
-        let slow = if device.emulated.is_some() { ", slow" } else { "" };
+        let slow = if device.emulated.is_some() { " slow" } else { "" };
         let further = match subject.further_devices.len() {
             0 => String::new(),
             more => format!("+{more}"),
