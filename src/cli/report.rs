@@ -32,7 +32,7 @@ impl ReportArguments {
         let (mut plans, mut runs) = (Vec::new(), Vec::new());
         for path in &self.results {
             match read(path)? {
-                Some(Read::Plan(plan)) => plans.push(plan),
+                Some(Read::Plan(plan)) => plans.push(*plan),
                 Some(Read::Bench(document)) => runs.push(NamedRun { name: name_of(path), document: *document }),
                 None => {}
             }
@@ -79,7 +79,7 @@ impl ReportArguments {
 
 /// What has a page of its own.
 enum Read {
-    Plan(Plan),
+    Plan(Box<Plan>),
     Bench(Box<Document>),
 }
 
@@ -90,7 +90,7 @@ fn read(path: &Path) -> Result<Option<Read>> {
     }
     let text = read_bounded("read the result", path)?;
     if let Some(plan) = plan::read(&text).transpose().map_err(|error: Error| error.at(path))? {
-        return Ok(Some(Read::Plan(plan)));
+        return Ok(Some(Read::Plan(Box::new(plan))));
     }
     let document = result::read(&text).transpose().map_err(|error: Error| error.at(path))?;
     Ok(document.map(|document| Read::Bench(Box::new(document))))

@@ -231,6 +231,7 @@ mod tests {
                 path: String::new(),
                 file_system,
                 device: Default::default(),
+                further_devices: Vec::new(),
                 fill_before: 0.0,
                 fill_after: 0.0,
             };
