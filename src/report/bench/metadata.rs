@@ -148,7 +148,7 @@ fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Wri
     let mix: Vec<String> = mix.map(|text| text.trim_end_matches('0').trim_end_matches('.').to_owned()).collect();
     heading("A mix of operations, offered at rising rates whatever becomes of them", out)?;
     let facts = format!(
-        "Per cent: {}. {} threads, each load for {} after {} that do not count.",
+        "Per cent: {}. {} threads, each load for {} after {} that do not count. At ½: at the largest load up to half of the most achieved.",
         mix.join(", "),
         details.threads,
         format_duration(details.window_seconds),
@@ -163,9 +163,9 @@ fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Wri
         left("", NAME_COLUMNS),
         "most achieved",
         "",
-        "response, mean",
-        "at 1/2: 50 %",
-        "99 %",
+        "mean response",
+        "median at ½",
+        "99 % at ½",
     )?;
     for (at, subject) in document.subjects.iter().enumerate() {
         let Some(peak) = series(document, at, "peak load") else { continue };
@@ -228,7 +228,7 @@ fn write_responses(document: &Document, details: &MetadataDetails, out: &mut dyn
     ];
     for (what, value) in figures {
         for beside in subjects.chunks(SUBJECTS_BESIDE) {
-            heading(&format!("{what}; where the load was too much: operations done"), out)?;
+            heading(&format!("{what} (only …: what was done of it)"), out)?;
             write_heads("offered", beside, &document.subjects, out)?;
             for &offered in &rates {
                 let of = |at: usize| -> Vec<&LoadPoint> {
