@@ -28,6 +28,7 @@ use files::Files;
 use objects::{LARGEST_OBJECT_BYTES, Objects};
 use order::Numbers;
 pub use order::Order;
+pub(in crate::bench) use order::{Permutation, mix};
 
 /// Most files.
 pub const MOST_FILES: u64 = 1_000_000_000;
@@ -51,7 +52,7 @@ pub enum Durability {
     None,
     /// Each operation, when it returns: fsync of the file and of its directory; a batch of one object.
     Each,
-    /// Every `BATCH_OPERATIONS` operations: syncfs; sync of the store.
+    /// Every thousandth operation: syncfs; sync of the store.
     Batch,
 }
 

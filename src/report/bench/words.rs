@@ -2,7 +2,7 @@
 
 use crate::bench::fill::Test;
 use crate::bench::result::{
-    CacheDetails, CreateDetails, Details, Document, FillDetails, MetadataDetails, PackDetails, Series,
+    CacheDetails, CreateDetails, Details, Document, FillDetails, MetadataDetails, PackDetails, Series, Subject,
 };
 use crate::bench::samples::Spread;
 use crate::units::{format_count, format_duration, format_share, format_size};
@@ -46,7 +46,7 @@ fn times(ratio: f64) -> String {
 }
 
 fn create(document: &Document, details: &CreateDetails) -> Vec<String> {
-    let sentence = |(at, subject): (usize, &crate::bench::result::Subject)| {
+    let sentence = |(at, subject): (usize, &Subject)| {
         let phases = |phase: &'static str| {
             details.phases.iter().filter(move |passed| passed.subject == at && passed.phase == phase)
         };
@@ -80,7 +80,7 @@ fn create(document: &Document, details: &CreateDetails) -> Vec<String> {
 }
 
 fn pack(document: &Document, details: &PackDetails) -> Vec<String> {
-    let sentence = |(at, subject): (usize, &crate::bench::result::Subject)| {
+    let sentence = |(at, subject): (usize, &Subject)| {
         let seconds = |measure: &str| of(document, at, measure).map(|series| series.spread.median);
         let loads =
             document.series.iter().filter(|series| series.subject == at && series.measure.starts_with("files load"));
@@ -107,7 +107,7 @@ fn pack(document: &Document, details: &PackDetails) -> Vec<String> {
 }
 
 fn fill(document: &Document, details: &FillDetails) -> Vec<String> {
-    let sentence = |(at, subject): (usize, &crate::bench::result::Subject)| {
+    let sentence = |(at, subject): (usize, &Subject)| {
         let hurts: Vec<String> = Test::ALL.iter().filter_map(|test| hurting(document, at, test.name())).collect();
         let measured = document.series.iter().any(|series| series.subject == at && series.level.is_some());
         let last =
@@ -147,34 +147,28 @@ fn hurting(document: &Document, subject: usize, test: &str) -> Option<String> {
 
 fn metadata(document: &Document, details: &MetadataDetails) -> Vec<String> {
     let mut sentences = Vec::new();
+    let several = format!("reads, {} threads", details.threads);
     let measures = [
-        ("peak load", "sustains", "operations of the mix"),
-        ("check", "is checked in", ""),
-        ("list", "lists a directory in", ""),
-        ("reads, 1 thread", "reads", "small files, cold"),
+        ("peak load", "Operations of the mix a second, at most"),
+        ("check", "A full check"),
+        ("list", "A large directory listed with attributes"),
+        ("reads, 1 thread", "Small files read cold by one thread, a second"),
+        (several.as_str(), "By all threads side by side"),
     ];
-    for (measure, verb, what) in measures {
-        let said: Vec<String> = document
-            .subjects
-            .iter()
-            .enumerate()
-            .filter_map(|(at, subject)| {
-                let series = of(document, at, measure)?;
-                Some(match series.unit.as_str() {
-                    "seconds" => format!("{} {verb} {}", subject.name, format_duration(series.spread.median)),
-                    _ => format!(
-                        "{} {verb} {} {what} a second",
-                        subject.name,
-                        format_count(series.spread.median.round() as u128)
-                    ),
-                })
+    for (measure, what) in measures {
+        let figure = |(at, subject): (usize, &Subject)| {
+            let series = of(document, at, measure)?;
+            let median = series.spread.median;
+            Some(match series.unit.as_str() {
+                "seconds" => format!("{} {}", subject.name, format_duration(median)),
+                _ => format!("{} {}", subject.name, format_count(median.round() as u128)),
             })
-            .collect();
+        };
+        let said: Vec<String> = document.subjects.iter().enumerate().filter_map(figure).collect();
         if !said.is_empty() {
-            sentences.push(format!("{}.", said.join("; ")));
+            sentences.push(format!("{what}: {}.", said.join(", ")));
         }
     }
-    sentences.extend(details.limits.iter().cloned());
     sentences
 }
 
