@@ -116,8 +116,15 @@ const Format = (() => {
     return whole ? count(value) : decimal(value, num(value) < 100 ? 1 : 0);
   }
 
+  /** A time for an axis: `20 µs`, `1.5 s`. */
+  function shortSeconds(value) {
+    const [unit, name] = [[1e-9, "ns"], [1e-6, "µs"], [1e-3, "ms"]].find(([each]) => Math.abs(value) < 999.5 * each) ?? [1, "s"];
+    return value === 0 ? "0" : `${shortCount(Number((value / unit).toPrecision(3)))} ${name}`;
+  }
+
   function shortUnit(value, unit) {
-    return unit === "bytes" ? size(value) : unit === "days" ? shortDays(value) : shortCount(value);
+    const short = { bytes: size, days: shortDays, seconds: shortSeconds, share: (fraction) => `${trim(fraction * 100)} %` };
+    return (short[unit] ?? shortCount)(value);
   }
 
   /** A half-open bucket in words: `4 KiB up to 8 KiB`, `16 to 31 days`, `0`. */
@@ -146,8 +153,13 @@ const Format = (() => {
   function duration(seconds) {
     if (!known(seconds)) return MISSING;
     const value = num(seconds);
-    if (value < 1) return `${decimal(value * 1000, 0)} ms`;
-    if (value < 60) return `${decimal(value, 1)} s`;
+    if (value > 0 && value < 60) {
+      // What would be rounded up to 1,000 of a unit is 1 of the next.
+      const [unit, name] = [[1e-9, "ns"], [1e-6, "µs"], [1e-3, "ms"]].find(([each]) => value < 999.5 * each) ?? [1, "s"];
+      const scaled = value / unit;
+      return `${decimal(scaled, name === "ns" || scaled >= 99.95 ? 0 : scaled >= 9.995 ? 1 : 2)} ${name}`;
+    }
+    if (value === 0) return "0 s";
     if (value < 3600) return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
     return `${count(Math.floor(value / 3600))} h ${Math.round((value % 3600) / 60)} min`;
   }

@@ -282,6 +282,15 @@ impl Prepared {
         !kind.contains("fat") && !kind.starts_with("fuse")
     }
 
+    /// How full the fullest of its file systems is.
+    ///
+    /// # Errors
+    /// What statfs fails with.
+    pub(super) fn fullest(&self) -> Result<f64> {
+        let mine = self.room()?.fill;
+        self.further.iter().try_fold(mine, |most, further| Ok(most.max(further.fullest()?)))
+    }
+
     /// Numbers of its block device, for /sys/dev/block; `None` where there is no single one.
     pub fn device_number(&self) -> Option<(u32, u32)> {
         match &self.ground {

@@ -5,18 +5,21 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Ended, output, sources, usage_error};
-use crate::error::Result;
+use crate::bench::result::{self, Document};
+use crate::error::{Error, Result};
 use crate::io::{read_bounded, write_atomically};
 use crate::layout::Model;
 use crate::plan::{self, Plan};
+use crate::report::bench::page::{self as bench_page, NamedRun};
 use crate::report::{page, plan_page};
 
 /// Make one page of any results, to look at without a network
 ///
-/// Several surveys appear side by side; a plan (the JSON of granulo plan) has a page of its own.
+/// Several surveys appear side by side, several benches are laid over one another; a plan (the JSON of granulo plan) has a page of its
+/// own.
 #[derive(Debug, Args)]
 pub(super) struct ReportArguments {
-    /// Survey files, fsstats CSVs or published tables; or one plan
+    /// Survey files, fsstats CSVs or published tables; or results of benches; or one plan
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
     /// Write the page here
@@ -26,16 +29,26 @@ pub(super) struct ReportArguments {
 
 impl ReportArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let mut plans = Vec::new();
+        let (mut plans, mut runs) = (Vec::new(), Vec::new());
         for path in &self.results {
-            plans.extend(read_plan(path)?);
+            match read(path)? {
+                Some(Read::Plan(plan)) => plans.push(*plan),
+                Some(Read::Bench(document)) => runs.push(NamedRun { name: name_of(path), document: *document }),
+                None => {}
+            }
         }
-        match plans.as_slice() {
-            [] => self.surveys()?,
-            [plan] if self.results.len() == 1 => self.plan(plan)?,
+        match (plans.as_slice(), runs.len()) {
+            ([], 0) => self.surveys()?,
+            ([plan], 0) if self.results.len() == 1 => self.plan(plan)?,
+            ([], found) if self.results.len() == found => self.benches(&runs)?,
+            ([], _) => {
+                return Err(
+                    usage_error("results of benches have a page of their own").advise("give them without surveys")
+                );
+            }
             _ => {
                 return Err(
-                    usage_error("a plan has a page of its own").advise("give one plan, or surveys without plans")
+                    usage_error("a plan has a page of its own").advise("give one plan, or others without plans")
                 );
             }
         }
@@ -54,17 +67,37 @@ impl ReportArguments {
         write_atomically(&self.output, |out| page::write(&surveys, super::survey::now(), out))
     }
 
+    fn benches(&self, runs: &[NamedRun]) -> Result<()> {
+        write_atomically(&self.output, |out| bench_page::write(runs, super::survey::now(), out))
+    }
+
     fn plan(&self, plan: &Plan) -> Result<()> {
         let models = plan.models.iter().map(|row| Model::parse(&row.model)).collect::<Result<Vec<Model>>>()?;
         write_atomically(&self.output, |out| plan_page::write(plan, &models, super::survey::now(), out))
     }
 }
 
-/// The plan that a file holds; `None` for anything else, which is left to be read as a source.
-fn read_plan(path: &Path) -> Result<Option<Plan>> {
+/// What has a page of its own.
+enum Read {
+    Plan(Box<Plan>),
+    Bench(Box<Document>),
+}
+
+/// The plan or the bench that a file holds; `None` for anything else, which is left to be read as a source.
+fn read(path: &Path) -> Result<Option<Read>> {
     if !path.is_file() {
         return Ok(None);
     }
     let text = read_bounded("read the result", path)?;
-    plan::read(&text).transpose().map_err(|error| error.at(path))
+    if let Some(plan) = plan::read(&text).transpose().map_err(|error: Error| error.at(path))? {
+        return Ok(Some(Read::Plan(Box::new(plan))));
+    }
+    let document = result::read(&text).transpose().map_err(|error: Error| error.at(path))?;
+    Ok(document.map(|document| Read::Bench(Box::new(document))))
+}
+
+/// What a run is called among others: the name of its file, and that of its directory where the file is called like many.
+fn name_of(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or(path.as_os_str());
+    crate::units::escape_path(Path::new(stem))
 }

@@ -1,6 +1,6 @@
 //! Making a tree: directories and files of a [`Design`] below an empty directory, with several threads.
 //!
-//! A worker takes a directory, makes what is in it (up to [`PART`] entries; what is more is left to the next worker), and leaves its child
+//! A worker takes a directory, makes what is in it (up to `PART` entries; what is more is left to the next worker), and leaves its child
 //! directories on a common stack, last in, first out. Everything is made relative to the descriptor of its directory, never by a path, so
 //! no path is ever too long. Descriptors are kept while a directory has children to come, as far as the budget goes; beyond it a
 //! directory is opened again from its nearest open ancestor.

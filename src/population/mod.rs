@@ -2,7 +2,7 @@
 //!
 //! A [`Recipe`] has the distributions to be like, whatever they were measured with. A [`Design`] is the whole tree that follows from a
 //! recipe, a number of files and a seed: it takes the memory of its directories, and says of each file, by its number, what it is. [`make()`]
-//! puts a design on a disk, with any number of threads; [`age()`] lives in it for a while, so that files and free space become
+//! puts a design on a disk, with any number of threads; [`age::age`] lives in it for a while, so that files and free space become
 //! fragmented; [`room`] says before whether there is room.
 //!
 //! | module | subject |

@@ -296,7 +296,10 @@ mod tests {
             let found = distance(source, &stratify(source, files).distribution());
             assert!(found.by_count <= by_files && found.by_sum <= by_bytes, "{name} {files}: {found:?}");
             let bound = least_distance_by_sum(source, files);
-            assert!(bound <= found.by_sum && found.by_sum <= 1.5 * bound + 0.01, "{name} {files}: {bound} {found:?}");
+            assert!(
+                bound <= found.by_sum + 1e-9 && found.by_sum <= 1.5 * bound + 0.01,
+                "{name} {files}: {bound} {found:?}"
+            );
         }
         let needed = count_for_distance(published::find("vu-2005").unwrap().distribution(), 0.02);
         assert!((150_000..500_000).contains(&needed), "{needed}");

@@ -188,6 +188,17 @@ fn levels(depths: &Table, directories: u64) -> Vec<u64> {
     } else {
         levels[1] += roots - 1;
     }
+    while levels.last() == Some(&0) {
+        levels.pop();
+    }
+    // In a small tree a level can come to less than one directory. What is below it would all be one level higher without it.
+    for level in 1..levels.len() {
+        let widest = (1..levels.len()).max_by_key(|&level| levels[level]).unwrap_or(level);
+        if levels[level] == 0 && levels[widest] > 1 {
+            levels[widest] -= 1;
+            levels[level] = 1;
+        }
+    }
     levels.retain(|&count| count > 0);
     debug_assert_eq!(levels.iter().sum::<u64>(), directories);
     levels
@@ -354,9 +365,9 @@ mod tests {
         }
     }
 
-    /// A small tree like a large one ends in levels of one directory or two, which the empty ones must not cut off.
+    /// A small tree like a large one has levels of one directory, which neither rounding nor empty ones may cut off.
     #[test]
-    fn the_deepest_levels_are_kept_in_a_small_tree() {
+    fn narrow_levels_are_kept_in_a_small_tree() {
         let entries = of(&[(0, 3000), (1, 2500), (3, 3000), (8, 2000), (40, 900), (500, 30)]);
         let depths =
             of(&[(0, 1), (1, 12), (2, 1200), (3, 3900), (4, 3000), (5, 1500), (6, 900), (7, 500), (8, 250), (9, 60)]);

@@ -1,11 +1,13 @@
 //! The matrix of the source, to be shown beside what was measured.
 
+use serde::Serialize;
+
 use crate::units::{KIB, MIB};
 
 const FIG_5: &str = include_str!("../../../data/tanenbaum_fig5_cache_seconds.csv");
 
 /// Run times by cache size and block size.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Matrix {
     /// Block sizes, of the columns.
     pub block_sizes_bytes: Vec<u64>,

@@ -52,7 +52,7 @@ pub enum Durability {
     None,
     /// Each operation, when it returns: fsync of the file and of its directory; a batch of one object.
     Each,
-    /// Every [`BATCH_OPERATIONS`] operations: syncfs; sync of the store.
+    /// Every thousandth operation: syncfs; sync of the store.
     Batch,
 }
 

@@ -25,6 +25,8 @@ use crate::units::{MIB, format_size};
 const SPARE_BYTES: u64 = 512 << 20;
 /// What an object of a store takes beside its content, on its devices and in its index, twice while tables of that are merged.
 const OBJECT_BYTES: u64 = 640;
+/// Kind of the file systems whose program runs in circles, which no signal ends, when files are made in more than one directory (fusefat 0.1a).
+const HANGING: &str = "fuse.fusefat";
 /// Largest image that is asked for without being named.
 const LARGEST_IMAGE_BYTES: u64 = 1 << 44;
 
@@ -167,6 +169,12 @@ pub fn prepare(
             let Some(mut place) = prepared.next() else { continue };
             if let Some(name) = &name {
                 place.rename(if is_store { format!("granulo on {name}") } else { name.clone() });
+            }
+            if place.subject().file_system.kind == HANGING {
+                let cause =
+                    "fusefat, which serves fat where the kernel does not, never ends when several directories grow";
+                let error = Error::new(ErrorKind::Usage, "make the files on", cause).at(Path::new(place.name()));
+                return Err(error.advise("leave fat out, or take a kernel that has vfat"));
             }
             let directory = place.directory().to_owned();
             subjects.push(Subject { place, plan: Plan::default(), directory });

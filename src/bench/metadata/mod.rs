@@ -147,6 +147,13 @@ struct Candidate {
     fresh: Fresh,
 }
 
+impl Candidate {
+    /// Whether its file system was made for the run.
+    fn is_made(&mut self) -> bool {
+        self.subject.place.image().is_some()
+    }
+}
+
 /// Measures the parts that are asked for.
 ///
 /// # Errors

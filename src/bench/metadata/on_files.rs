@@ -207,7 +207,11 @@ impl<'s> Files<'s> {
         while let Some(entry) = entries.next() {
             let entry = entry?;
             if with_attributes {
-                statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+                match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                    // Another thread has removed it since it was listed.
+                    Ok(_) | Err(Errno::NOENT) => {}
+                    Err(error) => return Err(error),
+                }
             }
             listed += 1;
             if listed == LISTED_ENTRIES {

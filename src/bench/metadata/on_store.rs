@@ -12,7 +12,7 @@ use super::files::{FileSet, LISTED, SPARE_FILES};
 use super::mix::Operation;
 use super::target::{Aim, LISTED_ENTRIES, Memory, Target, is_right, range};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Attributes, Durability, Key, Plan, Store, Time};
+use crate::store::{Attributes, CompactOptions, Durability, Key, Plan, Store, Time};
 
 /// Objects of a store.
 #[derive(Debug)]
@@ -203,6 +203,17 @@ impl Target for Objects<'_> {
     fn sync(&self) -> Result<()> {
         self.store.sync()
     }
+}
+
+/// Gives back what dead records of the store at `home` take; gives whether it came to its end.
+///
+/// # Errors
+/// What moving records fails with.
+pub(super) fn compact(home: &Path, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
+    let options = CompactOptions { is_alone: true, ..CompactOptions::default() };
+    let store = Store::open(home)?;
+    let compacted = store.compact(&options, &mut |progress| go_on(progress.done_bytes, progress.total_bytes))?;
+    Ok(!compacted.is_interrupted)
 }
 
 fn missing(key: &Key) -> Error {

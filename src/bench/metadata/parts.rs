@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::files::FileSet;
+use super::layout::Subject;
 use super::load::{Load, Outcome};
 use super::mix::Operation;
 use super::on_files::Files;
-use super::on_store::Objects;
+use super::on_store::{Objects, compact};
 use super::series::{Collected, is_sustained, overall_response_seconds, peak};
 use super::target::{Aim, Fresh, Memory, Target};
 use super::{Candidate, Loads, MetadataRequest, Part, check, reads};
@@ -19,6 +20,8 @@ use crate::units::{format_count, format_duration};
 
 /// A load is not doubled beyond this many operations a second.
 const MOST_PER_SECOND: f64 = 10e6;
+/// A store on a device that is fuller is compacted before the next load.
+const COMPACTED_FILL: f64 = 0.5;
 /// Entries or files between two words on how far it is.
 const SHOWN_EACH: u64 = 256;
 
@@ -123,8 +126,10 @@ impl<'b> Bench<'b> {
         for (threads, measure) in ways {
             let caches = candidate.subject.place.cool()?;
             let show = self.showing(candidate, &measure, round, numbers.len() as u64);
+            // What opening reads is of the reads.
+            let started = Instant::now();
             let target = self.open(candidate, false)?;
-            let Some(rate) = reads::one_by_one(&*target, &numbers, threads, longest, watch, &show)? else {
+            let Some(rate) = reads::one_by_one(&*target, &numbers, threads, (started, longest), watch, &show)? else {
                 return Ok(false);
             };
             self.collected.push(at, &measure, "operations/s", None, (caches, rate));
@@ -133,8 +138,11 @@ impl<'b> Bench<'b> {
             let measure = "reads, together";
             let caches = candidate.subject.place.cool()?;
             let show = self.showing(candidate, measure, round, numbers.len() as u64);
+            let started = Instant::now();
             let target = self.open(candidate, false)?;
-            let Some(rate) = reads::together(&*target, &numbers, longest, watch, &show)? else { return Ok(false) };
+            let Some(rate) = reads::together(&*target, &numbers, (started, longest), watch, &show)? else {
+                return Ok(false);
+            };
             self.collected.push(at, measure, "operations/s", None, (caches, rate));
         }
         Ok(true)
@@ -197,8 +205,9 @@ impl<'b> Bench<'b> {
     /// The load in every round: each rate is offered to all that bore the one before; gives whether it came to its end.
     pub(super) fn loads(&mut self, candidates: &mut [Candidate]) -> Result<bool> {
         self.note_idle()?;
+        let mut is_full = vec![false; candidates.len()];
         for round in 0..self.request.rounds {
-            let mut bears = vec![true; candidates.len()];
+            let mut bears: Vec<bool> = is_full.iter().map(|is_full| !is_full).collect();
             for step in 0.. {
                 let Some(rate) = self.rate(step).filter(|_| bears.contains(&true)) else { break };
                 for turn in 0..candidates.len() {
@@ -206,7 +215,17 @@ impl<'b> Bench<'b> {
                     if !bears[at] {
                         continue;
                     }
-                    let Some(point) = self.load(&mut candidates[at], at, round, step, rate)? else { return Ok(false) };
+                    let point = match self.load(&mut candidates[at], at, round, step, rate) {
+                        Ok(Some(point)) => point,
+                        Ok(None) => return Ok(false),
+                        // Files that were not made are not there to be removed: it is not offered more.
+                        Err(error) if error.kind() == ErrorKind::NoSpace && candidates[at].is_made() => {
+                            (bears[at], is_full[at]) = (false, true);
+                            self.details.limits.push(full(candidates[at].subject.place.name(), rate));
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    };
                     // What was asked for is offered in any case.
                     bears[at] = is_sustained(&point) || matches!(self.request.loads, Loads::These(_));
                     self.details.load_points.push(point);
@@ -235,6 +254,9 @@ impl<'b> Bench<'b> {
         step: u64,
         rate: f64,
     ) -> Result<Option<LoadPoint>> {
+        if !self.make_room(candidate, round)? {
+            return Ok(None);
+        }
         let caches = candidate.subject.place.cool()?;
         let target = self.open(candidate, true)?;
         let phase = format!("{} operations/s", format_count(rate.round() as u128));
@@ -245,6 +267,23 @@ impl<'b> Bench<'b> {
         drop(target);
         candidate.subject.place.sync()?;
         Ok(outcome.map(|outcome| point(at, round, rate, caches, outcome)))
+    }
+
+    /// Gives back what earlier loads left in a store, which overwrites nothing in place; gives whether it came to its end.
+    fn make_room(&mut self, candidate: &mut Candidate, round: u64) -> Result<bool> {
+        let Subject { place, directory, .. } = &mut candidate.subject;
+        if !place.is_store() || place.fullest()? < COMPACTED_FILL {
+            return Ok(true);
+        }
+        place.set_slow(false)?;
+        let (watch, name) = (self.watch, place.name());
+        let is_whole = compact(directory, &mut |done, total| {
+            watch.show(Progress { subject: name, phase: "compact", round, done, total });
+            !watch.is_stopped()
+        })?;
+        place.sync()?;
+        place.set_slow(true)?;
+        Ok(is_whole)
     }
 
     fn offered(&self, offered_per_second: f64, purpose: u64) -> Load<'b> {
@@ -291,6 +330,14 @@ impl<'b> Bench<'b> {
         }
         Ok(())
     }
+}
+
+/// What the result says of a place that a load has filled.
+fn full(name: &str, offered_per_second: f64) -> String {
+    format!(
+        "{name} became full at {} operations/s: it is offered no more. Give it a larger --fs-size, or fewer --loads.",
+        format_count(offered_per_second.round() as u128)
+    )
 }
 
 fn point(subject: usize, round: u64, offered_per_second: f64, caches: CacheState, outcome: Outcome) -> LoadPoint {

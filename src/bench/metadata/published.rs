@@ -1,9 +1,11 @@
 //! The figures of the source, to be shown beside what was measured.
 
+use serde::Serialize;
+
 const TABLE_III: &str = include_str!("../../../data/panasas_performance.csv");
 
 /// What disks did, and disks with SSDs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
     /// `sfs`, `check`, `list`, `reads`.
     pub benchmark: String,

@@ -15,7 +15,8 @@ pub(super) const DEPTH: usize = 32;
 /// Largest small file, for memory.
 const MEMORY_BYTES: usize = 64 << 10;
 
-/// Reads the files in their order with so many threads, for `longest` at most; gives reads a second, `None` if it was to stop.
+/// Reads the files in their order with so many threads, until `longest` after `started` at most; gives reads a second since then, `None` if it was
+/// to stop.
 ///
 /// # Errors
 /// The first read that failed, or was not of what had been written.
@@ -23,7 +24,7 @@ pub(super) fn one_by_one(
     target: &dyn Target,
     numbers: &[u64],
     threads: u64,
-    longest: Duration,
+    (started, longest): (Instant, Duration),
     watch: Watch<'_>,
     show: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<f64>> {
@@ -31,7 +32,6 @@ pub(super) fn one_by_one(
     let done = AtomicU64::new(0);
     let failed = AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
-    let started = Instant::now();
     let work = || {
         let mut memory = Memory::new(MEMORY_BYTES);
         while !failed.load(Ordering::Relaxed) && !watch.is_stopped() && started.elapsed() < longest {
@@ -61,18 +61,17 @@ pub(super) fn one_by_one(
     Ok((!watch.is_stopped()).then(|| done.load(Ordering::Relaxed) as f64 / elapsed.max(1e-9)))
 }
 
-/// Reads the files together, as far as there is such a way; gives reads a second.
+/// Reads the files together, as far as there is such a way; gives reads a second since `started`.
 ///
 /// # Errors
 /// As [`one_by_one`].
 pub(super) fn together(
     target: &dyn Target,
     numbers: &[u64],
-    longest: Duration,
+    (started, longest): (Instant, Duration),
     watch: Watch<'_>,
     show: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<f64>> {
-    let started = Instant::now();
     let mut done = 0u64;
     for numbers in numbers.chunks(TOGETHER) {
         if watch.is_stopped() {

@@ -534,12 +534,25 @@ mod tests {
                 let files = files(root.path());
                 assert_eq!(files.len() as u64, aged.files);
                 assert_eq!(files.iter().map(|file| file.1).sum::<u64>(), aged.size_bytes);
-                assert!(aged.size_bytes <= 8 << 20 && aged.size_bytes > 4 << 20, "{aged:?}");
-                assert!(aged.age_distance.unwrap() < 0.1, "{aged:?}");
+                assert!(aged.size_bytes <= 8 << 20 && aged.size_bytes > 3 << 20, "{aged:?}");
+                // The profile has more young files than so few creations can leave.
+                let (mut share, mut least) = (0.0, 0.0f64);
+                for &(part, files) in Ages::of(&profiles::find("geriatrix-agrawal").unwrap().ages).intervals() {
+                    share += files;
+                    least = least.max(share - part * aged.created as f64 / aged.files as f64);
+                }
+                assert!(aged.age_distance.unwrap() < least + 0.02, "{least}: {aged:?}");
                 files
             })
             .collect();
         assert!(trees[0] == trees[1] && trees[0] != trees[2]);
+    }
+
+    #[test]
+    fn enough_operations_bring_the_ages_of_the_profile() {
+        let root = tempfile::tempdir().unwrap();
+        let aged = aged(root.path(), 1, Content::Zero, 12_000, 1 << 20);
+        assert!(aged.complete && aged.age_distance.unwrap() < 0.1, "{aged:?}");
     }
 
     #[test]

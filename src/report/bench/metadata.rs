@@ -54,36 +54,50 @@ fn rate(value: f64) -> String {
     format!("{}/s", format_count(value.round() as u128))
 }
 
-/// What the columns of the first table measure, and their heads.
-fn columns(details: &MetadataDetails) -> [(String, [String; 2]); 6] {
+/// A column of the first table.
+struct Column {
+    measure: String,
+    heads: [String; 2],
+    /// What the source calls the same.
+    published: &'static str,
+}
+
+/// The columns that something was measured for.
+fn columns(document: &Document, details: &MetadataDetails) -> Vec<Column> {
     let threads = details.threads;
-    let head = |first: &str, second: String| [first.to_owned(), second];
-    [
-        ("check".to_owned(), head("full", "check".to_owned())),
-        ("deep check".to_owned(), head("every", "byte".to_owned())),
-        ("list".to_owned(), head("names and", "attributes".to_owned())),
-        ("reads, 1 thread".to_owned(), head("reads,", "1 thread".to_owned())),
-        (format!("reads, {threads} threads"), head("reads,", format!("{threads} thr."))),
-        ("reads, together".to_owned(), head("reads,", "together".to_owned())),
-    ]
+    let column = |measure: &str, first: &str, second: &str, published| Column {
+        measure: measure.to_owned(),
+        heads: [first.to_owned(), second.to_owned()],
+        published,
+    };
+    let all = [
+        column("check", "full", "check", "check"),
+        column("deep check", "every", "byte", ""),
+        column("list", "directory", "ls -l", "list"),
+        column("reads, 1 thread", "reads,", "1 thread", "reads"),
+        column(&format!("reads, {threads} threads"), "reads,", &format!("{threads} thr."), ""),
+        column("reads, together", "reads,", "together", ""),
+    ];
+    let is_measured = |column: &Column| document.series.iter().any(|series| series.measure == column.measure);
+    all.into_iter().filter(is_measured).collect()
 }
 
 /// What began cold.
 fn write_cold(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
-    let columns = columns(details);
-    if !columns.iter().any(|(measure, _)| document.series.iter().any(|series| series.measure == *measure)) {
+    let columns = columns(document, details);
+    if columns.is_empty() {
         return Ok(());
     }
     heading("Cold: a full check, a large directory, small files read whole; medians", out)?;
     for line in 0..2 {
         write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
-        for (_, heads) in &columns {
-            write!(out, "{}", right(&heads[line], FIGURE_COLUMNS))?;
+        for column in &columns {
+            write!(out, "{}", right(&column.heads[line], FIGURE_COLUMNS))?;
         }
         writeln!(out, "{FAINT:#}")?;
     }
     for (at, subject) in document.subjects.iter().enumerate() {
-        let found: Vec<Option<&Series>> = columns.iter().map(|(measure, _)| series(document, at, measure)).collect();
+        let found: Vec<Option<&Series>> = columns.iter().map(|column| series(document, at, &column.measure)).collect();
         write!(out, "{}", name(subject))?;
         for series in &found {
             let text = series.map_or("–".to_owned(), |series| match series.unit.as_str() {
@@ -103,21 +117,26 @@ fn write_cold(document: &Document, details: &MetadataDetails, out: &mut dyn Writ
             writeln!(out, "{FAINT:#}")?;
         }
     }
-    write_published_cold(out)
+    write_published_cold(&columns, out)
 }
 
-fn write_published_cold(out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{FAINT}Welch and Noer (2013): check of 20 million files, list of a million, 60,000 reads{FAINT:#}")?;
-    let (Some(check), Some(list), Some(reads)) = (figure("check"), figure("list"), figure("reads")) else {
+fn write_published_cold(columns: &[Column], out: &mut dyn Write) -> io::Result<()> {
+    let published: Vec<Option<Figure>> = columns.iter().map(|column| figure(column.published)).collect();
+    if published.iter().all(Option::is_none) {
         return Ok(());
-    };
+    }
+    writeln!(out, "{FAINT}Welch and Noer (2013): 20 million files checked, a million listed, 60,000 read{FAINT:#}")?;
     let figures: [(&str, OfFigure); 2] =
         [("all on disks", |figure| figure.all_disk), ("hybrid", |figure| figure.hybrid)];
     for (label, of) in figures {
-        let texts =
-            [format_duration(of(&check)), "–".to_owned(), format_duration(of(&list)), "–".to_owned(), rate(of(&reads))];
         write!(out, "{TIMES}{}", left(label, NAME_COLUMNS))?;
-        texts.iter().try_for_each(|text| write!(out, "{}", right(text, FIGURE_COLUMNS)))?;
+        for figure in &published {
+            let text = figure.as_ref().map_or("–".to_owned(), |figure| match figure.unit.as_str() {
+                "seconds" => format_duration(of(figure)),
+                _ => rate(of(figure)),
+            });
+            write!(out, "{}", right(&text, FIGURE_COLUMNS))?;
+        }
         writeln!(out, "{TIMES:#}")?;
     }
     Ok(())
@@ -129,7 +148,7 @@ fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Wri
     let mix: Vec<String> = mix.map(|text| text.trim_end_matches('0').trim_end_matches('.').to_owned()).collect();
     heading("A mix of operations, offered at rising rates whatever becomes of them", out)?;
     let facts = format!(
-        "Per cent: {}. {} threads, each load for {} after {} that do not count.",
+        "Per cent: {}. {} threads, each load for {} after {} that do not count. At ½: at the largest load up to half of the most achieved.",
         mix.join(", "),
         details.threads,
         format_duration(details.window_seconds),
@@ -144,9 +163,9 @@ fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Wri
         left("", NAME_COLUMNS),
         "most achieved",
         "",
-        "response, mean",
-        "at 1/2: 50 %",
-        "99 %",
+        "mean response",
+        "median at ½",
+        "99 % at ½",
     )?;
     for (at, subject) in document.subjects.iter().enumerate() {
         let Some(peak) = series(document, at, "peak load") else { continue };
@@ -209,7 +228,7 @@ fn write_responses(document: &Document, details: &MetadataDetails, out: &mut dyn
     ];
     for (what, value) in figures {
         for beside in subjects.chunks(SUBJECTS_BESIDE) {
-            heading(&format!("{what}; where the load was too much: operations done"), out)?;
+            heading(&format!("{what} (only …: what was done of it)"), out)?;
             write_heads("offered", beside, &document.subjects, out)?;
             for &offered in &rates {
                 let of = |at: usize| -> Vec<&LoadPoint> {
@@ -287,22 +306,27 @@ fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn
     let reference = document.subjects.iter().position(|subject| subject.name == "granulo slow").unwrap_or(0);
     let (Some(of), 2..) = (document.subjects.get(reference), document.subjects.len()) else { return Ok(()) };
     let several = format!("reads, {} threads", details.threads);
-    let measures = [
+    let all = [
         ("peak load", "load", "sfs"),
         ("check", "check", "check"),
         ("list", "list", "list"),
         ("reads, 1 thread", "reads", "reads"),
         (several.as_str(), "side by side", ""),
     ];
+    let is_measured = |(measure, ..): &(&str, &str, &str)| series(document, reference, measure).is_some();
+    let measures: Vec<_> = all.into_iter().filter(is_measured).collect();
+    if measures.is_empty() {
+        return Ok(());
+    }
     heading(&format!("How many times as fast as {}", of.name), out)?;
     write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
-    for (_, head, _) in measures {
+    for (_, head, _) in &measures {
         write!(out, "{}", right(head, SUBJECT_COLUMNS))?;
     }
     writeln!(out, "{FAINT:#}")?;
     for (at, subject) in document.subjects.iter().enumerate().filter(|(at, _)| *at != reference) {
         write!(out, "{}", name(subject))?;
-        for (measure, ..) in measures {
+        for (measure, ..) in &measures {
             let ratio = series(document, at, measure).zip(series(document, reference, measure)).map(|(mine, other)| {
                 let ratio = mine.spread.median / other.spread.median.max(f64::MIN_POSITIVE);
                 if mine.unit == "seconds" { 1.0 / ratio } else { ratio }
@@ -312,7 +336,7 @@ fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn
         writeln!(out)?;
     }
     write!(out, "{TIMES}{}", left("Welch and Noer", NAME_COLUMNS))?;
-    for (.., benchmark) in measures {
+    for (.., benchmark) in &measures {
         write!(
             out,
             "{}",

@@ -5,6 +5,8 @@ mod create;
 mod fill;
 mod metadata;
 mod pack;
+pub mod page;
+pub mod words;
 
 use std::io::{self, Write};
 
@@ -50,7 +52,18 @@ pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()
         Details::Cache(details) => cache::write(document, details, out)?,
         Details::Metadata(details) => metadata::write(document, details, out)?,
     }
+    write_words(document, out)?;
     write_notes(document, out)
+}
+
+/// What the figures say.
+fn write_words(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    let sentences = words::sentences(document);
+    if sentences.is_empty() {
+        return Ok(());
+    }
+    heading("In words", out)?;
+    sentences.iter().flat_map(|sentence| wrap(sentence, COLUMNS)).try_for_each(|line| writeln!(out, "{line}"))
 }
 
 fn title(document: &Document) -> String {
@@ -87,7 +100,7 @@ fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
     )?;
     for subject in subjects {
         let device = &subject.device;
-        let slow = if device.emulated.is_some() { ", slow" } else { "" };
+        let slow = if device.emulated.is_some() { " slow" } else { "" };
         let further = match subject.further_devices.len() {
             0 => String::new(),
             more => format!("+{more}"),

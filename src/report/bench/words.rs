@@ -1,0 +1,205 @@
+//! What a bench found, in sentences: what its source asked, answered with the figures of the run.
+
+use crate::bench::fill::Test;
+use crate::bench::result::{
+    CacheDetails, CreateDetails, Details, Document, FillDetails, MetadataDetails, PackDetails, Series, Subject,
+};
+use crate::bench::samples::Spread;
+use crate::units::{format_count, format_duration, format_share, format_size};
+
+/// A test hurts from the level on from which it never takes less than so many times as long as at the first level.
+const HURTS: f64 = 1.5;
+/// More cache does not help where it makes a run quicker by less than this.
+const NO_HELP: f64 = 0.05;
+
+/// Sentences, the most telling first.
+pub fn sentences(document: &Document) -> Vec<String> {
+    let mut sentences = match &document.details {
+        Details::Create(details) => create(document, details),
+        Details::Pack(details) => pack(document, details),
+        Details::Fill(details) => fill(document, details),
+        Details::Metadata(details) => metadata(document, details),
+        Details::Cache(details) => cache(document, details),
+    };
+    if !document.complete {
+        sentences.push("The run was interrupted: this is what there was by then.".to_owned());
+    }
+    sentences
+}
+
+fn of<'d>(document: &'d Document, subject: usize, measure: &str) -> Option<&'d Series> {
+    document.series.iter().find(|series| series.subject == subject && series.measure == measure)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| Spread::of(&values).median)
+}
+
+/// `1.3 times`, with two digits or so.
+fn times(ratio: f64) -> String {
+    match ratio {
+        ratio if ratio >= 99.5 => format!("{} times", format_count(ratio.round() as u128)),
+        ratio if ratio >= 9.95 => format!("{ratio:.0} times"),
+        ratio => format!("{ratio:.1} times"),
+    }
+}
+
+fn create(document: &Document, details: &CreateDetails) -> Vec<String> {
+    let sentence = |(at, subject): (usize, &Subject)| {
+        let phases = |phase: &'static str| {
+            details.phases.iter().filter(move |passed| passed.subject == at && passed.phase == phase)
+        };
+        let edges = |phase: &'static str| {
+            let first = median(phases(phase).map(|passed| passed.latencies.first_mean_ns / 1e9))?;
+            let last = median(phases(phase).map(|passed| passed.latencies.last_mean_ns / 1e9))?;
+            Some((first, last))
+        };
+        let average = |phase: &'static str| {
+            median(phases(phase).map(|passed| passed.elapsed_seconds / passed.latencies.count.max(1) as f64))
+        };
+        let files = median(phases("create").map(|passed| passed.latencies.count as f64))?;
+        let (first, last) = edges("create")?;
+        let mut text = format!(
+            "{}: of {} files the last thousand took {} each to create, {} what the first took",
+            subject.name,
+            format_count(files as u128),
+            format_duration(last),
+            times(last / first.max(f64::MIN_POSITIVE)),
+        );
+        if let (Some(created), Some(deleted)) = (average("create"), average("delete")) {
+            text.push_str(&format!(
+                "; deleting took {} each, creating {}",
+                format_duration(deleted),
+                format_duration(created)
+            ));
+        }
+        Some(text + ".")
+    };
+    document.subjects.iter().enumerate().filter_map(sentence).collect()
+}
+
+fn pack(document: &Document, details: &PackDetails) -> Vec<String> {
+    let sentence = |(at, subject): (usize, &Subject)| {
+        let seconds = |measure: &str| of(document, at, measure).map(|series| series.spread.median);
+        let loads =
+            document.series.iter().filter(|series| series.subject == at && series.measure.starts_with("files load"));
+        let many = loads.map(|series| series.spread.median).fold(f64::INFINITY, f64::min);
+        let against: Vec<String> = [
+            ("store load", "granulo's store"),
+            ("flat load", "one flat file"),
+            ("composite load", "one file of records"),
+        ]
+        .into_iter()
+        .filter_map(|(measure, name)| Some(format!("{} as long as {name}", times(many / seconds(measure)?))))
+        .collect();
+        (many.is_finite() && !against.is_empty()).then(|| {
+            format!(
+                "On {}, loading {} files takes {} at best: {}.",
+                subject.name,
+                format_count(details.files.into()),
+                format_duration(many),
+                against.join(", ")
+            )
+        })
+    };
+    document.subjects.iter().enumerate().filter_map(sentence).collect()
+}
+
+fn fill(document: &Document, details: &FillDetails) -> Vec<String> {
+    let sentence = |(at, subject): (usize, &Subject)| {
+        let hurts: Vec<String> = Test::ALL.iter().filter_map(|test| hurting(document, at, test.name())).collect();
+        let measured = document.series.iter().any(|series| series.subject == at && series.level.is_some());
+        let last =
+            details.reached.iter().filter(|level| level.subject == at).map(|level| level.level).fold(0.0, f64::max);
+        match hurts.is_empty() {
+            _ if !measured => None,
+            true => Some(format!(
+                "{}: up to {} full no test takes {HURTS} times as long as at the lowest level.",
+                subject.name,
+                format_share(last)
+            )),
+            false => Some(format!(
+                "{}: {HURTS} times as long or more as at the lowest level take {}.",
+                subject.name,
+                hurts.join(", ")
+            )),
+        }
+    };
+    document.subjects.iter().enumerate().filter_map(sentence).collect()
+}
+
+/// The level from which on a test takes [`HURTS`] times as long as at the lowest, in words.
+fn hurting(document: &Document, subject: usize, test: &str) -> Option<String> {
+    let mut levels: Vec<(f64, f64)> = document
+        .series
+        .iter()
+        .filter(|series| series.subject == subject && series.measure == test)
+        .filter_map(|series| Some((series.level?, series.spread.mean)))
+        .collect();
+    levels.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (_, first) = *levels.first()?;
+    let from = levels.iter().rposition(|(_, mean)| *mean < HURTS * first).map_or(0, |at| at + 1);
+    let (level, _) = levels.get(from)?;
+    let (_, last) = levels.last()?;
+    Some(format!("{test} from {} on ({} at the last)", format_share(*level), times(last / first)))
+}
+
+fn metadata(document: &Document, details: &MetadataDetails) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let several = format!("reads, {} threads", details.threads);
+    let measures = [
+        ("peak load", "Operations of the mix a second, at most"),
+        ("check", "A full check"),
+        ("list", "A large directory listed with attributes"),
+        ("reads, 1 thread", "Small files read cold by one thread, a second"),
+        (several.as_str(), "By all threads side by side"),
+    ];
+    for (measure, what) in measures {
+        let figure = |(at, subject): (usize, &Subject)| {
+            let series = of(document, at, measure)?;
+            let median = series.spread.median;
+            Some(match series.unit.as_str() {
+                "seconds" => format!("{} {}", subject.name, format_duration(median)),
+                _ => format!("{} {}", subject.name, format_count(median.round() as u128)),
+            })
+        };
+        let said: Vec<String> = document.subjects.iter().enumerate().filter_map(figure).collect();
+        if !said.is_empty() {
+            sentences.push(format!("{what}: {}.", said.join(", ")));
+        }
+    }
+    sentences
+}
+
+fn cache(document: &Document, details: &CacheDetails) -> Vec<String> {
+    let runs = || document.series.iter().filter(|series| series.measure == "run");
+    let mut sentences = Vec::new();
+    let best = |size: u64| {
+        runs()
+            .filter(|series| series.level == Some(size as f64))
+            .min_by(|a, b| a.spread.median.total_cmp(&b.spread.median))
+    };
+    let named = |series: &Series| document.subjects.get(series.subject).map_or("", |subject| subject.name.as_str());
+    let found: Vec<(u64, &Series)> =
+        details.cache_sizes_bytes.iter().filter_map(|&size| Some((size, best(size)?))).collect();
+    if let Some((size, series)) = found.first() {
+        sentences.push(format!(
+            "With {}, the least that runs came to their end with, {} is quickest: {}; without a limit a run takes {}.",
+            format_size((*size).into()),
+            named(series),
+            format_duration(series.spread.median),
+            format_duration(details.unlimited_seconds),
+        ));
+    }
+    let helps = |pair: &[(u64, &Series)]| pair[1].1.spread.median < (1.0 - NO_HELP) * pair[0].1.spread.median;
+    let enough = found.windows(2).rposition(helps).map_or(0, |at| at + 1);
+    if let Some((size, _)) = found.get(enough).filter(|_| enough + 1 < found.len()) {
+        sentences.push(format!(
+            "From {} on, more cache makes a run quicker by less than {} a step.",
+            format_size((*size).into()),
+            format_share(NO_HELP)
+        ));
+    }
+    sentences
+}
