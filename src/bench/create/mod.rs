@@ -392,7 +392,12 @@ fn limit_of(error: Error, phase: Phase, place: &mut Prepared, made: u64) -> Resu
     if !is_limit || (is_full && place.image().is_none()) {
         return Err(error);
     }
-    let what = if is_full { "the file system is full" } else { "the directory takes no more" };
+    let what = match place.subject().file_system.kind.as_str() {
+        _ if is_full => "the file system is full",
+        // Its space for metadata can be full while there is some for data.
+        "btrfs" => "the file system is full, or what it has for metadata",
+        _ => "the directory takes no more",
+    };
     Ok(format!("{} took {} files: {what}", place.name(), format_count(made.into())))
 }
 
