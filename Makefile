@@ -1,6 +1,6 @@
 # The one entry point for everything that is not `cargo build` and `cargo test`.
 
-FUZZ_TARGETS = survey checkpoint fsstats plan record segment descriptor superblock table recent_changes archive
+FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table recent_changes archive
 FUZZ_SECONDS ?= 60
 # Crashes that `torture` tries.
 CRASH_POINTS ?= 5000000
@@ -10,7 +10,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: check test test-page fuzz torture bench-survey bench-plan bench-generate bench-index bench-store man
+.PHONY: check test test-page fuzz torture bench-survey bench-plan bench-generate bench-index bench-store bench-all man
 
 check:            ## formatting and lints, as CI does
 	cargo fmt --check
@@ -24,8 +24,10 @@ test-page:        ## the pages in headless Chromium (needs node and chromium)
 	mkdir -p target/page
 	./target/release/granulo survey src --report target/page/src.html -o target/page/src.json > target/page/src.txt
 	./target/release/granulo plan vu-2005 --trace vu-2005 --fast 24GiB --prices tests/page/prices.toml --report target/page/plan.html > target/page/plan.txt
+	tests/page/bench-pages.sh ./target/release/granulo target/page
 	cd tests/page && npm ci --no-audit --no-fund && \
-	  GRANULO_PAGE=$(CURDIR)/target/page/src.html GRANULO_PLAN_PAGE=$(CURDIR)/target/page/plan.html npm test
+	  GRANULO_PAGE=$(CURDIR)/target/page/src.html GRANULO_PLAN_PAGE=$(CURDIR)/target/page/plan.html \
+	  GRANULO_BENCH_PAGE=$$(ls $(CURDIR)/target/page/bench-*.html | paste -sd:) npm test
 
 fuzz:             ## each fuzz target for FUZZ_SECONDS
 	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --release --manifest-path fuzz/Cargo.toml --target $(HOST)
@@ -57,6 +59,10 @@ bench-index:      ## index libraries that the store could use; compiles them apa
 
 bench-store:      ## the store beside files, archives, databases and a floor; needs root and some patience
 	benchmarks/store/run.py
+
+bench-all:        ## one full run of each bench; needs root, an hour and a quiet machine
+	cargo build --release
+	benchmarks/bench/run.sh
 
 man:              ## man pages under target/man
 	cargo build --release

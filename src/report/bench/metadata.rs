@@ -382,7 +382,7 @@ mod tests {
         };
         assert_eq!(
             title(&details),
-            "Metadata operations on 50,000 files like vu-2005 (1.00 GiB), and 1,000,000 in one directory"
+            "Metadata operations on 50,000 files like vu-2005 (1 GiB), and 1,000,000 in one directory"
         );
     }
 }

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# One full run of each bench, which docs/FINDINGS.md answers from: results, tables, and a page of each.
+#
+#   benchmarks/bench/run.sh [OUT] [BENCH...]     OUT: benchmarks/runs/DATE-bench; BENCH: create pack fill metadata cache
+#
+# Needs root, 45 GiB of free disk where $TMPDIR is, and a quiet machine for about an hour. Commands stand below; the seed is the default.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=${1:-benchmarks/runs/$(date +%F)-bench}
+[ $# -gt 0 ] && shift
+[ $# -gt 0 ] || set -- create pack fill metadata cache
+granulo=${GRANULO:-target/release/granulo}
+mkdir -p "$out"
+
+declare -A options=(
+  [create]="--fs ext4,xfs,btrfs,ntfs --store --files 300000 --fs-size 5500MiB --rounds 2 --longest 90"
+  [pack]="--fs ext4,xfs,btrfs,ntfs --rounds 2"
+  [fill]="--fs ext4,xfs --fs-size 4GiB --file-size 64MiB --levels 30%,60%,80%,90%,95% --repeats 2"
+  [metadata]="--fs ext4 --fs-devices slow,fast --store-layout slow,hybrid,fast --fs-size 4GiB --files 50000 --listed 200000 --reads 20000 --longest-reads 30 --rounds 1"
+  [cache]="--fs ext4,xfs --cache-sizes 40M,48M,64M,96M,128M --rounds 2"
+)
+
+for bench in "$@"; do
+  echo "+ granulo bench $bench ${options[$bench]}"
+  # Status 1 is a result with limits, which the table names. Options are words on purpose.
+  # shellcheck disable=SC2086
+  "$granulo" bench "$bench" ${options[$bench]} -o "$out/$bench.json" > "$out/$bench.txt" || [ $? -eq 1 ]
+done

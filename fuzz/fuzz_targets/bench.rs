@@ -1,0 +1,15 @@
+//! Results of benches that anybody wrote: whatever is read has words, a table and a page.
+#![no_main]
+
+use granulo::bench::result;
+use granulo::report::bench::page::{self, NamedRun};
+use granulo::report::bench::{words, write_document};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some(Ok(document)) = result::read(bytes) else { return };
+    words::sentences(&document);
+    write_document(&document, &mut std::io::sink()).expect("a sink takes everything");
+    let runs = [NamedRun { name: "a".to_owned(), document }];
+    page::write(&runs, 0, &mut std::io::sink()).expect("a sink takes everything");
+});
