@@ -12,6 +12,7 @@ mod bench_fill;
 mod bench_harness;
 mod bench_metadata;
 mod bench_pack;
+mod bench_report;
 mod btrfs;
 mod cli;
 mod filesystems;

@@ -1,0 +1,50 @@
+//! `granulo report` of results of benches: one page, several runs together, and what is none or cannot stand beside them.
+
+use std::fs;
+
+use crate::args;
+use crate::harness::{run, sandbox};
+
+/// A small result of `bench create` in the sandbox.
+fn result(sandbox: &std::path::Path, name: &str) -> std::path::PathBuf {
+    let path = sandbox.join(name);
+    run(args!["bench", "create", sandbox.join("place"), "--files", "300", "--rounds", "2", "--quiet", "-o", &path]).ended(0);
+    path
+}
+
+#[test]
+fn a_result_becomes_a_page() {
+    let sandbox = sandbox();
+    let (one, page) = (result(sandbox.path(), "one.json"), sandbox.path().join("page.html"));
+    run(args!["report", &one, "-o", &page]).ended(0);
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("<title>300 empty files in one directory – granulo</title>"));
+    assert!(text.contains("\"curves\":[{\"subject\":0,\"phase\":\"create\",\"points\":[["), "there are no curves");
+    assert!(text.contains("of 300 files the last thousand took"));
+    let two = result(sandbox.path(), "two.json");
+    run(args!["report", &one, &two, "-o", &page]).ended(0);
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("<title>2 runs – granulo</title>"));
+    assert!(text.contains("{\"name\":\"one\",") && text.contains("{\"name\":\"two\","));
+}
+
+#[test]
+fn what_is_no_result_is_refused() {
+    let sandbox = sandbox();
+    let (one, page) = (result(sandbox.path(), "one.json"), sandbox.path().join("page.html"));
+    let mixed = run(args!["report", &one, "vu-2005", "-o", &page]).ended(2);
+    assert!(mixed.said().contains("have a page of their own"), "{}", mixed.said());
+    let text = fs::read_to_string(&one).unwrap();
+    let wrong = sandbox.path().join("wrong.json");
+    for (from, to, expected) in [
+        ("granulo/bench/1", "granulo/bench/2", "it is of version 2"),
+        ("\"started_at\"", "\"began_at\"", "missing field `started_at`"),
+        ("\"bench\":\"create\"", "\"bench\":\"crate\"", "unknown variant `crate`"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        fs::write(&wrong, text.replacen(from, to, 1)).unwrap();
+        let ran = run(args!["report", &wrong, "-o", &page]).ended(2);
+        assert!(ran.said().contains("wrong.json") && ran.said().contains(expected), "{}", ran.said());
+    }
+    assert!(!page.exists(), "a page was left");
+}
