@@ -15,7 +15,7 @@ mkdir -p "$out"
 declare -A options=(
   [create]="--fs ext4,xfs,btrfs,ntfs --store --files 300000 --fs-size 5500MiB --rounds 2 --longest 90"
   [pack]="--fs ext4,xfs,btrfs,ntfs --rounds 2"
-  [fill]="--fs ext4,xfs --fs-size 4GiB --file-size 64MiB --levels 30%,60%,80%,90%,95% --repeats 2"
+  [fill]="--fs ext4,xfs,btrfs --fs-size 8GiB --file-size 128MiB --levels 30%,50%,70%,80%,85%,90%,93%,95%,97%,98% --repeats 3"
   [metadata]="--fs ext4 --fs-options ext4=-i4096 --fs-devices slow,fast --store-layout slow,hybrid,fast --fs-size 5GiB --rounds 1"
   [cache]="--fs ext4,xfs --cache-sizes 40M,48M,64M,96M,128M --rounds 2"
 )
