@@ -8,7 +8,8 @@ use crate::harness::{run, sandbox};
 /// A small result of `bench create` in the sandbox.
 fn result(sandbox: &std::path::Path, name: &str) -> std::path::PathBuf {
     let path = sandbox.join(name);
-    run(args!["bench", "create", sandbox.join("place"), "--files", "300", "--rounds", "2", "--quiet", "-o", &path]).ended(0);
+    run(args!["bench", "create", sandbox.join("place"), "--files", "300", "--rounds", "2", "--quiet", "-o", &path])
+        .ended(0);
     path
 }
 
