@@ -479,7 +479,7 @@ mod tests {
         let usual = with_block_sizes(&places, &[]).unwrap();
         assert_eq!(blocks(&usual), [Some(KIB), Some(2 * KIB), Some(4 * KIB), None, None]);
         let named = with_block_sizes(&places, &[2 * KIB, 16 * KIB]).unwrap();
-        assert_eq!(blocks(&named), [Some(2 * KIB), Some(16 * KIB), Some(16 * KIB), None]);
+        assert_eq!(blocks(&named), [Some(2 * KIB), Some(16 * KIB), None]);
         assert_eq!(with_block_sizes(&places, &[128 * KIB]).unwrap_err().kind(), ErrorKind::Usage);
         assert_eq!(with_block_sizes(&places[2..], &[KIB]).unwrap_err().kind(), ErrorKind::Usage);
     }

@@ -117,7 +117,7 @@ impl Population {
         let blocks = self.room_bytes(4096);
         let inodes = self.files.saturating_mul(BYTES_AN_INODE);
         // xfs reserves space behind a file that grows, up to as much again: a store's segments take more than they are.
-        let bytes = blocks.saturating_add(blocks / 2).max(inodes.saturating_add(inodes / 8));
+        let bytes = blocks.saturating_mul(2).max(inodes.saturating_add(inodes / 8));
         bytes.saturating_add(512 * MIB).max(GIB).next_multiple_of(MIB)
     }
 }
