@@ -7,34 +7,18 @@
 use serde::{Deserialize, Serialize};
 
 use super::samples::{LatencySummary, Spread};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+use crate::io::read_document;
 
 /// The schema that documents name.
 pub const SCHEMA: &str = "granulo/bench/1";
 
-/// What [`SCHEMA`] is but for its version, and the version that is written.
-const KIND: &str = "granulo/bench/";
-const VERSION: u32 = 1;
-
 /// The result that is in `text`; `None` if it is something else.
 ///
 /// # Errors
-/// [`ErrorKind::NewerVersion`] and [`ErrorKind::Corrupt`], of what says that it is a result of a bench.
+/// As [`read_document`].
 pub fn read(text: &[u8]) -> Option<Result<Document>> {
-    #[derive(Deserialize)]
-    struct Schema {
-        schema: String,
-    }
-    const OPERATION: &str = "read the result of a bench";
-    let schema = serde_json::from_slice::<Schema>(text).ok()?.schema;
-    let version = schema.strip_prefix(KIND)?;
-    if version.parse::<u32>().is_ok_and(|version| version > VERSION) {
-        let newer = Error::new(ErrorKind::NewerVersion, OPERATION, format!("it is of version {version}"));
-        return Some(Err(newer.advise(format!("this granulo reads up to version {VERSION}"))));
-    }
-    Some(serde_json::from_slice(text).map_err(|error| {
-        Error::new(ErrorKind::Corrupt, OPERATION, error.to_string()).advise("write it again with granulo bench -o")
-    }))
+    read_document("read the result of a bench", SCHEMA, "write it again with granulo bench -o", text)
 }
 
 /// One run of one bench.

@@ -10,6 +10,7 @@ use super::recommend::{Recommendation, recommend};
 use super::space::{ModelSpace, model_space};
 use super::tier::{Allowance, Fit, Profile, Tier, Tiers, cutoffs, scale};
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::read_document;
 use crate::layout::{Model, Wanted, kinds};
 use crate::units::format_size;
 
@@ -128,8 +129,7 @@ pub struct FastTier {
 }
 
 /// What a plan begins its schema with, before the version.
-const KIND: &str = "granulo/plan/";
-const VERSION: u32 = 1;
+const SCHEMA: &str = "granulo/plan/1";
 /// Points of a curve in each doubling of the cutoff.
 const POINTS_PER_OCTAVE: u32 = 4;
 /// The least cutoff above 0 in a table.
@@ -163,7 +163,7 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
     };
     let bills = bills(population, request, &models);
     Ok(Plan {
-        schema: format!("{KIND}{VERSION}"),
+        schema: SCHEMA.to_owned(),
         granulo_version: env!("CARGO_PKG_VERSION").to_owned(),
         source: Source {
             name: about.name,
@@ -195,20 +195,7 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
 /// # Errors
 /// [`ErrorKind::NewerVersion`], [`ErrorKind::Corrupt`].
 pub fn read(text: &[u8]) -> Option<Result<Plan>> {
-    #[derive(Deserialize)]
-    struct Schema {
-        schema: String,
-    }
-    const OPERATION: &str = "read the plan";
-    let schema = serde_json::from_slice::<Schema>(text).ok()?.schema;
-    let version = schema.strip_prefix(KIND)?;
-    if version.parse::<u32>().is_ok_and(|version| version > VERSION) {
-        let newer = Error::new(ErrorKind::NewerVersion, OPERATION, format!("it is of version {version}"));
-        return Some(Err(newer.advise(format!("this granulo reads up to version {VERSION}"))));
-    }
-    Some(serde_json::from_slice(text).map_err(|error| {
-        Error::new(ErrorKind::Corrupt, OPERATION, error.to_string()).advise("make it again with granulo plan --json")
-    }))
+    read_document("read the plan", SCHEMA, "make it again with granulo plan --json", text)
 }
 
 fn fast_tiers(population: &Population, request: &Request, spaces: &[ModelSpace], usual: u64) -> Result<Vec<FastTier>> {
