@@ -6,7 +6,7 @@
 //! | 4 | [`report`]: results for people, on a terminal and as a page |
 //! | 3 | [`survey`]: a scan made into distributions; survey files, merging, comparison |
 //! | 2 | [`scan`]: enumerate files; [`plan`]: what a layout makes of a distribution; [`population`]: file trees made like a measured one; [`store`]: the hybrid composite-file store |
-//! | 1 | [`dist`]: distributions; [`layout`]: arithmetic of space; [`io`]: files that appear whole |
+//! | 1 | [`dist`]: distributions; [`layout`]: arithmetic of space; [`mrc`]: miss-ratio curves; [`io`]: files that appear whole |
 //! | 0 | [`units`], [`error`] |
 //!
 //! A module uses only layers below its own; a test reads the imports and holds that.
@@ -17,6 +17,7 @@ pub mod dist;
 pub mod error;
 pub mod io;
 pub mod layout;
+pub mod mrc;
 pub mod plan;
 pub mod population;
 pub mod report;

@@ -1,0 +1,204 @@
+//! What a pass found: references, misses, transfers and blocks written back for caches of any size.
+
+use serde::{Deserialize, Serialize};
+
+use super::request::Kind;
+
+/// What was noted at a depth; a cache of `C` blocks has the sum of all at `C` or deeper.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Bin {
+    pub(super) reads: f64,
+    pub(super) partial_writes: f64,
+    pub(super) whole_writes: f64,
+    pub(super) transfers: f64,
+    pub(super) written: f64,
+}
+
+/// References to blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct References {
+    /// Blocks that were read.
+    pub reads: u64,
+    /// Blocks that were written in part.
+    pub partial_writes: u64,
+    /// Blocks that were written so that nothing of before remained.
+    pub whole_writes: u64,
+    /// Requests that wrote them.
+    pub write_requests: u64,
+}
+
+/// What a cache of one size does.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Misses {
+    /// Misses over references.
+    pub miss_ratio: f64,
+    /// Reads that miss over reads; 0 if there are none.
+    pub read_miss_ratio: f64,
+    /// Blocks that are fetched: reads that miss, and writes of a part of a block that is not there.
+    pub fetched_blocks: f64,
+    /// Transfers that fetch them: neighbours of one request come together.
+    pub fetches: f64,
+    /// Dirty blocks that are written back, at the end too.
+    pub written_back_blocks: f64,
+}
+
+/// The curve.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// Share of the blocks that it is from; 1 if it is exact.
+    pub rate: f64,
+    /// References.
+    pub references: References,
+    /// Standard errors of the miss ratio for some cache sizes in blocks, rising; 0 if it is exact.
+    pub errors: Vec<(u64, f64)>,
+    /// Memory that the pass took at most.
+    pub memory_bytes: u64,
+    sums: Vec<Bin>,
+    always: Bin,
+}
+
+impl Bin {
+    pub(super) fn count(&mut self, kind: Kind) {
+        *match kind {
+            Kind::Read => &mut self.reads,
+            Kind::PartialWrite => &mut self.partial_writes,
+            Kind::WholeWrite => &mut self.whole_writes,
+        } += 1.0;
+    }
+
+    pub(super) fn add(&mut self, other: &Bin, factor: f64) {
+        self.reads += other.reads * factor;
+        self.partial_writes += other.partial_writes * factor;
+        self.whole_writes += other.whole_writes * factor;
+        self.transfers += other.transfers * factor;
+        self.written += other.written * factor;
+    }
+
+    fn misses(&self) -> f64 {
+        self.reads + self.partial_writes + self.whole_writes
+    }
+}
+
+impl References {
+    pub(super) fn count(&mut self, kind: Kind, joins: bool) {
+        match kind {
+            Kind::Read => self.reads += 1,
+            Kind::PartialWrite => self.partial_writes += 1,
+            Kind::WholeWrite => self.whole_writes += 1,
+        }
+        self.write_requests += u64::from(kind.is_write() && !joins);
+    }
+
+    /// All of them.
+    pub fn all(&self) -> u64 {
+        self.reads + self.writes()
+    }
+
+    /// Blocks written.
+    pub fn writes(&self) -> u64 {
+        self.partial_writes + self.whole_writes
+    }
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+impl Curve {
+    /// The curve of what was noted at each depth.
+    pub(super) fn new(
+        rate: f64,
+        references: References,
+        bins: Vec<Bin>,
+        always: Bin,
+        errors: Vec<(u64, f64)>,
+        memory_bytes: u64,
+    ) -> Curve {
+        let mut sums = bins;
+        let mut sum = Bin::default();
+        for bin in sums.iter_mut().rev() {
+            sum.add(bin, 1.0);
+            *bin = sum;
+        }
+        let used = sums.iter().rposition(|bin| *bin != Bin::default()).map_or(0, |last| last + 1);
+        sums.truncate(used);
+        Curve { rate, references, errors, memory_bytes, sums, always }
+    }
+
+    /// Whether every block was looked at.
+    pub fn is_exact(&self) -> bool {
+        self.rate >= 1.0
+    }
+
+    /// What is noted for a cache of so many sampled blocks, or between two such caches.
+    fn sum(&self, sampled_blocks: f64) -> Bin {
+        let mut sum = self.always;
+        let (at, share) = (sampled_blocks as usize, sampled_blocks.fract());
+        for (at, share) in [(at, 1.0 - share), (at.saturating_add(1), share)] {
+            if let Some(bin) = self.sums.get(at).filter(|_| share > 0.0) {
+                sum.add(bin, share);
+            }
+        }
+        sum
+    }
+
+    /// What a cache of so many blocks does.
+    pub fn at(&self, cache_blocks: u64) -> Misses {
+        let sum = self.sum(cache_blocks as f64 * self.rate);
+        let expected = self.rate * self.references.all() as f64;
+        Misses {
+            miss_ratio: ratio(sum.misses(), expected),
+            read_miss_ratio: ratio(sum.reads, self.rate * self.references.reads as f64),
+            fetched_blocks: (sum.reads + sum.partial_writes) / self.rate,
+            fetches: sum.transfers.max(0.0) / self.rate,
+            written_back_blocks: sum.written.max(0.0) / self.rate,
+        }
+    }
+
+    /// Misses that no cache avoids over references: each block's first.
+    pub fn compulsory_ratio(&self) -> f64 {
+        ratio(self.always.misses(), self.rate * self.references.all() as f64)
+    }
+
+    /// Blocks that were referred to; those that came again after they were removed count again.
+    pub fn blocks(&self) -> f64 {
+        self.always.misses() / self.rate
+    }
+
+    /// The least cache that has no other misses than the first of each block.
+    pub fn enough_blocks(&self) -> u64 {
+        let last = self.sums.iter().rposition(|bin| bin.misses() > 0.0).map_or(0, |last| last + 1);
+        (last as f64 / self.rate).ceil() as u64
+    }
+
+    /// The least cache, in blocks, whose miss ratio is at most this; `None` if there is none.
+    pub fn least_blocks(&self, miss_ratio: f64) -> Option<u64> {
+        let expected = self.rate * self.references.all() as f64;
+        let most = miss_ratio * expected * (1.0 + 1e-12);
+        if self.always.misses() > most {
+            return None;
+        }
+        let at = self.sums.partition_point(|bin| self.always.misses() + bin.misses() > most);
+        Some((at as f64 / self.rate).ceil() as u64)
+    }
+
+    /// Standard error of the miss ratio for a cache size that was watched.
+    pub fn error(&self, cache_blocks: u64) -> Option<f64> {
+        let at = self.errors.binary_search_by_key(&cache_blocks, |(size, _)| *size).ok()?;
+        self.errors.get(at).map(|(_, error)| *error)
+    }
+
+    /// Cache sizes at which the curve is worth printing: each step at first, then 16 for each doubling, up to the one that is enough.
+    pub fn sizes(&self) -> Vec<u64> {
+        let enough = self.enough_blocks();
+        let (mut sizes, mut size) = (vec![0], 1u64);
+        while size < enough {
+            sizes.push(size);
+            size += (size / 16).max(1);
+        }
+        if enough > 0 {
+            sizes.push(enough);
+        }
+        sizes
+    }
+}

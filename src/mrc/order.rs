@@ -1,0 +1,192 @@
+//! In what order blocks were last referred to: a bit for each reference that is still the last of its block, counted in groups.
+//!
+//! Each reference takes the next slot. How many different blocks came after a slot is a sum over whole groups (a Fenwick tree) and a
+//! count of the bits of one group. When the slots are used up, those that are still set are numbered anew in the same order.
+
+const WORD_BITS: u32 = 64;
+const GROUP_WORDS: usize = 16;
+const GROUP_BITS: u32 = GROUP_WORDS as u32 * WORD_BITS;
+/// Slots that there are at least.
+const LEAST_SLOTS: usize = 1 << 16;
+/// Slots for each one that is set when they are numbered anew: how often that happens against what the bits take.
+const SLOTS_FOR_EACH: usize = 4;
+
+/// The slots.
+#[derive(Debug)]
+pub(super) struct Order {
+    words: Vec<u64>,
+    /// A Fenwick tree of the set slots in each group before the one that is being filled.
+    sums: Vec<u32>,
+    next: u32,
+    set: u32,
+    /// Of those that are set, how many are in groups before the one that is being filled.
+    closed: u32,
+}
+
+/// The new numbers of slots.
+#[derive(Debug)]
+pub(super) struct Renumbered {
+    words: Vec<u64>,
+    before: Vec<u32>,
+}
+
+impl Order {
+    pub(super) fn new() -> Order {
+        Order::with_set(0)
+    }
+
+    /// With the first `set` slots set, and room for more.
+    fn with_set(set: u32) -> Order {
+        let slots = (set as usize * SLOTS_FOR_EACH).max(LEAST_SLOTS).next_multiple_of(GROUP_BITS as usize);
+        let groups = slots / GROUP_BITS as usize;
+        let mut words = vec![0; groups * GROUP_WORDS];
+        words[..(set / WORD_BITS) as usize].fill(u64::MAX);
+        if !set.is_multiple_of(WORD_BITS) {
+            words[(set / WORD_BITS) as usize] = (1 << (set % WORD_BITS)) - 1;
+        }
+        let mut order = Order { words, sums: vec![0; groups + 1], next: set, set, closed: 0 };
+        (0..set / GROUP_BITS).for_each(|group| order.close(group));
+        order
+    }
+
+    /// Whether there is no slot left: time to number anew.
+    pub(super) fn is_full(&self) -> bool {
+        self.next as usize == self.words.len() * WORD_BITS as usize
+    }
+
+    /// Takes the next slot.
+    pub(super) fn push(&mut self) -> u32 {
+        let slot = self.next;
+        self.words[(slot / WORD_BITS) as usize] |= 1 << (slot % WORD_BITS);
+        self.next += 1;
+        self.set += 1;
+        if self.next.is_multiple_of(GROUP_BITS) {
+            self.close(slot / GROUP_BITS);
+        }
+        slot
+    }
+
+    /// How many set slots are later than this one.
+    pub(super) fn later(&self, slot: u32) -> u32 {
+        let (group, word) = (slot / GROUP_BITS, (slot / WORD_BITS) as usize);
+        let before = if group == self.next / GROUP_BITS { self.closed } else { self.sum_before(group) };
+        let first = group as usize * GROUP_WORDS;
+        let whole: u32 = self.words[first..word].iter().map(|word| word.count_ones()).sum();
+        let through = u64::MAX >> (WORD_BITS - 1 - slot % WORD_BITS);
+        self.set - before - whole - (self.words[word] & through).count_ones()
+    }
+
+    /// Gives a slot up.
+    pub(super) fn clear(&mut self, slot: u32) {
+        self.words[(slot / WORD_BITS) as usize] &= !(1 << (slot % WORD_BITS));
+        self.set -= 1;
+        let group = slot / GROUP_BITS;
+        if group != self.next / GROUP_BITS {
+            self.closed -= 1;
+            let mut at = group as usize + 1;
+            while at < self.sums.len() {
+                self.sums[at] -= 1;
+                at += at & at.wrapping_neg();
+            }
+        }
+    }
+
+    /// Numbers the slots that are set from 0, in the same order.
+    pub(super) fn renumber(&mut self) -> Renumbered {
+        let renewed = Order::with_set(self.set);
+        let words = std::mem::replace(self, renewed).words;
+        let mut sum = 0;
+        let count = |word: &u64| {
+            let before = sum;
+            sum += word.count_ones();
+            before
+        };
+        let before = words.iter().map(count).collect();
+        Renumbered { words, before }
+    }
+
+    /// The word that a slot is in, for having it in the cache of the processor.
+    pub(super) fn word(&self, slot: u32) -> u64 {
+        self.words.get((slot / WORD_BITS) as usize).copied().unwrap_or(0)
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.words.len() * size_of::<u64>() + self.sums.len() * size_of::<u32>()
+    }
+
+    fn close(&mut self, group: u32) {
+        let first = group as usize * GROUP_WORDS;
+        let set: u32 = self.words[first..first + GROUP_WORDS].iter().map(|word| word.count_ones()).sum();
+        self.closed += set;
+        let mut at = group as usize + 1;
+        while at < self.sums.len() {
+            self.sums[at] += set;
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    fn sum_before(&self, group: u32) -> u32 {
+        let (mut at, mut sum) = (group as usize, 0);
+        while at > 0 {
+            sum += self.sums[at];
+            at &= at - 1;
+        }
+        sum
+    }
+}
+
+impl Renumbered {
+    /// The new number of a slot that was set.
+    pub(super) fn of(&self, slot: u32) -> u32 {
+        let word = (slot / WORD_BITS) as usize;
+        let earlier = (1u64 << (slot % WORD_BITS)) - 1;
+        self.before[word] + (self.words[word] & earlier).count_ones()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn slots_are_counted_as_in_a_list(choices in proptest::collection::vec(any::<u32>(), 1..4000)) {
+            // What is set, oldest first.
+            let (mut order, mut list) = (Order::new(), Vec::new());
+            for (number, choice) in choices.into_iter().enumerate() {
+                match choice % 5 {
+                    0 if !list.is_empty() => {
+                        let at = (choice / 5) as usize % list.len();
+                        prop_assert_eq!(order.later(list[at]) as usize, list.len() - 1 - at);
+                        order.clear(list.remove(at));
+                    }
+                    _ => list.push(order.push()),
+                }
+                if number % 1777 == 1776 {
+                    let renumbered = order.renumber();
+                    for (at, slot) in list.iter_mut().enumerate() {
+                        *slot = renumbered.of(*slot);
+                        prop_assert_eq!(*slot as usize, at);
+                    }
+                }
+            }
+            for (at, slot) in list.iter().enumerate() {
+                prop_assert_eq!(order.later(*slot) as usize, list.len() - 1 - at);
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_full_when_every_slot_was_taken() {
+        let mut order = Order::new();
+        let mut slots: Vec<u32> = (0..LEAST_SLOTS).map(|_| order.push()).collect();
+        assert!(order.is_full());
+        slots.drain(..LEAST_SLOTS - 3).for_each(|slot| order.clear(slot));
+        let renumbered = order.renumber();
+        assert_eq!(slots.iter().map(|&slot| renumbered.of(slot)).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!([0, 1, 2].map(|slot| order.later(slot)), [2, 1, 0]);
+        assert!(!order.is_full());
+        assert_eq!(order.push(), 3);
+    }
+}

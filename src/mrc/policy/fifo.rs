@@ -1,0 +1,42 @@
+//! FIFO, and CLOCK: the same, where a block that was used since it came, or since it was looked at, goes round once more.
+
+use super::Cache;
+use super::lists::Lists;
+
+#[derive(Debug)]
+pub(super) struct Fifo {
+    lists: Lists<1>,
+    blocks: usize,
+    has_second_chance: bool,
+}
+
+impl Fifo {
+    pub(super) fn new(blocks: usize, has_second_chance: bool) -> Fifo {
+        Fifo { lists: Lists::new(), blocks, has_second_chance }
+    }
+}
+
+impl Cache for Fifo {
+    fn refer(&mut self, key: u64) -> bool {
+        if let Some(mark) = self.lists.mark(key) {
+            *mark = 1;
+            return true;
+        }
+        while self.lists.length(0) == self.blocks {
+            match self.lists.back(0) {
+                Some((used, 1)) if self.has_second_chance => self.lists.put_front(0, used, 0),
+                _ => drop(self.lists.pop_back(0)),
+            }
+        }
+        self.lists.put_front(0, key, 0);
+        false
+    }
+
+    fn forget(&mut self, key: u64) {
+        self.lists.remove(key);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.lists.memory_bytes()
+    }
+}

@@ -1,0 +1,71 @@
+//! 2Q: a block is taken into the main queue when it comes again after it left the one for newcomers, so a scan does not displace what is used.
+
+use super::Cache;
+use super::lists::Lists;
+
+/// Newcomers; keys of those that left them; what came again.
+const IN: usize = 0;
+const OUT: usize = 1;
+const MAIN: usize = 2;
+
+#[derive(Debug)]
+pub(super) struct TwoQueues {
+    lists: Lists<3>,
+    blocks: usize,
+    most_in: usize,
+    most_out: usize,
+}
+
+impl TwoQueues {
+    pub(super) fn new(blocks: usize) -> TwoQueues {
+        TwoQueues { lists: Lists::new(), blocks, most_in: (blocks / 4).max(1), most_out: (blocks / 2).max(1) }
+    }
+
+    /// Makes room for one block.
+    fn reclaim(&mut self) {
+        if self.lists.length(IN) + self.lists.length(MAIN) < self.blocks {
+            return;
+        }
+        if self.lists.length(IN) <= self.most_in && self.lists.pop_back(MAIN).is_some() {
+            return;
+        }
+        if let Some((key, _)) = self.lists.back(IN) {
+            self.lists.put_front(OUT, key, 0);
+            if self.lists.length(OUT) > self.most_out {
+                self.lists.pop_back(OUT);
+            }
+        }
+    }
+}
+
+impl Cache for TwoQueues {
+    fn refer(&mut self, key: u64) -> bool {
+        match self.lists.list_of(key) {
+            Some(MAIN) => {
+                self.lists.put_front(MAIN, key, 0);
+                true
+            }
+            Some(OUT) => {
+                // First out of the list, which may drop it when room is made.
+                self.lists.remove(key);
+                self.reclaim();
+                self.lists.put_front(MAIN, key, 0);
+                false
+            }
+            Some(_) => true,
+            None => {
+                self.reclaim();
+                self.lists.put_front(IN, key, 0);
+                false
+            }
+        }
+    }
+
+    fn forget(&mut self, key: u64) {
+        self.lists.remove(key);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.lists.memory_bytes()
+    }
+}

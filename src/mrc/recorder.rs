@@ -1,0 +1,385 @@
+//! One pass over references to blocks: the reuse distance of each, and what follows from it for caches of every size.
+//!
+//! The *depth* of a block is how many different blocks were referred to since it was; a cache of `C` blocks with LRU has it if `C` is larger.
+//! Everything that is wanted of a cache of `C` blocks is a sum over what was noted at depths of `C` or more (a [`Bin`] each): a
+//! reference at depth `d` is a miss for all `C` up to `d`; a block that was written, and was at depth `m` at most between then and a reference at
+//! depth `d`, was written back by the caches with `m < C <= d` (Thompson and Smith 1989); a block that is fetched together with its neighbour
+//! before, which was at depth `p`, begins a transfer of its own where `p < C <= d`.
+//!
+//! Of a file that is removed, the blocks leave gaps. The next block that comes in takes the uppermost gap above the place that it had, as
+//! a free place in a cache is taken before anything is evicted.
+//!
+//! **Sampling** (SHARDS; Waldspurger, Park, Garthwaite and Ahmad 2015). Blocks whose scattered number is below a cutoff stand for all; depths count
+//! sampled blocks, and a cache of `C` blocks is one of `C` times the rate. The cutoff is lowered whenever more blocks would be remembered than
+//! allowed. Pairs of neighbours are sampled together, so that transfers can be estimated from them. Ratios are to all references, not to those that
+//! were sampled (SHARDS-adj). The error is estimated from 32 groups of the sampled blocks.
+
+use std::collections::BinaryHeap;
+
+use super::curve::{Bin, Curve, References};
+use super::order::Order;
+use super::request::Kind;
+use super::table::{CLEAN, Entry, FREE, Table, scatter};
+
+/// Memory for each block that is remembered, at most.
+pub const BYTES_FOR_EACH_BLOCK: u64 = 144;
+/// Blocks that can be remembered at most, whatever the memory.
+const MOST_BLOCKS: u64 = 1 << 28;
+/// The cutoff for all blocks.
+const ALL: u64 = 1 << CUTOFF_BITS;
+const CUTOFF_BITS: u32 = 24;
+/// The depth of a block that is referred to for the first time.
+const NEVER: u32 = u32::MAX;
+/// References that are looked up together.
+const BATCH: usize = 64;
+/// Groups of blocks that the error is estimated from.
+const GROUPS: usize = 32;
+
+/// Which blocks are looked at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// Share of the blocks, to begin with.
+    pub rate: f64,
+    /// Blocks that are remembered at most; beyond that the share is lowered.
+    pub most_blocks: u64,
+}
+
+impl Sampling {
+    /// All blocks, as long as this memory holds them.
+    pub fn within(memory_bytes: u64) -> Sampling {
+        Sampling { rate: 1.0, most_blocks: memory_bytes / BYTES_FOR_EACH_BLOCK }
+    }
+
+    fn cutoff(self) -> u64 {
+        ((self.rate * ALL as f64).round() as u64).clamp(1, ALL)
+    }
+}
+
+/// Whether a share of the blocks has this one.
+pub(super) fn is_sampled(key: u64, sampling: Sampling) -> bool {
+    spread(key) >> (64 - CUTOFF_BITS) < sampling.cutoff()
+}
+
+/// Spreads pairs of neighbouring blocks.
+fn spread(key: u64) -> u64 {
+    scatter(key >> 1)
+}
+
+/// The pass.
+#[derive(Debug)]
+pub struct Recorder {
+    table: Table,
+    order: Order,
+    /// Slots of blocks that are gone, whose places were not taken yet.
+    gaps: BinaryHeap<u32>,
+    bins: Vec<Bin>,
+    /// What is so in caches of every size.
+    always: Bin,
+    references: References,
+    cutoff: u64,
+    most_blocks: usize,
+    batch: Vec<Pending>,
+    /// Depth of the reference before, if it fetches.
+    before: Option<u32>,
+    groups: Groups,
+    highest_memory_bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    key: u64,
+    kind: Kind,
+    /// How many transfers it stands for if it begins one.
+    weight: f32,
+    joins: bool,
+}
+
+/// Misses of groups of blocks at watched cache sizes.
+#[derive(Debug)]
+struct Groups {
+    sizes: Vec<u64>,
+    /// Depths from which on they miss, at the rate of now.
+    limits: Vec<u32>,
+    /// For each group, the references that so many of the sizes miss.
+    misses: Vec<f64>,
+}
+
+impl Recorder {
+    /// Nothing seen yet. The error of a sample is estimated for caches of `watched` blocks.
+    pub fn new(sampling: Sampling, watched: &[u64]) -> Recorder {
+        let mut sizes = watched.to_vec();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let groups = Groups { limits: Vec::new(), misses: vec![0.0; GROUPS * (sizes.len() + 1)], sizes };
+        let most_blocks = sampling.most_blocks.clamp(GROUPS as u64, MOST_BLOCKS) as usize;
+        let mut recorder = Recorder {
+            table: Table::new(),
+            order: Order::new(),
+            gaps: BinaryHeap::new(),
+            bins: Vec::new(),
+            always: Bin::default(),
+            references: References::default(),
+            cutoff: sampling.cutoff(),
+            most_blocks,
+            batch: Vec::with_capacity(BATCH),
+            before: None,
+            groups,
+            highest_memory_bytes: 0,
+        };
+        recorder.groups.scale(recorder.rate(), 1.0);
+        recorder
+    }
+
+    fn rate(&self) -> f64 {
+        self.cutoff as f64 / ALL as f64
+    }
+
+    /// Takes a reference. `joins`: the one before was to the neighbour before, in the same request.
+    pub fn refer(&mut self, key: u64, kind: Kind, joins: bool) {
+        self.references.count(kind, joins);
+        let mut weight = 1.0;
+        if self.cutoff < ALL {
+            if !self.is_sampled(key) {
+                return;
+            }
+            // The neighbour before is in the sample for certain only within a pair; pairs stand for what is between them.
+            if joins {
+                weight = if key % 2 == 1 { 2.0 } else { 0.0 };
+            }
+        }
+        self.batch.push(Pending { key, kind, weight, joins });
+        if self.batch.len() == BATCH {
+            self.flush();
+        }
+    }
+
+    fn is_sampled(&self, key: u64) -> bool {
+        spread(key) >> (64 - CUTOFF_BITS) < self.cutoff
+    }
+
+    fn flush(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        // Looking at all of them first brings their cache lines at once.
+        let mut slots = [FREE; BATCH];
+        batch.iter().zip(&mut slots).for_each(|(pending, slot)| *slot = self.table.first_slot(pending.key));
+        std::hint::black_box(slots.iter().fold(0, |sum, &slot| sum ^ self.order.word(slot)));
+        for &pending in &batch {
+            self.process(pending);
+        }
+        self.batch = batch;
+        self.batch.clear();
+    }
+
+    fn process(&mut self, Pending { key, kind, weight, joins }: Pending) {
+        if self.order.is_full() {
+            self.renumber();
+        }
+        let depth = match self.table.find(key) {
+            Ok(at) => self.refer_again(at, kind),
+            Err(_) if !self.is_sampled(key) => return,
+            Err(at) => {
+                self.refer_first(at, key, kind);
+                NEVER
+            }
+        };
+        self.bin(depth).count(kind);
+        self.groups.count(spread(key), depth);
+        let before = self.before.filter(|_| joins);
+        if kind.fetches() && weight > 0.0 && before.is_none_or(|before| before < depth) {
+            self.bin(depth).transfers += f64::from(weight);
+            if let Some(before) = before {
+                self.bin(before).transfers -= f64::from(weight);
+            }
+        }
+        self.before = kind.fetches().then_some(depth);
+        if self.table.count() > self.most_blocks {
+            self.lower();
+        }
+    }
+
+    fn refer_again(&mut self, at: usize, kind: Kind) -> u32 {
+        let Entry { slot, dirty_from, .. } = *self.table.entry(at);
+        let depth = self.order.later(slot);
+        match self.gaps.peek() {
+            // The uppermost gap above is taken, and the place of the block becomes one.
+            Some(&gap) if gap > slot => {
+                self.order.clear(gap);
+                self.gaps.pop();
+                self.gaps.push(slot);
+            }
+            _ => self.order.clear(slot),
+        }
+        self.write_back(dirty_from, depth);
+        let entry = self.table.entry(at);
+        entry.slot = self.order.push();
+        match kind {
+            _ if kind.is_write() => entry.dirty_from = 1,
+            _ if dirty_from != CLEAN => entry.dirty_from = dirty_from.max(depth + 1),
+            _ => {}
+        }
+        depth
+    }
+
+    fn refer_first(&mut self, at: usize, key: u64, kind: Kind) {
+        if let Some(gap) = self.gaps.pop() {
+            self.order.clear(gap);
+        }
+        let dirty_from = if kind.is_write() { 1 } else { CLEAN };
+        self.table.insert_at(at, Entry { key, slot: self.order.push(), dirty_from });
+        if self.table.is_full() {
+            self.table.grow();
+            self.note_memory();
+        }
+    }
+
+    /// Caches in which a block was dirty and that are too small to have it still have written it back.
+    fn write_back(&mut self, dirty_from: u32, depth: u32) {
+        if dirty_from != CLEAN && dirty_from <= depth {
+            self.bin(depth).written += 1.0;
+            self.bin(dirty_from - 1).written -= 1.0;
+        }
+    }
+
+    fn bin(&mut self, depth: u32) -> &mut Bin {
+        if depth == NEVER {
+            return &mut self.always;
+        }
+        let at = depth as usize;
+        if at >= self.bins.len() {
+            let wanted = (at + 1 + at / 8).max(1 << 10);
+            self.bins.reserve_exact(wanted - self.bins.len());
+            self.bins.resize(wanted, Bin::default());
+        }
+        &mut self.bins[at]
+    }
+
+    /// The file of these blocks is cut off or gone: keys in the ranges leave the cache. Gives the keys that were remembered.
+    pub fn forget(&mut self, ranges: &[(u64, u64)]) -> Vec<u64> {
+        self.flush();
+        let count = ranges.iter().fold(0u64, |sum, (first, last)| sum.saturating_add(last - first + 1));
+        let gone: Vec<u64> = if count <= self.table.count() as u64 {
+            let keys = ranges.iter().flat_map(|&(first, last)| first..=last);
+            keys.filter(|&key| self.table.find(key).is_ok()).collect()
+        } else {
+            let within = |key: &u64| ranges.iter().any(|&(first, last)| (first..=last).contains(key));
+            self.table.blocks().map(|entry| entry.key).filter(within).collect()
+        };
+        for &key in &gone {
+            if let Ok(at) = self.table.find(key) {
+                let Entry { slot, dirty_from, .. } = *self.table.entry(at);
+                let depth = self.order.later(slot);
+                self.write_back(dirty_from, depth);
+                self.gaps.push(slot);
+                self.table.remove_at(at);
+            }
+        }
+        gone
+    }
+
+    fn renumber(&mut self) {
+        let new = self.order.renumber();
+        self.table.blocks_mut().for_each(|entry| entry.slot = new.of(entry.slot));
+        self.gaps = std::mem::take(&mut self.gaps).into_iter().map(|slot| new.of(slot)).collect();
+        self.note_memory();
+    }
+
+    /// Lowers the share of the blocks that are remembered, until an eighth of them may be added.
+    fn lower(&mut self) {
+        while self.table.count() > self.most_blocks / 8 * 7 && self.cutoff > 1 {
+            let before = self.rate();
+            self.cutoff = (self.cutoff / 8 * 7 + self.cutoff % 8 * 7 / 8).max(1);
+            self.rescale(self.rate() / before);
+        }
+    }
+
+    /// Drops the blocks that are above the cutoff, and counts what was noted so far as if they had never been remembered.
+    fn rescale(&mut self, factor: f64) {
+        self.note_memory();
+        let (cutoff, order) = (self.cutoff, &mut self.order);
+        self.table.retain(|entry| {
+            let keep = spread(entry.key) >> (64 - CUTOFF_BITS) < cutoff;
+            if !keep {
+                order.clear(entry.slot);
+            }
+            keep
+        });
+        let scaled = |depth: u32| (f64::from(depth) * factor).round() as u32;
+        for entry in self.table.blocks_mut().filter(|entry| entry.dirty_from != CLEAN) {
+            entry.dirty_from = scaled(entry.dirty_from - 1) + 1;
+        }
+        let gaps = std::mem::take(&mut self.gaps).into_sorted_vec();
+        for (number, slot) in gaps.into_iter().enumerate() {
+            let before = |number: usize| (number as f64 * factor) as usize;
+            if before(number + 1) > before(number) {
+                self.gaps.push(slot);
+            } else {
+                self.order.clear(slot);
+            }
+        }
+        let mut bins: Vec<Bin> = Vec::new();
+        let last = self.bins.len().saturating_sub(1);
+        bins.resize(scaled(last as u32) as usize + 1, Bin::default());
+        for (depth, bin) in self.bins.iter().enumerate() {
+            bins[scaled(depth as u32) as usize].add(bin, factor);
+        }
+        self.bins = bins;
+        let always = std::mem::take(&mut self.always);
+        self.always.add(&always, factor);
+        self.groups.scale(self.rate(), factor);
+        self.before = None;
+    }
+
+    fn note_memory(&mut self) {
+        let bytes = self.memory_bytes();
+        self.highest_memory_bytes = self.highest_memory_bytes.max(bytes);
+    }
+
+    /// What it takes now.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+            + self.order.memory_bytes()
+            + self.bins.capacity() * size_of::<Bin>()
+            + self.gaps.capacity() * size_of::<u32>()
+    }
+
+    /// Everything that was to be seen was seen.
+    pub fn finish(mut self) -> Curve {
+        self.flush();
+        self.note_memory();
+        let dirty: Vec<u32> = self.table.blocks().map(|entry| entry.dirty_from).filter(|&from| from != CLEAN).collect();
+        for dirty_from in dirty {
+            self.always.written += 1.0;
+            self.bin(dirty_from - 1).written -= 1.0;
+        }
+        let rate = self.rate();
+        let errors = self.groups.errors(self.references.all() as f64 * rate, rate);
+        Curve::new(rate, self.references, self.bins, self.always, errors, self.highest_memory_bytes as u64)
+    }
+}
+
+impl Groups {
+    fn count(&mut self, spread: u64, depth: u32) {
+        let missed = self.limits.iter().take_while(|&&limit| limit <= depth).count();
+        self.misses[spread as usize % GROUPS * (self.sizes.len() + 1) + missed] += 1.0;
+    }
+
+    /// Goes on at another rate.
+    fn scale(&mut self, rate: f64, factor: f64) {
+        self.limits = self.sizes.iter().map(|&size| (size as f64 * rate).ceil().min(f64::from(NEVER)) as u32).collect();
+        self.misses.iter_mut().for_each(|misses| *misses *= factor);
+    }
+
+    /// Standard errors of the miss ratios of the watched sizes, of so many references that were expected in the sample.
+    fn errors(&self, expected: f64, rate: f64) -> Vec<(u64, f64)> {
+        let classes = self.sizes.len() + 1;
+        let error = |(at, &size): (usize, &u64)| {
+            let misses = |group: &[f64]| group[at + 1..].iter().sum::<f64>() * GROUPS as f64 / expected.max(1.0);
+            let ratios: Vec<f64> = self.misses.chunks(classes).map(misses).collect();
+            let mean = ratios.iter().sum::<f64>() / GROUPS as f64;
+            let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
+            // Where nearly all blocks are in the sample, there is hardly anything to be wrong about.
+            (size, (squares / (GROUPS * (GROUPS - 1)) as f64 * (1.0 - rate)).sqrt())
+        };
+        self.sizes.iter().enumerate().map(error).collect()
+    }
+}

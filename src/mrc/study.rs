@@ -1,0 +1,507 @@
+//! A trace against caches of several sizes and blocks of several sizes: who computes what, and the result, `granulo/cache/1`.
+//!
+//! One thread takes requests from the source and checks them; each block size is a *lane*, with a pass and the simulations of other policies,
+//! and the lanes are dealt out to as many threads as there may be. The result does not depend on how many.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+use super::curve::{Curve, Misses, References};
+use super::device::Device;
+use super::policy::{Cache, Policy};
+use super::recorder::{BYTES_FOR_EACH_BLOCK, Recorder, Sampling, is_sampled};
+use super::request::{Event, Files, Keys, Seen, Step, split};
+use crate::error::Result;
+use crate::io::read_document;
+
+/// The schema that documents name.
+pub const SCHEMA: &str = "granulo/cache/1";
+
+/// Requests that are handed over together.
+const CHUNK: usize = 4096;
+/// Chunks that may wait for a thread.
+const WAITING: usize = 8;
+/// Standard errors within which 95 % of samples are.
+const SURE: f64 = 1.96;
+
+/// What becomes of writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Writes {
+    /// Written when the block is evicted, and at the end.
+    Back,
+    /// Written at once.
+    Through,
+}
+
+/// What is to be computed.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Block sizes, none twice.
+    pub block_sizes_bytes: Vec<u64>,
+    /// Cache sizes, none twice.
+    pub cache_sizes_bytes: Vec<u64>,
+    /// Share of the blocks that is looked at.
+    pub rate: f64,
+    /// Blocks of each size that are remembered at most; without it, what the memory allows.
+    pub most_blocks: Option<u64>,
+    /// Memory for all passes and simulations.
+    pub memory_bytes: u64,
+    /// Policies beside LRU.
+    pub policies: Vec<Policy>,
+    /// What becomes of writes.
+    pub writes: Writes,
+    /// What misses and writes go to.
+    pub device: Device,
+    /// Time of a run without it.
+    pub base_seconds: f64,
+    /// Miss ratios for which the least cache is wanted.
+    pub targets: Vec<f64>,
+    /// Requests that are longer are left out.
+    pub longest_bytes: u64,
+    /// Threads that compute.
+    pub threads: usize,
+}
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// What there was in the trace.
+    pub seen: Seen,
+    /// Whether the trace came to its end.
+    pub complete: bool,
+    /// The curve of each block size.
+    pub curves: Vec<(u64, Curve)>,
+    /// Other policies.
+    pub policies: Vec<PolicyCell>,
+}
+
+/// The result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Study {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version that wrote it.
+    pub granulo_version: String,
+    /// Name of the trace.
+    pub trace: String,
+    /// Whether the trace came to its end.
+    pub complete: bool,
+    /// What there was in it.
+    pub seen: Seen,
+    /// What is to be known beside the figures.
+    pub notes: Vec<String>,
+    /// What becomes of writes.
+    pub writes: Writes,
+    /// What misses and writes go to.
+    pub device: Device,
+    /// Time of a run without it.
+    pub base_seconds: f64,
+    /// Cache sizes, rising.
+    pub cache_sizes_bytes: Vec<u64>,
+    /// Each block size, rising.
+    pub block_sizes: Vec<BlockSize>,
+    /// The matrix.
+    pub cells: Vec<Cell>,
+    /// Other policies.
+    pub policies: Vec<PolicyCell>,
+    /// A matrix that was measured, where there is one.
+    pub beside: Option<Beside>,
+}
+
+/// A block size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BlockSize {
+    /// The size.
+    pub block_bytes: u64,
+    /// References to blocks.
+    pub references: References,
+    /// Different blocks.
+    pub blocks: u64,
+    /// Share of the references that are the first to their block.
+    pub compulsory_ratio: f64,
+    /// The least cache that has no other misses.
+    pub enough_bytes: u64,
+    /// Share of the blocks that the curve is from; 1 if it is exact.
+    pub rate: f64,
+    /// Memory that the pass took.
+    pub memory_bytes: u64,
+    /// The least cache for each miss ratio that was asked for.
+    pub targets: Vec<Target>,
+    /// The curve.
+    pub curve: Vec<Point>,
+}
+
+/// The least cache for a miss ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// The miss ratio.
+    pub miss_ratio: f64,
+    /// The cache; `None` where no size is enough.
+    pub cache_bytes: Option<u64>,
+}
+
+/// A point of a curve.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Size of the cache.
+    pub cache_bytes: u64,
+    /// Misses over references.
+    pub miss_ratio: f64,
+}
+
+/// A cache size and a block size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Size of the cache.
+    pub cache_bytes: u64,
+    /// Size of a block.
+    pub block_bytes: u64,
+    /// Blocks that the cache holds.
+    pub cache_blocks: u64,
+    /// What it does.
+    #[serde(flatten)]
+    pub misses: Misses,
+    /// Within which the exact miss ratio is in 95 of 100 samples; 0 if this one is exact.
+    pub error_ratio: f64,
+    /// Transfers that write.
+    pub writes: f64,
+    /// Bytes written.
+    pub written_bytes: f64,
+    /// Predicted time, that without the device included.
+    pub seconds: f64,
+}
+
+/// Another policy with a cache size and a block size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PolicyCell {
+    /// Which.
+    pub policy: Policy,
+    /// Size of the cache.
+    pub cache_bytes: u64,
+    /// Size of a block.
+    pub block_bytes: u64,
+    /// Misses over references; `None` if it took more memory than it might.
+    pub miss_ratio: Option<f64>,
+}
+
+/// A matrix that was measured, beside what is predicted for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// Name of the result.
+    pub name: String,
+    /// What was run.
+    pub workload: String,
+    /// Its cells.
+    pub cells: Vec<BesideCell>,
+}
+
+/// A cell that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BesideCell {
+    /// What it was measured on.
+    pub subject: String,
+    /// The limit of memory.
+    pub limit_bytes: u64,
+    /// Block size of the file system.
+    pub file_system_block_bytes: u64,
+    /// What the limit leaves for the cache.
+    pub cache_bytes: u64,
+    /// What the cache holds at once.
+    pub block_bytes: u64,
+    /// Median time.
+    pub measured_seconds: f64,
+    /// Predicted time.
+    pub predicted_seconds: f64,
+    /// Median of the bytes that were read from the device.
+    pub measured_read_bytes: u64,
+    /// Bytes that are predicted to be fetched.
+    pub predicted_read_bytes: u64,
+}
+
+/// The study that is in `text`; `None` if it is something else.
+///
+/// # Errors
+/// As [`read_document`].
+pub fn read(text: &[u8]) -> Option<Result<Study>> {
+    read_document("read the study of caches", SCHEMA, "write it again with granulo cache -o", text)
+}
+
+/// A block size: its pass, its policies.
+#[derive(Debug)]
+struct Lane {
+    block_bytes: u64,
+    keys: Keys,
+    recorder: Recorder,
+    references: u64,
+    sampling: Sampling,
+    simulated: Vec<Simulated>,
+    /// Memory that the simulations may take together.
+    memory_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Simulated {
+    policy: Policy,
+    cache_bytes: u64,
+    /// `None` since it took too much memory.
+    cache: Option<Box<dyn Cache>>,
+    misses: u64,
+}
+
+impl Lane {
+    fn new(wanted: &Wanted, block_bytes: u64, memory_bytes: u64) -> Lane {
+        let (for_pass, for_policies) = match wanted.policies.len() {
+            0 => (memory_bytes, 0),
+            _ => (memory_bytes / 2, memory_bytes / 2),
+        };
+        let most_blocks = (for_pass / BYTES_FOR_EACH_BLOCK).min(wanted.most_blocks.unwrap_or(u64::MAX));
+        let sampling = Sampling { rate: wanted.rate, most_blocks };
+        let watched: Vec<u64> = wanted.cache_sizes_bytes.iter().map(|size| size / block_bytes).collect();
+        let simulated = wanted.policies.iter().flat_map(|&policy| {
+            wanted.cache_sizes_bytes.iter().map(move |&cache_bytes| {
+                let blocks = (cache_bytes / block_bytes) as f64 * wanted.rate;
+                Simulated { policy, cache_bytes, cache: Some(policy.cache(blocks.round() as usize)), misses: 0 }
+            })
+        });
+        Lane {
+            block_bytes,
+            keys: Keys::default(),
+            recorder: Recorder::new(sampling, &watched),
+            references: 0,
+            sampling,
+            simulated: simulated.filter(|simulated| simulated.cache_bytes >= block_bytes).collect(),
+            memory_bytes: for_policies as usize,
+        }
+    }
+
+    fn take(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::Refer { request, size_bytes } => {
+                    split(request, *size_bytes, self.block_bytes, &mut self.keys, |key, kind, joins| {
+                        self.recorder.refer(key, kind, joins);
+                        self.references += 1;
+                        if !self.simulated.is_empty() && is_sampled(key, self.sampling) {
+                            self.simulated.iter_mut().for_each(|simulated| simulated.refer(key));
+                        }
+                    });
+                }
+                Step::Forget { file, from_bytes, size_bytes } => {
+                    let (first, end) = (from_bytes.div_ceil(self.block_bytes), size_bytes.div_ceil(self.block_bytes));
+                    if first < end {
+                        let gone = self.recorder.forget(&self.keys.ranges(*file, first, end - 1));
+                        let caches = self.simulated.iter_mut().filter_map(|simulated| simulated.cache.as_mut());
+                        caches.for_each(|cache| gone.iter().for_each(|&key| cache.forget(key)));
+                    }
+                }
+            }
+        }
+        self.keep_to_memory();
+    }
+
+    /// Gives the largest simulations up until the others have room.
+    fn keep_to_memory(&mut self) {
+        let taken = |simulated: &Simulated| simulated.cache.as_ref().map_or(0, |cache| cache.memory_bytes());
+        while self.simulated.iter().map(taken).sum::<usize>() > self.memory_bytes {
+            if let Some(largest) = self.simulated.iter_mut().max_by_key(|simulated| taken(simulated)) {
+                largest.cache = None;
+            }
+        }
+    }
+
+    fn finish(self) -> (u64, Curve, Vec<PolicyCell>) {
+        let expected = (self.references as f64 * self.sampling.rate).max(1.0);
+        let cell = |simulated: Simulated| PolicyCell {
+            policy: simulated.policy,
+            cache_bytes: simulated.cache_bytes,
+            block_bytes: self.block_bytes,
+            miss_ratio: simulated.cache.map(|_| (simulated.misses as f64 / expected).min(1.0)),
+        };
+        (self.block_bytes, self.recorder.finish(), self.simulated.into_iter().map(cell).collect())
+    }
+}
+
+impl Simulated {
+    fn refer(&mut self, key: u64) {
+        if let Some(cache) = &mut self.cache {
+            self.misses += u64::from(!cache.refer(key));
+        }
+    }
+}
+
+/// Shares of the memory: half of it evenly, half by how many blocks there are in the same number of bytes.
+fn shares(block_sizes_bytes: &[u64], memory_bytes: u64) -> Vec<u64> {
+    let number = block_sizes_bytes.len() as f64;
+    let parts: f64 = block_sizes_bytes.iter().map(|&bytes| 1.0 / bytes as f64).sum();
+    let share = |&bytes: &u64| memory_bytes as f64 * (0.5 / number + 0.5 / bytes as f64 / parts);
+    block_sizes_bytes.iter().map(|bytes| share(bytes) as u64).collect()
+}
+
+/// Takes all events of a source. An interrupted study has what was read until then.
+///
+/// # Errors
+/// Those of the source.
+pub fn find(
+    wanted: &Wanted,
+    source: &mut dyn FnMut() -> Result<Option<Event>>,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Seen),
+) -> Result<Found> {
+    let memory = shares(&wanted.block_sizes_bytes, wanted.memory_bytes);
+    let lanes: Vec<Lane> =
+        wanted.block_sizes_bytes.iter().zip(memory).map(|(&block, memory)| Lane::new(wanted, block, memory)).collect();
+    let threads = wanted.threads.clamp(1, lanes.len().max(1));
+    let mut hands: Vec<Vec<Lane>> = Vec::new();
+    hands.resize_with(threads, Vec::new);
+    // Back and forth, so that no thread has all the small blocks, which are the most work.
+    for (number, lane) in lanes.into_iter().enumerate() {
+        let (round, place) = (number / threads, number % threads);
+        hands[if round % 2 == 0 { place } else { threads - 1 - place }].push(lane);
+    }
+    let (seen, complete, mut finished) = thread::scope(|scope| {
+        let (mut senders, mut workers) = (Vec::new(), Vec::new());
+        for mut lanes in hands {
+            let (sender, receiver) = mpsc::sync_channel::<Arc<Vec<Step>>>(WAITING);
+            senders.push(sender);
+            workers.push(scope.spawn(move || {
+                for steps in receiver {
+                    lanes.iter_mut().for_each(|lane| lane.take(&steps));
+                }
+                lanes.into_iter().map(Lane::finish).collect::<Vec<_>>()
+            }));
+        }
+        let fed = feed(wanted.longest_bytes, source, stop, progress, &senders);
+        drop(senders);
+        let mut finished = Vec::new();
+        for worker in workers {
+            finished.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        fed.map(|(seen, complete)| (seen, complete, finished))
+    })?;
+    finished.sort_by_key(|(block_bytes, ..)| *block_bytes);
+    let (mut curves, mut policies) = (Vec::new(), Vec::new());
+    for (block_bytes, curve, cells) in finished {
+        curves.push((block_bytes, curve));
+        policies.extend(cells);
+    }
+    policies.sort_by_key(|cell| (cell.policy, cell.block_bytes, cell.cache_bytes));
+    Ok(Found { seen, complete, curves, policies })
+}
+
+fn feed(
+    longest_bytes: u64,
+    source: &mut dyn FnMut() -> Result<Option<Event>>,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Seen),
+    senders: &[mpsc::SyncSender<Arc<Vec<Step>>>],
+) -> Result<(Seen, bool)> {
+    let mut files = Files::new(longest_bytes);
+    let mut complete = false;
+    while !complete && !stop.load(Ordering::Relaxed) {
+        let mut steps = Vec::with_capacity(CHUNK);
+        for _ in 0..CHUNK {
+            match source()? {
+                Some(event) => steps.extend(files.take(event)),
+                None => {
+                    complete = true;
+                    break;
+                }
+            }
+        }
+        progress(&files.seen());
+        let steps = Arc::new(steps);
+        // A thread that is gone has panicked, which joining it will say.
+        senders.iter().for_each(|sender| drop(sender.send(steps.clone())));
+    }
+    Ok((files.seen(), complete))
+}
+
+impl Wanted {
+    /// What a cache of this size does with blocks of this size, and how long that takes.
+    pub fn cell(&self, curve: &Curve, block_bytes: u64, cache_bytes: u64) -> Cell {
+        let cache_blocks = cache_bytes / block_bytes;
+        let misses = curve.at(cache_blocks);
+        let references = &curve.references;
+        let requests = references.write_requests as f64;
+        let (writes, written_blocks) = match self.writes {
+            Writes::Through => (requests, references.writes() as f64),
+            // What is written back goes in pieces as long as it came.
+            Writes::Back if references.writes() > 0 => {
+                let written = misses.written_back_blocks;
+                (written * requests / references.writes() as f64, written)
+            }
+            Writes::Back => (0.0, 0.0),
+        };
+        let (fetched_bytes, written_bytes) =
+            (misses.fetched_blocks * block_bytes as f64, written_blocks * block_bytes as f64);
+        Cell {
+            cache_bytes,
+            block_bytes,
+            cache_blocks,
+            error_ratio: SURE * curve.error(cache_blocks).unwrap_or(0.0),
+            writes,
+            written_bytes,
+            seconds: self.base_seconds + self.device.seconds(misses.fetches + writes, fetched_bytes + written_bytes),
+            misses,
+        }
+    }
+
+    /// The result.
+    pub fn study(&self, found: &Found, trace: String, notes: Vec<String>) -> Study {
+        let mut sizes = self.cache_sizes_bytes.clone();
+        sizes.sort_unstable();
+        let block_size = |(block_bytes, curve): &(u64, Curve)| {
+            let bytes = |blocks: u64| blocks.saturating_mul(*block_bytes);
+            let target = |&miss_ratio: &f64| Target { miss_ratio, cache_bytes: curve.least_blocks(miss_ratio).map(bytes) };
+            let point = |blocks| Point { cache_bytes: bytes(blocks), miss_ratio: curve.at(blocks).miss_ratio };
+            BlockSize {
+                block_bytes: *block_bytes,
+                references: curve.references,
+                blocks: curve.blocks().round() as u64,
+                compulsory_ratio: curve.compulsory_ratio(),
+                enough_bytes: bytes(curve.enough_blocks()),
+                rate: curve.rate,
+                memory_bytes: curve.memory_bytes,
+                targets: self.targets.iter().map(target).collect(),
+                curve: curve.sizes().into_iter().map(point).collect(),
+            }
+        };
+        let cells = sizes
+            .iter()
+            .flat_map(|&size| found.curves.iter().map(move |(block, curve)| self.cell(curve, *block, size)));
+        Study {
+            schema: SCHEMA.to_owned(),
+            granulo_version: env!("CARGO_PKG_VERSION").to_owned(),
+            trace,
+            complete: found.complete,
+            seen: found.seen,
+            notes,
+            writes: self.writes,
+            device: self.device.clone(),
+            base_seconds: self.base_seconds,
+            block_sizes: found.curves.iter().map(block_size).collect(),
+            cells: cells.collect(),
+            cache_sizes_bytes: sizes,
+            policies: found.policies.clone(),
+            beside: None,
+        }
+    }
+}
+
+impl Study {
+    /// The cell of a cache size and a block size.
+    pub fn cell(&self, cache_bytes: u64, block_bytes: u64) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.cache_bytes == cache_bytes && cell.block_bytes == block_bytes)
+    }
+
+    /// The block size with which a cache of this size takes the least time; the smallest of those that are as good within a hundredth.
+    pub fn best_block(&self, cache_bytes: u64) -> Option<&Cell> {
+        let cells = || self.cells.iter().filter(|cell| cell.cache_bytes == cache_bytes && cell.cache_blocks > 0);
+        let least = cells().map(|cell| cell.seconds).fold(f64::INFINITY, f64::min);
+        cells().find(|cell| cell.seconds <= least * 1.01)
+    }
+}
