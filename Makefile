@@ -10,7 +10,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: check test test-page fuzz torture bench-survey bench-plan bench-generate bench-index bench-store bench-all man
+.PHONY: check test test-page fuzz torture bench-survey bench-plan bench-generate bench-mrc bench-index bench-store bench-all man
 
 check:            ## formatting and lints, as CI does
 	cargo fmt --check
@@ -53,6 +53,9 @@ bench-plan:       ## plan with every model on a survey of 100 million files
 bench-generate:   ## generated trees: speed beside a plain loop, distance from their sources
 	cargo build --release
 	benchmarks/generate/run.py
+
+bench-mrc:        ## miss-ratio curves: speed, memory and error of passes, samples and policies
+	cargo bench --bench mrc
 
 bench-index:      ## index libraries that the store could use; compiles them apart from granulo
 	benchmarks/index/run.py

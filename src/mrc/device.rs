@@ -25,8 +25,7 @@ pub struct Device {
 }
 
 /// Devices that have a name: round figures of what is sold today; a disk turns 7,200 times a minute.
-pub const NAMED: [(&str, f64, f64); 3] =
-    [("disk", 8e-3, 200e6), ("ssd", 100e-6, 500e6), ("nvme", 80e-6, 3e9)];
+pub const NAMED: [(&str, f64, f64); 3] = [("disk", 8e-3, 200e6), ("ssd", 100e-6, 500e6), ("nvme", 80e-6, 3e9)];
 
 /// Reads of either length that are timed, at most, and how long at most.
 const READS: u64 = 400;
@@ -84,7 +83,7 @@ pub fn measure(path: &Path, stop: &AtomicBool) -> Result<Device> {
         let advice = format!("name one of {} or more", format_size(LEAST_BYTES.into()));
         return Err(Error::new(ErrorKind::Usage, OPERATION, cause).at(path).advise(advice));
     }
-    let mut time = |length| median(&file, length, size_bytes, stop).map_err(fail);
+    let time = |length| median(&file, length, size_bytes, stop).map_err(fail);
     let (short_seconds, long_seconds) = (time(SHORT_BYTES)?, time(LONG_BYTES)?);
     match (short_seconds, long_seconds) {
         (Some(short), Some(long)) => Ok(Device::fitted(escape_path(path), short, long)),
@@ -132,7 +131,9 @@ mod tests {
         let stop = AtomicBool::new(false);
         let small = directory.path().join("small");
         std::fs::write(&small, [0; 4096]).unwrap();
-        for (path, word) in [(directory.path(), "neither a file"), (&small, "64 MiB"), (Path::new("/no/such"), "No such")] {
+        for (path, word) in
+            [(directory.path(), "neither a file"), (&small, "64 MiB"), (Path::new("/no/such"), "No such")]
+        {
             let error = measure(path, &stop).unwrap_err();
             // Without direct reads there the file is refused before its size is known.
             assert!(error.to_string().contains(word) || error.to_string().contains("O_DIRECT"), "{error}");

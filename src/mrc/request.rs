@@ -149,7 +149,8 @@ impl Files {
             }
             Event::Cut { file, size_bytes } => {
                 let known = self.known.get_mut(&file)?;
-                let before = std::mem::replace(&mut known.size_bytes, known.size_bytes.min(size_bytes));
+                let before = known.size_bytes;
+                known.size_bytes = before.min(size_bytes);
                 (known.is_used && before > size_bytes).then(|| {
                     self.seen.cuts += 1;
                     Step::Forget { file, from_bytes: size_bytes, size_bytes: before }
@@ -278,15 +279,25 @@ mod tests {
 
     #[test]
     fn requests_cover_their_blocks() {
-        let key = |place| 1 << 32 | place;
+        let key = |place: u64| (1 << 32) | place;
         let all = blocks(request(1000, 3000, false), 0, 1024);
-        assert_eq!(all, [(key(0), Kind::Read, false), (key(1), Kind::Read, true), (key(2), Kind::Read, true), (key(3), Kind::Read, true)]);
+        assert_eq!(
+            all,
+            [
+                (key(0), Kind::Read, false),
+                (key(1), Kind::Read, true),
+                (key(2), Kind::Read, true),
+                (key(3), Kind::Read, true)
+            ]
+        );
         assert_eq!(blocks(request(1024, 1024, false), 0, 1024), [(key(1), Kind::Read, false)]);
     }
 
     #[test]
     fn what_a_write_does_not_cover_is_read_first() {
-        let kinds = |offset, length, size| blocks(request(offset, length, true), size, 100).iter().map(|b| b.1).collect::<Vec<_>>();
+        let kinds = |offset, length, size| {
+            blocks(request(offset, length, true), size, 100).iter().map(|b| b.1).collect::<Vec<_>>()
+        };
         use Kind::{PartialWrite, WholeWrite};
         // A new file, and one that grows.
         assert_eq!(kinds(0, 30, 0), [WholeWrite]);
@@ -323,7 +334,10 @@ mod tests {
         assert_eq!(files.take(Event::Request(request(u64::MAX, 2, true))), None);
         assert!(files.take(Event::Request(request(u64::MAX - 2, 2, true))).is_some());
         let seen = files.seen();
-        assert_eq!((seen.empty, seen.too_long, seen.longest_bytes, seen.beyond_end, seen.writes), (1, 1, 2 << 20, 1, 1));
+        assert_eq!(
+            (seen.empty, seen.too_long, seen.longest_bytes, seen.beyond_end, seen.writes),
+            (1, 1, 2 << 20, 1, 1)
+        );
     }
 
     #[test]

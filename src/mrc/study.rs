@@ -456,7 +456,8 @@ impl Wanted {
         sizes.sort_unstable();
         let block_size = |(block_bytes, curve): &(u64, Curve)| {
             let bytes = |blocks: u64| blocks.saturating_mul(*block_bytes);
-            let target = |&miss_ratio: &f64| Target { miss_ratio, cache_bytes: curve.least_blocks(miss_ratio).map(bytes) };
+            let target =
+                |&miss_ratio: &f64| Target { miss_ratio, cache_bytes: curve.least_blocks(miss_ratio).map(bytes) };
             let point = |blocks| Point { cache_bytes: bytes(blocks), miss_ratio: curve.at(blocks).miss_ratio };
             BlockSize {
                 block_bytes: *block_bytes,

@@ -2,6 +2,7 @@
 
 pub mod allocate;
 pub mod bench;
+pub mod cache;
 mod chart;
 pub mod compare;
 pub mod generate;

@@ -1,0 +1,387 @@
+//! `granulo cache`: a trace against caches of several sizes, with blocks of several sizes.
+
+mod beside;
+mod events;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+
+use super::progress::Line;
+use super::{Ended, output, signals, usage_error};
+use crate::error::Result;
+use crate::io::write_atomically;
+use crate::mrc::device::{self, Device};
+use crate::mrc::policy::Policy;
+use crate::mrc::request::LONGEST_REQUEST_BYTES;
+use crate::mrc::study::{Study, Wanted, Writes, find};
+use crate::report;
+use crate::trace::{self, Format, Source};
+use crate::units::{GIB, KIB, escape_path, format_count, format_share, format_size, parse_percent, parse_size};
+use beside::Measured;
+use events::Events;
+
+/// How often the line of progress is drawn.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Predict what caches and blocks of any size make of a trace: misses, and time
+///
+/// Requests are split into blocks, and one pass a block size gives the miss ratio of LRU for every cache size, exactly, as long as the memory
+/// allows; beyond that, or with --sample, a sample of the blocks stands for all, with its error. A device of a latency and a bandwidth turns
+/// misses into time. A TRACE is anything that granulo trace reads.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo trace record -o build.gtrace -- make\n  granulo cache build.gtrace\n  \
+    granulo cache build.gtrace --block-size 1K,2K,4K,8K --cache-size 0.5M..8M --device disk\n  \
+    granulo cache build.gtrace --policy all --cache-size 16M,64M --block-size 4K\n  \
+    granulo cache build.gtrace --measure /dev/sdb --beside cache.json\n\nExit status: 0 done; 1 done, but something was wrong (an \
+    interrupted run, a trace with damage in it); 2 could not be done."
+)]
+pub(super) struct CacheArguments {
+    /// What was recorded; - for standard input
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Its format [default: by its content]
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    format: Option<Format>,
+    /// Whether mappings and program starts count as reads of what they cover
+    #[arg(long, value_name = "HOW", default_value = "read")]
+    mapped: Mapped,
+    /// Leave longer requests out, and count them
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64GiB")]
+    longest: u64,
+
+    /// Block sizes [default: 1K,2K,4K,8K,16K,32K,64K]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Caches")]
+    block_size: Vec<u64>,
+    /// Cache sizes; A..B is A, twice A, and so on to B [default: 0.5M..8G]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = sizes, help_heading = "Caches")]
+    cache_size: Vec<Sizes>,
+    /// Simulate other policies too: fifo, clock, 2q, s3-fifo, arc, lru, all
+    #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = policies, help_heading = "Caches")]
+    policy: Vec<Policies>,
+    /// When writes go to the device
+    #[arg(long, value_name = "WHEN", default_value = "back", help_heading = "Caches")]
+    writes: WhenWritten,
+    /// Say which least cache has this miss ratio [default: 50%,20%,10%,5%,2%,1%]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = share, help_heading = "Caches")]
+    target: Vec<f64>,
+
+    /// Look at this share of the blocks only
+    #[arg(long, value_name = "PERCENT", value_parser = share, help_heading = "Samples")]
+    sample: Option<f64>,
+    /// Remember so many blocks of each size, and sample beyond that
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..), help_heading = "Samples")]
+    sample_blocks: Option<u64>,
+    /// Memory for all block sizes together; what does not fit is sampled
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "2GiB", help_heading = "Samples")]
+    memory: u64,
+    /// Threads that compute, at most one a block size [default: the processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Samples")]
+    threads: Option<u16>,
+
+    /// What misses go to: disk (8 ms, 200 MB/s), ssd (100 µs, 500 MB/s), nvme (80 µs, 3 GB/s)
+    #[arg(long, value_name = "NAME", value_parser = named_device, default_value = "disk", help_heading = "Time")]
+    device: Device,
+    /// Time of a transfer before its first byte, such as 8ms or 90us
+    #[arg(long, value_name = "TIME", value_parser = latency, help_heading = "Time")]
+    latency: Option<f64>,
+    /// Bytes a second from there on, such as 200MB
+    #[arg(long, value_name = "SIZE", value_parser = bandwidth, help_heading = "Time")]
+    bandwidth: Option<u64>,
+    /// Measure them: read here and there in this file or block device, past the page cache
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["device", "latency", "bandwidth"], help_heading = "Time")]
+    measure: Option<PathBuf>,
+    /// Time of a run besides that of the device, such as 9.7s [default: 0, with --beside its time without a limit]
+    #[arg(long, value_name = "TIME", value_parser = latency, help_heading = "Time")]
+    base: Option<f64>,
+    /// The result of granulo bench cache with the same workload, to be shown beside what is predicted
+    #[arg(long, value_name = "FILE.json", help_heading = "Time")]
+    beside: Option<PathBuf>,
+
+    /// Write the result here, as JSON
+    #[arg(short, long, value_name = "FILE.json", help_heading = "Results")]
+    output: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long, help_heading = "Results")]
+    json: bool,
+    /// Show no progress
+    #[arg(short, long, help_heading = "Results")]
+    quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mapped {
+    /// They do.
+    Read,
+    /// They do not.
+    Ignore,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WhenWritten {
+    /// When the block is evicted, and at the end
+    Back,
+    /// At once
+    Through,
+}
+
+/// One or several sizes.
+#[derive(Debug, Clone)]
+struct Sizes(Vec<u64>);
+
+/// One or several policies.
+#[derive(Debug, Clone)]
+struct Policies(Vec<Policy>);
+
+type Parsed<T> = std::result::Result<T, String>;
+
+fn format(text: &str) -> Parsed<Format> {
+    let found = Format::ALL.iter().find(|(_, name)| *name == text).map(|(format, _)| *format);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = Format::ALL.iter().map(|(_, name)| *name).collect();
+        format!("the formats are {}", names.join(", "))
+    })
+}
+
+fn sizes(text: &str) -> Parsed<Sizes> {
+    let Some((from, to)) = text.split_once("..") else {
+        return Ok(Sizes(vec![parse_size(text)?]));
+    };
+    let (from, to) = (parse_size(from)?, parse_size(to)?);
+    if from == 0 || from > to {
+        return Err(format!("'{text}' has nothing in it; write the smaller size first, such as 0.5M..8G"));
+    }
+    let doubled = std::iter::successors(Some(from), |size| size.checked_mul(2)).take_while(|&size| size < to);
+    Ok(Sizes(doubled.chain([to]).collect()))
+}
+
+fn policies(text: &str) -> Parsed<Policies> {
+    if text == "all" {
+        return Ok(Policies(Policy::EVERY[1..].to_vec()));
+    }
+    let found = Policy::EVERY.into_iter().find(|policy| policy.name().eq_ignore_ascii_case(text));
+    found.map(|policy| Policies(vec![policy])).ok_or_else(|| {
+        let names: Vec<String> = Policy::EVERY.iter().map(|policy| policy.name().to_lowercase()).collect();
+        format!("the policies are {}, all", names.join(", "))
+    })
+}
+
+fn share(text: &str) -> Parsed<f64> {
+    match parse_percent(text)? {
+        share if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("it has to be more than 0 % and at most 100 %".to_owned()),
+    }
+}
+
+fn named_device(text: &str) -> Parsed<Device> {
+    Device::named(text).ok_or_else(|| {
+        let names: Vec<&str> = device::NAMED.iter().map(|(name, ..)| *name).collect();
+        format!("the devices are {}; others by --latency and --bandwidth", names.join(", "))
+    })
+}
+
+fn latency(text: &str) -> Parsed<f64> {
+    let wrong = |_| format!("'{text}' is not a time; write for example 8ms, 90us or 9s");
+    // Fractions, which the parser of times does not know, with the units that are likely.
+    let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let given = units.iter().find_map(|(unit, seconds)| {
+        let number = text.trim().strip_suffix(unit)?.trim_end().parse::<f64>().ok()?;
+        Some(number * seconds)
+    });
+    match given {
+        Some(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
+        _ => humantime::parse_duration(text).map(|time| time.as_secs_f64()).map_err(wrong),
+    }
+}
+
+fn bandwidth(text: &str) -> Parsed<u64> {
+    match parse_size(text.trim_end_matches("/s"))? {
+        0 => Err("a device has to move something".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Rising, none twice.
+fn in_order(mut sizes: Vec<u64>) -> Vec<u64> {
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+impl CacheArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let measured = self.beside.as_deref().map(Measured::open).transpose()?;
+        let mut wanted = self.wanted(measured.as_ref())?;
+        let mut source = trace::open(&self.trace, self.format)?;
+        let interrupted = signals::watch()?;
+        if let Some(path) = &self.measure {
+            wanted.device = device::measure(path, &interrupted)?;
+        }
+        let mut events = Events::new(self.mapped == Mapped::Read);
+        let line = Line::new(self.quiet);
+        let (started, mut due) = (Instant::now(), TICK);
+        let progress = std::cell::Cell::new((0, (0, None)));
+        let found = find(
+            &wanted,
+            &mut || {
+                let event = events.next(&mut *source)?;
+                progress.set((events.operations(), source.progress()));
+                Ok(event)
+            },
+            &interrupted,
+            &mut |_| {
+                if !line.is_hidden() && started.elapsed() >= due {
+                    due = started.elapsed() + TICK;
+                    line.show(progress_text(progress.get(), started.elapsed()));
+                }
+            },
+        );
+        line.clear();
+        let found = found?;
+        let mut study = wanted.study(&found, escape_path(&self.trace), events.notes(&*source));
+        study.beside = measured.as_ref().and_then(|measured| measured.beside(&wanted, &found));
+        self.finish(&study, &*source)
+    }
+
+    fn wanted(&self, measured: Option<&Measured>) -> Result<Wanted> {
+        let mut block_sizes_bytes = self.block_size.clone();
+        if block_sizes_bytes.is_empty() {
+            block_sizes_bytes = (0..7).map(|power| KIB << power).collect();
+        }
+        block_sizes_bytes.extend(measured.iter().flat_map(|measured| measured.block_sizes_bytes()));
+        let block_sizes_bytes = in_order(block_sizes_bytes);
+        let cache_sizes_bytes = match self.cache_size.as_slice() {
+            [] => sizes("0.5M..8G").map_err(usage_error)?.0,
+            given => in_order(given.iter().flat_map(|sizes| sizes.0.clone()).collect()),
+        };
+        let possible = 16..=GIB;
+        if let Some(wrong) = block_sizes_bytes.iter().find(|size| !possible.contains(*size)) {
+            let cause = format!("blocks of {} are not possible", format_size((*wrong).into()));
+            return Err(usage_error(cause).advise("a block has from 16 B to 1 GiB"));
+        }
+        if block_sizes_bytes.len() > 64 || cache_sizes_bytes.len() > 64 {
+            return Err(usage_error("there are too many sizes").advise("give at most 64 of blocks and of caches"));
+        }
+        if cache_sizes_bytes.last() < block_sizes_bytes.first() {
+            return Err(usage_error("no cache holds even one block").advise("give larger caches or smaller blocks"));
+        }
+        let mut policies: Vec<Policy> = self.policy.iter().flat_map(|policies| policies.0.clone()).collect();
+        policies.sort_unstable();
+        policies.dedup();
+        let custom = self.latency.is_some() || self.bandwidth.is_some();
+        let device = Device {
+            name: if custom { "device".to_owned() } else { self.device.name.clone() },
+            latency_seconds: self.latency.unwrap_or(self.device.latency_seconds),
+            bytes_per_second: self.bandwidth.map_or(self.device.bytes_per_second, |bytes| bytes as f64),
+        };
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Wanted {
+            block_sizes_bytes,
+            cache_sizes_bytes,
+            rate: self.sample.unwrap_or(1.0),
+            most_blocks: self.sample_blocks,
+            memory_bytes: self.memory,
+            policies,
+            writes: if self.writes == WhenWritten::Back { Writes::Back } else { Writes::Through },
+            device,
+            base_seconds: self.base.or(measured.map(Measured::unlimited_seconds)).unwrap_or(0.0),
+            targets: if self.target.is_empty() { vec![0.5, 0.2, 0.1, 0.05, 0.02, 0.01] } else { self.target.clone() },
+            longest_bytes: self.longest,
+            threads: self.threads.map_or_else(processors, usize::from),
+        })
+    }
+
+    fn finish(&self, study: &Study, source: &dyn Source) -> Result<Ended> {
+        let mut warnings: Vec<String> = source
+            .problems()
+            .list()
+            .into_iter()
+            .map(|problem| {
+                let count = format_count(problem.count.into());
+                format!("in the trace: {count} {}; the first: {}", problem.kind.words(), problem.first)
+            })
+            .collect();
+        let seen = &study.seen;
+        if seen.too_long > 0 {
+            warnings.push(format!(
+                "{} requests are longer than {} (the longest {}) and were left out; --longest takes them",
+                format_count(seen.too_long.into()),
+                format_size(self.longest.into()),
+                format_size(seen.longest_bytes.into()),
+            ));
+        }
+        if seen.beyond_end > 0 {
+            let count = format_count(seen.beyond_end.into());
+            warnings.push(format!("{count} requests end beyond 2^64 bytes and were left out"));
+        }
+        if seen.reads + seen.writes == 0 {
+            warnings.push("nothing in the trace reads or writes a file".to_owned());
+        }
+        if !study.complete {
+            warnings.push("interrupted; the result is that of the trace until then".to_owned());
+        }
+        if let Some(path) = &self.output {
+            write_atomically(path, |out| {
+                serde_json::to_writer(&mut *out, study)?;
+                out.write_all(b"\n")
+            })?;
+            output::note(&format!("wrote {}", escape_path(path)));
+        }
+        match self.json {
+            true => output::print_json(study)?,
+            false => output::print(|out| report::cache::write_study(study, out))?,
+        };
+        warnings.iter().for_each(|warning| output::warn(warning));
+        Ok(if warnings.is_empty() { Ended::Well } else { Ended::Amiss })
+    }
+}
+
+fn progress_text((operations, (read, size)): (u64, (u64, Option<u64>)), elapsed: Duration) -> String {
+    let rate = operations as f64 / elapsed.as_secs_f64().max(0.05);
+    let part = match size {
+        Some(size) if size > 0 => format!(" · {}", format_share((read as f64 / size as f64).min(1.0))),
+        _ => String::new(),
+    };
+    format!("{} operations{part} · {} operations/s", format_count(operations.into()), format_count(rate as u128))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_double() {
+        assert_eq!(sizes("0.5M..4M").unwrap().0, [1 << 19, 1 << 20, 2 << 20, 4 << 20]);
+        assert_eq!(sizes("1M..3M").unwrap().0, [1 << 20, 2 << 20, 3 << 20]);
+        assert_eq!(sizes("7K").unwrap().0, [7 << 10]);
+        assert_eq!(sizes("1..16E").map(|_| ()).unwrap_err(), parse_size("16E").unwrap_err());
+        assert_eq!(sizes("1..15E").unwrap().0.len(), 65);
+        for wrong in ["0..8", "8M..4M", "..", "1M..", "x"] {
+            assert!(sizes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_and_rates_are_read() {
+        for (text, seconds) in [("8ms", 8e-3), ("90us", 9e-5), ("1.5 ms", 1.5e-3), ("0s", 0.0), ("1m 30s", 90.0)] {
+            assert!((latency(text).unwrap() - seconds).abs() < 1e-12, "{text}");
+        }
+        for wrong in ["", "8", "-1ms", "ms", "infs", "x"] {
+            assert!(latency(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(bandwidth("200MB/s"), Ok(200_000_000));
+        assert!(bandwidth("0").is_err());
+        assert_eq!(LONGEST_REQUEST_BYTES, 64 * GIB);
+    }
+
+    #[test]
+    fn policies_have_the_names_that_they_are_printed_with() {
+        for policy in Policy::EVERY {
+            assert_eq!(policies(&policy.name().to_lowercase()).unwrap().0, [policy]);
+        }
+        assert_eq!(policies("all").unwrap().0.len(), 5);
+        assert!(policies("mru").unwrap_err().contains("lru, fifo, clock, 2q, s3-fifo, arc, all"));
+    }
+}

@@ -1,0 +1,426 @@
+//! A trace against caches on a terminal: 80 columns, matrices of cache size by block size, and what they say in words.
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use super::chart::{COLUMNS, right, shorten, wrap};
+use crate::mrc::policy::Policy;
+use crate::mrc::study::{Beside, BlockSize, Cell, Study, Writes};
+use crate::units::{format_count, format_duration, format_share, format_size};
+
+const HEADING: Style = Style::new().bold();
+const FAINT: Style = Style::new().dimmed();
+const SIZES: Style = AnsiColor::Cyan.on_default();
+const BEST: Style = AnsiColor::Green.on_default();
+
+/// Columns of a cache size, and most columns of a figure.
+const LABEL_COLUMNS: usize = 12;
+const MOST_FIGURE_COLUMNS: usize = 12;
+/// Figures beside one another; more block sizes have a table of their own.
+const MOST_FIGURES: usize = 7;
+/// Caches that only hold more of what never comes again are printed once.
+const USELESS_ROWS: usize = 1;
+
+/// The whole study.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&format!("Caches for {}", study.trace), COLUMNS))?;
+    prose(&source_sentence(study), out)?;
+    if study.seen.reads + study.seen.writes == 0 {
+        return Ok(());
+    }
+    write_block_sizes(study, out)?;
+    let (sizes, left_out) = rows(study);
+    for blocks in study.block_sizes.chunks(MOST_FIGURES) {
+        heading("Miss ratio with LRU, by size of cache and of blocks", out)?;
+        write_matrix(study, &sizes, blocks, out, &|cell| (format_share(cell.misses.miss_ratio), Style::new()))?;
+        if blocks.iter().any(|block| block.rate < 1.0) {
+            faint("of a sample: the exact ratio is within, in 95 of 100 samples", out)?;
+            write_matrix(study, &sizes, blocks, out, &|cell| (points(cell.error_ratio), FAINT))?;
+        }
+    }
+    let time = format!("Time on a device of {}", device(study));
+    for blocks in study.block_sizes.chunks(MOST_FIGURES) {
+        heading(&time, out)?;
+        write_matrix(study, &sizes, blocks, out, &|cell| {
+            let is_best = study.best_block(cell.cache_bytes).is_some_and(|best| best.block_bytes == cell.block_bytes);
+            (format_duration(cell.seconds), if is_best { BEST } else { Style::new() })
+        })?;
+        faint("fetched", out)?;
+        write_matrix(study, &sizes, blocks, out, &|cell| {
+            (format_size((cell.misses.fetched_blocks * cell.block_bytes as f64) as u128), Style::new())
+        })?;
+        if study.seen.writes > 0 && study.writes == Writes::Back {
+            faint("written back", out)?;
+            write_matrix(study, &sizes, blocks, out, &|cell| (format_size(cell.written_bytes as u128), Style::new()))?;
+        }
+    }
+    if left_out > 0 {
+        faint(&format!("{left_out} larger caches do the same as the last one here."), out)?;
+    }
+    write_policies(study, &sizes, out)?;
+    write_targets(study, out)?;
+    heading("In words", out)?;
+    for sentence in sentences(study) {
+        prose(&sentence, out)?;
+    }
+    if let Some(beside) = &study.beside {
+        write_beside(beside, out)?;
+    }
+    writeln!(out)?;
+    notes(study).iter().try_for_each(|note| faint(note, out))
+}
+
+fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))
+}
+
+fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+fn faint(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{FAINT}{line}{FAINT:#}"))
+}
+
+fn size(bytes: u64) -> String {
+    format_size(bytes.into())
+}
+
+fn count(count: u64) -> String {
+    format_count(count.into())
+}
+
+/// A difference of shares: `± 0.3 %`.
+fn points(ratio: f64) -> String {
+    match ratio * 100.0 {
+        0.0 => "exact".to_owned(),
+        percent if percent < 0.01 => "± <0.01 %".to_owned(),
+        percent => format!("± {percent:.2} %"),
+    }
+}
+
+fn device(study: &Study) -> String {
+    let device = &study.device;
+    let figures = format!(
+        "{} and {}/s ({})",
+        format_duration(device.latency_seconds),
+        format_size(device.bytes_per_second as u128),
+        device.name,
+    );
+    match study.base_seconds {
+        0.0 => figures,
+        base => format!("{figures}, with {} for everything else", format_duration(base)),
+    }
+}
+
+fn source_sentence(study: &Study) -> String {
+    let seen = &study.seen;
+    let mut text = format!(
+        "{} reads of {} and {} writes of {}, in {} files.",
+        count(seen.reads),
+        size(seen.read_bytes),
+        count(seen.writes),
+        size(seen.written_bytes),
+        count(seen.files),
+    );
+    if seen.cuts > 0 {
+        text.push_str(&format!(" Files were removed or cut off {} times, and left the cache.", count(seen.cuts)));
+    }
+    if !study.complete {
+        text.push_str(" The trace was not read to its end.");
+    }
+    text
+}
+
+fn write_block_sizes(study: &Study, out: &mut dyn Write) -> io::Result<()> {
+    let sampled = study.block_sizes.iter().any(|block| block.rate < 1.0);
+    heading("What blocks of each size make of it", out)?;
+    write!(
+        out,
+        "{FAINT}{:>LABEL_COLUMNS$}{:>15}{:>15}{:>12}{:>14}",
+        "block", "references", "blocks", "first", "enough"
+    )?;
+    writeln!(out, "{}{FAINT:#}", if sampled { right("sample", 12) } else { String::new() })?;
+    for block in &study.block_sizes {
+        write!(
+            out,
+            "{SIZES}{}{SIZES:#}{}{}{}{}",
+            right(&size(block.block_bytes), LABEL_COLUMNS),
+            right(&count(block.references.all()), 15),
+            right(&count(block.blocks), 15),
+            right(&format_share(block.compulsory_ratio), 12),
+            right(&size(block.enough_bytes), 14),
+        )?;
+        let sample = if block.rate < 1.0 { format_share(block.rate) } else { "all".to_owned() };
+        writeln!(out, "{}", if sampled { right(&sample, 12) } else { String::new() })?;
+    }
+    faint(
+        "Blocks: different ones. First: references that are the first to their block, and miss in every cache. Enough: the least cache \
+         that has no other misses.",
+        out,
+    )
+}
+
+/// The cache sizes that are printed, and how many do the same as the last of them.
+fn rows(study: &Study) -> (Vec<u64>, usize) {
+    let enough = study.block_sizes.iter().map(|block| block.enough_bytes + block.block_bytes).max().unwrap_or(0);
+    let useful = study.cache_sizes_bytes.iter().filter(|&&size| size < enough).count() + USELESS_ROWS;
+    let printed: Vec<u64> = study.cache_sizes_bytes.iter().copied().take(useful).collect();
+    let left_out = study.cache_sizes_bytes.len() - printed.len();
+    (printed, left_out)
+}
+
+fn columns_of_a_figure(figures: usize) -> usize {
+    ((COLUMNS - LABEL_COLUMNS) / figures.max(1)).min(MOST_FIGURE_COLUMNS)
+}
+
+fn write_matrix(
+    study: &Study,
+    sizes: &[u64],
+    blocks: &[BlockSize],
+    out: &mut dyn Write,
+    figure: &dyn Fn(&Cell) -> (String, Style),
+) -> io::Result<()> {
+    let columns = columns_of_a_figure(blocks.len());
+    write!(out, "{FAINT}{}", right("cache", LABEL_COLUMNS))?;
+    for block in blocks {
+        write!(out, "{}", right(&size(block.block_bytes), columns))?;
+    }
+    writeln!(out, "{FAINT:#}")?;
+    for &cache_bytes in sizes {
+        write!(out, "{SIZES}{}{SIZES:#}", right(&size(cache_bytes), LABEL_COLUMNS))?;
+        for block in blocks {
+            let (text, style) = match study.cell(cache_bytes, block.block_bytes) {
+                Some(cell) if cell.cache_blocks > 0 => figure(cell),
+                _ => ("–".to_owned(), FAINT),
+            };
+            write!(out, "{style}{}{style:#}", right(&text, columns))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// A table for each block size: the policies side by side.
+fn write_policies(study: &Study, sizes: &[u64], out: &mut dyn Write) -> io::Result<()> {
+    let mut policies: Vec<Policy> = study.policies.iter().map(|cell| cell.policy).collect();
+    policies.dedup();
+    if policies.is_empty() {
+        return Ok(());
+    }
+    let columns = columns_of_a_figure(policies.len() + 1);
+    for block in &study.block_sizes {
+        heading(&format!("Miss ratio by policy, with blocks of {}", size(block.block_bytes)), out)?;
+        write!(out, "{FAINT}{}{}", right("cache", LABEL_COLUMNS), right("LRU curve", columns))?;
+        policies.iter().try_for_each(|policy| write!(out, "{}", right(policy.name(), columns)))?;
+        writeln!(out, "{FAINT:#}")?;
+        for &cache_bytes in sizes.iter().filter(|&&size| size >= block.block_bytes) {
+            let found = |policy: Policy| {
+                let cell = study.policies.iter().find(|cell| {
+                    cell.policy == policy && cell.cache_bytes == cache_bytes && cell.block_bytes == block.block_bytes
+                });
+                cell.and_then(|cell| cell.miss_ratio)
+            };
+            let lru = study.cell(cache_bytes, block.block_bytes).map(|cell| cell.misses.miss_ratio);
+            let all = || std::iter::once(lru).chain(policies.iter().map(|&policy| found(policy)));
+            let least = all().flatten().fold(f64::INFINITY, f64::min);
+            write!(out, "{SIZES}{}{SIZES:#}", right(&size(cache_bytes), LABEL_COLUMNS))?;
+            for ratio in all() {
+                let style = if ratio == Some(least) { BEST } else { Style::new() };
+                let text = ratio.map_or("–".to_owned(), format_share);
+                write!(out, "{style}{}{style:#}", right(&text, columns))?;
+            }
+            writeln!(out)?;
+        }
+    }
+    if study.policies.iter().any(|cell| cell.miss_ratio.is_none()) {
+        faint(
+            "–: given up, because it took more than its share of the memory; --memory allows more, --sample takes less.",
+            out,
+        )?;
+    }
+    Ok(())
+}
+
+fn write_targets(study: &Study, out: &mut dyn Write) -> io::Result<()> {
+    for blocks in study.block_sizes.chunks(MOST_FIGURES) {
+        let columns = columns_of_a_figure(blocks.len());
+        heading("The least cache for a miss ratio", out)?;
+        write!(out, "{FAINT}{}", right("at most", LABEL_COLUMNS))?;
+        blocks.iter().try_for_each(|block| write!(out, "{}", right(&size(block.block_bytes), columns)))?;
+        writeln!(out, "{FAINT:#}")?;
+        for at in 0..blocks.first().map_or(0, |block| block.targets.len()) {
+            write!(out, "{SIZES}{}{SIZES:#}", right(&format_share(blocks[0].targets[at].miss_ratio), LABEL_COLUMNS))?;
+            for block in blocks {
+                let text = block.targets[at].cache_bytes.map_or("none".to_owned(), size);
+                write!(out, "{}", right(&text, columns))?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the figures say.
+fn sentences(study: &Study) -> Vec<String> {
+    let mut sentences: Vec<String> = least_cache_sentence(study).into_iter().collect();
+    sentences.extend(best_block_sentences(study));
+    if let Some(sentence) = cliff_sentence(study) {
+        sentences.push(sentence);
+    }
+    sentences
+}
+
+/// The least cache for the last miss ratio that can be had at all, with the block size that needs the least.
+fn least_cache_sentence(study: &Study) -> Option<String> {
+    let number = study.block_sizes.first()?.targets.len();
+    let least = |at: usize| {
+        let found =
+            study.block_sizes.iter().filter_map(|block| Some((block.targets[at].cache_bytes?, block.block_bytes)));
+        found.min()
+    };
+    let ratio = |at: usize| format_share(study.block_sizes[0].targets[at].miss_ratio);
+    let (at, (cache_bytes, block_bytes)) = match (0..number).rev().find_map(|at| Some((at, least(at)?))) {
+        Some(found) => found,
+        None => {
+            return (number > 0).then(|| {
+                "No cache has a miss ratio as low as was asked for: too many references are the first to their block.".to_owned()
+            });
+        }
+    };
+    let mut text = format!(
+        "The smallest cache with a miss ratio of {} or less has {}, with blocks of {}.",
+        ratio(at),
+        size(cache_bytes),
+        size(block_bytes)
+    );
+    if at + 1 < number {
+        text.push_str(&format!(
+            " None has {} or less: too many references are the first to their block.",
+            ratio(at + 1)
+        ));
+    }
+    Some(text)
+}
+
+/// Neighbouring cache sizes with the same best block size, in one sentence.
+fn best_block_sentences(study: &Study) -> Vec<String> {
+    let (sizes, _) = rows(study);
+    let mut groups: Vec<(u64, u64, &Cell)> = Vec::new();
+    for cell in sizes.iter().filter_map(|&size| study.best_block(size)) {
+        match groups.last_mut() {
+            Some((_, last, best)) if best.block_bytes == cell.block_bytes => *last = cell.cache_bytes,
+            _ => groups.push((cell.cache_bytes, cell.cache_bytes, cell)),
+        }
+    }
+    let number = groups.len();
+    let sentence = |(at, (first, last, best)): (usize, &(u64, u64, &Cell))| {
+        let caches = match () {
+            _ if number == 1 => "Whatever the cache,".to_owned(),
+            _ if at + 1 == number => format!("From {} on,", size(*first)),
+            _ if first == last => format!("With {},", size(*first)),
+            _ => format!("With {} to {},", size(*first), size(*last)),
+        };
+        let worst = study.cells.iter().filter(|cell| cell.cache_bytes == *first && cell.cache_blocks > 0);
+        let worst = worst.max_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let compared = match worst {
+            Some(worst) if worst.seconds > best.seconds * 1.01 => format!(
+                " ({} with {}, {} with blocks of {})",
+                format_duration(best.seconds),
+                size(*first),
+                format_duration(worst.seconds),
+                size(worst.block_bytes),
+            ),
+            _ => String::new(),
+        };
+        format!("{caches} blocks of {} take the least time{compared}.", size(best.block_bytes))
+    };
+    groups.iter().enumerate().map(sentence).collect()
+}
+
+/// From where on a larger cache hardly helps.
+fn cliff_sentence(study: &Study) -> Option<String> {
+    let best: Vec<&Cell> = study.cache_sizes_bytes.iter().filter_map(|&size| study.best_block(size)).collect();
+    let (first, last) = (best.first()?, best.last()?);
+    let enough = best.iter().find(|cell| cell.seconds <= last.seconds * 1.05)?;
+    (first.seconds > last.seconds * 1.05).then(|| {
+        format!(
+            "From {} of cache on, more of it saves less than a twentieth of the time; {} takes {:.1} times as long.",
+            size(enough.cache_bytes),
+            size(first.cache_bytes),
+            first.seconds / last.seconds,
+        )
+    })
+}
+
+fn write_beside(beside: &Beside, out: &mut dyn Write) -> io::Result<()> {
+    heading(&format!("Beside {}: {}", beside.name, beside.workload), out)?;
+    writeln!(
+        out,
+        "{FAINT}{:<16}{:>9}{:>10}{:>10}{:>10}{:>9}{:>8}{:>8}{FAINT:#}",
+        "", "memory", "for cache", "measured", "predicted", "differ", "read", "pred."
+    )?;
+    for cell in &beside.cells {
+        let difference = cell.predicted_seconds / cell.measured_seconds - 1.0;
+        writeln!(
+            out,
+            "{:<16}{}{}{}{}{}{}{}",
+            shorten(&cell.subject, 16),
+            right(&size(cell.limit_bytes), 9),
+            right(&size(cell.cache_bytes), 10),
+            right(&format_duration(cell.measured_seconds), 10),
+            right(&format_duration(cell.predicted_seconds), 10),
+            right(&format!("{:+.0} %", 100.0 * difference), 9),
+            right(&short_size(cell.measured_read_bytes), 8),
+            right(&short_size(cell.predicted_read_bytes), 8),
+        )?;
+    }
+    faint(
+        "For cache: the memory less the most that programs took of it. The page cache holds 4 KiB at once, or a block where that is \
+         larger, which is what is predicted for. Read: from the device. The prediction knows no read-ahead, and no metadata.",
+        out,
+    )
+}
+
+/// A size in at most seven columns.
+fn short_size(bytes: u64) -> String {
+    size(bytes).replace("iB", "").replace(' ', "")
+}
+
+fn notes(study: &Study) -> Vec<String> {
+    let memory: u64 = study.block_sizes.iter().map(|block| block.memory_bytes).sum();
+    let written = match study.writes {
+        Writes::Back => {
+            "Writes go to the device when their block is evicted, and at the end, in pieces as long as they came"
+        }
+        Writes::Through => "Writes go to the device at once",
+    };
+    let mut notes = vec![format!(
+        "Neighbouring blocks of one request are fetched in one transfer; transfers follow one another. {written}. The passes took {} of \
+         memory.",
+        size(memory)
+    )];
+    notes.extend(study.notes.iter().cloned());
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seven_block_sizes_fit_a_terminal() {
+        assert!(LABEL_COLUMNS + MOST_FIGURES * columns_of_a_figure(MOST_FIGURES) <= COLUMNS);
+        assert!("± 12.34 %".chars().count() <= columns_of_a_figure(MOST_FIGURES));
+        assert_eq!(
+            (points(0.0), points(0.00001), points(0.1234)),
+            ("exact".into(), "± <0.01 %".into(), "± 12.34 %".into())
+        );
+        assert_eq!((short_size(14 << 30), short_size(1023 << 20)), ("14G".into(), "1023M".into()));
+    }
+}
