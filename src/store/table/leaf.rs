@@ -4,7 +4,7 @@
 //! after one refers to the last entry before it that has more.
 
 use crate::store::entry::{Entry, Kind, Location, Time};
-use crate::store::varint::{put, take, unzigzag, zigzag};
+use crate::io::varint::{put, take, unzigzag, zigzag};
 
 /// Mode, owner, owning group.
 pub(crate) type Class = (u16, u32, u32);

@@ -21,7 +21,7 @@ use crate::io::device::{Device, DeviceFile, Mode};
 use crate::store::catalog::TableRow;
 use crate::store::entry::Entry;
 use crate::store::key::LONGEST_KEY_BYTES;
-use crate::store::varint;
+use crate::io::varint;
 
 /// What is written at once, in bytes.
 const WRITE_BYTES: usize = 1 << 20;
