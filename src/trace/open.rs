@@ -59,7 +59,7 @@ pub fn detect(head: &[u8]) -> Option<Format> {
     {
         return Some(Format::Darshan);
     }
-    None
+    strace::is_strace(head).then_some(Format::Strace)
 }
 
 /// A reader of the operations in `path` (`-` for standard input), of which the format is given or seen.
@@ -67,9 +67,18 @@ pub fn detect(head: &[u8]) -> Option<Format> {
 /// # Errors
 /// What opening and reading fail with; [`ErrorKind::NotRecognised`] for what is no trace.
 pub fn open(path: &Path, format: Option<Format>) -> Result<Box<dyn Source>> {
-    let input = Input::open(path)?;
+    source_of(Input::open(path)?, format)
+}
+
+/// A reader of the operations in an input that is open already.
+///
+/// # Errors
+/// As those of [`open`].
+pub fn source_of(input: Input, format: Option<Format>) -> Result<Box<dyn Source>> {
+    let path = input.path().to_owned();
     match format.or_else(|| detect(input.head())) {
         Some(Format::Granulo) => Ok(Box::new(columnar::Reader::new(input)?)),
-        _ => Err(Error::new(ErrorKind::NotRecognised, OPERATION, "it is no trace that granulo knows").at(path)),
+        Some(Format::Strace) => Ok(Box::new(strace::Reader::new(input))),
+        _ => Err(Error::new(ErrorKind::NotRecognised, OPERATION, "it is no trace that granulo knows").at(&path)),
     }
 }
