@@ -10,7 +10,7 @@ use crate::dist::Bucket;
 use crate::survey::file::format_time;
 use crate::trace::summary::{BLOCK_SIZES, Pattern, Side, SizeRow, Summary, UNKNOWN_SIZE};
 use crate::trace::{Clock, Detail, Kind, Source};
-use crate::units::{KIB, MIB, format_count, format_duration, format_share, format_size, fraction};
+use crate::units::{MIB, format_count, format_duration, format_share, format_size, fraction};
 
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
@@ -89,9 +89,7 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
         plural(summary.files.touched, "file or directory", "files and directories"),
     ));
     let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
-    for (side, verb, files) in
-        [(reads, "read", summary.files.read()), (writes, "written", summary.files.written())]
-    {
+    for (side, verb, files) in [(reads, "read", summary.files.read()), (writes, "written", summary.files.written())] {
         if side.whole.is_empty() {
             sentences.push(format!("Nothing was {verb}."));
             continue;
@@ -103,7 +101,11 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
         sentences.push(format!(
             "{} {} {verb}, in {}{requests}; half of those were of {} or less.",
             format_size(side.whole.total()),
-            if files == 1 { "of 1 file was".to_owned() } else { format!("of {} files were", format_count(files.into())) },
+            if files == 1 {
+                "of 1 file was".to_owned()
+            } else {
+                format!("of {} files were", format_count(files.into()))
+            },
             plural(side.whole.count() as u64, "whole-file operation", "whole-file operations"),
             format_size(match summary.has_requests {
                 true => side.requests.quantile(1, 2).into(),
@@ -135,14 +137,22 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
     if files.temporary > 0 {
         sentences.push(format!(
             "{} made and removed again.",
-            if files.temporary == 1 { "1 file was".to_owned() } else { format!("{} files were", format_count(files.temporary.into())) }
+            if files.temporary == 1 {
+                "1 file was".to_owned()
+            } else {
+                format!("{} files were", format_count(files.temporary.into()))
+            }
         ));
     }
     let mapped = summary.kind(Kind::Map);
     if mapped.count > mapped.failed {
         sentences.push(format!(
             "{} mapped {}, of which is not seen how much was touched.",
-            if mapped.count == 1 { "One call".to_owned() } else { format!("{} calls", format_count(mapped.count.into())) },
+            if mapped.count == 1 {
+                "One call".to_owned()
+            } else {
+                format!("{} calls", format_count(mapped.count.into()))
+            },
             format_size(mapped.bytes)
         ));
     }
@@ -269,8 +279,15 @@ fn write_one_block(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
         }
         writeln!(out)?;
     }
-    let requests = if summary.has_requests { " Requests: do not cross an edge between blocks, where their offset is known." } else { "" };
-    faint(&format!("Reads and writes: whole-file operations of that size or less, as in the paper's Fig. 4.{requests}"), out)
+    let requests = if summary.has_requests {
+        " Requests: do not cross an edge between blocks, where their offset is known."
+    } else {
+        ""
+    };
+    faint(
+        &format!("Reads and writes: whole-file operations of that size or less, as in the paper's Fig. 4.{requests}"),
+        out,
+    )
 }
 
 /// A size as a row is named by: from its size up to the next.
@@ -397,6 +414,7 @@ mod tests {
     use super::*;
     use crate::trace::summary::{Options, summarise};
     use crate::trace::{Listed, Operation, Trouble};
+    use crate::units::KIB;
     use unicode_width::UnicodeWidthStr;
 
     /// Every figure as large as it can reasonably be.
@@ -432,7 +450,9 @@ mod tests {
         for line in text.lines() {
             assert!(line.width() <= COLUMNS, "{} columns: {line}", line.width());
         }
-        for heading in ["Operations by kind", "Deciles of", "one block", "By size", "Patterns", "Rates", "What was wrong"] {
+        for heading in
+            ["Operations by kind", "Deciles of", "one block", "By size", "Patterns", "Rates", "What was wrong"]
+        {
             assert!(text.contains(heading), "{heading}: {text}");
         }
     }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::Source;
-use super::columnar;
 use super::input::{Input, OPERATION};
+use super::{columnar, strace};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Formats of traces.

@@ -28,16 +28,110 @@ use crate::units::escape_path;
 
 /// Calls that are recorded; those that a strace does not know are passed over.
 const CALLS: [&str; 104] = [
-    "open", "openat", "openat2", "creat", "close", "close_range", "dup", "dup2", "dup3", "fcntl", "fcntl64", "read", "readv",
-    "pread64", "preadv", "preadv2", "write", "writev", "pwrite64", "pwritev", "pwritev2", "lseek", "_llseek", "mmap", "mmap2",
-    "sendfile", "sendfile64", "copy_file_range", "splice", "stat", "lstat", "fstat", "stat64", "lstat64", "fstat64", "newfstatat",
-    "fstatat64", "statx", "statfs", "fstatfs", "access", "faccessat", "faccessat2", "readlink", "readlinkat", "getxattr",
-    "lgetxattr", "fgetxattr", "listxattr", "llistxattr", "flistxattr", "getdents", "getdents64", "mkdir", "mkdirat", "mknod",
-    "mknodat", "unlink", "unlinkat", "rmdir", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat",
-    "truncate", "ftruncate", "truncate64", "ftruncate64", "fallocate", "chmod", "fchmod", "fchmodat", "chown", "lchown", "fchown",
-    "fchownat", "utime", "utimes", "utimensat", "futimesat", "setxattr", "lsetxattr", "fsetxattr", "fsync", "fdatasync", "sync",
-    "sync_file_range", "syncfs", "execve", "execveat", "fork", "vfork", "clone", "clone3", "chdir", "fchdir", "pipe2", "socket",
-    "io_uring_setup", "io_uring_enter", "io_submit",
+    "open",
+    "openat",
+    "openat2",
+    "creat",
+    "close",
+    "close_range",
+    "dup",
+    "dup2",
+    "dup3",
+    "fcntl",
+    "fcntl64",
+    "read",
+    "readv",
+    "pread64",
+    "preadv",
+    "preadv2",
+    "write",
+    "writev",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "lseek",
+    "_llseek",
+    "mmap",
+    "mmap2",
+    "sendfile",
+    "sendfile64",
+    "copy_file_range",
+    "splice",
+    "stat",
+    "lstat",
+    "fstat",
+    "stat64",
+    "lstat64",
+    "fstat64",
+    "newfstatat",
+    "fstatat64",
+    "statx",
+    "statfs",
+    "fstatfs",
+    "access",
+    "faccessat",
+    "faccessat2",
+    "readlink",
+    "readlinkat",
+    "getxattr",
+    "lgetxattr",
+    "fgetxattr",
+    "listxattr",
+    "llistxattr",
+    "flistxattr",
+    "getdents",
+    "getdents64",
+    "mkdir",
+    "mkdirat",
+    "mknod",
+    "mknodat",
+    "unlink",
+    "unlinkat",
+    "rmdir",
+    "rename",
+    "renameat",
+    "renameat2",
+    "link",
+    "linkat",
+    "symlink",
+    "symlinkat",
+    "truncate",
+    "ftruncate",
+    "truncate64",
+    "ftruncate64",
+    "fallocate",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "chown",
+    "lchown",
+    "fchown",
+    "fchownat",
+    "utime",
+    "utimes",
+    "utimensat",
+    "futimesat",
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "fsync",
+    "fdatasync",
+    "sync",
+    "sync_file_range",
+    "syncfs",
+    "execve",
+    "execveat",
+    "fork",
+    "vfork",
+    "clone",
+    "clone3",
+    "chdir",
+    "fchdir",
+    "pipe2",
+    "socket",
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_submit",
 ];
 
 /// Run a command and record what it does with files
@@ -45,8 +139,10 @@ const CALLS: [&str; 104] = [
 /// The command runs under strace, with all processes that it starts, about two to ten times as slowly where it calls the system much. Its
 /// output goes where it always goes, and granulo ends with its exit status.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  granulo trace record -o make.gtrace -- make -j2\n  granulo trace read make.gtrace --below .\n  \
-    granulo trace record -- cp a b\n\nExit status: that of the command; 2 if it could not be traced.")]
+#[command(
+    after_help = "Examples:\n  granulo trace record -o make.gtrace -- make -j2\n  granulo trace read make.gtrace --below .\n  \
+    granulo trace record -- cp a b\n\nExit status: that of the command; 2 if it could not be traced."
+)]
 pub(super) struct RecordArguments {
     /// Write the trace here, in granulo's own form; without it only what it comes to is printed
     #[arg(short, long, value_name = "FILE.gtrace")]
@@ -90,11 +186,13 @@ impl RecordArguments {
             status
         });
         let stream = Kept { stream: reader, kept, first_pid };
-        let source = strace::Reader::new(Input::new("strace".as_ref(), stream, None)?).with_command(typed(&self.command));
+        let source =
+            strace::Reader::new(Input::new("strace".as_ref(), stream, None)?).with_command(typed(&self.command));
         let mut source = self.counting.of(Box::new(source))?;
         let source = &mut *source;
         let mut target = self.output.as_deref().map(|path| Target::create(path, source)).transpose()?;
-        let summary = pass(source, self.counting.options(), target.as_mut(), &AtomicBool::new(false), &Line::new(true))?;
+        let summary =
+            pass(source, self.counting.options(), target.as_mut(), &AtomicBool::new(false), &Line::new(true))?;
         let status = waiting.join().map_err(|_| Error::new(ErrorKind::Io, OPERATION, "waiting for strace failed"))?;
         let status = status.map_err(fail)?;
         if source.processes().is_empty() && !status.success() {

@@ -281,19 +281,51 @@ mod tests {
         let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         for (text, arguments, result, remark, duration) in [
             ("getpid()                = 7", &[][..], Some(7), "", None),
-            ("read(3</a, b>, \"x, \\\")\"..., 9) = 9 <0.000012>", &["3</a, b>", "\"x, \\\")\"...", "9"], Some(9), "", Some(12_000)),
+            (
+                "read(3</a, b>, \"x, \\\")\"..., 9) = 9 <0.000012>",
+                &["3</a, b>", "\"x, \\\")\"...", "9"],
+                Some(9),
+                "",
+                Some(12_000),
+            ),
             ("close(3</dev/null<char 1:3>>) = 0", &["3</dev/null<char 1:3>>"], Some(0), "", None),
-            ("write(3<TCP:[[::1]:5->[::1]:6]>, \"\", 0) = 0", &["3<TCP:[[::1]:5->[::1]:6]>", "\"\"", "0"], Some(0), "", None),
-            ("open(\"x\", O_RDONLY) = -1 ENOENT (No such file) <0.1>", &["\"x\"", "O_RDONLY"], Some(-1), "ENOENT (No such file)", Some(100_000_000)),
-            ("openat(AT_FDCWD</a>, \"x\", O_RDONLY) = 3</a/x> <0.000001>", &["AT_FDCWD</a>", "\"x\"", "O_RDONLY"], Some(3), "</a/x>", Some(1_000)),
+            (
+                "write(3<TCP:[[::1]:5->[::1]:6]>, \"\", 0) = 0",
+                &["3<TCP:[[::1]:5->[::1]:6]>", "\"\"", "0"],
+                Some(0),
+                "",
+                None,
+            ),
+            (
+                "open(\"x\", O_RDONLY) = -1 ENOENT (No such file) <0.1>",
+                &["\"x\"", "O_RDONLY"],
+                Some(-1),
+                "ENOENT (No such file)",
+                Some(100_000_000),
+            ),
+            (
+                "openat(AT_FDCWD</a>, \"x\", O_RDONLY) = 3</a/x> <0.000001>",
+                &["AT_FDCWD</a>", "\"x\"", "O_RDONLY"],
+                Some(3),
+                "</a/x>",
+                Some(1_000),
+            ),
             ("mmap(NULL, 1<<12, PROT_READ) = 0x7fff", &["NULL", "1<<12", "PROT_READ"], Some(0x7fff), "", None),
-            ("f({a=[1, 2], b=\"}\"}, 0x5 /* 3 (or \" */) = ? <unavailable>", &["{a=[1, 2], b=\"}\"}", "0x5 /* 3 (or \" */"], None, "<unavailable>", None),
+            (
+                "f({a=[1, 2], b=\"}\"}, 0x5 /* 3 (or \" */) = ? <unavailable>",
+                &["{a=[1, 2], b=\"}\"}", "0x5 /* 3 (or \" */"],
+                None,
+                "<unavailable>",
+                None,
+            ),
             ("read(3</x>(deleted), 0x1, 2) = 0", &["3</x>(deleted)", "0x1", "2"], Some(0), "", None),
         ] {
             let expected = (strings(arguments), result, remark.to_owned(), duration);
             assert_eq!(parsed(text), Some(expected), "{text}");
         }
-        for text in ["read(3, \"abc", "read(3, 4", "read 3", "x = 3", "read(3) 4", "Read(3) = 4", "(3) = 4", "f(]) = 0", ""] {
+        for text in
+            ["read(3, \"abc", "read(3, 4", "read 3", "x = 3", "read(3) 4", "Read(3) = 4", "(3) = 4", "f(]) = 0", ""]
+        {
             assert_eq!(parsed(text), None, "{text}");
         }
     }
@@ -323,7 +355,10 @@ mod tests {
 
     #[test]
     fn numbers_and_flags_are_read_in_every_spelling() {
-        assert_eq!((number(b"-1"), number(b"0644"), number(b"0x1f"), number(b"x")), (Some(-1), Some(0o644), Some(31), None));
+        assert_eq!(
+            (number(b"-1"), number(b"0644"), number(b"0x1f"), number(b"x")),
+            (Some(-1), Some(0o644), Some(31), None)
+        );
         assert_eq!((pointed(b"[5] => [9]"), pointed(b"[5 => 9]"), pointed(b"NULL")), (Some(5), Some(5), None));
         assert_eq!(field(b"{st_mode=S_IFREG|0644, st_size=123, ...}", b"st_size="), Some(123));
         assert!(has_flag(b"O_RDWR|O_CREAT", b"O_CREAT", 0o100) && has_flag(b"0x42", b"O_CREAT", 0o100));

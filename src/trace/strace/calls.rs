@@ -22,8 +22,8 @@ pub(super) struct Doing<'a> {
     pub line: u64,
 }
 
-impl Doing<'_> {
-    fn argument(&self, at: usize) -> &[u8] {
+impl<'a> Doing<'a> {
+    fn argument(&self, at: usize) -> &'a [u8] {
         self.call.arguments.get(at).copied().unwrap_or_default()
     }
 
@@ -163,10 +163,10 @@ impl Doing<'_> {
             match end {
                 Some(end) if writes => self.world.grow(file, end),
                 // Nothing is left behind it.
-                Some(end) if length_bytes == 0 && self.asked() > 0 => {
-                    if self.world.size(file).is_none_or(|size| size > end) {
-                        self.world.set_size(file, end);
-                    }
+                Some(end)
+                    if length_bytes == 0 && self.asked() > 0 && self.world.size(file).is_none_or(|size| size > end) =>
+                {
+                    self.world.set_size(file, end);
                 }
                 Some(end) => self.world.grow(file, end),
                 None => {}
@@ -264,25 +264,26 @@ impl Doing<'_> {
     }
 
     fn stat_path(&mut self, directory: Option<usize>, at: usize, structure: usize, prefix: (&[u8], &[u8])) {
-        let structure = self.argument(structure).to_vec();
+        let structure = self.argument(structure);
         // With an empty path it is about the descriptor itself.
         let file = match string(self.argument(at)) {
             Some(path) if path.is_empty() => directory.and_then(|directory| self.by_descriptor(Kind::Stat, directory)),
             _ => self.by_path(Kind::Stat, directory, at).map(|path| self.world.file_at(&path)),
         };
-        self.stat(file, &structure, prefix.0, prefix.1);
+        self.stat(file, structure, prefix.0, prefix.1);
     }
 
     fn seek(&mut self, result: Option<u64>, whence: &[u8]) {
-        let Some(number) = self.opening(0).filter(|_| !self.failed()) else { return };
+        let Some(opening) = self.opening(0).filter(|_| !self.failed()) else { return };
         let Some(offset) = result else { return };
         let to_end = whence == b"SEEK_END" || whence == b"2";
-        if to_end && number_is_zero(self.argument(1)) {
-            if let Some(file) = self.world.opening(number).map(|opening| opening.file) {
-                self.world.set_size(file, offset);
-            }
+        if to_end
+            && number(self.argument(1)) == Some(0)
+            && let Some(file) = self.world.opening(opening).map(|opening| opening.file)
+        {
+            self.world.set_size(file, offset);
         }
-        if let Some(opening) = self.world.opening(number) {
+        if let Some(opening) = self.world.opening(opening) {
             opening.offset_bytes = Some(offset);
         }
     }
@@ -370,12 +371,16 @@ impl Doing<'_> {
             (file, grows && !self.failed(), count(self.argument(2)), count(self.argument(3)))
         {
             self.world.grow(file, offset.saturating_add(length));
+            let size = self.world.size(file);
+            if let Some(operation) = self.world.done.back_mut() {
+                operation.file_size_bytes = size;
+            }
         }
     }
 
     fn control(&mut self) {
-        let command = self.argument(1).to_vec();
-        match &command[..] {
+        let command = self.argument(1);
+        match command {
             b"F_DUPFD" => self.duplicate(false),
             b"F_DUPFD_CLOEXEC" => self.duplicate(true),
             b"F_SETFD" if !self.failed() => {
@@ -429,7 +434,9 @@ impl Doing<'_> {
     }
 
     fn fork(&mut self) {
-        let Some(child) = self.call.result.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0) else { return };
+        let Some(child) = self.call.result.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0) else {
+            return;
+        };
         if !self.world.knows_process(child) {
             self.world.fork(self.context.pid, child, shares(&self.call.arguments));
         }
@@ -461,9 +468,8 @@ impl Doing<'_> {
     /// Requests to the kernel's rings go by without their contents.
     fn ring(&mut self, requests: u64) {
         let (line, name) = (self.line, self.call.name);
-        self.problems.count_many(Trouble::NotTraced, requests, || {
-            format!("line {line}: {}", String::from_utf8_lossy(name))
-        });
+        self.problems
+            .count_many(Trouble::NotTraced, requests, || format!("line {line}: {}", String::from_utf8_lossy(name)));
     }
 
     /// Does the call.
@@ -485,23 +491,23 @@ impl Doing<'_> {
             }
             b"sendfile" | b"sendfile64" => self.copy(1, 2, 0, None),
             b"copy_file_range" | b"splice" => self.copy(0, 1, 2, Some(3)),
-            b"open" => self.open(None, 0, &self.argument(1).to_vec()),
+            b"open" => self.open(None, 0, self.argument(1)),
             b"creat" => self.open(None, 0, b""),
-            b"openat" => self.open(Some(0), 1, &self.argument(2).to_vec()),
+            b"openat" => self.open(Some(0), 1, self.argument(2)),
             b"openat2" => {
-                let how = self.argument(2).to_vec();
-                self.open(Some(0), 1, &how);
+                let how = self.argument(2);
+                self.open(Some(0), 1, how);
             }
             b"close" => self.close(),
             b"close_range" => self.close_range(),
             b"dup" | b"dup2" => self.duplicate(false),
             b"dup3" => self.duplicate(has_flag(self.argument(2), b"O_CLOEXEC", 0o2_000_000)),
             b"fcntl" | b"fcntl64" => self.control(),
-            b"lseek" => self.seek(Some(self.returned()), &self.argument(2).to_vec()),
+            b"lseek" => self.seek(Some(self.returned()), self.argument(2)),
             b"_llseek" | b"llseek" => {
                 let result = pointed(self.argument(if self.call.arguments.len() > 4 { 3 } else { 2 }));
-                let whence = self.call.arguments.last().copied().unwrap_or_default().to_vec();
-                self.seek(result, &whence);
+                let whence = self.call.arguments.last().copied().unwrap_or_default();
+                self.seek(result, whence);
             }
             b"mmap" | b"mmap2" | b"old_mmap" => self.map(),
             b"stat" | b"lstat" | b"stat64" | b"lstat64" => self.stat_path(None, 0, 1, STAT),
@@ -509,8 +515,8 @@ impl Doing<'_> {
             b"statx" => self.stat_path(Some(0), 1, 4, STATX),
             b"fstat" | b"fstat64" => {
                 let file = self.by_descriptor(Kind::Stat, 0);
-                let structure = self.argument(1).to_vec();
-                self.stat(file, &structure, STAT.0, STAT.1);
+                let structure = self.argument(1);
+                self.stat(file, structure, STAT.0, STAT.1);
             }
             b"access" | b"readlink" | b"getxattr" | b"lgetxattr" | b"listxattr" | b"llistxattr" => {
                 self.by_path(Kind::Lookup, None, 0);
@@ -535,8 +541,8 @@ impl Doing<'_> {
             b"rename" => self.rename((None, 0), (None, 1), b""),
             b"renameat" => self.rename((Some(0), 1), (Some(2), 3), b""),
             b"renameat2" => {
-                let flags = self.argument(4).to_vec();
-                self.rename((Some(0), 1), (Some(2), 3), &flags);
+                let flags = self.argument(4);
+                self.rename((Some(0), 1), (Some(2), 3), flags);
             }
             b"link" => self.link((None, 0), (None, 1)),
             b"linkat" => self.link((Some(0), 1), (Some(2), 3)),
@@ -627,9 +633,30 @@ impl Doing<'_> {
     /// A call that granulo does not know is a problem only where it names a file and is none of those that move nothing.
     fn unknown(&mut self) {
         const MOVE_NOTHING: [&[u8]; 24] = [
-            b"ioctl", b"fadvise64", b"fadvise64_64", b"readahead", b"poll", b"ppoll", b"select", b"pselect6", b"epoll_ctl",
-            b"epoll_wait", b"epoll_pwait", b"getcwd", b"mount", b"umount", b"umount2", b"inotify_add_watch", b"connect", b"bind",
-            b"sendto", b"sendmsg", b"recvmsg", b"getsockname", b"getpeername", b"fanotify_mark",
+            b"ioctl",
+            b"fadvise64",
+            b"fadvise64_64",
+            b"readahead",
+            b"poll",
+            b"ppoll",
+            b"select",
+            b"pselect6",
+            b"epoll_ctl",
+            b"epoll_wait",
+            b"epoll_pwait",
+            b"getcwd",
+            b"mount",
+            b"umount",
+            b"umount2",
+            b"inotify_add_watch",
+            b"connect",
+            b"bind",
+            b"sendto",
+            b"sendmsg",
+            b"recvmsg",
+            b"getsockname",
+            b"getpeername",
+            b"fanotify_mark",
         ];
         if MOVE_NOTHING.contains(&self.call.name) {
             return;
@@ -638,7 +665,7 @@ impl Doing<'_> {
             argument.starts_with(b"\"/")
                 || matches!(descriptor(argument), Some((fd, Some(Described::Path(path, _)))) if fd >= 0 && is_stored(&path))
         };
-        if self.call.arguments.iter().any(|argument| names_file(&argument)) {
+        if self.call.arguments.iter().any(|argument| names_file(argument)) {
             self.problem(Trouble::UnknownCall);
         }
     }
@@ -655,8 +682,4 @@ pub(super) fn shares(arguments: &[&[u8]]) -> Shares {
 fn listed(text: &[u8]) -> Vec<i64> {
     let inside = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]")).unwrap_or_default();
     inside.split(|&byte| byte == b',').filter_map(|part| Some(descriptor(part.trim_ascii())?.0)).collect()
-}
-
-fn number_is_zero(text: &[u8]) -> bool {
-    number(text) == Some(0)
 }

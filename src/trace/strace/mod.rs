@@ -92,7 +92,8 @@ pub fn is_strace(head: &[u8]) -> bool {
     let lines = || whole.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).take(LINES);
     let calls = lines().filter(|line| {
         let rest = line::prefixed(line).rest;
-        rest.starts_with(b"+++ ") || (call::name(rest).is_some() && (unfinished(rest).is_some() || call::parse(rest).is_some()))
+        rest.starts_with(b"+++ ")
+            || (call::name(rest).is_some() && (unfinished(rest).is_some() || call::parse(rest).is_some()))
     });
     calls.count() * 4 > lines().count()
 }
@@ -159,7 +160,10 @@ impl Reader {
         let Prefixed { pid, stamp, rest } = line::prefixed(line);
         // Messages of strace itself, and signals.
         let is_message = |rest: &[u8]| {
-            rest.is_empty() || rest.starts_with(b"--- ") || rest.starts_with(b"strace: ") || rest.starts_with(b"[ Process ")
+            rest.is_empty()
+                || rest.starts_with(b"--- ")
+                || rest.starts_with(b"strace: ")
+                || rest.starts_with(b"[ Process ")
         };
         if is_message(rest) {
             return;
@@ -238,14 +242,16 @@ impl Reader {
         if let Some(pending) = self.pending.remove(&pid) {
             let never = [&b"exit"[..], b"exit_group", b"execve"];
             if !call::name(&pending.text).is_some_and(|name| never.contains(&name)) {
-                self.problems.count(Trouble::Unfinished, || format!("line {}: {}", pending.line, excerpt(&pending.text)));
+                self.problems
+                    .count(Trouble::Unfinished, || format!("line {}: {}", pending.line, excerpt(&pending.text)));
             }
         }
     }
 
     fn resume(&mut self, pid: u32, name: &[u8], rest: &[u8], line: &[u8]) {
         let number = self.line;
-        let Some(mut pending) = self.pending.remove(&pid).filter(|pending| call::name(&pending.text) == Some(name)) else {
+        let Some(mut pending) = self.pending.remove(&pid).filter(|pending| call::name(&pending.text) == Some(name))
+        else {
             return self.problems.count(Trouble::Unmatched, || format!("line {number}: {}", excerpt(line)));
         };
         pending.text.extend_from_slice(rest);

@@ -69,9 +69,21 @@ fn reads_and_writes_have_offsets() {
     assert_eq!(
         operations(text),
         [
-            "execute /bin/cp", "open /w/a", "stat /w/a/100", "create /w/b/0", "read /w/a 0+64/100", "write /w/b 0+64/64",
-            "read /w/a 64+36/100", "write /w/b 64+36/100", "read /w/a 100+0/100", "read /w/a 20+5/100", "read /w/a 10+10/100",
-            "close /w/a/100", "sync /w/b/100", "truncate /w/b/50", "close /w/b/50",
+            "execute /bin/cp",
+            "open /w/a",
+            "stat /w/a/100",
+            "create /w/b/0",
+            "read /w/a 0+64/100",
+            "write /w/b 0+64/64",
+            "read /w/a 64+36/100",
+            "write /w/b 64+36/100",
+            "read /w/a 100+0/100",
+            "read /w/a 20+5/100",
+            "read /w/a 10+10/100",
+            "close /w/a/100",
+            "sync /w/b/100",
+            "truncate /w/b/50",
+            "close /w/b/50",
         ]
     );
     assert_eq!(reader.processes().get(0), Some(&b"7 cp"[..]));
@@ -179,9 +191,23 @@ fn appending_and_copying_in_the_kernel_have_offsets() {
     assert_eq!(
         operations(text),
         [
-            "create /a/0", "write /a 0+100/100", "open /a/100", "write /a 100+5/105", "create /b/0", "read /a 0+50/105",
-            "write /b 0+50/50", "read /a 10+10/105", "write /b 50+10/60", "read /a 20+10/105", "write /b 60+10/70",
-            "read /a 50+10/105", "write /b 0+10/70", "read /a 0+8/105", "write /b 80+8/88", "allocate /b/200", "map /b 0+200/200",
+            "create /a/0",
+            "write /a 0+100/100",
+            "open /a/100",
+            "write /a 100+5/105",
+            "create /b/0",
+            "read /a 0+50/105",
+            "write /b 0+50/50",
+            "read /a 10+10/105",
+            "write /b 50+10/60",
+            "read /a 20+10/105",
+            "write /b 60+10/70",
+            "read /a 50+10/105",
+            "write /b 0+10/70",
+            "read /a 0+8/105",
+            "write /b 80+8/88",
+            "allocate /b/200",
+            "map /b 0+200/200",
         ]
     );
 }
@@ -203,8 +229,15 @@ fn names_change_and_files_stay() {
     assert_eq!(
         found,
         [
-            "create /w/tmp/0", "write /w/tmp 0+9/9", "close /w/tmp/9", "rename /w/tmp/9", "open /w/tmp/9", "remove /w/tmp/9",
-            "read /w/tmp 0+9/9", "create /w/final/0", "remove /w/none failed",
+            "create /w/tmp/0",
+            "write /w/tmp 0+9/9",
+            "close /w/tmp/9",
+            "rename /w/tmp/9",
+            "open /w/tmp/9",
+            "remove /w/tmp/9",
+            "read /w/tmp 0+9/9",
+            "create /w/final/0",
+            "remove /w/none failed",
         ]
     );
     assert_eq!(reader.files().len(), 3);
@@ -231,8 +264,16 @@ fn relative_names_are_seen_from_where_they_are() {
     assert_eq!(
         operations(text),
         [
-            "open /w/a failed", "open /w/d", "open /w/d/x", "list directory /w/d", "stat /w/a/77", "open /else/y",
-            "look up /else/z failed", "make directory /m", "make directory /else/m", "stat /else/m/3",
+            "open /w/a failed",
+            "open /w/d",
+            "open /w/d/x",
+            "list directory /w/d",
+            "stat /w/a/77",
+            "open /else/y",
+            "look up /else/z failed",
+            "make directory /m",
+            "make directory /else/m",
+            "stat /else/m/3",
         ]
     );
 }
@@ -292,12 +333,16 @@ close(3) = 0
 fn every_kind_of_time_is_understood() {
     let times = |text: &str| {
         let mut reader = Reader::new(Input::of_bytes(text.as_bytes().to_vec()).unwrap());
-        let times: Vec<u64> = std::iter::from_fn(|| reader.next().unwrap()).map(|operation| operation.time_ns).collect();
+        let times: Vec<u64> =
+            std::iter::from_fn(|| reader.next().unwrap()).map(|operation| operation.time_ns).collect();
         (reader.origin().clock, times, reader.problems().of(Trouble::ClockBackwards))
     };
     let second = 1_000_000_000;
     assert_eq!(times("sync() = 0\nsync() = 0\n"), (Clock::None, vec![1, 2], 0));
-    assert_eq!(times("     0.000000 sync() = 0\n     0.500000 sync() = 0\n     0.500000 sync() = 0\n").1, [0, second / 2, second]);
+    assert_eq!(
+        times("     0.000000 sync() = 0\n     0.500000 sync() = 0\n     0.500000 sync() = 0\n").1,
+        [0, second / 2, second]
+    );
     let midnight = times("23:59:59.5 sync() = 0\n00:00:00.5 sync() = 0\n");
     assert_eq!((midnight.0, midnight.1[1] - midnight.1[0], midnight.2), (Clock::Start, second, 0));
     let back = times("1700000001.0 sync() = 0\n1700000000.0 sync() = 0\n1700000002.0 sync() = 0\n");
@@ -309,20 +354,38 @@ fn what_is_wrong_is_counted_and_the_rest_stands() {
     let count = |kind, count| BTreeMap::from([(kind, count)]);
     assert_eq!(troubles("some garbage\nsync() = 0\nmake: *** [all] Error 1\n"), count(Trouble::Unreadable, 2));
     assert_eq!(troubles("1 read(3</a>, \"\"..., 1) = 1\n1 read(3</a>, \"ab"), count(Trouble::Truncated, 1));
-    assert_eq!(troubles("1 frobnicate(3</a>, 5) = 0\n1 frobnicate(\"/x\") = 0\n1 getpid() = 1\n"), count(Trouble::UnknownCall, 2));
+    assert_eq!(
+        troubles("1 frobnicate(3</a>, 5) = 0\n1 frobnicate(\"/x\") = 0\n1 getpid() = 1\n"),
+        count(Trouble::UnknownCall, 2)
+    );
     assert_eq!(troubles("1 read(3</a>,  <unfinished ...>\n"), count(Trouble::Unfinished, 1));
-    assert_eq!(troubles("1 read(3</a>,  <unfinished ...>\n1 sync( <unfinished ...>\n1 <... sync resumed>) = 0\n"), count(Trouble::Unfinished, 1));
+    assert_eq!(
+        troubles("1 read(3</a>,  <unfinished ...>\n1 sync( <unfinished ...>\n1 <... sync resumed>) = 0\n"),
+        count(Trouble::Unfinished, 1)
+    );
     assert_eq!(troubles("1 <... read resumed>\"\", 1) = 0\n"), count(Trouble::Unmatched, 1));
     assert_eq!(troubles("1 read(3</a>,  <unfinished ...>\n1 <... write resumed>) = 0\n"), count(Trouble::Unmatched, 1));
-    assert_eq!(troubles("1 io_uring_setup(8, {flags=0}) = 4\n1 io_uring_enter(4, 3, 1, 0, NULL, 8) = 3\n"), count(Trouble::NotTraced, 3));
+    assert_eq!(
+        troubles("1 io_uring_setup(8, {flags=0}) = 4\n1 io_uring_enter(4, 3, 1, 0, NULL, 8) = 3\n"),
+        count(Trouble::NotTraced, 3)
+    );
     assert_eq!(troubles(&format!("1 {}\n1 sync() = 0\n", "x".repeat(2 << 20))), count(Trouble::Unreadable, 1));
     assert_eq!(read(&format!("1 {}\n1 sync() = 0\n", "x".repeat(2 << 20))).0, ["sync"]);
-    assert_eq!(troubles("1 --- SIGCHLD {si_signo=SIGCHLD} ---\n[ Process PID=7 runs in 32 bit mode. ]\n\n"), BTreeMap::new());
+    assert_eq!(
+        troubles("1 --- SIGCHLD {si_signo=SIGCHLD} ---\n[ Process PID=7 runs in 32 bit mode. ]\n\n"),
+        BTreeMap::new()
+    );
 }
 
 #[test]
 fn other_texts_are_not_taken_for_it() {
-    for text in ["", "time,op,offset,size\n1,read,0,4096\n", "fn main() {\n    f(x);\n}\n", "\x7fELF\0\0\0\n", "hello\nworld = 5\n"] {
+    for text in [
+        "",
+        "time,op,offset,size\n1,read,0,4096\n",
+        "fn main() {\n    f(x);\n}\n",
+        "\x7fELF\0\0\0\n",
+        "hello\nworld = 5\n",
+    ] {
         assert!(!is_strace(text.as_bytes()), "{text}");
     }
     assert!(is_strace(b"garbage\nread(3, \"\", 5) = 0\n12 write(1, \"x\""));

@@ -116,7 +116,9 @@ impl World {
         }
         let program = &self.processes[&pid].program;
         let base = program.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        let name = [pid.to_string().as_bytes(), if base.is_empty() { b"" } else { b" " }, base].concat();
+        // The one that strace does not name.
+        let pid_text = if pid == 0 { "first".to_owned() } else { pid.to_string() };
+        let name = [pid_text.as_bytes(), if base.is_empty() { b"" } else { b" " }, base].concat();
         let number = self.process_names.push(&name).unwrap_or(0);
         self.process(pid).number = Some(number);
         number
@@ -131,7 +133,8 @@ impl World {
             self.tables.entry(table).or_default().users += 1;
             table
         } else {
-            let copy = Table { users: 1, slots: self.tables.get(&table).map(|table| table.slots.clone()).unwrap_or_default() };
+            let copy =
+                Table { users: 1, slots: self.tables.get(&table).map(|table| table.slots.clone()).unwrap_or_default() };
             for slot in copy.slots.values() {
                 if let Target::Opening(opening) = slot.target
                     && let Some(opening) = self.openings.get_mut(&opening)
@@ -297,8 +300,9 @@ impl World {
     pub fn descriptors(&mut self, pid: u32, first: i64, last: i64) -> Vec<i64> {
         let table = self.process(pid).table;
         let slots = self.tables.get(&table).map(|table| &table.slots);
-        let mut found: Vec<i64> =
-            slots.map(|slots| slots.keys().copied().filter(|fd| (first..=last).contains(fd)).collect()).unwrap_or_default();
+        let mut found: Vec<i64> = slots
+            .map(|slots| slots.keys().copied().filter(|fd| (first..=last).contains(fd)).collect())
+            .unwrap_or_default();
         found.sort_unstable();
         found
     }

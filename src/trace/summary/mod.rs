@@ -289,7 +289,14 @@ impl Collector {
         }
         match self.detail {
             Detail::WholeFiles => {
-                runs::end_run(side, writes, operation.length_bytes, operation.file_size_bytes, operation.file, &mut self.uses);
+                runs::end_run(
+                    side,
+                    writes,
+                    operation.length_bytes,
+                    operation.file_size_bytes,
+                    operation.file,
+                    &mut self.uses,
+                );
                 let row = &mut side.by_file_size[row_of(operation.file_size_bytes)];
                 row.bytes += u128::from(operation.length_bytes);
             }
