@@ -37,5 +37,6 @@ mod store_space;
 mod store_tree;
 mod survey;
 mod tidy;
+mod trace;
 mod xfs;
 mod zfs;
