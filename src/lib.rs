@@ -5,7 +5,7 @@
 //! | 5 | [`cli`]: arguments, progress, exit status |
 //! | 4 | [`report`]: results for people, on a terminal and as a page |
 //! | 3 | [`survey`]: a scan made into distributions; survey files, merging, comparison |
-//! | 2 | [`scan`]: enumerate files; [`plan`]: what a layout makes of a distribution; [`population`]: file trees made like a measured one; [`store`]: the hybrid composite-file store |
+//! | 2 | [`scan`]: enumerate files; [`plan`]: what a layout makes of a distribution; [`population`]: file trees made like a measured one; [`store`]: the hybrid composite-file store; [`trace`]: what is read and written |
 //! | 1 | [`dist`]: distributions; [`layout`]: arithmetic of space; [`mrc`]: miss-ratio curves; [`io`]: files that appear whole |
 //! | 0 | [`units`], [`error`] |
 //!
@@ -24,6 +24,7 @@ pub mod report;
 pub mod scan;
 pub mod store;
 pub mod survey;
+pub mod trace;
 pub mod units;
 
 /// The README's examples, compiled and run with the tests.

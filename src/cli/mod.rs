@@ -5,6 +5,7 @@
 
 mod allocate;
 mod bench;
+mod cache;
 mod compare;
 mod generate;
 mod generated;
@@ -18,6 +19,7 @@ mod signals;
 mod sources;
 mod store;
 mod survey;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -51,6 +53,8 @@ enum Command {
     Allocate(allocate::AllocateArguments),
     Generate(generate::GenerateArguments),
     Store(store::StoreArguments),
+    Cache(Box<cache::CacheArguments>),
+    Trace(trace::TraceArguments),
     Bench(bench::BenchArguments),
     Report(report::ReportArguments),
     Completions(generated::CompletionsArguments),
@@ -63,6 +67,8 @@ enum Ended {
     Well,
     /// Done, but something was wrong.
     Amiss,
+    /// As a command has that was run for the user.
+    As(u8),
 }
 
 impl From<Ended> for ExitCode {
@@ -70,6 +76,7 @@ impl From<Ended> for ExitCode {
         match ended {
             Ended::Well => ExitCode::SUCCESS,
             Ended::Amiss => ExitCode::from(1),
+            Ended::As(code) => ExitCode::from(code),
         }
     }
 }
@@ -116,6 +123,8 @@ impl Command {
             Command::Allocate(arguments) => arguments.run(),
             Command::Generate(arguments) => arguments.run(),
             Command::Store(arguments) => arguments.run(),
+            Command::Cache(arguments) => arguments.run(),
+            Command::Trace(arguments) => arguments.run(),
             Command::Bench(arguments) => arguments.run(),
             Command::Report(arguments) => arguments.run(),
             Command::Completions(arguments) => arguments.run(),

@@ -74,7 +74,6 @@ pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 pub mod tree;
-pub(crate) mod varint;
 mod walk;
 mod write;
 

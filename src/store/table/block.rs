@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use twox_hash::XxHash3_64;
 
-use crate::store::varint;
+use crate::io::varint;
 
 /// Bytes of a page; blocks are whole pages, and are numbered by their first.
 pub(crate) const PAGE_BYTES: usize = 4096;

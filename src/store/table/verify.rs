@@ -14,7 +14,7 @@ use super::leaf::{self, Before};
 use super::reader::Table;
 use super::window::Window;
 use crate::error::Result;
-use crate::store::varint;
+use crate::io::varint;
 
 impl Table {
     /// Reads and verifies every block.

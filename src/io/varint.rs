@@ -1,4 +1,4 @@
-//! Numbers of variable length: LEB128, and zigzag for signed ones. Sorted tables and the catalog are made of them.
+//! Numbers of variable length: LEB128, and zigzag for signed ones. Sorted tables, the catalog and traces are made of them.
 //!
 //! Reading never panics: [`take`] and [`take_bytes`] give `None` for what ends early or does not fit, and then leave `at` anywhere.
 

@@ -1,0 +1,120 @@
+//! granulo's own form of a trace: blocks of columns, packed and checked, written and read as a stream. docs/TRACE.md has the bytes.
+//!
+//! Invariants: a block needs no other one but for names, and says how many operations and names come before it; so a damaged block costs
+//! what is in it, and a file that was cut off gives every whole block. Reading never panics and never asks for more memory than
+//! [`MOST_RAW_BYTES`] a block, whatever the bytes are.
+
+mod read;
+mod write;
+
+pub use read::Reader;
+pub use write::Writer;
+
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
+
+use super::{Origin, Problems};
+
+/// How a file begins.
+pub const MAGIC: &[u8; 16] = b"granulo trace 1\n";
+/// The same, of any version.
+pub const MAGIC_ANY_VERSION: &[u8] = b"granulo trace ";
+
+/// The most operations in a block.
+const MOST_OPERATIONS: usize = 1 << 16;
+/// Bytes of names with which a block is full.
+const MOST_NAME_BYTES: usize = 4 << 20;
+/// The most bytes of a block, unpacked.
+const MOST_RAW_BYTES: usize = 64 << 20;
+const ZSTD_LEVEL: i32 = 3;
+
+/// Kinds of blocks, as they begin.
+const HEAD: [u8; 4] = *b"HEAD";
+const BLOCK: [u8; 4] = *b"BLCK";
+const FOOT: [u8; 4] = *b"FOOT";
+
+const FRAME_BYTES: usize = 48;
+const COLUMNS: usize = 9;
+
+/// Bits of the column that says which fields an operation has.
+mod has {
+    pub(super) const FILE: u8 = 1;
+    pub(super) const OPENING: u8 = 2;
+    pub(super) const OFFSET: u8 = 4;
+    pub(super) const FILE_SIZE: u8 = 8;
+    pub(super) const DURATION: u8 = 16;
+    pub(super) const FAILED: u8 = 32;
+    pub(super) const ALL: u8 = 63;
+}
+
+/// What stands before the body of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Frame {
+    kind: [u8; 4],
+    packed_bytes: u32,
+    raw_bytes: u32,
+    operations: u32,
+    operations_before: u64,
+    files_before: u32,
+    processes_before: u32,
+    hash: u64,
+}
+
+impl Frame {
+    fn encode(&self) -> [u8; FRAME_BYTES] {
+        let mut bytes = [0; FRAME_BYTES];
+        bytes[..4].copy_from_slice(&self.kind);
+        bytes[4..8].copy_from_slice(&self.packed_bytes.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.raw_bytes.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.operations.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.operations_before.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.files_before.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.processes_before.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.hash.to_le_bytes());
+        let own = XxHash3_64::oneshot(&bytes[..40]);
+        bytes[40..].copy_from_slice(&own.to_le_bytes());
+        bytes
+    }
+
+    /// `None` where the checksum, or what it says, is wrong.
+    fn decode(bytes: &[u8; FRAME_BYTES]) -> Option<Frame> {
+        let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let u64_at = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        if u64_at(40)? != XxHash3_64::oneshot(&bytes[..40]) {
+            return None;
+        }
+        let frame = Frame {
+            kind: bytes.first_chunk().copied()?,
+            packed_bytes: u32_at(4)?,
+            raw_bytes: u32_at(8)?,
+            operations: u32_at(12)?,
+            operations_before: u64_at(16)?,
+            files_before: u32_at(24)?,
+            processes_before: u32_at(28)?,
+            hash: u64_at(32)?,
+        };
+        let sound = [HEAD, BLOCK, FOOT].contains(&frame.kind)
+            && frame.packed_bytes as usize <= zstd::zstd_safe::compress_bound(MOST_RAW_BYTES)
+            && frame.raw_bytes as usize <= MOST_RAW_BYTES
+            && frame.operations as usize <= MOST_OPERATIONS;
+        sound.then_some(frame)
+    }
+}
+
+/// What the last block has: all that is known at the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Footer {
+    /// Operations in the file.
+    pub operations: u64,
+    /// Names of files in it.
+    pub files: u64,
+    /// Names of processes in it.
+    pub processes: u64,
+    /// Where the operations are from, with all that was learnt on the way.
+    pub origin: Origin,
+    /// What was wrong with what they are from.
+    pub problems: Problems,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Bytes of a trace as a stream: a file, a pipe or standard input (`-`), unpacked where it is zstd, with its head to look at.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::error::{Error, Result};
+
+/// What reading a trace is called in errors.
+pub const OPERATION: &str = "read the trace";
+
+/// Bytes that can be looked at before they are read.
+const HEAD_BYTES: u64 = 64 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// The most memory that a packed trace may ask for to be unpacked, as a power of two.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// A stream of bytes.
+pub struct Input {
+    path: PathBuf,
+    head: Vec<u8>,
+    reader: Box<dyn BufRead>,
+    read_bytes: Rc<Cell<u64>>,
+    size_bytes: Option<u64>,
+    cut: Rc<Cell<bool>>,
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Input").field("path", &self.path).field("size_bytes", &self.size_bytes).finish_non_exhaustive()
+    }
+}
+
+/// Counts what passes.
+struct Counting<R> {
+    inner: R,
+    read_bytes: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.read_bytes.set(self.read_bytes.get() + read as u64);
+        Ok(read)
+    }
+}
+
+/// What is unpacked; where the packing ends early or is damaged, so do the bytes.
+struct Unpacked<R> {
+    inner: R,
+    cut: Rc<Cell<bool>>,
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.inner.read(buffer) {
+            // Errors of the system have a number; those of the packing have none.
+            Err(error) if error.raw_os_error().is_none() && error.kind() != io::ErrorKind::Interrupted => {
+                self.cut.set(true);
+                Ok(0)
+            }
+            read => read,
+        }
+    }
+}
+
+/// How [`Input::line`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// A line, without its line feed.
+    Whole,
+    /// What stands behind the last line feed: perhaps a line that was cut off.
+    Last,
+    /// The line was longer than was allowed; the rest of it was skipped.
+    TooLong,
+    /// Nothing is left.
+    End,
+}
+
+impl Input {
+    /// Opens a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// What opening it or reading its head fails with.
+    pub fn open(path: &Path) -> Result<Input> {
+        if path.as_os_str() == "-" {
+            return Input::new(path, io::stdin(), None);
+        }
+        let file = File::open(path).map_err(|error| Error::io(OPERATION, path, error))?;
+        let metadata = file.metadata().map_err(|error| Error::io(OPERATION, path, error))?;
+        Input::new(path, file, metadata.is_file().then_some(metadata.len()))
+    }
+
+    /// Bytes that are in memory.
+    ///
+    /// # Errors
+    /// None that memory has.
+    pub fn of_bytes(bytes: impl AsRef<[u8]> + 'static) -> Result<Input> {
+        let size = bytes.as_ref().len() as u64;
+        Input::new(Path::new("(memory)"), Cursor::new(bytes), Some(size))
+    }
+
+    /// Any stream; `path` is what errors call it.
+    ///
+    /// # Errors
+    /// What reading its head fails with.
+    pub fn new(path: &Path, stream: impl Read + 'static, size_bytes: Option<u64>) -> Result<Input> {
+        let fail = |error| Error::io(OPERATION, path, error);
+        let read_bytes = Rc::new(Cell::new(0));
+        let mut stream = Counting { inner: stream, read_bytes: read_bytes.clone() };
+        let mut magic = Vec::new();
+        stream.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut magic).map_err(fail)?;
+        let packed = magic == ZSTD_MAGIC;
+        let whole = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(magic).chain(stream));
+        let cut = Rc::new(Cell::new(false));
+        let mut reader: Box<dyn BufRead> = match packed {
+            false => Box::new(whole),
+            true => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(whole).map_err(fail)?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(fail)?;
+                let unpacked = Unpacked { inner: decoder, cut: cut.clone() };
+                Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked))
+            }
+        };
+        let mut head = Vec::new();
+        reader.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(fail)?;
+        let reader = Box::new(Cursor::new(head.clone()).chain(reader));
+        Ok(Input { path: path.to_owned(), head, reader, read_bytes, size_bytes, cut })
+    }
+
+    /// The first 64 KiB, or all where there is less. They are read again by what reads on.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// What errors call it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How much was read of the file (packed, where it is), and how large it is.
+    pub fn progress(&self) -> (u64, Option<u64>) {
+        (self.read_bytes.get(), self.size_bytes)
+    }
+
+    /// Whether it was packed, and the packing ended early or was damaged where the bytes end.
+    pub fn is_cut(&self) -> bool {
+        self.cut.get()
+    }
+
+    /// The next line, without its line feed, in place of what `line` has.
+    ///
+    /// # Errors
+    /// What reading fails with.
+    pub fn line(&mut self, line: &mut Vec<u8>, longest_bytes: usize) -> Result<Line> {
+        line.clear();
+        let fail = |error| Error::io(OPERATION, &self.path, error);
+        self.reader.by_ref().take(longest_bytes as u64 + 1).read_until(b'\n', line).map_err(fail)?;
+        match line.last() {
+            None => Ok(Line::End),
+            Some(b'\n') => {
+                line.pop();
+                Ok(Line::Whole)
+            }
+            Some(_) if line.len() <= longest_bytes => Ok(Line::Last),
+            Some(_) => {
+                self.reader.skip_until(b'\n').map_err(fail)?;
+                Ok(Line::TooLong)
+            }
+        }
+    }
+
+    /// Fills `buffer`, or as much of it as is left; how much that is.
+    ///
+    /// # Errors
+    /// What reading fails with.
+    pub fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.reader.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io(OPERATION, &self.path, error)),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_where_they_should() {
+        let mut input = Input::of_bytes(b"one\n\nxxxxxxxxxx\ntwo").unwrap();
+        assert_eq!(input.head(), b"one\n\nxxxxxxxxxx\ntwo");
+        let mut line = Vec::new();
+        let mut read = || (input.line(&mut line, 5).unwrap(), String::from_utf8(line.clone()).unwrap());
+        assert_eq!(read(), (Line::Whole, "one".to_owned()));
+        assert_eq!(read(), (Line::Whole, String::new()));
+        assert_eq!(read().0, Line::TooLong);
+        assert_eq!(read(), (Line::Last, "two".to_owned()));
+        assert_eq!(read().0, Line::End);
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked() {
+        let text = b"a line\n".repeat(100_000);
+        let packed = zstd::encode_all(&text[..], 1).unwrap();
+        let mut input = Input::of_bytes(packed.clone()).unwrap();
+        assert_eq!(input.head(), &text[..64 << 10]);
+        let mut all = vec![0; text.len() + 10];
+        assert_eq!(input.fill(&mut all).unwrap(), text.len());
+        assert_eq!(all[..text.len()], text);
+        assert_eq!(input.progress(), (packed.len() as u64, Some(packed.len() as u64)));
+        assert!(!input.is_cut());
+        let mut input = Input::of_bytes(packed[..packed.len() - 5].to_vec()).unwrap();
+        assert!(input.fill(&mut all).unwrap() < text.len());
+        assert!(input.is_cut());
+    }
+}

@@ -1,0 +1,62 @@
+//! Operations that are in memory already, as a source.
+
+use super::{Names, Operation, Origin, Problems, Source};
+use crate::error::Result;
+
+/// A source of operations that somebody has put together.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The operations.
+    pub operations: Vec<Operation>,
+    /// Names of files.
+    pub files: Names,
+    /// Names of processes.
+    pub processes: Names,
+    /// Where they are from.
+    pub origin: Origin,
+    /// What was wrong.
+    pub problems: Problems,
+    given: usize,
+}
+
+impl Listed {
+    /// Nothing yet, from `recorder`.
+    pub fn new(recorder: &str) -> Listed {
+        Listed {
+            operations: Vec::new(),
+            files: Names::default(),
+            processes: Names::default(),
+            origin: Origin::new(recorder),
+            problems: Problems::default(),
+            given: 0,
+        }
+    }
+}
+
+impl Source for Listed {
+    fn next(&mut self) -> Result<Option<Operation>> {
+        let operation = self.operations.get(self.given).copied();
+        self.given += usize::from(operation.is_some());
+        Ok(operation)
+    }
+
+    fn files(&self) -> &Names {
+        &self.files
+    }
+
+    fn processes(&self) -> &Names {
+        &self.processes
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn problems(&self) -> &Problems {
+        &self.problems
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        (self.given as u64, Some(self.operations.len() as u64))
+    }
+}

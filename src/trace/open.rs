@@ -1,0 +1,84 @@
+//! Which format a trace has, by its content, and the reader for it.
+
+use std::path::Path;
+
+use super::Source;
+use super::input::{Input, OPERATION};
+use super::{columnar, strace};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Formats of traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// granulo's own, columnar.
+    Granulo,
+    /// What strace prints.
+    Strace,
+    /// Captured packets: pcap or pcapng.
+    Pcap,
+    /// A log of Darshan.
+    Darshan,
+    /// A table of operations as text.
+    Csv,
+}
+
+impl Format {
+    /// Every format with its name.
+    pub const ALL: [(Format, &'static str); 5] = [
+        (Format::Granulo, "granulo"),
+        (Format::Strace, "strace"),
+        (Format::Pcap, "pcap"),
+        (Format::Darshan, "darshan"),
+        (Format::Csv, "csv"),
+    ];
+
+    /// What it is called on the command line.
+    pub fn name(self) -> &'static str {
+        Format::ALL.iter().find(|(format, _)| *format == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// The format of a trace, by how it begins.
+pub fn detect(head: &[u8]) -> Option<Format> {
+    const PCAP: [[u8; 4]; 5] = [
+        [0xa1, 0xb2, 0xc3, 0xd4],
+        [0xd4, 0xc3, 0xb2, 0xa1],
+        [0xa1, 0xb2, 0x3c, 0x4d],
+        [0x4d, 0x3c, 0xb2, 0xa1],
+        [0x0a, 0x0d, 0x0d, 0x0a],
+    ];
+    const DARSHAN: u64 = 6_567_223;
+    if head.starts_with(columnar::MAGIC_ANY_VERSION) {
+        return Some(Format::Granulo);
+    }
+    if PCAP.iter().any(|magic| head.starts_with(magic)) {
+        return Some(Format::Pcap);
+    }
+    if let Some(magic) = head.get(8..16).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok())
+        && [u64::from_le_bytes(magic), u64::from_be_bytes(magic)].contains(&DARSHAN)
+    {
+        return Some(Format::Darshan);
+    }
+    strace::is_strace(head).then_some(Format::Strace)
+}
+
+/// A reader of the operations in `path` (`-` for standard input), of which the format is given or seen.
+///
+/// # Errors
+/// What opening and reading fail with; [`ErrorKind::NotRecognised`] for what is no trace.
+pub fn open(path: &Path, format: Option<Format>) -> Result<Box<dyn Source>> {
+    source_of(Input::open(path)?, format)
+}
+
+/// A reader of the operations in an input that is open already.
+///
+/// # Errors
+/// As those of [`open`].
+pub fn source_of(input: Input, format: Option<Format>) -> Result<Box<dyn Source>> {
+    let path = input.path().to_owned();
+    match format.or_else(|| detect(input.head())) {
+        Some(Format::Granulo) => Ok(Box::new(columnar::Reader::new(input)?)),
+        Some(Format::Strace) => Ok(Box::new(strace::Reader::new(input))),
+        _ => Err(Error::new(ErrorKind::NotRecognised, OPERATION, "it is no trace that granulo knows").at(&path)),
+    }
+}
