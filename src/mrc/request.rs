@@ -7,9 +7,6 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest request that is followed, unless told otherwise: what is longer is rather an error of the trace.
-pub const LONGEST_REQUEST_BYTES: u64 = 64 << 30;
-
 /// What a trace says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {

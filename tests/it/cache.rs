@@ -115,21 +115,35 @@ fn the_matrix_is_what_caches_do() {
     let sandbox = sandbox();
     let requests = requests(6_000);
     let trace = trace_in(sandbox.path(), &strace_of(&requests));
-    let common = ["--block-size", "512,2K,8K", "--cache-size", "16K,100K,400K", "--json", "--latency", "1ms", "--bandwidth", "1000kB"];
+    let common = [
+        "--block-size",
+        "512,2K,8K",
+        "--cache-size",
+        "16K,100K,400K",
+        "--json",
+        "--latency",
+        "1ms",
+        "--bandwidth",
+        "1000kB",
+    ];
     let mut arguments = args!["cache", &trace];
     arguments.extend(args!["--base", "2s"]);
     let ran = run(arguments.iter().cloned().chain(common.map(Into::into))).ended(0);
     assert_eq!(ran.said(), "");
     let json = ran.json();
     assert_eq!(json["schema"], "granulo/cache/1");
-    assert_eq!(json["seen"]["reads"].as_u64().unwrap() + json["seen"]["writes"].as_u64().unwrap(), requests.len() as u64);
+    assert_eq!(
+        json["seen"]["reads"].as_u64().unwrap() + json["seen"]["writes"].as_u64().unwrap(),
+        requests.len() as u64
+    );
     assert_eq!(cells(&json).len(), 9);
     for cell in cells(&json) {
         let (cache, block) = (cell["cache_bytes"].as_u64().unwrap(), cell["block_bytes"].as_u64().unwrap());
         let [misses, fetched, transfers, written] = simulated(&requests, block, (cache / block) as usize);
         let of = json["block_sizes"].as_array().unwrap().iter().find(|of| of["block_bytes"] == block).unwrap();
         let number = |value: &Value| value.as_f64().unwrap();
-        let references = ["reads", "partial_writes", "whole_writes"].map(|kind| number(&of["references"][kind])).iter().sum::<f64>();
+        let references =
+            ["reads", "partial_writes", "whole_writes"].map(|kind| number(&of["references"][kind])).iter().sum::<f64>();
         assert_eq!((number(&cell["miss_ratio"]) * references).round() as u64, misses, "{cell}");
         assert_eq!(number(&cell["fetched_blocks"]) as u64, fetched, "{cell}");
         assert_eq!(number(&cell["fetches"]) as u64, transfers, "{cell}");
@@ -140,7 +154,8 @@ fn the_matrix_is_what_caches_do() {
         assert!((number(&cell["seconds"]) - seconds).abs() < 1e-6, "{cell}");
     }
     // Written through: as many transfers as writes, whatever the cache.
-    let through = run(arguments.into_iter().chain(common.map(Into::into)).chain(args!["--writes", "through"])).ended(0).json();
+    let through =
+        run(arguments.into_iter().chain(common.map(Into::into)).chain(args!["--writes", "through"])).ended(0).json();
     let writes = requests.iter().filter(|request| request.3).count();
     assert!(cells(&through).iter().all(|cell| cell["writes"].as_f64().unwrap() as usize == writes));
 }
@@ -150,8 +165,9 @@ fn what_people_see_fits_80_columns() {
     let sandbox = sandbox();
     trace_in(sandbox.path(), &strace_of(&requests(8_000)));
     let see = |arguments: &[&str]| {
-        let ran: crate::harness::Ran =
-            crate::harness::finish(crate::harness::granulo().current_dir(sandbox.path()).args(["cache", "trace"]).args(arguments));
+        let ran: crate::harness::Ran = crate::harness::finish(
+            crate::harness::granulo().current_dir(sandbox.path()).args(["cache", "trace"]).args(arguments),
+        );
         let text = ran.ended(0).text();
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
@@ -159,7 +175,18 @@ fn what_people_see_fits_80_columns() {
         text
     };
     assert_golden("cache.txt", &see(&["--cache-size", "4K..16M", "--target", "50%,20%,15%,1%"]));
-    let policies = see(&["--block-size", "1K", "--cache-size", "64K,256K", "--policy", "all", "--device", "nvme", "--sample", "50%"]);
+    let policies = see(&[
+        "--block-size",
+        "1K",
+        "--cache-size",
+        "64K,256K",
+        "--policy",
+        "all",
+        "--device",
+        "nvme",
+        "--sample",
+        "50%",
+    ]);
     assert_golden("cache-policies.txt", &policies);
 }
 
@@ -298,7 +325,7 @@ fn wrong_requests_are_refused_with_what_would_be_right() {
         (vec!["--bandwidth", "0"], "has to move something"),
         (vec!["--measure", "/etc/passwd", "--device", "ssd"], "cannot be used with"),
         (vec!["--measure", "/nothere"], "No such file"),
-        (vec!["--format", "tar"], "granulo, strace"),
+        (vec!["--format", "tar"], "possible values: auto, granulo, strace"),
         (vec!["--threads", "0"], "1..=1024"),
     ] {
         let ran = run(args!["cache", &trace].into_iter().chain(arguments.iter().map(Into::into))).ended(2);

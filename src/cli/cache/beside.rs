@@ -24,11 +24,15 @@ impl Measured {
         const OPERATION: &str = "compare with";
         let text = read_bounded(OPERATION, path)?;
         let wrong = |cause: &str| {
-            Err(Error::new(ErrorKind::NotRecognised, OPERATION, cause).at(path).advise("give what granulo bench cache -o wrote"))
+            Err(Error::new(ErrorKind::NotRecognised, OPERATION, cause)
+                .at(path)
+                .advise("give what granulo bench cache -o wrote"))
         };
         match result::read(&text).transpose().map_err(|error| error.at(path))? {
             None => wrong("it is no result of a bench"),
-            Some(document) if !matches!(document.details, Details::Cache(_)) => wrong("it is the result of another bench"),
+            Some(document) if !matches!(document.details, Details::Cache(_)) => {
+                wrong("it is the result of another bench")
+            }
             Some(document) => Ok(Measured { name: escape_path(path), document }),
         }
     }
@@ -56,7 +60,9 @@ impl Measured {
         let details = self.details()?;
         let cells = details.cells.iter().filter_map(|cell| {
             let series = self.document.series.iter().find(|series| {
-                series.subject == cell.subject && series.measure == "run" && series.level == Some(cell.cache_bytes as f64)
+                series.subject == cell.subject
+                    && series.measure == "run"
+                    && series.level == Some(cell.cache_bytes as f64)
             })?;
             let block_bytes = cell.block_bytes.max(PAGE_BYTES);
             let (_, curve) = found.curves.iter().find(|(block, _)| *block == block_bytes)?;

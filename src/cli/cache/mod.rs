@@ -3,18 +3,19 @@
 mod beside;
 mod events;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use super::progress::Line;
+use super::trace::only_below;
 use super::{Ended, output, signals, usage_error};
 use crate::error::Result;
 use crate::io::write_atomically;
 use crate::mrc::device::{self, Device};
 use crate::mrc::policy::Policy;
-use crate::mrc::request::LONGEST_REQUEST_BYTES;
 use crate::mrc::study::{Study, Wanted, Writes, find};
 use crate::report;
 use crate::trace::{self, Format, Source};
@@ -31,20 +32,21 @@ const TICK: Duration = Duration::from_millis(100);
 /// allows; beyond that, or with --sample, a sample of the blocks stands for all, with its error. A device of a latency and a bandwidth turns
 /// misses into time. A TRACE is anything that granulo trace reads.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  granulo trace record -o build.gtrace -- make\n  granulo cache build.gtrace\n  \
+#[command(after_help = "Examples:\n  granulo trace record -o build.gtrace -- make\n  granulo cache build.gtrace\n  \
     granulo cache build.gtrace --block-size 1K,2K,4K,8K --cache-size 0.5M..8M --device disk\n  \
     granulo cache build.gtrace --policy all --cache-size 16M,64M --block-size 4K\n  \
     granulo cache build.gtrace --measure /dev/sdb --beside cache.json\n\nExit status: 0 done; 1 done, but something was wrong (an \
-    interrupted run, a trace with damage in it); 2 could not be done."
-)]
+    interrupted run, a trace with damage in it); 2 could not be done.")]
 pub(super) struct CacheArguments {
     /// What was recorded; - for standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// Its format [default: by its content]
-    #[arg(long, value_name = "FORMAT", value_parser = format)]
-    format: Option<Format>,
+    /// What it is
+    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = PossibleValuesParser::new(formats()))]
+    format: String,
+    /// Only files at or below this path; can be given several times
+    #[arg(long, value_name = "PATH")]
+    below: Vec<PathBuf>,
     /// Whether mappings and program starts count as reads of what they cover
     #[arg(long, value_name = "HOW", default_value = "read")]
     mapped: Mapped,
@@ -137,12 +139,8 @@ struct Policies(Vec<Policy>);
 
 type Parsed<T> = std::result::Result<T, String>;
 
-fn format(text: &str) -> Parsed<Format> {
-    let found = Format::ALL.iter().find(|(_, name)| *name == text).map(|(format, _)| *format);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = Format::ALL.iter().map(|(_, name)| *name).collect();
-        format!("the formats are {}", names.join(", "))
-    })
+fn formats() -> Vec<&'static str> {
+    std::iter::once("auto").chain(Format::ALL.iter().map(|(_, name)| *name)).collect()
 }
 
 fn sizes(text: &str) -> Parsed<Sizes> {
@@ -214,7 +212,8 @@ impl CacheArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let measured = self.beside.as_deref().map(Measured::open).transpose()?;
         let mut wanted = self.wanted(measured.as_ref())?;
-        let mut source = trace::open(&self.trace, self.format)?;
+        let format = Format::ALL.iter().find(|(_, name)| *name == self.format).map(|(format, _)| *format);
+        let mut source = only_below(trace::open(&self.trace, format)?, &self.below)?;
         let interrupted = signals::watch()?;
         if let Some(path) = &self.measure {
             wanted.device = device::measure(path, &interrupted)?;
@@ -373,7 +372,6 @@ mod tests {
         }
         assert_eq!(bandwidth("200MB/s"), Ok(200_000_000));
         assert!(bandwidth("0").is_err());
-        assert_eq!(LONGEST_REQUEST_BYTES, 64 * GIB);
     }
 
     #[test]

@@ -72,19 +72,24 @@ impl Counting {
 
     /// The source with what is not to be counted left out.
     fn of(&self, source: Box<dyn Source>) -> Result<Box<dyn Source>> {
-        use std::os::unix::ffi::OsStrExt;
-        if self.below.is_empty() {
-            return Ok(source);
-        }
-        let path = |path: &PathBuf| -> Result<Vec<u8>> {
-            // Names in traces have no symbolic links in them, where the recorder could see that; nor have paths that exist.
-            let path = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
-            let path = path.map_err(|error| Error::io("find", Path::new("the working directory"), error))?;
-            Ok(path.as_os_str().as_bytes().to_vec())
-        };
-        let paths = self.below.iter().map(path).collect::<Result<Vec<_>>>()?;
-        Ok(Box::new(Below::new(source, paths)))
+        only_below(source, &self.below)
     }
+}
+
+/// What a source has of files at or below some paths; all of it without any.
+pub(super) fn only_below(source: Box<dyn Source>, paths: &[PathBuf]) -> Result<Box<dyn Source>> {
+    use std::os::unix::ffi::OsStrExt;
+    if paths.is_empty() {
+        return Ok(source);
+    }
+    let path = |path: &PathBuf| -> Result<Vec<u8>> {
+        // Names in traces have no symbolic links in them, where the recorder could see that; nor have paths that exist.
+        let path = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+        let path = path.map_err(|error| Error::io("find", Path::new("the working directory"), error))?;
+        Ok(path.as_os_str().as_bytes().to_vec())
+    };
+    let paths = paths.iter().map(path).collect::<Result<Vec<_>>>()?;
+    Ok(Box::new(Below::new(source, paths)))
 }
 
 /// Where a trace is written to in granulo's own form.
