@@ -183,6 +183,8 @@ fn any_request() -> impl Strategy<Value = Operation> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn every_request_is_counted_once_everywhere(operations in proptest::collection::vec(any_request(), 0..100)) {
         let moved = |kind: Kind| {
