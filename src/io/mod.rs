@@ -1,6 +1,7 @@
 //! Files written so that nobody ever sees half of one: to a temporary name beside the target, synced, renamed.
 
 pub mod device;
+pub mod mounts;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
