@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::results::{Stored, read};
 use super::{Ended, output, sources, usage_error};
-use crate::bench::result::{self, Document};
-use crate::error::{Error, Result};
-use crate::io::{read_bounded, write_atomically};
+use crate::bench::result::Document;
+use crate::error::Result;
+use crate::io::write_atomically;
 use crate::layout::Model;
-use crate::plan::{self, Plan};
+use crate::plan::Plan;
 use crate::report::bench::page::{self as bench_page, NamedRun};
 use crate::report::{page, plan_page};
 use crate::units::escape_path;
@@ -33,8 +34,8 @@ impl ReportArguments {
         let (mut plans, mut runs) = (Vec::new(), Vec::new());
         for path in &self.results {
             match read(path)? {
-                Some(Read::Plan(plan)) => plans.push(*plan),
-                Some(Read::Bench(document)) => runs.push((path.as_path(), *document)),
+                Some(Stored::Plan(plan)) => plans.push(*plan),
+                Some(Stored::Bench(document)) => runs.push((path.as_path(), *document)),
                 None => {}
             }
         }
@@ -79,25 +80,6 @@ impl ReportArguments {
         let models = plan.models.iter().map(|row| Model::parse(&row.model)).collect::<Result<Vec<Model>>>()?;
         write_atomically(&self.output, |out| plan_page::write(plan, &models, super::survey::now(), out))
     }
-}
-
-/// What has a page of its own.
-enum Read {
-    Plan(Box<Plan>),
-    Bench(Box<Document>),
-}
-
-/// The plan or the bench that a file holds; `None` for anything else, which is left to be read as a source.
-fn read(path: &Path) -> Result<Option<Read>> {
-    if !path.is_file() {
-        return Ok(None);
-    }
-    let text = read_bounded("read the result", path)?;
-    if let Some(plan) = plan::read(&text).transpose().map_err(|error: Error| error.at(path))? {
-        return Ok(Some(Read::Plan(Box::new(plan))));
-    }
-    let document = result::read(&text).transpose().map_err(|error: Error| error.at(path))?;
-    Ok(document.map(|document| Read::Bench(Box::new(document))))
 }
 
 /// What runs are called: the names of their files, and the whole paths of those that are called alike.
