@@ -54,6 +54,13 @@ pub struct Document {
     pub details: Details,
 }
 
+impl Document {
+    /// The first series of a measure of a subject.
+    pub fn series_of(&self, subject: usize, measure: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.subject == subject && series.measure == measure)
+    }
+}
+
 /// Where a bench ran.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Host {

@@ -14,6 +14,7 @@ mod output;
 mod plan;
 mod progress;
 mod report;
+mod results;
 mod show;
 mod signals;
 mod sources;

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::results::{Stored, read};
 use super::{Ended, output, sources, usage_error};
-use crate::bench::result::{self, Document};
-use crate::error::{Error, Result};
-use crate::io::{read_bounded, write_atomically};
+use crate::bench::result::Document;
+use crate::error::Result;
+use crate::io::write_atomically;
 use crate::layout::Model;
-use crate::plan::{self, Plan};
+use crate::plan::Plan;
 use crate::report::bench::page::{self as bench_page, NamedRun};
 use crate::report::{page, plan_page};
+use crate::units::escape_path;
 
 /// Make one page of any results, to look at without a network
 ///
@@ -32,15 +34,15 @@ impl ReportArguments {
         let (mut plans, mut runs) = (Vec::new(), Vec::new());
         for path in &self.results {
             match read(path)? {
-                Some(Read::Plan(plan)) => plans.push(*plan),
-                Some(Read::Bench(document)) => runs.push(NamedRun { name: name_of(path), document: *document }),
+                Some(Stored::Plan(plan)) => plans.push(*plan),
+                Some(Stored::Bench(document)) => runs.push((path.as_path(), *document)),
                 None => {}
             }
         }
         match (plans.as_slice(), runs.len()) {
             ([], 0) => self.surveys()?,
             ([plan], 0) if self.results.len() == 1 => self.plan(plan)?,
-            ([], found) if self.results.len() == found => self.benches(&runs)?,
+            ([], found) if self.results.len() == found => self.benches(runs)?,
             ([], _) => {
                 return Err(
                     usage_error("results of benches have a page of their own").advise("give them without surveys")
@@ -52,7 +54,7 @@ impl ReportArguments {
                 );
             }
         }
-        output::note(&format!("wrote {}", crate::units::escape_path(&self.output)));
+        output::note(&format!("wrote {}", escape_path(&self.output)));
         Ok(Ended::Well)
     }
 
@@ -67,8 +69,11 @@ impl ReportArguments {
         write_atomically(&self.output, |out| page::write(&surveys, super::survey::now(), out))
     }
 
-    fn benches(&self, runs: &[NamedRun]) -> Result<()> {
-        write_atomically(&self.output, |out| bench_page::write(runs, super::survey::now(), out))
+    fn benches(&self, runs: Vec<(&Path, Document)>) -> Result<()> {
+        let names = names_of(&runs.iter().map(|(path, _)| *path).collect::<Vec<_>>());
+        let named = names.into_iter().zip(runs).map(|(name, (_, document))| NamedRun { name, document });
+        let runs: Vec<NamedRun> = named.collect();
+        write_atomically(&self.output, |out| bench_page::write(&runs, super::survey::now(), out))
     }
 
     fn plan(&self, plan: &Plan) -> Result<()> {
@@ -77,27 +82,23 @@ impl ReportArguments {
     }
 }
 
-/// What has a page of its own.
-enum Read {
-    Plan(Box<Plan>),
-    Bench(Box<Document>),
+/// What runs are called: the names of their files, and the whole paths of those that are called alike.
+fn names_of(paths: &[&Path]) -> Vec<String> {
+    let stem = |path: &Path| path.file_stem().unwrap_or(path.as_os_str()).to_owned();
+    let name = |path: &&Path| {
+        let alike = paths.iter().filter(|other| stem(other) == stem(path)).count();
+        escape_path(&if alike > 1 { path.to_path_buf() } else { stem(path).into() })
+    };
+    paths.iter().map(name).collect()
 }
 
-/// The plan or the bench that a file holds; `None` for anything else, which is left to be read as a source.
-fn read(path: &Path) -> Result<Option<Read>> {
-    if !path.is_file() {
-        return Ok(None);
-    }
-    let text = read_bounded("read the result", path)?;
-    if let Some(plan) = plan::read(&text).transpose().map_err(|error: Error| error.at(path))? {
-        return Ok(Some(Read::Plan(Box::new(plan))));
-    }
-    let document = result::read(&text).transpose().map_err(|error: Error| error.at(path))?;
-    Ok(document.map(|document| Read::Bench(Box::new(document))))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What a run is called among others: the name of its file, and that of its directory where the file is called like many.
-fn name_of(path: &Path) -> String {
-    let stem = path.file_stem().unwrap_or(path.as_os_str());
-    crate::units::escape_path(Path::new(stem))
+    #[test]
+    fn runs_are_called_what_tells_them_apart() {
+        let paths = ["a/create.json", "b/create.json", "c/pack.json"].map(Path::new);
+        assert_eq!(names_of(&paths), ["a/create.json", "b/create.json", "pack"]);
+    }
 }

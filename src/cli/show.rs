@@ -1,10 +1,11 @@
-//! `granulo show`: print a survey, an fsstats CSV or a published table.
+//! `granulo show`: print a survey, an fsstats CSV, a published table, a plan or the result of a bench.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 
+use super::results::{self, Stored};
 use super::{Ended, output, sources, usage_error};
 use crate::dist::published;
 use crate::error::Result;
@@ -17,7 +18,7 @@ use crate::survey::file::{Detail, write};
 use crate::survey::fsstats;
 use crate::units::parse_size;
 
-/// Print a survey, an fsstats CSV or a published table
+/// Print a survey, an fsstats CSV, a published table, a plan or the result of a bench
 ///
 /// Any cutoff and any block size can be asked for: the survey keeps enough to answer, exactly up to 64 KiB and better than 1 % above.
 #[derive(Debug, Args)]
@@ -25,7 +26,7 @@ use crate::units::parse_size;
     after_help = "Examples:\n  granulo show vu-2005\n  granulo show usr.json --cutoff 12KiB --cutoff 64KiB --block-size 128KiB"
 )]
 pub(super) struct ShowArguments {
-    /// A survey file, an fsstats CSV, or a published table
+    /// A survey file, an fsstats CSV, a published table, a plan, or the result of a bench
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
     /// Name the published tables
@@ -43,7 +44,7 @@ pub(super) struct ShowArguments {
     /// Write the histograms here in the CSV layout of fsstats
     #[arg(long, value_name = "FILE.csv")]
     fsstats: Option<PathBuf>,
-    /// Print the survey as JSON
+    /// Print it as JSON
     #[arg(long)]
     json: bool,
 }
@@ -66,6 +67,9 @@ impl ShowArguments {
         if path.as_os_str() == systems::COLLECTION {
             return self.systems();
         }
+        if let Some(stored) = results::read(path)? {
+            return self.stored(&stored);
+        }
         let survey = sources::open(path)?;
         if let Some(path) = &self.fsstats {
             write_atomically(path, |out| fsstats::write(&survey, out))?;
@@ -82,9 +86,28 @@ impl ShowArguments {
         })
     }
 
+    /// Whether anything is asked that only a source of sizes can answer.
+    fn asks_for_sizes(&self) -> bool {
+        self.all || self.fsstats.is_some() || !self.cutoff.is_empty() || !self.block_size.is_empty()
+    }
+
+    /// A plan or a bench, as it was printed when it was made.
+    fn stored(&self, stored: &Stored) -> Result<Ended> {
+        if self.asks_for_sizes() {
+            return Err(usage_error("plans and results of benches take no other option than --json")
+                .advise("ask the survey that they were made from"));
+        }
+        match stored {
+            Stored::Plan(plan) if self.json => output::print_json(plan),
+            Stored::Plan(plan) => output::print(|out| report::plan::write_plan(plan, out)),
+            Stored::Bench(document) if self.json => output::print_json(document),
+            Stored::Bench(document) => output::print(|out| report::bench::write_document(document, out)),
+        }
+    }
+
     /// The measured systems, side by side.
     fn systems(&self) -> Result<Ended> {
-        if self.all || self.fsstats.is_some() || !self.cutoff.is_empty() || !self.block_size.is_empty() {
+        if self.asks_for_sizes() {
             return Err(usage_error("the table of the measured systems takes no other option than --json")
                 .advise("name one system, for example granulo show Uni-5 --all"));
         }

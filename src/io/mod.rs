@@ -2,6 +2,7 @@
 
 pub mod device;
 pub(crate) mod varint;
+pub mod mounts;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -55,6 +55,12 @@ pub(super) fn draw(start: u64, index: u64) -> u64 {
     mix(start.wrapping_add(index.wrapping_add(1).wrapping_mul(STEP)))
 }
 
+/// A number that looks random and belongs to `number`: no other has the same one.
+#[inline]
+pub fn scramble(number: u64) -> u64 {
+    draw(number, 0)
+}
+
 /// `number`, evenly distributed, as one below `end`; 0 if that is 0. (Even to `end` in 2^64.)
 #[inline]
 pub(super) fn below(number: u64, end: u64) -> u64 {

@@ -3,7 +3,8 @@
 //! Files: their extents by the FIEMAP call, of which those that follow one another on the device are one piece. Free space: by the tool of
 //! the file system, which wants root: `e2freefrag` for ext2, ext3 and ext4, `xfs_spaceman` for xfs; there is none for btrfs.
 
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -11,8 +12,10 @@ use std::path::Path;
 use std::process::Command;
 
 use fiemap::Fiemap;
+use rustix::fs::{major, minor};
 use serde::Serialize;
 
+use crate::io::mounts::{Mount, mounts};
 use crate::units::fraction;
 
 /// Files that are looked at, at most.
@@ -105,11 +108,12 @@ pub fn free_space(directory: &Path) -> Result<FreeSpace, String> {
     let Some(mount) = mount_of(directory) else { return Err("its file system is not among the mounts".to_owned()) };
     match mount.kind.as_str() {
         "ext2" | "ext3" | "ext4" => {
-            let said = run("e2freefrag", "e2fsprogs", &[&mount.device])?;
+            let said = run("e2freefrag", "e2fsprogs", &[&mount.source])?;
             of_e2freefrag(&said).ok_or_else(|| "e2freefrag said something else than expected".to_owned())
         }
         "xfs" => {
-            let said = run("xfs_spaceman", "xfsprogs", &["-c", "freesp -s", &mount.point])?;
+            let said =
+                run("xfs_spaceman", "xfsprogs", &["-c".as_ref(), "freesp -s".as_ref(), mount.point.as_os_str()])?;
             let block_bytes = rustix::fs::statvfs(directory).map_or(4096, |said| said.f_frsize);
             of_xfs_spaceman(&said, block_bytes)
                 .ok_or_else(|| "xfs_spaceman said something else than expected".to_owned())
@@ -118,7 +122,7 @@ pub fn free_space(directory: &Path) -> Result<FreeSpace, String> {
     }
 }
 
-fn run(tool: &str, package: &str, arguments: &[&str]) -> Result<String, String> {
+fn run(tool: &str, package: &str, arguments: &[&OsStr]) -> Result<String, String> {
     let output =
         Command::new(tool).args(arguments).env("LC_ALL", "C").output().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => format!("{tool} is not installed (package {package})"),
@@ -158,43 +162,21 @@ fn of_xfs_spaceman(said: &str, block_bytes: u64) -> Option<FreeSpace> {
     })
 }
 
-/// Where a file system comes from.
-#[derive(Debug, PartialEq)]
-struct Mount {
-    kind: String,
-    device: String,
-    point: String,
-}
-
+/// The mount that the device of `directory` has.
 fn mount_of(directory: &Path) -> Option<Mount> {
     let device = File::open(directory).and_then(|file| file.metadata()).ok()?.dev();
-    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    mount_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, &number)
+    mount_in(mounts().ok()?, (major(device), minor(device)))
 }
 
-/// `36 35 98:0 / /mnt rw,noatime - ext4 /dev/loop0 rw`; the last line of a device is the mount on top.
-fn mount_in(table: &str, number: &str) -> Option<Mount> {
-    table.lines().rev().find_map(|line| {
-        let (before, behind) = line.split_once(" - ")?;
-        let fields: Vec<&str> = before.split(' ').collect();
-        let &[_, _, found, _, point, ..] = fields.as_slice() else { return None };
-        let mut behind = behind.split(' ');
-        let (kind, device) = (behind.next()?, behind.next()?);
-        (found == number).then(|| Mount { kind: kind.to_owned(), device: plain(device), point: plain(point) })
-    })
-}
-
-/// Spaces stand as `\040` there.
-fn plain(text: &str) -> String {
-    ["\\040", "\\011", "\\012", "\\134"]
-        .iter()
-        .zip([" ", "\t", "\n", "\\"])
-        .fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
+/// The last mount of a device is the one on top.
+fn mount_in(mounts: Vec<Mount>, device: (u32, u32)) -> Option<Mount> {
+    mounts.into_iter().rfind(|mount| mount.device == device)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::mounts::parse;
     use std::io::Write;
 
     #[test]
@@ -215,13 +197,13 @@ mod tests {
     #[test]
     fn mounts_are_found_by_their_device() {
         let table =
-            "21 1 254:0 / / rw - ext4 /dev/vda rw\n36 21 7:1 / /mnt/a\\040b rw,noatime shared:1 - xfs /dev/loop1 rw\n";
-        let mount = mount_in(table, "7:1").unwrap();
+            b"21 1 254:0 / / rw - ext4 /dev/vda rw\n36 21 7:1 / /mnt/a\\040b rw,noatime shared:1 - xfs /dev/loop1 rw\n";
+        let mount = mount_in(parse(table), (7, 1)).unwrap();
         assert_eq!(
-            (mount.kind.as_str(), mount.device.as_str(), mount.point.as_str()),
-            ("xfs", "/dev/loop1", "/mnt/a b")
+            (mount.kind.as_str(), mount.source.to_str(), mount.point.to_str()),
+            ("xfs", Some("/dev/loop1"), Some("/mnt/a b"))
         );
-        assert_eq!(mount_in(table, "7:2"), None);
+        assert_eq!(mount_in(parse(table), (7, 2)), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ const ROUNDS: usize = 6;
 
 /// A permutation of `0..length`.
 #[derive(Debug, Clone)]
-pub(super) struct Permutation {
+pub struct Permutation {
     length: u64,
     low_bits: u32,
     low_mask: u64,
@@ -19,7 +19,7 @@ pub(super) struct Permutation {
 
 impl Permutation {
     /// The permutation of `0..length` that belongs to `start`.
-    pub(super) fn new(length: u64, start: u64) -> Permutation {
+    pub fn new(length: u64, start: u64) -> Permutation {
         let bits = (u64::BITS - length.saturating_sub(1).leading_zeros()).max(2);
         let low_bits = bits / 2;
         let mut key = start;
@@ -38,7 +38,7 @@ impl Permutation {
 
     /// Where `index` goes to.
     #[inline]
-    pub(super) fn at(&self, index: u64) -> u64 {
+    pub fn at(&self, index: u64) -> u64 {
         // From outside, the walk need never come back.
         assert!(index < self.length, "{index} is not below {}", self.length);
         let mut value = index;

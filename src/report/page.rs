@@ -42,10 +42,6 @@ const POINTS_PER_OCTAVE: u32 = 4;
 
 #[derive(Serialize)]
 struct Page<'a> {
-    schema: &'static str,
-    title: String,
-    generated_at: String,
-    granulo_version: &'static str,
     sources: Vec<SourceRecord<'a>>,
     published: Vec<PublishedRecord>,
 }
@@ -74,9 +70,6 @@ pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::
         several => format!("{} populations", several.len()),
     };
     let page = Page {
-        schema: "granulo/report/1",
-        generated_at: format_time(generated_at),
-        granulo_version: env!("CARGO_PKG_VERSION"),
         sources: surveys
             .iter()
             .map(|survey| SourceRecord {
@@ -89,14 +82,37 @@ pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::
             .iter()
             .map(|table| PublishedRecord { name: table.name, title: table.title, curve: curve(table.distribution()) })
             .collect(),
-        title,
     };
-    assemble(&page.title, &page, &SCRIPTS, out)
+    assemble(&title, generated_at, &page, &SCRIPTS, out)
 }
 
-/// Puts a page together: the template with title, data and scripts.
-pub(super) fn assemble(title: &str, data: &impl Serialize, scripts: &Scripts, out: &mut dyn Write) -> io::Result<()> {
-    let data = for_script(&serde_json::to_string(data)?);
+/// What the data of every page begins with.
+#[derive(Serialize)]
+struct Head<'a, D> {
+    schema: &'static str,
+    title: &'a str,
+    generated_at: String,
+    granulo_version: &'static str,
+    #[serde(flatten)]
+    data: &'a D,
+}
+
+/// Puts a page together: the template with title, data and scripts; `generated_at` is in seconds since 1970.
+pub(super) fn assemble(
+    title: &str,
+    generated_at: i64,
+    data: &impl Serialize,
+    scripts: &Scripts,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let head = Head {
+        schema: "granulo/report/1",
+        title,
+        generated_at: format_time(generated_at),
+        granulo_version: env!("CARGO_PKG_VERSION"),
+        data,
+    };
+    let data = for_script(&serde_json::to_string(&head)?);
     let title = for_text(&format!("{title} – granulo"));
     fill(TEMPLATE, |name| match name {
         "title" => Some(&title),

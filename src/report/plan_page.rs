@@ -11,7 +11,6 @@ use super::plan_words::{fit_sentence, recommendation_sentences, source_sentence}
 use crate::dist::published;
 use crate::layout::Model;
 use crate::plan::{Plan, systems};
-use crate::survey::file::format_time;
 use crate::units::{GIB, KIB, MIB};
 
 const SCRIPTS: Scripts = Scripts {
@@ -22,10 +21,6 @@ const SCRIPTS: Scripts = Scripts {
 
 #[derive(Serialize)]
 struct Page<'a> {
-    schema: &'static str,
-    title: String,
-    generated_at: String,
-    granulo_version: &'static str,
     words: Vec<String>,
     /// What to type for the source, where it is built in.
     source_word: Option<&'a str>,
@@ -61,17 +56,13 @@ pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Wri
     words.extend(recommendation_sentences(plan));
     words.extend(plan.fast_tiers.first().and_then(|tier| Some(fit_sentence(plan, tier, tier.fit.as_ref()?))));
     let page = Page {
-        schema: "granulo/report/1",
-        title: format!("Plan for {name}"),
-        generated_at: format_time(generated_at),
-        granulo_version: env!("CARGO_PKG_VERSION"),
         words,
         asked_fill_fraction: asked_fill(plan, models),
         source_word: plan.source.name.as_deref().filter(|name| is_built_in(name)),
         plan,
         curves: Curves { models: models.iter().map(curve).collect(), sizes_bytes: sizes_bytes.clone() },
     };
-    assemble(&page.title, &page, &SCRIPTS, out)
+    assemble(&format!("Plan for {name}"), generated_at, &page, &SCRIPTS, out)
 }
 
 /// Whether a source is opened by this name alone.

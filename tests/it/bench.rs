@@ -1,22 +1,19 @@
 //! `granulo bench`: what it measures and says, and that nothing is left of a run, however it ends.
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use granulo::bench::images::FileSystemKind;
 use granulo::bench::result::{CreatePhase, Details, Document};
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
+use rustix::process::Signal;
 use unicode_width::UnicodeWidthStr;
 
 use crate::args;
-use crate::bench_harness::{can_make, left_below};
+use crate::bench_harness::{Running, can_make, left_below, nothing_left};
 use crate::harness::{Ran, finish, granulo, granulo_as_nobody, is_root, run, sandbox, skip};
 use crate::images::{Image, Mount};
 
@@ -40,49 +37,10 @@ fn phases(document: &Document) -> &[CreatePhase] {
     &details.phases
 }
 
-/// That there is no file, mount or loop device but those named.
-#[track_caller]
-fn nothing_left(sandbox: &TempDir, but: &[&str]) {
-    let mut left: Vec<String> =
-        fs::read_dir(sandbox.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    left.retain(|name| !but.contains(&name.as_str()));
-    assert_eq!(left, Vec::<String>::new());
-    assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
-}
-
-/// A bench that has been started, with where it may leave something.
-struct Started {
-    child: Child,
-}
-
-impl Started {
-    fn new(arguments: Vec<std::ffi::OsString>) -> Started {
-        let mut command = granulo();
-        command.args(["bench", "create"]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Started { child: command.spawn().unwrap() }
-    }
-
-    #[track_caller]
-    fn until(&mut self, what: &str, mut done: impl FnMut() -> bool) {
-        let started = Instant::now();
-        while !done() {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                let mut said = String::new();
-                self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-                panic!("it ended with {status} before {what}: {said}");
-            }
-            assert!(started.elapsed() < PATIENCE, "still not: {what}");
-            sleep(Duration::from_millis(2));
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    fn end(self) -> Ran {
-        self.child.wait_with_output().unwrap().into()
-    }
+/// A `bench create` that has been started.
+fn start(mut arguments: Vec<std::ffi::OsString>) -> Running {
+    arguments.insert(0, "create".into());
+    Running::start_within(arguments, PATIENCE)
 }
 
 /// Files below a directory, at any depth.
@@ -152,7 +110,7 @@ fn every_kind_of_work_is_done_and_undone() {
 fn files_are_where_and_what_they_are_said_to_be() {
     let sandbox = sandbox();
     let place = sandbox.path().join("place");
-    let mut started = Started::new(args![
+    let mut started = start(args![
         &place,
         "--files",
         "2000000",
@@ -379,7 +337,7 @@ fn a_disk_that_fills_during_a_run_ends_it_and_loses_nothing() {
     let Some(image) = Image::make(128 << 20, &["mkfs.ext4", "-q", "-F", "-m", "0"], Mount::Kernel("")) else { return };
     let place = image.root().join("place");
     let asked = words("--files 12000 --size 4096 --durability each --rounds 1 --quiet");
-    let mut started = Started::new([asked, args![&place]].concat());
+    let mut started = start([asked, args![&place]].concat());
     started.until("some files are there", || files(&place) > 20);
     let mine = File::create(image.root().join("mine")).unwrap();
     // All that is left, down to a page.
@@ -399,7 +357,7 @@ fn a_disk_that_fills_during_a_run_ends_it_and_loses_nothing() {
 fn an_interrupted_run_writes_what_it_has() {
     let sandbox = sandbox();
     let (place, result) = (sandbox.path().join("place"), sandbox.path().join("result.json"));
-    let mut started = Started::new(args![&place, "--files", "2000", "--rounds", "10000", "--quiet", "-o", &result]);
+    let mut started = start(args![&place, "--files", "2000", "--rounds", "10000", "--quiet", "-o", &result]);
     let begun = Instant::now();
     started.until("some rounds have passed", || begun.elapsed() > Duration::from_secs(3));
     started.signal(Signal::TERM);
@@ -414,7 +372,7 @@ fn an_interrupted_run_writes_what_it_has() {
 /// Runs that are killed after `delays`, in the same place; then one that is not.
 fn killed(scratch: &Path, arguments: impl Fn() -> Vec<std::ffi::OsString>, delays: &[u64]) -> Ran {
     for delay in delays {
-        let started = Started::new(arguments());
+        let started = start(arguments());
         sleep(Duration::from_millis(*delay));
         started.signal(Signal::KILL);
         assert_eq!(started.end().code, None, "it was not killed after {delay} ms");
@@ -434,7 +392,7 @@ fn what_a_killed_run_left_goes_at_the_next_start() {
     let asked = "--fs ext4,ntfs --fs-size 200MiB --files 8000 --rounds 1000 --quiet --store";
     let arguments = || [words(asked), args!["--scratch", scratch]].concat();
     // Once in the middle of the measurement, and at any moment of making and mounting.
-    let mut started = Started::new(arguments());
+    let mut started = start(arguments());
     started.until("all four are mounted", || {
         left_below(scratch).iter().filter(|line| line.contains("/root ")).count() == 4
     });
@@ -462,7 +420,7 @@ fn what_a_killed_run_left_in_a_directory_goes_too() {
     let sandbox = sandbox();
     let place = sandbox.path().join("place");
     fs::create_dir(&place).unwrap();
-    let mut started = Started::new(args![&place, "--files", "200000", "--store", "--quiet"]);
+    let mut started = start(args![&place, "--files", "200000", "--store", "--quiet"]);
     started.until("some files are there", || files(&place) > 200);
     started.signal(Signal::KILL);
     started.end();

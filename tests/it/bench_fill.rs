@@ -15,8 +15,8 @@ use granulo::population::SizeLaw;
 use rustix::process::Signal;
 
 use crate::args;
-use crate::bench_harness::can_make;
-use crate::bench_pack::{assert_fits, document, is_below, nothing_left, signalled};
+use crate::bench_harness::{can_make, nothing_left, signalled};
+use crate::bench_pack::{assert_fits, document, is_below};
 use crate::harness::{finish, granulo_as_nobody, in_mount_namespace, is_root, run, sandbox, skip};
 
 const MIB: u64 = 1 << 20;

@@ -59,19 +59,24 @@ pub fn nothing_left(sandbox: &TempDir, but: &[&str]) {
 /// A bench that is running.
 pub struct Running {
     child: Child,
+    patience: Duration,
 }
 
 impl Running {
     pub fn start(arguments: Vec<OsString>) -> Running {
+        Running::start_within(arguments, Duration::from_secs(300))
+    }
+
+    /// A bench that has `patience` for whatever is waited for.
+    pub fn start_within(arguments: Vec<OsString>, patience: Duration) -> Running {
         let mut command = granulo();
         command.arg("bench").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running { child: command.spawn().unwrap() }
+        Running { child: command.spawn().unwrap(), patience }
     }
 
     /// Waits until `done`, which has to come before its end.
     #[track_caller]
     pub fn until(&mut self, what: &str, mut done: impl FnMut() -> bool) {
-        const PATIENCE: Duration = Duration::from_secs(300);
         let started = Instant::now();
         while !done() {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -79,7 +84,7 @@ impl Running {
                 self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
                 panic!("it ended with {status} before {what}: {said}");
             }
-            assert!(started.elapsed() < PATIENCE, "still not: {what}");
+            assert!(started.elapsed() < self.patience, "still not: {what}");
             sleep(Duration::from_millis(2));
         }
     }
@@ -91,6 +96,15 @@ impl Running {
     pub fn end(self) -> Ran {
         self.child.wait_with_output().unwrap().into()
     }
+}
+
+/// Starts a bench, sends it a signal when `ready` says so, and waits for its end.
+#[track_caller]
+pub fn signalled(arguments: Vec<OsString>, signal: Signal, ready: impl FnMut() -> bool) -> Ran {
+    let mut running = Running::start(arguments);
+    running.until("ready for the signal", ready);
+    running.signal(signal);
+    running.end()
 }
 
 fn begin(sandbox: &TempDir) -> Run {

@@ -1,52 +1,22 @@
 //! `granulo bench pack`: every way of keeping the files, on real file systems, and what is said of those that cannot be.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use granulo::bench::images::FileSystemKind;
 use granulo::bench::result::{CacheState, Details, Document, PackDetails, Series};
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
+use rustix::process::Signal;
 use unicode_width::UnicodeWidthStr;
 
 use crate::args;
-use crate::bench_harness::{can_make, left_below};
+use crate::bench_harness::{can_make, nothing_left, signalled};
 use crate::harness::{Ran, finish, granulo, granulo_as_nobody, is_root, run, sandbox};
-
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A result that was printed.
 #[track_caller]
 pub fn document(ran: &Ran) -> Document {
     serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.said()))
-}
-
-/// That there is no file, mount or loop device but those named.
-#[track_caller]
-pub fn nothing_left(sandbox: &TempDir, but: &[&str]) {
-    let entries = fs::read_dir(sandbox.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let left: Vec<String> = entries.filter(|name| !but.contains(&name.as_str())).collect();
-    assert_eq!(left, Vec::<String>::new());
-    assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
-}
-
-/// Starts a bench, sends it a signal when `ready` says so, and waits for its end.
-#[track_caller]
-pub fn signalled(arguments: Vec<OsString>, signal: Signal, mut ready: impl FnMut() -> bool) -> Ran {
-    let mut command = granulo();
-    let mut child = command.arg("bench").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let started = Instant::now();
-    while !ready() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before: {:?}", child.wait_with_output());
-        assert!(started.elapsed() < PATIENCE, "it is not so far yet");
-        sleep(Duration::from_millis(5));
-    }
-    kill_process(Pid::from_child(&child), signal).unwrap();
-    child.wait_with_output().unwrap().into()
 }
 
 /// Whether a file of this name is anywhere below.

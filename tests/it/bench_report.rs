@@ -49,3 +49,23 @@ fn what_is_no_result_is_refused() {
     }
     assert!(!page.exists(), "a page was left");
 }
+
+#[test]
+fn a_result_is_shown_as_it_was_printed() {
+    let sandbox = sandbox();
+    let one = sandbox.path().join("one.json");
+    let made = run(args!["bench", "create", sandbox.path().join("place"), "--files", "300", "-o", &one]).ended(0);
+    assert_eq!(run(args!["show", &one]).ended(0).stdout, made.stdout);
+    let json = run(args!["show", &one, "--json"]).ended(0);
+    assert_eq!(json.stdout, fs::read(&one).unwrap());
+    let refused = run(args!["show", &one, "--cutoff", "4KiB"]).ended(2);
+    assert!(refused.said().contains("no other option than --json"), "{}", refused.said());
+    let plan = sandbox.path().join("plan.json");
+    let planned = run(args!["plan", "vu-2005", "--model", "ext4", "--json"]).ended(0);
+    fs::write(&plan, &planned.stdout).unwrap();
+    assert_eq!(run(args!["show", &plan, "--json"]).ended(0).stdout, planned.stdout);
+    assert_eq!(
+        run(args!["show", &plan]).ended(0).stdout,
+        run(args!["plan", "vu-2005", "--model", "ext4"]).ended(0).stdout
+    );
+}

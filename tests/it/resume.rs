@@ -256,7 +256,7 @@ fn a_damaged_checkpoint_is_refused_in_a_sentence() {
     flipped[HEADER + 10] ^= 1;
     assert!(refused(&flipped).contains("checksum"));
     let mut newer = good.clone();
-    newer[20..22].copy_from_slice(b"2 ");
+    newer[20..22].copy_from_slice(b"9 ");
     assert!(refused(&newer).contains("another version of granulo"));
     assert!(refused(b"{\"schema\":\"granulo/survey/1\"}").contains("not a checkpoint"));
     assert!(refused(&[0; 5000]).contains("not a checkpoint"));

@@ -68,6 +68,10 @@ impl Sample {
         for (seed, length) in [0, 1, 100, 5000, 8192, 8193, 20_000, 70_000].into_iter().enumerate() {
             sample.put(&store, &format!("d{}/e/{seed}", seed % 3), bytes(seed as u64, length));
         }
+        // A stripe is not on all devices: with so many of them, each device has something that is not removed below.
+        for seed in 20..32 {
+            sample.put(&store, &format!("large/{seed}"), bytes(seed, 20_000));
+        }
         let mut batch = store.batch(Durability::Batch);
         let shared = bytes(99, 3000);
         let number = batch.shared(&file(), &mut &shared[..], None).unwrap();

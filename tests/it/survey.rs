@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args;
 use crate::harness::{
@@ -415,8 +415,18 @@ fn a_root_inside_another_root_counts_once() {
     let once = survey(args![sandbox.path(), "--as-of", AS_OF]);
     for roots in [[sandbox.path(), &inner], [&inner, sandbox.path()]] {
         let document = survey(args![roots[0], roots[1], "--as-of", AS_OF]);
-        assert_same(&once, &document, &["roots", "name", "where"]);
+        assert_same(&flat(&once), &flat(&document), &["roots", "name", "where"]);
+        // Each root is the top of what is below it.
+        let depths = &document["distributions"]["directory_depth"];
+        assert_eq!((&depths["count"], &depths["total"]), (&json!(4), &json!(2)));
     }
+}
+
+/// A survey without the depths of its directories.
+fn flat(document: &Value) -> Value {
+    let mut document = document.clone();
+    document["distributions"].as_object_mut().unwrap().remove("directory_depth").unwrap();
+    document
 }
 
 #[test]

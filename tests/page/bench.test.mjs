@@ -4,25 +4,14 @@
 //                        of the committed runs, one of each bench and one of several runs together
 //   GRANULO_REQUIRE_ALL  1: fail, instead of skipping, where there is no such page
 import assert from "node:assert/strict";
-import { readFileSync, statSync, writeFileSync } from "node:fs";
-import { basename, delimiter, join, resolve } from "node:path";
+import { basename, delimiter, resolve } from "node:path";
 import { describe, test } from "node:test";
-import { DESKTOP, PHONE, assertDrawn, assertNoGaps, assertNoOverflow, chart, hover, scratch, settle, shoot, tip, useEverything, visit } from "./browser.mjs";
+import {
+  DESKTOP, HOSTILE, assertAlone, assertDrawn, assertFitsPhone, assertFollowsDark, assertNoGaps, assertNoOverflow, chart, dataOf, hover, settle,
+  shoot, tip, useEverything, variant, visit,
+} from "./browser.mjs";
 
 const pages = (process.env.GRANULO_BENCH_PAGE ?? "").split(delimiter).filter(Boolean).map((file) => resolve(file));
-const DATA = /(<script type="application\/json" id="data">)([\s\S]*?)(<\/script>)/;
-const dataOf = (file) => JSON.parse(DATA.exec(readFileSync(file, "utf8"))[2]);
-const HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>${alert(3)}{{data}}$&";
-
-/** A page after `change` of its data. */
-function variant(from, name, change) {
-  const data = dataOf(from);
-  change(data);
-  const json = JSON.stringify(data).replace(/[<>&]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
-  const file = join(scratch, `${name}.html`);
-  writeFileSync(file, readFileSync(from, "utf8").replace(DATA, (_, open, __, close) => open + json + close));
-  return file;
-}
 
 /** The charts that the benches of a page have. */
 function chartsOf({ runs }) {
@@ -42,13 +31,7 @@ function holds(file) {
   const data = dataOf(file);
   const charts = chartsOf(data);
 
-  test("is one file below 2 MB that may load nothing", () => {
-    assert.ok(statSync(file).size < 2_000_000);
-    const html = readFileSync(file, "utf8");
-    assert.match(html, /Content-Security-Policy" content="default-src 'none';/);
-    assert.doesNotMatch(html, /<(script|link|img|iframe)[^>]+(src|href)="(?!data:)/);
-    assert.doesNotMatch(html.replace(DATA, ""), /\{\{\w+\}\}/, "a part of the template was not filled");
-  });
+  test("is one file below 2 MB that may load nothing", () => assertAlone(file, 2_000_000));
 
   test("draws every chart on a desk, without a sound", () => visit(file, DESKTOP, async (page) => {
     await assertDrawn(page, charts);
@@ -64,20 +47,9 @@ function holds(file) {
     assert.match(text, /works offline/);
   }));
 
-  test("fits a phone", () => visit(file, PHONE, async (page) => {
-    await assertDrawn(page, charts);
-    await assertNoOverflow(page);
-    await page.$$eval("details", (nodes) => nodes.forEach((node) => { node.open = true; }));
-    await assertNoOverflow(page);
-    await page.$$eval("details", (nodes) => nodes.forEach((node) => { node.open = false; }));
-    await shoot(page, name, "phone");
-  }));
+  test("fits a phone", () => assertFitsPhone(file, name, charts));
 
-  test("follows the dark mode of the system", () => visit(file, { ...DESKTOP, colorScheme: "dark" }, async (page) => {
-    await assertDrawn(page, charts);
-    await shoot(page, name, "desktop-dark");
-    assert.notEqual(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(255, 255, 255)");
-  }));
+  test("follows the dark mode of the system, and its own button", () => assertFollowsDark(file, name, charts));
 
   test("survives every control", () => visit(file, DESKTOP, useEverything));
 

@@ -1,6 +1,6 @@
 // What the tests of all pages need: a browser, visits that notice anything that goes wrong, and the pointer.
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before } from "node:test";
@@ -23,6 +23,20 @@ after(async () => {
   await browser?.close();
   rmSync(scratch, { recursive: true, force: true });
 });
+
+const DATA = /(<script type="application\/json" id="data">)([\s\S]*?)(<\/script>)/;
+export const dataOf = (file) => JSON.parse(DATA.exec(readFileSync(file, "utf8"))[2]);
+export const HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>${alert(3)}{{data}}$&";
+
+/** A page after `change` of its data, which gets the text of the JSON back to change that too. */
+export function variant(from, name, change, rewrite = (text) => text) {
+  const data = dataOf(from);
+  change(data);
+  const json = rewrite(JSON.stringify(data)).replace(/[<>&]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  const file = join(scratch, `${name}.html`);
+  writeFileSync(file, readFileSync(from, "utf8").replace(DATA, (_, open, __, close) => open + json + close));
+  return file;
+}
 
 /** Opens a file, waits until it is drawn, runs `inspect`, and asserts that nothing went wrong meanwhile. */
 export async function visit(file, options, inspect) {
@@ -143,3 +157,34 @@ export async function shoot(page, name, kind) {
   mkdirSync(screenshots, { recursive: true });
   await page.screenshot({ path: join(screenshots, `${name}-${kind}.png`), fullPage: true });
 }
+
+/** That a page is one file of less than so many bytes, whole, which may load nothing. */
+export function assertAlone(file, bytes) {
+  assert.ok(statSync(file).size < bytes);
+  const html = readFileSync(file, "utf8");
+  assert.match(html, /Content-Security-Policy" content="default-src 'none';/);
+  assert.doesNotMatch(html, /<(script|link|img|iframe)[^>]+(src|href)="(?!data:)/);
+  assert.doesNotMatch(html.replace(DATA, ""), /\{\{\w+\}\}/, "a part of the template was not filled");
+}
+
+/** That a page fits a phone, with everything open too. */
+export const assertFitsPhone = (file, name, charts) => visit(file, PHONE, async (page) => {
+  await assertDrawn(page, charts);
+  await assertNoOverflow(page);
+  await page.$$eval("details", (nodes) => nodes.forEach((node) => { node.open = true; }));
+  await assertNoOverflow(page);
+  await page.$$eval("details", (nodes) => nodes.forEach((node) => { node.open = false; }));
+  await shoot(page, name, "phone");
+});
+
+/** That a page follows the dark mode of the system, and its own button. */
+export const assertFollowsDark = (file, name, charts) => visit(file, { ...DESKTOP, colorScheme: "dark" }, async (page) => {
+  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  await assertDrawn(page, charts);
+  await shoot(page, name, "desktop-dark");
+  const dark = await background();
+  await page.click("button.theme");
+  await settle(page);
+  assert.notEqual(await background(), dark);
+  assert.equal(await background(), "rgb(255, 255, 255)");
+});

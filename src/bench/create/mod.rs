@@ -23,12 +23,12 @@ use super::run::{Measured, Progress, Run, Watch, turns};
 use super::samples::Latencies;
 use super::volume::Room;
 use crate::error::{Error, ErrorKind, Result};
+use crate::population::scramble;
 use crate::units::{format_count, format_duration, format_size};
 use files::Files;
 use objects::{LARGEST_OBJECT_BYTES, Objects};
 use order::Numbers;
 pub use order::Order;
-pub(in crate::bench) use order::{Permutation, mix};
 
 /// Most files.
 pub const MOST_FILES: u64 = 1_000_000_000;
@@ -445,7 +445,7 @@ fn series(phases: &[CreatePhase]) -> Vec<Series> {
 /// What is written into files: as much as they are long, a mebibyte at most, the same for a seed.
 fn content(size_bytes: u64, seed: u64) -> Vec<u8> {
     let length = size_bytes.min(PIECE_BYTES) as usize;
-    let words = (0..length.div_ceil(8) as u64).flat_map(|at| order::mix(seed.wrapping_add(at)).to_le_bytes());
+    let words = (0..length.div_ceil(8) as u64).flat_map(|at| scramble(seed.wrapping_add(at)).to_le_bytes());
     words.take(length).collect()
 }
 

@@ -1,5 +1,7 @@
 //! Orders of the numbers from 1 to n, in constant memory: forwards, backwards, by their names, and mixed up.
 
+use crate::population::Permutation;
+
 /// The order in which files are deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
@@ -40,6 +42,7 @@ pub(super) enum Numbers {
     },
     Mixed {
         at: u64,
+        count: u64,
         mixed: Permutation,
     },
 }
@@ -51,7 +54,7 @@ impl Numbers {
             Order::Creation => Numbers::Forwards(1, count),
             Order::Reverse => Numbers::Backwards(count),
             Order::Name | Order::Listed => Numbers::ByName { next: (count > 0).then_some(1), count },
-            Order::Random => Numbers::Mixed { at: 0, mixed: Permutation::new(count, seed) },
+            Order::Random => Numbers::Mixed { at: 0, count, mixed: Permutation::new(count, seed) },
         }
     }
 }
@@ -76,8 +79,8 @@ impl Iterator for Numbers {
                 *next = after(number, *count);
                 Some(number)
             }
-            Numbers::Mixed { at, mixed } => {
-                let number = (*at < mixed.length).then(|| mixed.of(*at) + 1)?;
+            Numbers::Mixed { at, count, mixed } => {
+                let number = (*at < *count).then(|| mixed.at(*at) + 1)?;
                 *at += 1;
                 Some(number)
             }
@@ -99,47 +102,6 @@ fn after(number: u64, count: u64) -> Option<u64> {
         }
     }
     Some(number + 1)
-}
-
-/// A permutation of `0..length`: a Feistel network over the next power of four, walked until it is back in the range.
-#[derive(Debug, Clone)]
-pub(in crate::bench) struct Permutation {
-    length: u64,
-    half_bits: u32,
-    keys: [u64; 4],
-}
-
-impl Permutation {
-    /// That of a length and a seed.
-    pub(in crate::bench) fn new(length: u64, seed: u64) -> Permutation {
-        let bits = u64::BITS - length.saturating_sub(1).leading_zeros();
-        let keys = std::array::from_fn(|round| mix(seed ^ mix(round as u64 + 1)));
-        Permutation { length, half_bits: bits.div_ceil(2).max(1), keys }
-    }
-
-    /// Where an index below the length goes.
-    pub(in crate::bench) fn of(&self, index: u64) -> u64 {
-        let mask = (1u64 << self.half_bits) - 1;
-        let mut at = index;
-        loop {
-            let (mut left, mut right) = (at >> self.half_bits, at & mask);
-            for key in self.keys {
-                (left, right) = (right, left ^ (mix(right ^ key) & mask));
-            }
-            at = left << self.half_bits | right;
-            if at < self.length {
-                return at;
-            }
-        }
-    }
-}
-
-/// The output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-pub(in crate::bench) fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

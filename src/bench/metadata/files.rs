@@ -6,9 +6,9 @@
 
 use std::fmt::Write;
 
-use crate::bench::create::{Permutation, mix};
 use crate::dist::Distribution;
 use crate::error::{Error, ErrorKind, Result};
+use crate::population::{Permutation, scramble};
 use crate::units::MIB;
 
 /// Largest file that can be asked for, in bytes.
@@ -65,7 +65,7 @@ impl FileSet {
             }
         }
         let longest = sizes.last().map_or(0, |(size, _)| *size) + PLACES;
-        let words = (0..longest.div_ceil(8)).flat_map(|at| mix(seed.wrapping_add(at)).to_le_bytes());
+        let words = (0..longest.div_ceil(8)).flat_map(|at| scramble(seed.wrapping_add(at)).to_le_bytes());
         Ok(FileSet { files, directory_files, sizes, step: golden_step(files), content: words.collect(), seed })
     }
 
@@ -78,7 +78,7 @@ impl FileSet {
 
     /// What is in a file.
     pub(super) fn content(&self, number: u64) -> &[u8] {
-        let start = (mix(self.seed ^ number) % PLACES) as usize;
+        let start = (scramble(self.seed ^ number) % PLACES) as usize;
         &self.content[start..start + self.size(number) as usize]
     }
 
@@ -89,7 +89,7 @@ impl FileSet {
 
     /// A number that follows from the seed and a purpose.
     pub(super) fn seed_of(&self, purpose: u64) -> u64 {
-        mix(self.seed ^ mix(purpose))
+        scramble(self.seed ^ scramble(purpose))
     }
 
     /// The directory that a file is in.
@@ -155,8 +155,8 @@ impl FileSet {
         }
         let mut time = 0;
         while (chosen.len() as u64) < count {
-            let mixed = Permutation::new(self.files, mix(self.seed ^ mix(round ^ (time << 32))));
-            let small = (0..self.files).map(|at| mixed.of(at)).filter(|&number| self.size(number) <= small_bytes);
+            let mixed = Permutation::new(self.files, scramble(self.seed ^ scramble(round ^ (time << 32))));
+            let small = (0..self.files).map(|at| mixed.at(at)).filter(|&number| self.size(number) <= small_bytes);
             let lacking = count - chosen.len() as u64;
             chosen.extend(small.take(lacking as usize));
             time += 1;

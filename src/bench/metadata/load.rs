@@ -11,18 +11,21 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::mix::{Mix, Operation};
-use super::target::{Aim, Fresh, Memory, Target};
+use super::target::{Aim, Fresh, Memory};
 use crate::bench::clock::nanoseconds_since;
-use crate::bench::create::mix as scramble;
 use crate::bench::result::OperationTime;
 use crate::bench::run::Watch;
 use crate::dist::Distribution;
 use crate::error::{Error, Result};
+use crate::population::scramble;
 
 /// A thread that is early by less than this does not sleep.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(5);
 /// How long a thread sleeps at once, so that it sees when it is to stop.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// What does an operation.
+pub(super) type Perform<'p> = dyn Fn(Operation, Aim, &mut Memory) -> Result<()> + Sync + 'p;
 
 /// A load.
 #[derive(Debug, Clone)]
@@ -116,18 +119,18 @@ impl Load<'_> {
         if self.due(near) < until { near + 1 } else { near }
     }
 
-    /// Offers it to `target`; `None` if it was to stop meanwhile.
+    /// Offers it to what `perform` does with an operation; `None` if it was to stop meanwhile.
     ///
     /// # Errors
     /// The first operation that failed.
-    pub(super) fn run(&self, target: &dyn Target, fresh: &Fresh, watch: Watch<'_>) -> Result<Option<Outcome>> {
+    pub(super) fn run(&self, perform: &Perform<'_>, fresh: &Fresh, watch: Watch<'_>) -> Result<Option<Outcome>> {
         let next = AtomicU64::new(0);
         let failed = AtomicBool::new(false);
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let started = Instant::now();
         let work = || {
             let mut counts = Counts::default();
-            if let Err(error) = self.work(target, fresh, &next, started, &mut counts, &|| {
+            if let Err(error) = self.work(perform, fresh, &next, started, &mut counts, &|| {
                 failed.load(Ordering::Relaxed) || watch.is_stopped()
             }) && !failed.swap(true, Ordering::Relaxed)
                 && let Ok(mut failure) = failure.lock()
@@ -179,7 +182,7 @@ impl Load<'_> {
     /// One thread: takes the next operation, waits until it is due, does it.
     fn work(
         &self,
-        target: &dyn Target,
+        perform: &Perform<'_>,
         fresh: &Fresh,
         next: &AtomicU64,
         started: Instant,
@@ -206,7 +209,7 @@ impl Load<'_> {
             }
             let (operation, aim) = self.operation(number, fresh);
             let begun = Instant::now();
-            target.perform(operation, aim, &mut memory)?;
+            perform(operation, aim, &mut memory)?;
             let took = nanoseconds_since(begun);
             let ended = started.elapsed();
             if (self.warm_up..self.end()).contains(&ended) {
@@ -258,53 +261,27 @@ fn fraction(number: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Takes a time for everything, and once a long one.
-    struct Slow {
-        each: Duration,
-        stall: Option<Duration>,
-        stalled: AtomicBool,
-        done: AtomicU64,
-    }
-
-    impl Target for Slow {
-        fn perform(&self, _: Operation, _: Aim, _: &mut Memory) -> Result<()> {
-            self.done.fetch_add(1, Ordering::Relaxed);
-            if let Some(stall) = self.stall
-                && !self.stalled.swap(true, Ordering::Relaxed)
-            {
-                sleep(stall);
-            }
-            sleep(self.each);
-            Ok(())
-        }
-
-        fn read_whole(&self, _: u64, _: &mut Memory) -> Result<()> {
-            Ok(())
-        }
-
-        fn read_together(&self, _: &[u64], _: usize) -> Option<Result<()>> {
-            None
-        }
-
-        fn list(&self, _: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
-            Ok(0)
-        }
-
-        fn sync(&self) -> Result<()> {
-            Ok(())
-        }
-    }
-
     fn load(mix: &Mix, offered_per_second: f64, threads: u64) -> Load<'_> {
         let (warm_up, window) = (Duration::from_millis(100), Duration::from_millis(500));
         Load { mix, files: 100, offered_per_second, threads, warm_up, window, transfer_bytes: 0, seed: 3 }
     }
 
+    /// What becomes of it where everything takes a time, and once a long one; and how much was done.
     fn offer(load: &Load<'_>, each: Duration, stall: Option<Duration>) -> (Outcome, u64) {
-        let target = Slow { each, stall, stalled: AtomicBool::new(false), done: AtomicU64::new(0) };
+        let (stalled, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let perform = |_: Operation, _: Aim, _: &mut Memory| {
+            done.fetch_add(1, Ordering::Relaxed);
+            if let Some(stall) = stall
+                && !stalled.swap(true, Ordering::Relaxed)
+            {
+                sleep(stall);
+            }
+            sleep(each);
+            Ok(())
+        };
         let stop = AtomicBool::new(false);
-        let outcome = load.run(&target, &Fresh::new(), Watch::new(&stop, &|_| ())).unwrap().unwrap();
-        (outcome, target.done.load(Ordering::Relaxed))
+        let outcome = load.run(&perform, &Fresh::new(), Watch::new(&stop, &|_| ())).unwrap().unwrap();
+        (outcome, done.load(Ordering::Relaxed))
     }
 
     #[test]

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 use super::files::FileSet;
 use super::layout::Subject;
 use super::load::{Load, Outcome};
-use super::mix::Operation;
 use super::on_files::Files;
 use super::on_store::{Objects, compact};
 use super::series::{Collected, is_sustained, overall_response_seconds, peak};
-use super::target::{Aim, Fresh, Memory, Target};
+use super::target::{Fresh, Target};
 use super::{Candidate, Loads, MetadataRequest, Part, check, reads};
 use crate::bench::caches::drop_caches;
 use crate::bench::result::{CacheState, LoadPoint, MetadataDetails, Series};
@@ -261,7 +260,8 @@ impl<'b> Bench<'b> {
         let target = self.open(candidate, true)?;
         let phase = format!("{} operations/s", format_count(rate.round() as u128));
         self.watch.show(Progress { subject: candidate.subject.place.name(), phase: &phase, round, done: 0, total: 0 });
-        let outcome = self.offered(rate, (round << 32) | step).run(&*target, &candidate.fresh, self.watch)?;
+        let perform = |operation, aim, memory: &mut _| target.perform(operation, aim, memory);
+        let outcome = self.offered(rate, (round << 32) | step).run(&perform, &candidate.fresh, self.watch)?;
         // What is left in memory is no part of the next load.
         target.sync()?;
         drop(target);
@@ -319,7 +319,7 @@ impl<'b> Bench<'b> {
     fn note_idle(&mut self) -> Result<()> {
         const PER_SECOND: f64 = 1000.0;
         let load = Load { warm_up: Duration::ZERO, window: Duration::from_millis(300), ..self.offered(PER_SECOND, 0) };
-        if let Some(idle) = load.run(&Idle, &Fresh::new(), self.watch)? {
+        if let Some(idle) = load.run(&|_, _, _| Ok(()), &Fresh::new(), self.watch)? {
             self.notes.push(format!(
                 "An operation that does nothing, offered {} times a second, has a mean response time of {} (99 %: {}): that is how late \
                  sleeping threads wake up here.",
@@ -354,30 +354,5 @@ fn point(subject: usize, round: u64, offered_per_second: f64, caches: CacheState
         unfinished: outcome.unfinished,
         caches,
         operations: outcome.operations,
-    }
-}
-
-/// Does nothing.
-struct Idle;
-
-impl Target for Idle {
-    fn perform(&self, _: Operation, _: Aim, _: &mut Memory) -> Result<()> {
-        Ok(())
-    }
-
-    fn read_whole(&self, _: u64, _: &mut Memory) -> Result<()> {
-        Ok(())
-    }
-
-    fn read_together(&self, _: &[u64], _: usize) -> Option<Result<()>> {
-        None
-    }
-
-    fn list(&self, _: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
-        Ok(0)
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::create::line;
-use super::{FAINT, NAME_COLUMNS, TIMES, figure, heading, name};
+use super::{FAINT, NAME_COLUMNS, TIMES, figure, heading};
 use crate::bench::fill::Test;
 use crate::bench::result::{Document, FillDetails, FillLeftOut, Series, Subject};
 use crate::report::chart::{COLUMNS, left, right, shorten, wrap};
@@ -57,6 +57,11 @@ fn every(files: u64, what: &str, not: &str) -> String {
 fn of(document: &Document, subject: usize, test: Test) -> impl Iterator<Item = &Series> {
     let is_it = move |series: &&Series| series.subject == subject && series.measure == test.name();
     document.series.iter().filter(is_it)
+}
+
+/// The name of a subject, with a blank behind it.
+fn name(subject: &Subject) -> String {
+    left(&shorten(&subject.name, NAME_COLUMNS - 1), NAME_COLUMNS)
 }
 
 fn write_devices(document: &Document, out: &mut dyn Write) -> io::Result<()> {

@@ -46,10 +46,6 @@ pub(super) fn write(document: &Document, details: &MetadataDetails, out: &mut dy
     Ok(())
 }
 
-fn series<'d>(document: &'d Document, subject: usize, measure: &str) -> Option<&'d Series> {
-    document.series.iter().find(|series| series.subject == subject && series.measure == measure)
-}
-
 fn rate(value: f64) -> String {
     format!("{}/s", format_count(value.round() as u128))
 }
@@ -97,7 +93,8 @@ fn write_cold(document: &Document, details: &MetadataDetails, out: &mut dyn Writ
         writeln!(out, "{FAINT:#}")?;
     }
     for (at, subject) in document.subjects.iter().enumerate() {
-        let found: Vec<Option<&Series>> = columns.iter().map(|column| series(document, at, &column.measure)).collect();
+        let found: Vec<Option<&Series>> =
+            columns.iter().map(|column| document.series_of(at, &column.measure)).collect();
         write!(out, "{}", name(subject))?;
         for series in &found {
             let text = series.map_or("–".to_owned(), |series| match series.unit.as_str() {
@@ -168,13 +165,13 @@ fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Wri
         "99 % at ½",
     )?;
     for (at, subject) in document.subjects.iter().enumerate() {
-        let Some(peak) = series(document, at, "peak load") else { continue };
+        let Some(peak) = document.series_of(at, "peak load") else { continue };
         let spread = if peak.spread.count > 1 {
             format!("± {:.0} %", 100.0 * peak.spread.normalised_deviation)
         } else {
             String::new()
         };
-        let response = series(document, at, "overall response time");
+        let response = document.series_of(at, "overall response time");
         let half = half_load(details, at, peak.spread.median);
         let time = |value: Option<f64>| value.map_or("–".to_owned(), format_duration);
         writeln!(
@@ -313,7 +310,7 @@ fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn
         ("reads, 1 thread", "reads", "reads"),
         (several.as_str(), "side by side", ""),
     ];
-    let is_measured = |(measure, ..): &(&str, &str, &str)| series(document, reference, measure).is_some();
+    let is_measured = |(measure, ..): &(&str, &str, &str)| document.series_of(reference, measure).is_some();
     let measures: Vec<_> = all.into_iter().filter(is_measured).collect();
     if measures.is_empty() {
         return Ok(());
@@ -327,10 +324,11 @@ fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn
     for (at, subject) in document.subjects.iter().enumerate().filter(|(at, _)| *at != reference) {
         write!(out, "{}", name(subject))?;
         for (measure, ..) in &measures {
-            let ratio = series(document, at, measure).zip(series(document, reference, measure)).map(|(mine, other)| {
-                let ratio = mine.spread.median / other.spread.median.max(f64::MIN_POSITIVE);
-                if mine.unit == "seconds" { 1.0 / ratio } else { ratio }
-            });
+            let ratio =
+                document.series_of(at, measure).zip(document.series_of(reference, measure)).map(|(mine, other)| {
+                    let ratio = mine.spread.median / other.spread.median.max(f64::MIN_POSITIVE);
+                    if mine.unit == "seconds" { 1.0 / ratio } else { ratio }
+                });
             write!(out, "{}", right(&ratio.map_or("–".to_owned(), times), SUBJECT_COLUMNS))?;
         }
         writeln!(out)?;

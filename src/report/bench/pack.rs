@@ -22,10 +22,6 @@ pub(super) fn write(document: &Document, details: &PackDetails, out: &mut dyn Wr
     write_failures(document, details, out)
 }
 
-fn of<'d>(document: &'d Document, subject: usize, measure: &str) -> Option<&'d Series> {
-    document.series.iter().find(|series| series.subject == subject && series.measure == measure)
-}
-
 /// How a way of keeping the files is called in tables.
 fn words(way: &str) -> &str {
     match way {
@@ -53,7 +49,7 @@ fn loads(document: &Document, subject: usize) -> Vec<(String, &Series)> {
 /// The median load of one file.
 fn one(document: &Document, subject: usize) -> Option<(Way, f64)> {
     let load = |way: Way| {
-        let series = of(document, subject, &format!("{} load", way.name()))?;
+        let series = document.series_of(subject, &format!("{} load", way.name()))?;
         Some((way, series.spread.median)).filter(|(_, median)| *median > 0.0)
     };
     ONE.into_iter().find_map(load)
@@ -171,8 +167,9 @@ fn write_writing(document: &Document, details: &PackDetails, out: &mut dyn Write
     for (at, subject) in document.subjects.iter().enumerate() {
         let mut is_first = true;
         for way in Way::ALL {
-            let Some(created) = of(document, at, &format!("{} create", way.name())) else { continue };
-            let synced = of(document, at, &format!("{} sync", way.name())).map_or(0.0, |series| series.spread.median);
+            let Some(created) = document.series_of(at, &format!("{} create", way.name())) else { continue };
+            let synced =
+                document.series_of(at, &format!("{} sync", way.name())).map_or(0.0, |series| series.spread.median);
             let seconds = created.spread.median + synced;
             let rate = details.bytes as f64 / 1e6 / seconds.max(1e-9);
             let space = details.space.iter().find(|space| space.subject == at && space.way == way.name());

@@ -15,7 +15,6 @@ use crate::bench::metadata::published::{Figure, table_3};
 use crate::bench::result::{CreatePhase, Details, Document};
 use crate::bench::samples::{CurveBin, Spread};
 use crate::report::page::{Scripts, assemble};
-use crate::survey::file::format_time;
 
 const SCRIPTS: Scripts = Scripts {
     sections: include_str!("../../../web/bench-sections.js"),
@@ -37,10 +36,6 @@ pub struct NamedRun {
 
 #[derive(Serialize)]
 struct Page<'a> {
-    schema: &'static str,
-    title: String,
-    generated_at: String,
-    granulo_version: &'static str,
     words: Vec<String>,
     runs: Vec<RunRecord<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,14 +66,11 @@ struct Curve {
 /// Whatever `out` fails with.
 pub fn write(runs: &[NamedRun], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
     let has = |is_it: fn(&Details) -> bool| runs.iter().any(|run| is_it(&run.document.details));
+    let title_of_all = match runs {
+        [only] => title(&only.document),
+        several => format!("{} runs", several.len()),
+    };
     let page = Page {
-        schema: "granulo/report/1",
-        title: match runs {
-            [only] => title(&only.document),
-            several => format!("{} runs", several.len()),
-        },
-        generated_at: format_time(generated_at),
-        granulo_version: env!("CARGO_PKG_VERSION"),
         words: match runs {
             [only] => sentences(&only.document),
             several => several.iter().map(|run| format!("{}: {}.", run.name, title(&run.document))).collect(),
@@ -87,7 +79,7 @@ pub fn write(runs: &[NamedRun], generated_at: i64, out: &mut dyn Write) -> io::R
         table_3: has(|details| matches!(details, Details::Metadata(_))).then(table_3),
         fig_5: has(|details| matches!(details, Details::Cache(_))).then(fig_5),
     };
-    assemble(&page.title, &page, &SCRIPTS, out)
+    assemble(&title_of_all, generated_at, &page, &SCRIPTS, out)
 }
 
 impl<'a> RunRecord<'a> {

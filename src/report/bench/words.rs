@@ -7,7 +7,7 @@ use crate::bench::result::{
 use crate::bench::samples::Spread;
 use crate::units::{format_count, format_duration, format_share, format_size};
 
-/// A test hurts from the level on from which it never takes less than so many times as long as at the first level.
+/// A test hurts at a level at which it takes so many times as long as at the first level.
 const HURTS: f64 = 1.5;
 /// More cache does not help where it makes a run quicker by less than this.
 const NO_HELP: f64 = 0.05;
@@ -25,10 +25,6 @@ pub fn sentences(document: &Document) -> Vec<String> {
         sentences.push("The run was interrupted: this is what there was by then.".to_owned());
     }
     sentences
-}
-
-fn of<'d>(document: &'d Document, subject: usize, measure: &str) -> Option<&'d Series> {
-    document.series.iter().find(|series| series.subject == subject && series.measure == measure)
 }
 
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -81,7 +77,7 @@ fn create(document: &Document, details: &CreateDetails) -> Vec<String> {
 
 fn pack(document: &Document, details: &PackDetails) -> Vec<String> {
     let sentence = |(at, subject): (usize, &Subject)| {
-        let seconds = |measure: &str| of(document, at, measure).map(|series| series.spread.median);
+        let seconds = |measure: &str| document.series_of(at, measure).map(|series| series.spread.median);
         let loads =
             document.series.iter().filter(|series| series.subject == at && series.measure.starts_with("files load"));
         let many = loads.map(|series| series.spread.median).fold(f64::INFINITY, f64::min);
@@ -108,7 +104,8 @@ fn pack(document: &Document, details: &PackDetails) -> Vec<String> {
 
 fn fill(document: &Document, details: &FillDetails) -> Vec<String> {
     let sentence = |(at, subject): (usize, &Subject)| {
-        let hurts: Vec<String> = Test::ALL.iter().filter_map(|test| hurting(document, at, test.name())).collect();
+        let hurting = |test: &Test| hurting(test.name(), &levels(document, at, test.name()));
+        let hurts: Vec<String> = Test::ALL.iter().filter_map(hurting).collect();
         let measured = document.series.iter().any(|series| series.subject == at && series.level.is_some());
         let last =
             details.reached.iter().filter(|level| level.subject == at).map(|level| level.level).fold(0.0, f64::max);
@@ -129,20 +126,31 @@ fn fill(document: &Document, details: &FillDetails) -> Vec<String> {
     document.subjects.iter().enumerate().filter_map(sentence).collect()
 }
 
-/// The level from which on a test takes [`HURTS`] times as long as at the lowest, in words.
-fn hurting(document: &Document, subject: usize, test: &str) -> Option<String> {
-    let mut levels: Vec<(f64, f64)> = document
-        .series
-        .iter()
-        .filter(|series| series.subject == subject && series.measure == test)
-        .filter_map(|series| Some((series.level?, series.spread.mean)))
-        .collect();
+/// Levels of a test on a subject, from the lowest, with the mean time at each.
+fn levels(document: &Document, subject: usize, test: &str) -> Vec<(f64, f64)> {
+    let is_it = |series: &&Series| series.subject == subject && series.measure == test;
+    let of = |series: &Series| Some((series.level?, series.spread.mean));
+    let mut levels: Vec<(f64, f64)> = document.series.iter().filter(is_it).filter_map(of).collect();
     levels.sort_by(|a, b| a.0.total_cmp(&b.0));
+    levels
+}
+
+/// The levels at which a test takes [`HURTS`] times as long as at the lowest, in words: those from one on, or some in between.
+fn hurting(test: &str, levels: &[(f64, f64)]) -> Option<String> {
     let (_, first) = *levels.first()?;
-    let from = levels.iter().rposition(|(_, mean)| *mean < HURTS * first).map_or(0, |at| at + 1);
-    let (level, _) = levels.get(from)?;
-    let (_, last) = levels.last()?;
-    Some(format!("{test} from {} on ({} at the last)", format_share(*level), times(last / first)))
+    let hurts = |(_, mean): &(f64, f64)| *mean >= HURTS * first;
+    let from = levels.iter().rposition(|level| !hurts(level)).map_or(0, |at| at + 1);
+    if let (Some((level, _)), Some((_, last))) = (levels.get(from), levels.last()) {
+        return Some(format!("{test} from {} on ({} at the last)", format_share(*level), times(last / first)));
+    }
+    let mut between = levels.iter().filter(|level| hurts(level));
+    let (lowest, _) = between.next()?;
+    let longest = levels.iter().map(|(_, mean)| *mean).fold(0.0, f64::max);
+    let levels = match between.next_back() {
+        Some((highest, _)) => format!("between {} and {}", format_share(*lowest), format_share(*highest)),
+        None => format!("at {}", format_share(*lowest)),
+    };
+    Some(format!("{test} {levels} only ({} at most)", times(longest / first)))
 }
 
 fn metadata(document: &Document, details: &MetadataDetails) -> Vec<String> {
@@ -157,7 +165,7 @@ fn metadata(document: &Document, details: &MetadataDetails) -> Vec<String> {
     ];
     for (measure, what) in measures {
         let figure = |(at, subject): (usize, &Subject)| {
-            let series = of(document, at, measure)?;
+            let series = document.series_of(at, measure)?;
             let median = series.spread.median;
             Some(match series.unit.as_str() {
                 "seconds" => format!("{} {}", subject.name, format_duration(median)),
@@ -202,4 +210,22 @@ fn cache(document: &Document, details: &CacheDetails) -> Vec<String> {
         ));
     }
     sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_that_hurt_are_named() {
+        let of = |means: &[f64]| {
+            let levels: Vec<(f64, f64)> = [0.3, 0.5, 0.9, 0.95].into_iter().zip(means.iter().copied()).collect();
+            hurting("read", &levels)
+        };
+        assert_eq!(of(&[1.0, 1.1, 1.4, 1.49]), None);
+        assert_eq!(of(&[1.0, 1.1, 1.6, 2.0]).unwrap(), "read from 90.0 % on (2.0 times at the last)");
+        assert_eq!(of(&[1.0, 1.7, 1.6, 1.4]).unwrap(), "read between 50.0 % and 90.0 % only (1.7 times at most)");
+        assert_eq!(of(&[1.0, 1.1, 1.5, 1.4]).unwrap(), "read at 90.0 % only (1.5 times at most)");
+        assert_eq!(of(&[]), None);
+    }
 }

@@ -1,0 +1,112 @@
+//! The mounts of this process, as /proc/self/mountinfo has them (proc_pid_mountinfo(5)). Paths are bytes, whatever they hold.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::units::escape;
+
+/// A row of /proc/self/mountinfo.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Device number of what is mounted; the major one is 0 where there is no single device.
+    pub device: (u32, u32),
+    /// Which directory of it is mounted.
+    pub root: PathBuf,
+    /// Where.
+    pub point: PathBuf,
+    /// Type of the file system.
+    pub kind: String,
+    /// What was named as the source, such as `/dev/sda1`.
+    pub source: OsString,
+    /// Options of the mount and of the file system, escaped.
+    pub options: String,
+}
+
+/// All mounts of this process's name space, in the order in which they were made.
+///
+/// # Errors
+/// What reading /proc/self/mountinfo fails with.
+pub fn mounts() -> Result<Vec<Mount>> {
+    let path = Path::new("/proc/self/mountinfo");
+    let text = fs::read(path).map_err(|error| Error::io("read the mounts from", path, error))?;
+    Ok(parse(&text))
+}
+
+/// The mounts in a text like that of /proc/self/mountinfo; rows that are none are left out.
+pub fn parse(text: &[u8]) -> Vec<Mount> {
+    text.split(|&byte| byte == b'\n').filter_map(parse_mount).collect()
+}
+
+/// `36 35 98:0 /root /point options optional… - type source super-options`.
+fn parse_mount(row: &[u8]) -> Option<Mount> {
+    let mut fields = row.split(|&byte| byte == b' ').skip(2);
+    let device = std::str::from_utf8(fields.next()?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let root = unescape_octal(fields.next()?);
+    let point = unescape_octal(fields.next()?);
+    let mount_options = fields.next()?;
+    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+    let kind = String::from_utf8_lossy(rest.next()?).into_owned();
+    let source = unescape_octal(rest.next()?);
+    let mut options: Vec<&[u8]> = mount_options.split(|&byte| byte == b',').collect();
+    for option in rest.next().unwrap_or_default().split(|&byte| byte == b',') {
+        if !options.contains(&option) && !option.is_empty() {
+            options.push(option);
+        }
+    }
+    Some(Mount {
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        root: PathBuf::from(OsString::from_vec(root)),
+        point: PathBuf::from(OsString::from_vec(point)),
+        kind,
+        source: OsString::from_vec(source),
+        options: escape(&options.join(&b","[..])),
+    })
+}
+
+/// The kernel writes blanks, tabs, line feeds and backslashes in names as three octal digits.
+fn unescape_octal(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut at = 0;
+    while at < field.len() {
+        let digits = field.get(at + 1..at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if field[at] == b'\\' => {
+                bytes.push(byte);
+                at += 4;
+            }
+            _ => {
+                bytes.push(field[at]);
+                at += 1;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_the_kernel_are_read() {
+        let row = br"36 35 8:1 /a /mnt/with\040blank rw,noatime master:1 shared:2 - ext4 /dev/sda1 rw,errors=continue";
+        let mount = parse_mount(row).unwrap();
+        assert_eq!((mount.device, mount.kind.as_str()), ((8, 1), "ext4"));
+        assert_eq!(mount.point, Path::new("/mnt/with blank"));
+        assert_eq!((mount.root.as_path(), mount.source.to_str()), (Path::new("/a"), Some("/dev/sda1")));
+        assert_eq!(mount.options, "rw,noatime,errors=continue");
+        assert_eq!(parse_mount(br"25 1 0:23 / /tmp rw - tmpfs tmpfs rw").unwrap().device, (0, 23));
+        assert_eq!(parse_mount(b""), None);
+        assert_eq!(parse_mount(b"1 2 x / / rw - a b c"), None);
+    }
+
+    #[test]
+    fn octal_is_undone_and_nothing_else() {
+        assert_eq!(unescape_octal(br"a\134b\011\012"), b"a\\b\t\n");
+        assert_eq!(unescape_octal(br"\999\1"), br"\999\1");
+    }
+}
