@@ -2,7 +2,7 @@
 "use strict";
 
 const BenchLevels = (() => {
-  const { el, num, known, count, size, share, duration, table } = Format;
+  const { el, num, known, count, size, share, duration, table, heat } = Format;
   const { Figure, line, band } = Figures;
   const { COLORS, DASHES, LINEAR_OR_LOG, runs, views, legend, median, times } = Bench;
 
@@ -238,20 +238,6 @@ const BenchLevels = (() => {
       found.set(name, [...(found.get(name) ?? []), view].sort((a, b) => num(a.subject.file_system.block_bytes) - num(b.subject.file_system.block_bytes)));
     }
     return [...found];
-  }
-
-  /** A matrix of seconds as a heat map: rows are cache sizes, columns block sizes, the darker the slower. */
-  function heat(caption, caches, blocks, seconds, why) {
-    const all = caches.flatMap((_, row) => blocks.map((_, column) => seconds(row, column))).filter(known);
-    const [low, high] = [Math.min(...all), Math.max(...all)];
-    const shade = (value) => (high > low ? 0.06 + 0.6 * (Math.log(value / low) / Math.log(high / low)) : 0.06);
-    return table({
-      caption, columns: [{ title: "Cache", text: true }, ...blocks.map((block) => ({ title: `${size(block)} blocks` }))],
-      rows: caches.map((cache, row) => [size(cache), ...blocks.map((_, column) => {
-        const value = seconds(row, column);
-        return known(value) ? { text: duration(value), shade: shade(value) } : why?.(row, column) ?? Format.MISSING;
-      })]),
-    });
   }
 
   const FAILURES = { "too-long": "too long", "out-of-memory": "no memory", failed: "failed" };

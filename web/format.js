@@ -237,8 +237,24 @@ const Format = (() => {
     return box;
   }
 
+  /** A matrix of seconds as a heat map: rows are cache sizes, columns block sizes, the darker the slower. */
+  function heat(caption, caches, blocks, seconds, why) {
+    const all = caches.flatMap((_, row) => blocks.map((_, column) => seconds(row, column))).filter(known);
+    const [low, high] = [Math.min(...all), Math.max(...all)];
+    // A thousandth of the slowest bears a 0 among the others.
+    const place = (value) => Math.log(value + high / 1000);
+    const shade = (value) => (high > low ? 0.06 + 0.6 * ((place(value) - place(low)) / (place(high) - place(low))) : 0.06);
+    return table({
+      caption, columns: [{ title: "Cache", text: true }, ...blocks.map((block) => ({ title: `${size(block)} blocks` }))],
+      rows: caches.map((cache, row) => [size(cache), ...blocks.map((_, column) => {
+        const value = seconds(row, column);
+        return known(value) ? { text: duration(value), shade: shade(value) } : why?.(row, column) ?? Format.MISSING;
+      })]),
+    });
+  }
+
   return {
     MISSING, parse, num, known, count, shortCount, decimal, size, share, fineShare, change, days, shortDays,
-    inUnit, shortUnit, bucket, time, duration, shorten, el, table,
+    inUnit, shortUnit, bucket, time, duration, shorten, el, table, heat,
   };
 })();

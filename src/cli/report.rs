@@ -5,23 +5,23 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::results::{Stored, read};
-use super::{Ended, output, sources, usage_error};
+use super::{Ended, output, sources, trace, usage_error};
 use crate::bench::result::Document;
 use crate::error::Result;
 use crate::io::write_atomically;
 use crate::layout::Model;
 use crate::plan::Plan;
 use crate::report::bench::page::{self as bench_page, NamedRun};
-use crate::report::{page, plan_page};
+use crate::report::{cache_page, page, plan_page, trace_page};
 use crate::units::escape_path;
 
 /// Make one page of any results, to look at without a network
 ///
-/// Several surveys appear side by side, several benches are laid over one another; a plan (the JSON of granulo plan) has a page of its
-/// own.
+/// Several surveys appear side by side, several benches or traces are laid over one another; a plan (the JSON of granulo plan) has a page of
+/// its own, and so have caches (that of granulo cache).
 #[derive(Debug, Args)]
 pub(super) struct ReportArguments {
-    /// Survey files, fsstats CSVs or published tables; or results of benches; or one plan
+    /// Survey files, fsstats CSVs or published tables; or results of benches, or of caches; or traces; or one plan
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
     /// Write the page here
@@ -31,22 +31,32 @@ pub(super) struct ReportArguments {
 
 impl ReportArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let (mut plans, mut runs) = (Vec::new(), Vec::new());
+        let (mut plans, mut runs, mut studies, mut traces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for path in &self.results {
+            if let Some(trace) = trace::whole(path)? {
+                traces.push(trace);
+                continue;
+            }
             match read(path)? {
                 Some(Stored::Plan(plan)) => plans.push(*plan),
                 Some(Stored::Bench(document)) => runs.push((path.as_path(), *document)),
+                Some(Stored::Caches(study)) => studies.push(*study),
                 None => {}
             }
         }
-        match (plans.as_slice(), runs.len()) {
-            ([], 0) => self.surveys()?,
-            ([plan], 0) if self.results.len() == 1 => self.plan(plan)?,
-            ([], found) if self.results.len() == found => self.benches(runs)?,
-            ([], _) => {
-                return Err(
-                    usage_error("results of benches have a page of their own").advise("give them without surveys")
-                );
+        match [plans.len(), runs.len(), studies.len(), traces.len()] {
+            [0, 0, 0, 0] => self.surveys()?,
+            [1, 0, 0, 0] if self.results.len() == 1 => self.plan(&plans[0])?,
+            [0, found, 0, 0] if self.results.len() == found => self.benches(runs)?,
+            [0, 0, found, 0] if self.results.len() == found => {
+                write_atomically(&self.output, |out| cache_page::write(&studies, super::survey::now(), out))?;
+            }
+            [0, 0, 0, found] if self.results.len() == found => {
+                write_atomically(&self.output, |out| trace_page::write(&traces, super::survey::now(), out))?;
+            }
+            [0, ..] => {
+                return Err(usage_error("benches, caches and traces have pages of their own")
+                    .advise("give results of one kind"));
             }
             _ => {
                 return Err(

@@ -1,16 +1,18 @@
-//! Results in files that are no source of sizes: plans and benches.
+//! Results in files that are no source of sizes: plans, benches and caches.
 
 use std::path::Path;
 
 use crate::bench::result::{self, Document};
 use crate::error::{Error, Result};
 use crate::io::read_bounded;
+use crate::mrc::study::{self, Study};
 use crate::plan::{self, Plan};
 
 /// A result that has a table and a page of its own.
 pub(super) enum Stored {
     Plan(Box<Plan>),
     Bench(Box<Document>),
+    Caches(Box<Study>),
 }
 
 /// The result that a file holds; `None` for anything else, which is left to be read as a source.
@@ -21,6 +23,9 @@ pub(super) fn read(path: &Path) -> Result<Option<Stored>> {
     let text = read_bounded("read the result", path)?;
     if let Some(plan) = plan::read(&text).transpose().map_err(|error: Error| error.at(path))? {
         return Ok(Some(Stored::Plan(Box::new(plan))));
+    }
+    if let Some(study) = study::read(&text).transpose().map_err(|error: Error| error.at(path))? {
+        return Ok(Some(Stored::Caches(Box::new(study))));
     }
     let document = result::read(&text).transpose().map_err(|error: Error| error.at(path))?;
     Ok(document.map(|document| Stored::Bench(Box::new(document))))

@@ -1,4 +1,4 @@
-//! `granulo show`: print a survey, an fsstats CSV, a published table, a plan or the result of a bench.
+//! `granulo show`: print a survey, an fsstats CSV, a published table, a plan, or the result of a bench or of caches.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use crate::survey::file::{Detail, write};
 use crate::survey::fsstats;
 use crate::units::parse_size;
 
-/// Print a survey, an fsstats CSV, a published table, a plan or the result of a bench
+/// Print a survey, an fsstats CSV, a published table, a plan, or the result of a bench or of caches
 ///
 /// Any cutoff and any block size can be asked for: the survey keeps enough to answer, exactly up to 64 KiB and better than 1 % above.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ use crate::units::parse_size;
     after_help = "Examples:\n  granulo show vu-2005\n  granulo show usr.json --cutoff 12KiB --cutoff 64KiB --block-size 128KiB"
 )]
 pub(super) struct ShowArguments {
-    /// A survey file, an fsstats CSV, a published table, a plan, or the result of a bench
+    /// A survey file, an fsstats CSV, a published table, a plan, or the result of a bench or of caches
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
     /// Name the published tables
@@ -91,13 +91,15 @@ impl ShowArguments {
         self.all || self.fsstats.is_some() || !self.cutoff.is_empty() || !self.block_size.is_empty()
     }
 
-    /// A plan or a bench, as it was printed when it was made.
+    /// A plan, a bench or caches, as they were printed when they were made.
     fn stored(&self, stored: &Stored) -> Result<Ended> {
         if self.asks_for_sizes() {
-            return Err(usage_error("plans and results of benches take no other option than --json")
+            return Err(usage_error("plans, benches and caches take no other option than --json")
                 .advise("ask the survey that they were made from"));
         }
         match stored {
+            Stored::Caches(study) if self.json => output::print_json(study),
+            Stored::Caches(study) => output::print(|out| report::cache::write_study(study, out)),
             Stored::Plan(plan) if self.json => output::print_json(plan),
             Stored::Plan(plan) => output::print(|out| report::plan::write_plan(plan, out)),
             Stored::Bench(document) if self.json => output::print_json(document),

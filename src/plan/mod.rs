@@ -13,5 +13,6 @@ pub mod tier;
 
 pub use block_size::{BLOCK_SIZES, BlockSize, Padding, block_size, block_sizes};
 pub use document::{About, FastTier, Plan, Request, ServedOperations, plan, read};
+pub use operations::Operations;
 pub use population::{Population, Tree};
 pub use space::{ModelSpace, model_space};

@@ -267,7 +267,7 @@ fn write_targets(study: &Study, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// What the figures say.
-fn sentences(study: &Study) -> Vec<String> {
+pub(super) fn sentences(study: &Study) -> Vec<String> {
     let mut sentences: Vec<String> = least_cache_sentence(study).into_iter().collect();
     sentences.extend(best_block_sentences(study));
     if let Some(sentence) = cliff_sentence(study) {

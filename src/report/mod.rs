@@ -3,6 +3,7 @@
 pub mod allocate;
 pub mod bench;
 pub mod cache;
+pub mod cache_page;
 mod chart;
 pub mod compare;
 pub mod generate;
@@ -13,4 +14,5 @@ mod plan_words;
 pub mod store;
 pub mod terminal;
 pub mod trace;
+pub mod trace_page;
 pub mod words;

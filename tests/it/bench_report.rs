@@ -34,7 +34,7 @@ fn what_is_no_result_is_refused() {
     let sandbox = sandbox();
     let (one, page) = (result(sandbox.path(), "one.json"), sandbox.path().join("page.html"));
     let mixed = run(args!["report", &one, "vu-2005", "-o", &page]).ended(2);
-    assert!(mixed.said().contains("have a page of their own"), "{}", mixed.said());
+    assert!(mixed.said().contains("have pages of their own"), "{}", mixed.said());
     let text = fs::read_to_string(&one).unwrap();
     let wrong = sandbox.path().join("wrong.json");
     for (from, to, expected) in [

@@ -105,6 +105,9 @@ pub(super) struct CacheArguments {
     /// Write the result here, as JSON
     #[arg(short, long, value_name = "FILE.json", help_heading = "Results")]
     output: Option<PathBuf>,
+    /// Write a page here, to look at without a network
+    #[arg(long, value_name = "FILE.html", help_heading = "Results")]
+    report: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long, help_heading = "Results")]
     json: bool,
@@ -327,6 +330,11 @@ impl CacheArguments {
                 out.write_all(b"\n")
             })?;
             output::note(&format!("wrote {}", escape_path(path)));
+        }
+        if let Some(page) = &self.report {
+            let studies = std::slice::from_ref(study);
+            write_atomically(page, |out| report::cache_page::write(studies, super::survey::now(), out))?;
+            output::note(&format!("wrote {}", escape_path(page)));
         }
         match self.json {
             true => output::print_json(study)?,

@@ -17,7 +17,7 @@ use crate::plan::operations::Operations;
 use crate::report;
 use crate::trace::columnar::Writer;
 use crate::trace::summary::{Collector, Document, Options, Summary};
-use crate::trace::{Below, Input, Source, detect, source_of};
+use crate::trace::{Below, Format, Input, Source, detect, source_of};
 use crate::units::{escape_path, format_count, format_share, format_size, fraction};
 
 /// See what is read and written: by kind, size, pattern and time
@@ -182,6 +182,33 @@ fn refuse_nothing(summary: &Summary, source: &dyn Source, path: &Path) -> Result
     Err(Error::new(ErrorKind::NotRecognised, "read the trace", cause).at(path))
 }
 
+/// What a trace comes to, with sentences about it; `None` for a file that is no trace, or a table, which may be anything.
+///
+/// # Errors
+/// What reading it fails with.
+pub(super) fn whole(path: &Path) -> Result<Option<(Document, Vec<String>)>> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let input = Input::open(path)?;
+    let Some(format) = detect(input.head()).filter(|format| *format != Format::Csv) else { return Ok(None) };
+    let mut source = source_of(input, Some(format))?;
+    let summary = pass_all(&mut *source, path)?;
+    let document = Document::new(&escape_path(path), &summary, &*source);
+    Ok(Some((document, report::trace::sentences(&summary, &*source))))
+}
+
+/// All of a source, which has to have something in it; an error if it was interrupted.
+fn pass_all(source: &mut dyn Source, path: &Path) -> Result<Summary> {
+    let stop = super::signals::watch()?;
+    let summary = pass(source, Options::default(), None, &stop, &Line::new(false))?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::new(ErrorKind::Usage, "read the trace", "it was interrupted").at(path));
+    }
+    refuse_nothing(&summary, source, path)?;
+    Ok(summary)
+}
+
 /// The sizes of whole-file operations of a trace, for a plan; `None` where the file is no trace.
 ///
 /// # Errors
@@ -190,12 +217,7 @@ pub(super) fn operations(path: &Path) -> Result<Option<Operations>> {
     let input = Input::open(path)?;
     let Some(format) = detect(input.head()) else { return Ok(None) };
     let mut source = source_of(input, Some(format))?;
-    let stop = super::signals::watch()?;
-    let summary = pass(&mut *source, Options::default(), None, &stop, &Line::new(false))?;
-    if stop.load(Ordering::Relaxed) {
-        return Err(Error::new(ErrorKind::Usage, "read the trace", "it was interrupted").at(path));
-    }
-    refuse_nothing(&summary, &*source, path)?;
+    let summary = pass_all(&mut *source, path)?;
     let (reads, writes) = (summary.sides.reads.whole, summary.sides.writes.whole);
     for (sizes, what) in [(&reads, "reads"), (&writes, "writes")] {
         if sizes.is_empty() {

@@ -8,8 +8,12 @@ use clap::builder::PossibleValuesParser;
 
 use super::{Counting, Target, pass, refuse_nothing, show};
 use crate::cli::progress::Line;
+use crate::cli::survey::now;
 use crate::cli::{Ended, output, signals};
 use crate::error::Result;
+use crate::io::write_atomically;
+use crate::report;
+use crate::trace::summary::Document;
 use crate::trace::{Format, open};
 use crate::units::escape_path;
 
@@ -32,6 +36,9 @@ pub(super) struct ReadArguments {
     /// Write it here in granulo's own form
     #[arg(short, long, value_name = "FILE.gtrace")]
     output: Option<PathBuf>,
+    /// Write a page here, to look at without a network
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -56,6 +63,12 @@ impl ReadArguments {
         match target {
             Some(target) if !interrupted => target.finish(source)?,
             _ => {}
+        }
+        if let Some(page) = &self.report {
+            let document = Document::new(&escape_path(&self.file), &summary, source);
+            let trace = (document, report::trace::sentences(&summary, source));
+            write_atomically(page, |out| report::trace_page::write(&[trace], now(), out))?;
+            output::note(&format!("wrote {}", escape_path(page)));
         }
         let ended = show(&escape_path(&self.file), &summary, source, self.json)?;
         if interrupted {

@@ -121,6 +121,11 @@ struct RatesRecord {
 }
 
 impl Document {
+    /// What the trace is called, escaped.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The document of a summary, of a source that was read to its end.
     pub fn new(name: &str, summary: &Summary, source: &dyn Source) -> Document {
         let origin = source.origin();

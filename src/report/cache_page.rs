@@ -1,0 +1,39 @@
+//! A page of caches: one HTML file that needs nothing else, with the miss-ratio curves of a trace, the matrix of times, and Fig. 5 of Tanenbaum,
+//! Herder and Bos.
+//!
+//! Its scripts stand in `web/cache*.js`; template, style, figures and formats are those of the survey page.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::cache::sentences;
+use super::page::{Scripts, assemble};
+use crate::bench::cache::published::{Matrix, fig_5};
+use crate::mrc::study::Study;
+
+const SCRIPTS: Scripts = Scripts {
+    sections: include_str!("../../web/cache-sections.js"),
+    details: "",
+    script: include_str!("../../web/cache.js"),
+};
+
+#[derive(Serialize)]
+struct Page<'a> {
+    words: Vec<String>,
+    studies: &'a [Study],
+    fig_5: Matrix,
+}
+
+/// Writes the page of studies; `generated_at` is in seconds since 1970.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write(studies: &[Study], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    let title = match studies {
+        [only] => format!("Caches for {}", only.trace),
+        several => format!("Caches for {} traces", several.len()),
+    };
+    let words = studies.iter().flat_map(sentences).collect();
+    assemble(&title, generated_at, &Page { words, studies, fig_5: fig_5() }, &SCRIPTS, out)
+}

@@ -1,0 +1,63 @@
+//! A page of traces: one HTML file that needs nothing else, with traces laid over one another and beside Fig. 4 of Tanenbaum, Herder and Bos.
+//!
+//! Its scripts stand in `web/trace*.js`; template, style, figures and formats are those of the survey page.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::page::{Scripts, assemble};
+use crate::plan::Operations;
+use crate::trace::summary::Document;
+
+const SCRIPTS: Scripts = Scripts {
+    sections: include_str!("../../web/trace-sections.js"),
+    details: "",
+    script: include_str!("../../web/trace.js"),
+};
+
+#[derive(Serialize)]
+struct Page<'a> {
+    words: Vec<String>,
+    traces: Vec<&'a Document>,
+    published: Vec<Decile>,
+}
+
+/// A row of Fig. 4.
+#[derive(Serialize)]
+struct Decile {
+    fraction: f64,
+    read_bytes: u64,
+    write_bytes: u64,
+}
+
+/// Writes the page of traces and the sentences about each; `generated_at` is in seconds since 1970.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write(traces: &[(Document, Vec<String>)], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    let then = Operations::published();
+    let deciles = then.reads.deciles().into_iter().zip(then.writes.deciles());
+    let row = |(tenth, (read_bytes, write_bytes)): (u32, (u64, u64))| Decile {
+        fraction: f64::from(tenth) / 10.0,
+        read_bytes,
+        write_bytes,
+    };
+    let title = match traces {
+        [(only, _)] => only.name().to_owned(),
+        several => format!("{} traces", several.len()),
+    };
+    let words = match traces {
+        [(_, words)] => words.clone(),
+        several => several
+            .iter()
+            .filter_map(|(document, words)| Some(format!("{}: {}", document.name(), words.first()?)))
+            .collect(),
+    };
+    let page = Page {
+        words,
+        traces: traces.iter().map(|(document, _)| document).collect(),
+        published: (1..).zip(deciles).map(row).collect(),
+    };
+    assemble(&title, generated_at, &page, &SCRIPTS, out)
+}
