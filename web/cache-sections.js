@@ -87,7 +87,7 @@ const Caches = (() => {
       const of = (policy, [block, cache]) => study.policies.find((each) => each.policy === policy && num(each.block_bytes) === block && num(each.cache_bytes) === cache)?.miss_ratio;
       const lru = ([block, cache]) => study.cells.find((each) => num(each.block_bytes) === block && num(each.cache_bytes) === cache)?.miss_ratio;
       return el("div", { class: "block" }, el("h3", {}, titled(data, "Other policies", study)), table({
-        caption: "Miss ratios of other policies", columns: [{ title: "Blocks", text: true }, { title: "Cache" }, { title: "LRU" }, ...names.map((name) => ({ title: name }))],
+        caption: "Miss ratios of other policies", columns: [{ title: "Blocks", text: true }, { title: "Cache" }, { title: "LRU" }, ...names.map((name) => ({ title: name.toUpperCase() }))],
         rows: columns.map((column) => [size(column[0]), size(column[1]), fineShare(lru(column)), ...names.map((name) => (known(of(name, column)) ? fineShare(of(name, column)) : Format.MISSING))]),
       }));
     });

@@ -1,0 +1,90 @@
+// The pages of traces and of caches in headless Chromium: `npm ci && npm test`.
+//
+//   GRANULO_TRACE_PAGE   pages that `granulo report` wrote of traces (several: separated by ':'), such as one of one trace and one of two
+//   GRANULO_CACHE_PAGE   pages that it wrote of results of `granulo cache`
+//   GRANULO_REQUIRE_ALL  1: fail, instead of skipping, where there is no such page
+import assert from "node:assert/strict";
+import { basename, delimiter, resolve } from "node:path";
+import { describe, test } from "node:test";
+import {
+  DESKTOP, HOSTILE, assertAlone, assertDrawn, assertFitsPhone, assertFollowsDark, assertNoGaps, assertNoOverflow, chart, dataOf, hover, settle,
+  shoot, tip, useEverything, variant, visit,
+} from "./browser.mjs";
+
+const pagesOf = (name) => (process.env[name] ?? "").split(delimiter).filter(Boolean).map((file) => resolve(file));
+
+/** The charts that a page of traces has. */
+function chartsOfTraces({ traces }) {
+  const moved = traces.some((trace) => trace.reads.whole.count || trace.writes.whole.count);
+  const timed = traces.map((trace, at) => trace.clock !== "none" && trace.rates.intervals.length > 1 && `rates-${at}`);
+  return [...(moved ? ["trace-sizes", "one-block", "file-sizes"] : []), ...traces.map((_, at) => `kinds-${at}`), ...timed].filter(Boolean);
+}
+
+const chartsOfCaches = ({ studies }) => studies.map((_, at) => `misses-${at}`);
+
+function holds(file, chartsOf, pointed) {
+  const name = basename(file, ".html");
+  const data = dataOf(file);
+  const charts = chartsOf(data);
+
+  test("is one file below 2 MB that may load nothing", () => assertAlone(file, 2_000_000));
+
+  test("draws every chart on a desk, without a sound", () => visit(file, DESKTOP, async (page) => {
+    await assertDrawn(page, charts);
+    await assertNoGaps(page);
+    await assertNoOverflow(page);
+    await shoot(page, name, "desktop-light");
+    const text = await page.innerText("#page");
+    for (const sentence of data.words) assert.ok(text.includes(sentence), sentence);
+    assert.match(text, /works offline/);
+  }));
+
+  test("fits a phone", () => assertFitsPhone(file, name, charts));
+
+  test("follows the dark mode of the system, and its own button", () => assertFollowsDark(file, name, charts));
+
+  test("survives every control", () => visit(file, DESKTOP, useEverything));
+
+  test("shows values under the pointer and to the keyboard", () => visit(file, DESKTOP, async (page) => {
+    for (const [each, text] of Object.entries(pointed).filter(([each]) => charts.includes(each))) {
+      await hover(page, each, 0.5, 0.3);
+      assert.match(await tip(page, each).innerText(), text);
+      await chart(page, each).focus();
+      for (let at = 0; at < 2; at += 1) await page.keyboard.press("ArrowRight");
+      await settle(page);
+      assert.match(await page.locator("#live").textContent(), text);
+    }
+  }));
+}
+
+function all(variable, chartsOf, pointed, hostile, empty) {
+  const pages = pagesOf(variable);
+  if (!pages.length) {
+    const required = process.env.GRANULO_REQUIRE_ALL === "1";
+    if (!required) console.error(`SKIPPED: pages are not tested, because ${variable} is not set`);
+    test(variable, { skip: required ? false : `${variable} is not set` }, () => assert.fail(`${variable} is not set`));
+    return;
+  }
+  for (const file of pages) describe(`the page ${basename(file)}`, () => holds(file, chartsOf, pointed));
+
+  test(`names cannot leave the data: ${variable}`, () => visit(variant(pages[0], `hostile-${variable}`, (data) => {
+    data.title = HOSTILE;
+    data.words = [HOSTILE];
+    hostile(data);
+  }), DESKTOP, async (page) => {
+    assert.ok((await page.innerText("#page")).includes(HOSTILE));
+    await useEverything(page);
+  }));
+
+  test(`a page without results says that there is nothing: ${variable}`, () => visit(variant(pages[0], `no-${variable}`, empty), DESKTOP, async (page) => {
+    assert.match(await page.innerText("#page"), /nothing to show/);
+  }));
+}
+
+all("GRANULO_TRACE_PAGE", chartsOfTraces, { "trace-sizes": /Up to/, "one-block": /Blocks of/, "file-sizes": /Files below/, "rates-0": /After/ }, (data) => {
+  for (const trace of data.traces) [trace.name, trace.recorder, trace.command, trace.notes] = [HOSTILE, HOSTILE, HOSTILE, [HOSTILE]];
+}, (data) => { data.traces = []; });
+
+all("GRANULO_CACHE_PAGE", chartsOfCaches, { "misses-0": /Cache of/ }, (data) => {
+  for (const study of data.studies) [study.trace, study.notes] = [HOSTILE, [HOSTILE]];
+}, (data) => { data.studies = []; });
