@@ -22,7 +22,7 @@ use crate::units::{escape_path, format_count, format_share, format_size, fractio
 
 /// See what is read and written: by kind, size, pattern and time
 ///
-/// A trace is what strace or another recorder has written; granulo's own form of it is compact and read at millions of operations a second.
+/// A trace is what strace or another recorder has written; granulo's own form of it is compact and quick to read.
 #[derive(Debug, Args)]
 pub(super) struct TraceArguments {
     #[command(subcommand)]
