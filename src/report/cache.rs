@@ -33,7 +33,7 @@ pub fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     write_block_sizes(study, out)?;
-    let (sizes, left_out) = rows(study);
+    let (sizes, has_more) = rows(study);
     for blocks in study.block_sizes.chunks(MOST_FIGURES) {
         heading("Miss ratio with LRU, by size of cache and of blocks", out)?;
         write_matrix(study, &sizes, blocks, out, &|cell| (format_share(cell.misses.miss_ratio), Style::new()))?;
@@ -58,8 +58,8 @@ pub fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
             write_matrix(study, &sizes, blocks, out, &|cell| (format_size(cell.written_bytes as u128), Style::new()))?;
         }
     }
-    if left_out > 0 {
-        faint(&format!("{left_out} larger caches do the same as the last one here."), out)?;
+    if has_more {
+        faint("Larger caches do the same as the last one here.", out)?;
     }
     write_policies(study, &sizes, out)?;
     write_targets(study, out)?;
@@ -166,13 +166,13 @@ fn write_block_sizes(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// The cache sizes that are printed, and how many do the same as the last of them.
-fn rows(study: &Study) -> (Vec<u64>, usize) {
+/// The cache sizes that are printed, and whether there are larger ones, which do the same as the last of them.
+fn rows(study: &Study) -> (Vec<u64>, bool) {
     let enough = study.block_sizes.iter().map(|block| block.enough_bytes + block.block_bytes).max().unwrap_or(0);
     let useful = study.cache_sizes_bytes.iter().filter(|&&size| size < enough).count() + USELESS_ROWS;
     let printed: Vec<u64> = study.cache_sizes_bytes.iter().copied().take(useful).collect();
-    let left_out = study.cache_sizes_bytes.len() - printed.len();
-    (printed, left_out)
+    let has_more = printed.len() < study.cache_sizes_bytes.len();
+    (printed, has_more)
 }
 
 fn columns_of_a_figure(figures: usize) -> usize {
@@ -330,7 +330,7 @@ fn best_block_sentences(study: &Study) -> Vec<String> {
         let worst = worst.max_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let compared = match worst {
             Some(worst) if worst.seconds > best.seconds * 1.01 => format!(
-                " ({} with {}, {} with blocks of {})",
+                " ({} in a cache of {}, and {} with blocks of {})",
                 format_duration(best.seconds),
                 size(*first),
                 format_duration(worst.seconds),

@@ -209,7 +209,7 @@ fn samples_say_how_far_they_may_be_off() {
     assert_eq!(see(&["--sample-blocks", "1000000"])["cells"], exact["cells"]);
     let bounded = see(&["--sample-blocks", "1000"]);
     let rate = bounded["block_sizes"][0]["rate"].as_f64().unwrap();
-    assert!(rate < 0.9 && rate > 0.1, "{rate}");
+    assert!(rate < 0.5 && rate > 0.05, "{rate}");
     // So does memory.
     let small = see(&["--memory", "100K"]);
     assert!(small["block_sizes"][0]["rate"].as_f64().unwrap() < 0.9);
@@ -226,8 +226,9 @@ fn policies_are_told_apart() {
     assert_eq!(names, ["lru", "fifo", "clock", "2q", "s3-fifo", "arc"]);
     let ratios: Vec<f64> = policies.iter().map(|cell| cell["miss_ratio"].as_f64().unwrap()).collect();
     assert_eq!(ratios[0], cells(&json)[0]["miss_ratio"].as_f64().unwrap());
-    // Whole files are scans, which FIFO bears worst.
-    assert!(ratios[1] > ratios[0] && ratios[1] > ratios[5], "{ratios:?}");
+    // Whole files are scans, which those with a place for newcomers bear better.
+    assert!(ratios[3..].iter().all(|ratio| ratio < &ratios[0]), "{ratios:?}");
+    assert!((0..6).all(|at| !ratios[..at].contains(&ratios[at])), "{ratios:?}");
 }
 
 #[test]
