@@ -168,7 +168,8 @@ fn other_files_are_told_apart_in_words() {
         assert!(said.contains("neither a survey") || said.contains("not JSON"), "{said}");
     }
     assert!(with(b"{}").contains("without a schema"));
-    assert!(with(b"{\"schema\":\"granulo/plan/1\"}").contains("granulo/plan/1"));
+    assert!(with(b"{\"schema\":\"granulo/compare/1\"}").contains("granulo/compare/1"));
+    assert!(with(b"{\"schema\":\"granulo/plan/1\"}").contains("missing field"));
     assert!(with(b"{\"schema\":17}").contains("cannot read the survey"));
     assert!(with(b"{ not json").contains("not JSON"));
     let said = with(b"{\"schema\":\"granulo/survey/2\",\"something\":{\"new\":[1]}}");
