@@ -9,12 +9,18 @@
 //! make sense of it counts in [`Problems`], and goes on: an error ends a trace only where nothing behind it could be read.
 
 pub mod columnar;
+pub mod csv;
+pub mod darshan;
+pub mod fanotify;
 pub mod input;
 pub mod kind;
 pub mod listed;
 pub mod names;
+pub mod nfs;
 pub mod open;
 pub mod problems;
+mod program;
+pub mod whole;
 
 pub use input::Input;
 pub use kind::Kind;

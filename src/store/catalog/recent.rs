@@ -6,8 +6,8 @@
 
 use twox_hash::XxHash3_64;
 
-use crate::store::entry::{Entry, Kind, Location, Time};
 use crate::io::varint::{put, take, take_bytes, unzigzag, zigzag};
+use crate::store::entry::{Entry, Kind, Location, Time};
 
 /// What a transaction did to a key: what it has now, or that it is forgotten.
 pub(in crate::store) type KeyChange = (Vec<u8>, Option<Entry>);

@@ -3,8 +3,8 @@
 //! A leaf can be read from any restart on, so an entry there refers to nothing. Removals have a kind and an id alone, and the entry
 //! after one refers to the last entry before it that has more.
 
-use crate::store::entry::{Entry, Kind, Location, Time};
 use crate::io::varint::{put, take, unzigzag, zigzag};
+use crate::store::entry::{Entry, Kind, Location, Time};
 
 /// Mode, owner, owning group.
 pub(crate) type Class = (u16, u32, u32);

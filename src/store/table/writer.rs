@@ -18,10 +18,10 @@ use super::leaf::{self, Before, Class};
 use super::{INDEX_DIRECTORY, table_path};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::device::{Device, DeviceFile, Mode};
+use crate::io::varint;
 use crate::store::catalog::TableRow;
 use crate::store::entry::Entry;
 use crate::store::key::LONGEST_KEY_BYTES;
-use crate::io::varint;
 
 /// What is written at once, in bytes.
 const WRITE_BYTES: usize = 1 << 20;
