@@ -18,6 +18,7 @@ mod signals;
 mod sources;
 mod store;
 mod survey;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -51,6 +52,7 @@ enum Command {
     Allocate(allocate::AllocateArguments),
     Generate(generate::GenerateArguments),
     Store(store::StoreArguments),
+    Trace(trace::TraceArguments),
     Bench(bench::BenchArguments),
     Report(report::ReportArguments),
     Completions(generated::CompletionsArguments),
@@ -63,6 +65,8 @@ enum Ended {
     Well,
     /// Done, but something was wrong.
     Amiss,
+    /// As a command has that was run for the user.
+    As(u8),
 }
 
 impl From<Ended> for ExitCode {
@@ -70,6 +74,7 @@ impl From<Ended> for ExitCode {
         match ended {
             Ended::Well => ExitCode::SUCCESS,
             Ended::Amiss => ExitCode::from(1),
+            Ended::As(code) => ExitCode::from(code),
         }
     }
 }
@@ -116,6 +121,7 @@ impl Command {
             Command::Allocate(arguments) => arguments.run(),
             Command::Generate(arguments) => arguments.run(),
             Command::Store(arguments) => arguments.run(),
+            Command::Trace(arguments) => arguments.run(),
             Command::Bench(arguments) => arguments.run(),
             Command::Report(arguments) => arguments.run(),
             Command::Completions(arguments) => arguments.run(),

@@ -66,7 +66,7 @@ pub(super) struct PlanArguments {
     /// How full the fast tier may become [default: what the model says, such as 75% for zfs]
     #[arg(long, value_name = "PERCENT", value_parser = fill, allow_hyphen_values = true)]
     fill: Option<f64>,
-    /// Sizes of reads and writes: vu-2005, or a CSV of deciles (decile_pct,read_bytes,write_bytes)
+    /// Sizes of reads and writes: vu-2005, any trace that granulo trace reads, or a CSV of deciles (decile_pct,read_bytes,write_bytes)
     #[arg(long, value_name = "TRACE")]
     trace: Option<PathBuf>,
     /// Growth over 1 KiB blocks that a recommended block size may cost [default: 5%]
@@ -165,6 +165,9 @@ fn read_operations(path: &Path) -> Result<Operations> {
     const OPERATION: &str = "read the operations";
     if path.as_os_str() == operations::PUBLISHED {
         return Ok(Operations::published());
+    }
+    if let Some(operations) = super::trace::operations(path)? {
+        return Ok(operations);
     }
     let text = read_text(OPERATION, path)?;
     Operations::parse(&text, &crate::units::escape_path(path))

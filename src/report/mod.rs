@@ -11,4 +11,5 @@ pub mod plan_page;
 mod plan_words;
 pub mod store;
 pub mod terminal;
+pub mod trace;
 pub mod words;

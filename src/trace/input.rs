@@ -94,7 +94,7 @@ impl Input {
         }
         let file = File::open(path).map_err(|error| Error::io(OPERATION, path, error))?;
         let metadata = file.metadata().map_err(|error| Error::io(OPERATION, path, error))?;
-        Input::new(path, file, metadata.is_file().then(|| metadata.len()))
+        Input::new(path, file, metadata.is_file().then_some(metadata.len()))
     }
 
     /// Bytes that are in memory.

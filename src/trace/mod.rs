@@ -8,6 +8,7 @@
 //! order in which they ended, or were recorded; the time is when each began, so that times may go back a little. What a reader cannot
 //! make sense of it counts in [`Problems`], and goes on: an error ends a trace only where nothing behind it could be read.
 
+pub mod below;
 pub mod columnar;
 pub mod csv;
 pub mod darshan;
@@ -20,13 +21,16 @@ pub mod nfs;
 pub mod open;
 pub mod problems;
 mod program;
+pub mod strace;
+pub mod summary;
 pub mod whole;
 
+pub use below::Below;
 pub use input::Input;
 pub use kind::Kind;
 pub use listed::Listed;
 pub use names::{Index, Names};
-pub use open::{Format, detect, open};
+pub use open::{Format, detect, open, source_of};
 pub use problems::{Problem, Problems, Trouble};
 
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::input::{Input, OPERATION};
-use super::{Source, columnar, csv, darshan, nfs};
+use super::{Source, columnar, csv, darshan, nfs, strace};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Formats of traces.
@@ -64,6 +64,9 @@ pub fn detect(head: &[u8]) -> Option<Format> {
     if nfs::is_pdml(head) {
         return Some(Format::Pcap);
     }
+    if strace::is_strace(head) {
+        return Some(Format::Strace);
+    }
     csv::Columns::guess(head).map(|_| Format::Csv)
 }
 
@@ -72,14 +75,25 @@ pub fn detect(head: &[u8]) -> Option<Format> {
 /// # Errors
 /// What opening and reading fail with; [`ErrorKind::NotRecognised`] for what is no trace.
 pub fn open(path: &Path, format: Option<Format>) -> Result<Box<dyn Source>> {
-    let input = Input::open(path)?;
+    source_of(Input::open(path)?, format)
+}
+
+/// A reader of the operations in an input that is open already.
+///
+/// # Errors
+/// As those of [`open`].
+pub fn source_of(input: Input, format: Option<Format>) -> Result<Box<dyn Source>> {
+    let path = input.path().to_owned();
     match format.or_else(|| detect(input.head())) {
         Some(Format::Granulo) => Ok(Box::new(columnar::Reader::new(input)?)),
+        Some(Format::Strace) => Ok(Box::new(strace::Reader::new(input))),
         Some(Format::Pcap) if nfs::is_pdml(input.head()) => Ok(Box::new(nfs::Reader::of_pdml(input))),
         Some(Format::Pcap) => Ok(Box::new(nfs::Reader::new(input)?)),
         Some(Format::Darshan) => Ok(Box::new(darshan::Reader::new(input)?)),
         Some(Format::Csv) => Ok(Box::new(csv::Reader::new(input, None)?)),
-        _ => Err(Error::new(ErrorKind::NotRecognised, OPERATION, "it is no trace that granulo knows").at(path)),
+        None => Err(Error::new(ErrorKind::NotRecognised, OPERATION, "it is no trace that granulo knows by its beginning")
+            .at(&path)
+            .advise("say what it is with --format, or which column of a table is what with --columns")),
     }
 }
 

@@ -1,0 +1,204 @@
+//! `granulo trace`: what is read and written, not only what is stored.
+
+mod read;
+mod record;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+
+use super::progress::Line;
+use super::{Ended, output};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::AtomicFile;
+use crate::plan::operations::Operations;
+use crate::report;
+use crate::trace::columnar::Writer;
+use crate::trace::summary::{Collector, Document, Options, Summary};
+use crate::trace::{Below, Input, Source, detect, source_of};
+use crate::units::{escape_path, format_count, format_share, format_size, fraction};
+
+/// See what is read and written: by kind, size, pattern and time
+///
+/// A trace is what strace or another recorder has written; granulo's own form of it is compact and read at millions of operations a second.
+#[derive(Debug, Args)]
+pub(super) struct TraceArguments {
+    #[command(subcommand)]
+    command: TraceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TraceCommand {
+    Read(read::ReadArguments),
+    Record(record::RecordArguments),
+}
+
+impl TraceArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        match self.command {
+            TraceCommand::Read(arguments) => arguments.run(),
+            TraceCommand::Record(arguments) => arguments.run(),
+        }
+    }
+}
+
+/// How a trace is counted.
+#[derive(Debug, Args)]
+struct Counting {
+    /// Only files at or below this path; can be given several times
+    #[arg(long, value_name = "PATH", help_heading = "What is counted")]
+    below: Vec<PathBuf>,
+    /// Count mapped ranges as read
+    #[arg(long, help_heading = "What is counted")]
+    maps_as_reads: bool,
+    /// Where a trace knows no openings: seconds of pause after which another whole-file operation begins
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = gap, help_heading = "What is counted")]
+    gap: f64,
+}
+
+fn gap(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e9).contains(&seconds) => Ok(seconds),
+        _ => Err("seconds are a number from 0 to 1000000000".to_owned()),
+    }
+}
+
+impl Counting {
+    fn options(&self) -> Options {
+        Options { gap_ns: (self.gap * 1e9) as u64, maps_are_reads: self.maps_as_reads }
+    }
+
+    /// The source with what is not to be counted left out.
+    fn of(&self, source: Box<dyn Source>) -> Result<Box<dyn Source>> {
+        use std::os::unix::ffi::OsStrExt;
+        if self.below.is_empty() {
+            return Ok(source);
+        }
+        let path = |path: &PathBuf| -> Result<Vec<u8>> {
+            // Names in traces have no symbolic links in them, where the recorder could see that; nor have paths that exist.
+            let path = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+            let path = path.map_err(|error| Error::io("find", Path::new("the working directory"), error))?;
+            Ok(path.as_os_str().as_bytes().to_vec())
+        };
+        let paths = self.below.iter().map(path).collect::<Result<Vec<_>>>()?;
+        Ok(Box::new(Below::new(source, paths)))
+    }
+}
+
+/// Where a trace is written to in granulo's own form.
+struct Target {
+    path: PathBuf,
+    file: AtomicFile,
+    writer: Writer<std::io::BufWriter<std::fs::File>>,
+}
+
+impl Target {
+    fn create(path: &Path, source: &dyn Source) -> Result<Target> {
+        let fail = |error| Error::io("write", path, error);
+        let file = AtomicFile::create(path)?;
+        let out = std::io::BufWriter::with_capacity(1 << 18, file.file().map_err(fail)?);
+        let writer = Writer::new(out, source.origin()).map_err(fail)?;
+        Ok(Target { path: path.to_owned(), file, writer })
+    }
+
+    fn finish(self, source: &dyn Source) -> Result<()> {
+        let operations = self.writer.finish(source).map_err(|error| Error::io("write", &self.path, error))?;
+        let size_bytes = self.file.file().and_then(|file| file.metadata()).map_or(0, |metadata| metadata.len());
+        self.file.commit()?;
+        output::note(&format!(
+            "wrote {}: {} operations, {}",
+            escape_path(&self.path),
+            format_count(operations.into()),
+            format_size(size_bytes.into())
+        ));
+        Ok(())
+    }
+}
+
+/// Reads a source to its end, or until `stop`; into `target` too, if there is one.
+fn pass(
+    source: &mut dyn Source,
+    options: Options,
+    mut target: Option<&mut Target>,
+    stop: &AtomicBool,
+    progress: &Line,
+) -> Result<Summary> {
+    const LOOK_EVERY: u64 = 1 << 12;
+    let mut collector = Collector::new(options, source.origin().detail);
+    let begun = Instant::now();
+    let mut shown = Duration::ZERO;
+    while let Some(operation) = source.next()? {
+        collector.take(&operation);
+        if let Some(target) = &mut target {
+            target.writer.push(&operation, source).map_err(|error| Error::io("write", &target.path, error))?;
+        }
+        if collector.operations().is_multiple_of(LOOK_EVERY) {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            if !progress.is_hidden() && begun.elapsed() >= shown + Duration::from_millis(100) {
+                shown = begun.elapsed();
+                progress.show(how_far(collector.operations(), source));
+            }
+        }
+    }
+    progress.clear();
+    Ok(collector.finish())
+}
+
+fn how_far(operations: u64, source: &dyn Source) -> String {
+    let text = format!("{} operations", format_count(operations.into()));
+    match source.progress() {
+        (read, Some(size)) if size > 0 => format!("{text} · {}", format_share(fraction(read.into(), size.into()))),
+        _ => text,
+    }
+}
+
+/// Prints what a trace came to.
+fn show(name: &str, summary: &Summary, source: &dyn Source, json: bool) -> Result<Ended> {
+    match json {
+        true => output::print_json(&Document::new(name, summary, source)),
+        false => output::print(|out| report::trace::write_trace(name, summary, source, out)),
+    }
+}
+
+/// An error where a trace has nothing in it.
+fn refuse_nothing(summary: &Summary, source: &dyn Source, path: &Path) -> Result<()> {
+    if summary.operations > 0 {
+        return Ok(());
+    }
+    let first = source.problems().list().first().map(|problem| format!("{}: {}", problem.kind.words(), problem.first));
+    let cause = match first {
+        Some(first) => format!("it has no operations on files ({first})"),
+        None => "it has no operations on files".to_owned(),
+    };
+    Err(Error::new(ErrorKind::NotRecognised, "read the trace", cause).at(path))
+}
+
+/// The sizes of whole-file operations of a trace, for a plan; `None` where the file is no trace.
+///
+/// # Errors
+/// What reading it fails with; where it has neither reads nor writes.
+pub(super) fn operations(path: &Path) -> Result<Option<Operations>> {
+    let input = Input::open(path)?;
+    let Some(format) = detect(input.head()) else { return Ok(None) };
+    let mut source = source_of(input, Some(format))?;
+    let stop = super::signals::watch()?;
+    let summary = pass(&mut *source, Options::default(), None, &stop, &Line::new(false))?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::new(ErrorKind::Usage, "read the trace", "it was interrupted").at(path));
+    }
+    refuse_nothing(&summary, &*source, path)?;
+    let (reads, writes) = (summary.sides.reads.whole, summary.sides.writes.whole);
+    for (sizes, what) in [(&reads, "reads"), (&writes, "writes")] {
+        if sizes.is_empty() {
+            output::warn(&format!("{} has no {what}: shares of them are 0", escape_path(path)));
+        }
+    }
+    if !source.problems().is_empty() {
+        output::warn(&format!("not all of {} could be read; granulo trace read says what", escape_path(path)));
+    }
+    Ok(Some(Operations { name: escape_path(path), reads, writes }))
+}

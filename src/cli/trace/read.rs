@@ -1,0 +1,67 @@
+//! `granulo trace read`: what a trace comes to; and its conversion.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use super::{Counting, Target, pass, refuse_nothing, show};
+use crate::cli::progress::Line;
+use crate::cli::{Ended, output, signals};
+use crate::error::Result;
+use crate::trace::{Format, open};
+use crate::units::escape_path;
+
+/// Read a trace: operations by kind, sizes of reads and writes, what one block serves, patterns, rates
+///
+/// The trace is what strace has written, best with -f -ttt -T -y, or granulo's own form. Lines that cannot be made sense of are counted.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  strace -f -ttt -T -y -o make.strace make\n  granulo trace read make.strace\n  \
+    granulo trace read make.strace --below src -o make.gtrace\n  granulo trace read make.gtrace --json | jq .reads.whole.deciles\n\n\
+    Exit status: 0 done; 1 interrupted; 2 could not be done.")]
+pub(super) struct ReadArguments {
+    /// The trace; - for standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// What it is
+    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = PossibleValuesParser::new(formats()))]
+    format: String,
+    #[command(flatten)]
+    counting: Counting,
+    /// Write it here in granulo's own form
+    #[arg(short, long, value_name = "FILE.gtrace")]
+    output: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn formats() -> Vec<&'static str> {
+    std::iter::once("auto").chain(Format::ALL.iter().map(|(_, name)| *name)).collect()
+}
+
+impl ReadArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let format = Format::ALL.iter().find(|(_, name)| *name == self.format).map(|(format, _)| *format);
+        let mut source = self.counting.of(open(&self.file, format)?)?;
+        let source = &mut *source;
+        let stop = signals::watch()?;
+        let mut target = self.output.as_deref().map(|path| Target::create(path, source)).transpose()?;
+        let summary = pass(source, self.counting.options(), target.as_mut(), &stop, &Line::new(false))?;
+        let interrupted = stop.load(Ordering::Relaxed);
+        if !interrupted {
+            refuse_nothing(&summary, source, &self.file)?;
+        }
+        match target {
+            Some(target) if !interrupted => target.finish(source)?,
+            _ => {}
+        }
+        let ended = show(&escape_path(&self.file), &summary, source, self.json)?;
+        if interrupted {
+            output::warn("interrupted: this is what was read until then, and no trace was written");
+            return Ok(Ended::Amiss);
+        }
+        Ok(ended)
+    }
+}

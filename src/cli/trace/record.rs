@@ -1,0 +1,258 @@
+//! `granulo trace record`: runs a command under strace and keeps what it does with files.
+//!
+//! strace writes into a pipe of granulo's, which it opens by its name in /proc; so the command inherits nothing. Signals from the
+//! terminal reach the command by themselves, others are passed on; granulo ends with the command's status.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+
+use super::{Counting, Target, pass, show};
+use crate::cli::progress::Line;
+use crate::cli::{Ended, output};
+use crate::error::{Error, ErrorKind, Result};
+use crate::trace::summary::typed;
+use crate::trace::{Input, strace};
+use crate::units::escape_path;
+
+/// Calls that are recorded; those that a strace does not know are passed over.
+const CALLS: [&str; 104] = [
+    "open",
+    "openat",
+    "openat2",
+    "creat",
+    "close",
+    "close_range",
+    "dup",
+    "dup2",
+    "dup3",
+    "fcntl",
+    "fcntl64",
+    "read",
+    "readv",
+    "pread64",
+    "preadv",
+    "preadv2",
+    "write",
+    "writev",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "lseek",
+    "_llseek",
+    "mmap",
+    "mmap2",
+    "sendfile",
+    "sendfile64",
+    "copy_file_range",
+    "splice",
+    "stat",
+    "lstat",
+    "fstat",
+    "stat64",
+    "lstat64",
+    "fstat64",
+    "newfstatat",
+    "fstatat64",
+    "statx",
+    "statfs",
+    "fstatfs",
+    "access",
+    "faccessat",
+    "faccessat2",
+    "readlink",
+    "readlinkat",
+    "getxattr",
+    "lgetxattr",
+    "fgetxattr",
+    "listxattr",
+    "llistxattr",
+    "flistxattr",
+    "getdents",
+    "getdents64",
+    "mkdir",
+    "mkdirat",
+    "mknod",
+    "mknodat",
+    "unlink",
+    "unlinkat",
+    "rmdir",
+    "rename",
+    "renameat",
+    "renameat2",
+    "link",
+    "linkat",
+    "symlink",
+    "symlinkat",
+    "truncate",
+    "ftruncate",
+    "truncate64",
+    "ftruncate64",
+    "fallocate",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "chown",
+    "lchown",
+    "fchown",
+    "fchownat",
+    "utime",
+    "utimes",
+    "utimensat",
+    "futimesat",
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "fsync",
+    "fdatasync",
+    "sync",
+    "sync_file_range",
+    "syncfs",
+    "execve",
+    "execveat",
+    "fork",
+    "vfork",
+    "clone",
+    "clone3",
+    "chdir",
+    "fchdir",
+    "pipe2",
+    "socket",
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_submit",
+];
+
+/// Run a command and record what it does with files
+///
+/// The command runs under strace, with all processes that it starts, about two to ten times as slowly where it calls the system much. Its
+/// output goes where it always goes, and granulo ends with its exit status.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo trace record -o make.gtrace -- make -j2\n  granulo trace read make.gtrace --below .\n  \
+    granulo trace record -- cp a b\n\nExit status: that of the command; 2 if it could not be traced."
+)]
+pub(super) struct RecordArguments {
+    /// Write the trace here, in granulo's own form; without it only what it comes to is printed
+    #[arg(short, long, value_name = "FILE.gtrace")]
+    output: Option<PathBuf>,
+    /// Keep what strace writes here too
+    #[arg(long, value_name = "FILE")]
+    keep_strace: Option<PathBuf>,
+    #[command(flatten)]
+    counting: Counting,
+    /// Print what it comes to as JSON
+    #[arg(long)]
+    json: bool,
+    /// The command
+    #[arg(last = true, value_name = "COMMAND", required = true)]
+    command: Vec<OsString>,
+}
+
+impl RecordArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        const OPERATION: &str = "record the trace";
+        let fail = |error| Error::io(OPERATION, "strace".as_ref(), error);
+        let (reader, writer) = io::pipe().map_err(fail)?;
+        let kept = self.keep_strace.as_deref();
+        let kept = kept.map(|path| File::create(path).map_err(|error| Error::io("write", path, error))).transpose()?;
+        let out = format!("/proc/{}/fd/{}", std::process::id(), writer.as_raw_fd());
+        let calls: Vec<String> = CALLS.iter().map(|call| format!("?{call}")).collect();
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "--seccomp-bpf", "-q", "-ttt", "-T", "-y", "-s", "0", "-e", "signal=none", "-e"]);
+        strace.arg(format!("trace={}", calls.join(","))).args(["-o", &out, "--"]).args(&self.command);
+        let first_pid = Arc::new(AtomicI32::new(0));
+        pass_signals_on(first_pid.clone()).map_err(fail)?;
+        let mut child = strace.spawn().map_err(|error| {
+            let missing = error.kind() == io::ErrorKind::NotFound;
+            let error = fail(error);
+            if missing { error.advise("install the package strace") } else { error }
+        })?;
+        // The pipe ends when strace does; until then somebody has to hold it open, because strace opens it later.
+        let waiting = std::thread::spawn(move || {
+            let status = child.wait();
+            drop(writer);
+            status
+        });
+        let stream = Kept { stream: reader, kept, first_pid };
+        let source =
+            strace::Reader::new(Input::new("strace".as_ref(), stream, None)?).with_command(typed(&self.command));
+        let mut source = self.counting.of(Box::new(source))?;
+        let source = &mut *source;
+        let mut target = self.output.as_deref().map(|path| Target::create(path, source)).transpose()?;
+        let summary =
+            pass(source, self.counting.options(), target.as_mut(), &AtomicBool::new(false), &Line::new(true))?;
+        let status = waiting.join().map_err(|_| Error::new(ErrorKind::Io, OPERATION, "waiting for strace failed"))?;
+        let status = status.map_err(fail)?;
+        if source.processes().is_empty() && !status.success() {
+            let cause = format!("strace could not run the command ({status}); what it said is above");
+            return Err(Error::new(ErrorKind::Io, OPERATION, cause));
+        }
+        if let Some(path) = &self.keep_strace {
+            output::note(&format!("kept what strace wrote in {}", escape_path(path)));
+        }
+        match target {
+            Some(target) => target.finish(source)?,
+            None => drop(show(&typed(&self.command), &summary, source, self.json)?),
+        }
+        Ok(ended(status))
+    }
+}
+
+/// As shells say it: a signal is 128 and its number.
+fn ended(status: ExitStatus) -> Ended {
+    match status.code().or(status.signal().map(|signal| 128 + signal)) {
+        Some(0) => Ended::Well,
+        Some(code) => Ended::As(code as u8),
+        None => Ended::Amiss,
+    }
+}
+
+/// What strace writes, with a copy of it for whom wants one; and the first process that it names.
+struct Kept {
+    stream: io::PipeReader,
+    kept: Option<File>,
+    first_pid: Arc<AtomicI32>,
+}
+
+impl Read for Kept {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buffer)?;
+        if let Some(file) = &mut self.kept {
+            file.write_all(&buffer[..read])?;
+        }
+        if self.first_pid.load(Ordering::Relaxed) == 0 {
+            let digits = buffer[..read].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let pid = std::str::from_utf8(&buffer[..digits]).ok().and_then(|digits| digits.parse().ok());
+            self.first_pid.store(pid.unwrap_or(-1), Ordering::Relaxed);
+        }
+        Ok(read)
+    }
+}
+
+/// Passes signals on to the command. strace shields itself from them; those that a terminal sends reach the command without help.
+fn pass_signals_on(first_pid: Arc<AtomicI32>) -> io::Result<()> {
+    let at_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
+    let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            let by_terminal = at_terminal && [SIGINT, SIGQUIT].contains(&signal);
+            let pid = Pid::from_raw(first_pid.load(Ordering::Relaxed).max(0));
+            if let (Some(pid), Some(signal), false) = (pid, Signal::from_named_raw(signal), by_terminal) {
+                let _ = kill_process(pid, signal);
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,470 @@
+//! A trace on a terminal: 80 columns.
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use super::chart::{COLUMNS, bar, right, shorten, wrap};
+use super::terminal::exact_size;
+use crate::dist::Bucket;
+use crate::survey::file::format_time;
+use crate::trace::summary::{BLOCK_SIZES, Pattern, Side, SizeRow, Summary, UNKNOWN_SIZE};
+use crate::trace::{Clock, Detail, Kind, Source};
+use crate::units::{MIB, format_count, format_duration, format_share, format_size, fraction};
+
+const HEADING: Style = Style::new().bold();
+const FAINT: Style = Style::new().dimmed();
+const READS: Style = AnsiColor::Cyan.on_default();
+const WRITES: Style = AnsiColor::Magenta.on_default();
+
+/// Block sizes that are printed.
+const BLOCKS: std::ops::RangeInclusive<u64> = 512..=MIB;
+/// Intervals that are printed.
+const INTERVALS: usize = 16;
+
+/// What a trace comes to, of a source that was read to its end.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub fn write_trace(name: &str, summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(name, COLUMNS))?;
+    write_facts(summary, source, out)?;
+    writeln!(out)?;
+    prose(&sentences(summary, source).join(" "), out)?;
+    write_kinds(summary, out)?;
+    let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
+    if !reads.whole.is_empty() || !writes.whole.is_empty() {
+        write_deciles(summary, out)?;
+        write_one_block(summary, out)?;
+        write_by_file_size(reads, writes, out)?;
+        if summary.has_requests {
+            write_patterns(reads, writes, out)?;
+        }
+    }
+    write_rates(summary, source, out)?;
+    write_problems(source, out)
+}
+
+fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))
+}
+
+fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+fn faint(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{FAINT}{line}{FAINT:#}"))
+}
+
+fn write_facts(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
+    let origin = source.origin();
+    let mut facts = format!("recorded by {}", origin.recorder);
+    if let (Clock::Wall, Some((first, _))) = (origin.clock, summary.span_ns) {
+        facts.push_str(&format!(", {}", format_time((first / 1_000_000_000) as i64)));
+    }
+    if let Some(command) = &origin.command {
+        facts.push_str(&format!(": {command}"));
+    }
+    writeln!(out, "{FAINT}{}{FAINT:#}", shorten(&facts, COLUMNS))
+}
+
+fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", format_count(count.into()), if count == 1 { one } else { many })
+}
+
+/// The whole in a few sentences.
+pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
+    let origin = source.origin();
+    let mut sentences = Vec::new();
+    let time = match origin.clock {
+        Clock::None => String::new(),
+        _ => format!(" in {}", format_duration(summary.span_seconds())),
+    };
+    sentences.push(format!(
+        "{}{time} by {} on {}.",
+        plural(summary.operations, "operation", "operations"),
+        plural(source.processes().len() as u64, "process", "processes"),
+        plural(summary.files.touched, "file or directory", "files and directories"),
+    ));
+    let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
+    for (side, verb, files) in [(reads, "read", summary.files.read()), (writes, "written", summary.files.written())] {
+        if side.whole.is_empty() {
+            sentences.push(format!("Nothing was {verb}."));
+            continue;
+        }
+        let requests = match summary.has_requests {
+            true => format!(", by {}", plural(side.requests.count() as u64, "request", "requests")),
+            false => String::new(),
+        };
+        sentences.push(format!(
+            "{} {} {verb}, in {}{requests}; half of those were of {} or less.",
+            format_size(side.whole.total()),
+            if files == 1 {
+                "of 1 file was".to_owned()
+            } else {
+                format!("of {} files were", format_count(files.into()))
+            },
+            plural(side.whole.count() as u64, "whole-file operation", "whole-file operations"),
+            format_size(match summary.has_requests {
+                true => side.requests.quantile(1, 2).into(),
+                false => side.whole.quantile(1, 2).into(),
+            }),
+        ));
+    }
+    if !reads.whole.is_empty() && !writes.whole.is_empty() {
+        let ratio = |one: u128, other: u128| format!("{:.2}", one as f64 / other as f64);
+        sentences.push(format!(
+            "For each write there were {} reads as whole-file operations{}, and {} bytes read for each written.",
+            ratio(reads.whole.count(), writes.whole.count()),
+            match summary.has_requests {
+                true => format!(" ({} as requests)", ratio(reads.requests.count(), writes.requests.count())),
+                false => String::new(),
+            },
+            ratio(reads.whole.total(), writes.whole.total()),
+        ));
+    }
+    let files = &summary.files;
+    if files.read() > 0 {
+        let share = |part: u64| format_share(fraction(part.into(), files.read().into()));
+        sentences.push(format!(
+            "{} of the files read were read once; {} were also written.",
+            share(files.read_once),
+            share(files.both)
+        ));
+    }
+    if files.temporary > 0 {
+        sentences.push(format!(
+            "{} made and removed again.",
+            if files.temporary == 1 {
+                "1 file was".to_owned()
+            } else {
+                format!("{} files were", format_count(files.temporary.into()))
+            }
+        ));
+    }
+    let mapped = summary.kind(Kind::Map);
+    if mapped.count > mapped.failed {
+        sentences.push(format!(
+            "{} mapped {}, of which is not seen how much was touched.",
+            if mapped.count == 1 {
+                "One call".to_owned()
+            } else {
+                format!("{} calls", format_count(mapped.count.into()))
+            },
+            format_size(mapped.bytes)
+        ));
+    }
+    if origin.detail == Detail::WholeFiles {
+        sentences.push("Single requests are not known.".to_owned());
+    }
+    sentences
+}
+
+fn write_kinds(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+    const BAR: usize = 14;
+    heading("Operations by kind", out)?;
+    writeln!(
+        out,
+        "{FAINT}{:>14}{:>13}{:>9} {:14}{:>9}{:>10}{:>9}{FAINT:#}",
+        "kind", "operations", "", "", "failed", "bytes", "time"
+    )?;
+    let mut kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|&kind| summary.kind(kind).count > 0).collect();
+    kinds.sort_by_key(|&kind| std::cmp::Reverse(summary.kind(kind).count));
+    let most = kinds.first().map_or(0, |&kind| summary.kind(kind).count);
+    for kind in kinds {
+        let row = summary.kind(kind);
+        let style = match kind {
+            Kind::Read => READS,
+            Kind::Write => WRITES,
+            _ => Style::new(),
+        };
+        let bytes = if kind.moves_bytes() { format_size(row.bytes) } else { String::new() };
+        let time = if row.timed > 0 { format_duration(row.duration_ns as f64 / 1e9) } else { "–".to_owned() };
+        let failed = if row.failed > 0 { format_count(row.failed.into()) } else { String::new() };
+        let filled = bar(fraction(row.count.into(), most.into()), BAR);
+        let gap = " ".repeat(BAR - filled.chars().count());
+        writeln!(
+            out,
+            "{}{}{} {style}{filled}{style:#}{gap}{}{}{}",
+            right(kind.name(), 14),
+            right(&format_count(row.count.into()), 13),
+            right(&format_share(fraction(row.count.into(), summary.operations.into())), 9),
+            right(&failed, 9),
+            right(&bytes, 10),
+            right(&time, 9),
+        )?;
+    }
+    Ok(())
+}
+
+/// Fig. 4, with what else has deciles.
+fn write_deciles(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+    let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
+    heading("Deciles of whole-file reads and writes, by operations and by bytes, and of the files' sizes", out)?;
+    let sizes = |columns: [[u64; 10]; 6], out: &mut dyn Write| -> io::Result<()> {
+        for tenth in 0..10 {
+            write!(out, "{:>6} %", 10 * (tenth + 1))?;
+            for column in &columns {
+                write!(out, "{}", right(&format_size(column[tenth].into()), 12))?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    };
+    let head = |labels: [&str; 6], out: &mut dyn Write| {
+        write!(out, "{FAINT}{:>8}", "tenths")?;
+        labels.iter().try_for_each(|label| write!(out, "{label:>12}"))?;
+        writeln!(out, "{FAINT:#}")
+    };
+    head(["reads", "by bytes", "of files of", "writes", "by bytes", "of files of"], out)?;
+    sizes(
+        [
+            reads.whole.deciles(),
+            reads.whole.deciles_by_sum(),
+            reads.file_sizes.deciles(),
+            writes.whole.deciles(),
+            writes.whole.deciles_by_sum(),
+            writes.file_sizes.deciles(),
+        ],
+        out,
+    )?;
+    if summary.has_requests {
+        heading("Deciles of single requests, by requests and by bytes", out)?;
+        head(["reads", "by bytes", "", "writes", "by bytes", ""], out)?;
+        for tenth in 0..10 {
+            let row = [
+                reads.requests.deciles()[tenth],
+                reads.requests.deciles_by_sum()[tenth],
+                writes.requests.deciles()[tenth],
+                writes.requests.deciles_by_sum()[tenth],
+            ]
+            .map(|size| right(&format_size(size.into()), 12));
+            writeln!(out, "{:>6} %{}{}{:>12}{}{}", 10 * (tenth + 1), row[0], row[1], "", row[2], row[3])?;
+        }
+        if reads.empty + writes.empty > 0 {
+            let text = format!(
+                "Requests that moved nothing, at the end of a file mostly, are not among them: {}.",
+                format_count((reads.empty + writes.empty).into())
+            );
+            faint(&text, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn share_or_none(share: f64, whole: u128) -> String {
+    if whole == 0 { "–".to_owned() } else { format_share(share) }
+}
+
+fn write_one_block(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+    heading("Share that one block serves", out)?;
+    write!(out, "{FAINT}{:>10}{:>12}{:>12}", "block", "reads", "writes")?;
+    if summary.has_requests {
+        write!(out, "{:>16}{:>16}", "read requests", "write requests")?;
+    }
+    writeln!(out, "{FAINT:#}")?;
+    let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
+    for block in BLOCK_SIZES.into_iter().filter(|block| BLOCKS.contains(block)) {
+        write!(out, "{}", right(&exact_size(block), 10))?;
+        for side in [reads, writes] {
+            write!(out, "{}", right(&share_or_none(side.whole_served(block), side.whole.count()), 12))?;
+        }
+        if summary.has_requests {
+            for side in [reads, writes] {
+                let known: u64 = side.aligned.iter().sum();
+                write!(out, "{}", right(&share_or_none(side.requests_within(block), known.into()), 16))?;
+            }
+        }
+        writeln!(out)?;
+    }
+    let requests = if summary.has_requests {
+        " Requests: do not cross an edge between blocks, where their offset is known."
+    } else {
+        ""
+    };
+    faint(
+        &format!("Reads and writes: whole-file operations of that size or less, as in the paper's Fig. 4.{requests}"),
+        out,
+    )
+}
+
+/// A size as a row is named by: from its size up to the next.
+fn row_label(number: usize) -> String {
+    if number == UNKNOWN_SIZE { "unknown".to_owned() } else { format_size(Bucket::of(number as u32).low) }
+}
+
+fn write_by_file_size(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::Result<()> {
+    heading("By size of the file (each row from its size up to the next)", out)?;
+    writeln!(
+        out,
+        "{FAINT}{:>9}{:>11}{:>8}{:>11}{:>8}{:>11}{:>8}{:>11}{FAINT:#}",
+        "size", "reads", "", "bytes", "", "writes", "", "bytes"
+    )?;
+    let sum = |side: &Side, figure: fn(&SizeRow) -> u128| side.by_file_size.iter().map(figure).sum::<u128>();
+    let whole = |row: &SizeRow| u128::from(row.whole);
+    for (number, (read, write)) in reads.by_file_size.iter().zip(&writes.by_file_size).enumerate() {
+        if *read == SizeRow::default() && *write == SizeRow::default() {
+            continue;
+        }
+        let share = |part: u128, all: u128| if all == 0 { String::new() } else { format_share(fraction(part, all)) };
+        writeln!(
+            out,
+            "{}{}{}{}{}{}{}{}",
+            right(&row_label(number), 9),
+            right(&format_count(read.whole.into()), 11),
+            right(&share(read.whole.into(), sum(reads, whole)), 8),
+            right(&format_size(read.bytes), 11),
+            right(&share(read.bytes, sum(reads, |row| row.bytes)), 8),
+            right(&format_count(write.whole.into()), 11),
+            right(&share(write.whole.into(), sum(writes, whole)), 8),
+            right(&format_size(write.bytes), 11),
+        )?;
+    }
+    Ok(())
+}
+
+fn write_patterns(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::Result<()> {
+    heading("Patterns of requests", out)?;
+    writeln!(
+        out,
+        "{FAINT}{:>12}{:>16}{:>9}{:>9}{:>16}{:>9}{:>9}{FAINT:#}",
+        "", "read requests", "", "bytes", "write requests", "", "bytes"
+    )?;
+    for pattern in Pattern::ALL {
+        let of = |side: &Side| {
+            let share = side.patterns[pattern as usize];
+            let count = side.patterns.iter().map(|share| u128::from(share.count)).sum();
+            let bytes = side.patterns.iter().map(|share| share.bytes).sum();
+            (share, fraction(share.count.into(), count), fraction(share.bytes, bytes))
+        };
+        let ((read, read_count, read_bytes), (write, write_count, write_bytes)) = (of(reads), of(writes));
+        if read.count + write.count == 0 {
+            continue;
+        }
+        writeln!(
+            out,
+            "{}{}{}{}{}{}{}",
+            right(pattern.name(), 12),
+            right(&format_count(read.count.into()), 16),
+            right(&format_share(read_count), 9),
+            right(&format_share(read_bytes), 9),
+            right(&format_count(write.count.into()), 16),
+            right(&format_share(write_count), 9),
+            right(&format_share(write_bytes), 9),
+        )?;
+    }
+    faint(
+        "First: of an opening. Sequential: begins where the last one ended. Strided: as far from the last one as that from the one before.",
+        out,
+    )
+}
+
+fn write_rates(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
+    const BAR: usize = 16;
+    let rates = summary.rates.at_most(INTERVALS);
+    if source.origin().clock == Clock::None || rates.intervals.len() < 2 {
+        return Ok(());
+    }
+    let seconds = rates.width_ns as f64 / 1e9;
+    heading(&format!("Rates over time, a second, in intervals of {}", format_duration(seconds)), out)?;
+    writeln!(
+        out,
+        "{FAINT}{:>10}{:>13} {:16}{:>11}{:>13}{:>13}{FAINT:#}",
+        "from", "operations", "", "reads", "read", "written"
+    )?;
+    let most = rates.intervals.iter().map(|interval| interval.operations).max().unwrap_or(0);
+    for (number, interval) in rates.intervals.iter().enumerate() {
+        let rate = |count: u64| format_count((count as f64 / seconds).round() as u128);
+        let bytes = |bytes: u128| format!("{}/s", format_size((bytes as f64 / seconds).round() as u128));
+        let filled = bar(fraction(interval.operations.into(), most.into()), BAR);
+        let gap = " ".repeat(BAR - filled.chars().count());
+        writeln!(
+            out,
+            "{}{} {READS}{filled}{READS:#}{gap}{}{}{}",
+            right(&format_duration(number as f64 * seconds), 10),
+            right(&rate(interval.operations), 13),
+            right(&rate(interval.reads), 11),
+            right(&bytes(interval.read_bytes), 13),
+            right(&bytes(interval.write_bytes), 13),
+        )?;
+    }
+    Ok(())
+}
+
+fn write_problems(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
+    let problems = source.problems().list();
+    if !problems.is_empty() {
+        heading("What was wrong", out)?;
+        for problem in problems {
+            let text = format!("{} {}", format_count(problem.count.into()), problem.kind.words());
+            writeln!(out, "{}", shorten(&format!("{text} (first: {})", problem.first), COLUMNS))?;
+        }
+    }
+    if !source.origin().notes.is_empty() {
+        writeln!(out)?;
+        source.origin().notes.iter().try_for_each(|note| faint(note, out))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::summary::{Options, summarise};
+    use crate::trace::{Listed, Operation, Trouble};
+    use crate::units::KIB;
+    use unicode_width::UnicodeWidthStr;
+
+    /// Every figure as large as it can reasonably be.
+    fn large() -> Listed {
+        let mut listed = Listed::new("strace");
+        listed.origin.command = Some("a command ".repeat(20));
+        listed.files.push(b"f");
+        listed.processes.push(b"p");
+        for number in 0..200u64 {
+            for kind in Kind::ALL {
+                let mut operation = Operation::new(1_700_000_000_000_000_000 + number * 777_000_000_000, 0, kind);
+                operation.file = Some(0);
+                operation.opening = Some(number as u32);
+                operation.failed = number == 3;
+                operation.length_bytes = 123_456_789_012 + number * KIB;
+                operation.offset_bytes = Some(number * number * 4097);
+                operation.file_size_bytes = Some(1 << (number % 50));
+                operation.duration_ns = Some(999_999_999_999);
+                listed.operations.push(operation);
+            }
+        }
+        listed.problems.count_many(Trouble::Unreadable, 1_234_567_890, || "line 3: ".to_owned() + &"x".repeat(200));
+        listed
+    }
+
+    #[test]
+    fn everything_fits_80_columns() {
+        let mut listed = large();
+        let summary = summarise(&mut listed, Options::default(), |_, _| Ok(true)).unwrap();
+        let mut out = Vec::new();
+        write_trace("a/name/that/is/long".repeat(9).as_str(), &summary, &listed, &mut out).unwrap();
+        let text = String::from_utf8(anstream::adapter::strip_bytes(&out).into_vec()).unwrap();
+        for line in text.lines() {
+            assert!(line.width() <= COLUMNS, "{} columns: {line}", line.width());
+        }
+        for heading in
+            ["Operations by kind", "Deciles of", "one block", "By size", "Patterns", "Rates", "What was wrong"]
+        {
+            assert!(text.contains(heading), "{heading}: {text}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_did_not_happen() {
+        let mut listed = Listed::new("strace");
+        let summary = summarise(&mut listed, Options::default(), |_, _| Ok(true)).unwrap();
+        let mut out = Vec::new();
+        write_trace("x", &summary, &listed, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("Nothing was read. Nothing was written."), "{text}");
+        assert!(!text.contains("Deciles") && !text.contains("NaN"), "{text}");
+    }
+}

@@ -1,0 +1,101 @@
+//! A source of which only the files below some directories are kept.
+
+use super::{Names, Operation, Origin, Problems, Source};
+use crate::error::Result;
+
+/// What another source has of files at or below some paths. Numbers and names stay what they are.
+pub struct Below {
+    inner: Box<dyn Source>,
+    paths: Vec<Vec<u8>>,
+    /// Of each file: whether it is kept.
+    kept: Vec<bool>,
+}
+
+impl std::fmt::Debug for Below {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Below").field("paths", &self.paths).finish_non_exhaustive()
+    }
+}
+
+impl Below {
+    /// The files of `inner` at or below `paths`.
+    pub fn new(inner: Box<dyn Source>, paths: Vec<Vec<u8>>) -> Below {
+        let without_slash = |mut path: Vec<u8>| {
+            while path.last() == Some(&b'/') {
+                path.pop();
+            }
+            path
+        };
+        Below { inner, paths: paths.into_iter().map(without_slash).collect(), kept: Vec::new() }
+    }
+
+    fn keeps(&mut self, file: u32) -> bool {
+        for number in self.kept.len()..=file as usize {
+            let name = self.inner.files().get(number as u32).unwrap_or_default();
+            let is_below = |path: &Vec<u8>| {
+                name.strip_prefix(path.as_slice()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+            };
+            self.kept.push(self.paths.iter().any(is_below));
+        }
+        self.kept[file as usize]
+    }
+}
+
+impl Source for Below {
+    fn next(&mut self) -> Result<Option<Operation>> {
+        while let Some(operation) = self.inner.next()? {
+            if operation.file.is_some_and(|file| self.keeps(file)) {
+                return Ok(Some(operation));
+            }
+        }
+        Ok(None)
+    }
+
+    fn files(&self) -> &Names {
+        self.inner.files()
+    }
+
+    fn processes(&self) -> &Names {
+        self.inner.processes()
+    }
+
+    fn origin(&self) -> &Origin {
+        self.inner.origin()
+    }
+
+    fn problems(&self) -> &Problems {
+        self.inner.problems()
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        self.inner.progress()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Kind, Listed};
+
+    #[test]
+    fn only_what_is_below_is_kept() {
+        let mut listed = Listed::new("test");
+        listed.processes.push(b"p");
+        for (number, name) in ["/a/b", "/a/bc", "/a", "/x/y"].iter().enumerate() {
+            listed.files.push(name.as_bytes());
+            let mut operation = Operation::new(0, 0, Kind::Stat);
+            operation.file = Some(number as u32);
+            listed.operations.push(operation);
+        }
+        listed.operations.push(Operation::new(0, 0, Kind::Sync));
+        let kept = |paths: &[&str]| {
+            let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+            let mut below = Below::new(Box::new(listed.clone()), paths);
+            std::iter::from_fn(|| below.next().unwrap()).map(|operation| operation.file.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&["/a/b"]), [0]);
+        assert_eq!(kept(&["/a/"]), [0, 1, 2]);
+        assert_eq!(kept(&["/a/bc", "/x/y"]), [1, 3]);
+        assert_eq!(kept(&["/"]), [0, 1, 2, 3]);
+    }
+}
