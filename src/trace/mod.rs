@@ -30,7 +30,7 @@ pub use input::Input;
 pub use kind::Kind;
 pub use listed::Listed;
 pub use names::{Index, Names};
-pub use open::{Format, detect, open, source_of};
+pub use open::{Format, detect, open, open_table, source_of};
 pub use problems::{Problem, Problems, Trouble};
 
 use serde::{Deserialize, Serialize};

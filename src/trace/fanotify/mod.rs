@@ -95,6 +95,18 @@ impl Recording {
         })
     }
 
+    /// The same, while a command runs.
+    #[must_use]
+    pub fn with_command(mut self, command: String) -> Recording {
+        self.origin.command = Some(command);
+        self
+    }
+
+    /// What it records below of.
+    pub fn below(&self) -> &Path {
+        &self.below
+    }
+
     /// Waits for events and takes what has come; whether there was anything.
     fn take(&mut self) -> Result<bool> {
         let fail = |error: Errno| Error::io(OPERATION, &self.below, error.into());
