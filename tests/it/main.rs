@@ -38,6 +38,7 @@ mod store_space;
 mod store_tree;
 mod survey;
 mod tidy;
+mod trace;
 mod trace_readers;
 mod xfs;
 mod zfs;
