@@ -4,14 +4,14 @@
 //! device), requests of one process to one file are one operation as long as each touches or nearly touches what the others covered, none
 //! comes twice, and little time passes between them. Clients send requests of one copy at once and out of order: hence "nearly".
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::{Kind, Operation};
 
 /// How requests are put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// The longest time between two requests of one operation, where openings are not known.
+    /// The longest time between the end of one request and the beginning of the next, where openings are not known.
     pub gap_ns: u64,
     /// How far from what is covered a request may be, in bytes.
     pub reach_bytes: u64,
@@ -19,7 +19,7 @@ pub struct Rule {
 
 impl Default for Rule {
     fn default() -> Rule {
-        Rule { gap_ns: 10_000_000_000, reach_bytes: 16 << 20 }
+        Rule { gap_ns: 1_000_000_000, reach_bytes: 16 << 20 }
     }
 }
 
@@ -54,8 +54,9 @@ impl Whole {
         Whole { rule, ..Whole::default() }
     }
 
-    /// Takes an operation; `give` gets all that are whole by now: reads and writes when they are over, others at once.
-    pub fn add(&mut self, operation: &Operation, give: &mut impl FnMut(Operation)) {
+    /// Takes an operation; `give` gets all that are whole by now: reads and writes when they are over, others at once. Whether it
+    /// is the first request of one.
+    pub fn add(&mut self, operation: &Operation, give: &mut impl FnMut(Operation)) -> bool {
         if operation.time_ns > self.swept_ns.saturating_add(self.rule.gap_ns) || self.open.len() >= MOST_OPEN {
             self.sweep(operation.time_ns, give);
         }
@@ -68,16 +69,25 @@ impl Whole {
                     }
                 }
             }
-            return give(*operation);
+            give(*operation);
+            return false;
         }
         let key = key(operation, operation.kind == Kind::Write);
         if let Some(run) = self.open.get_mut(&key) {
             if run.takes(operation, &self.rule) {
-                return;
+                return false;
             }
             give(run.whole);
         }
         self.open.insert(key, Run::new(operation));
+        true
+    }
+
+    /// What an operation says of the size of a file that is being read or written.
+    pub fn see_size(&mut self, operation: &Operation) {
+        if let Some(run) = self.open.get_mut(&key(operation, operation.kind == Kind::Write)) {
+            run.whole.file_size_bytes = operation.file_size_bytes.or(run.whole.file_size_bytes);
+        }
     }
 
     /// All that is still open.
@@ -214,11 +224,11 @@ mod tests {
         for pair in requests.chunks_mut(7) {
             pair.reverse();
         }
-        requests.push(request(SECOND, Kind::Read, 160 * 65_536, 0));
+        requests.push(request(160_000_000, Kind::Read, 160 * 65_536, 0));
         let given = whole(&requests);
         assert_eq!(given.len(), 1);
         assert_eq!((given[0].offset_bytes, given[0].length_bytes, given[0].time_ns), (Some(0), 10 << 20, 0));
-        assert_eq!(given[0].duration_ns, Some(SECOND + 1000));
+        assert_eq!(given[0].duration_ns, Some(160_001_000));
     }
 
     #[test]
@@ -228,7 +238,7 @@ mod tests {
         let first = request(0, Kind::Read, 0, 10);
         assert_eq!(of(&[first, request(1, Kind::Read, 0, 10)]), [10, 10]);
         assert_eq!(of(&[first, request(11 * SECOND, Kind::Read, 10, 7)]), [10, 7]);
-        assert_eq!(of(&[first, request(9 * SECOND, Kind::Read, 10, 7)]), [17]);
+        assert_eq!(of(&[first, request(SECOND, Kind::Read, 10, 7)]), [17]);
         assert_eq!(of(&[first, request(1, Kind::Write, 10, 7)]), [10, 7]);
         assert_eq!(of(&[first, Operation { process: 1, ..request(1, Kind::Read, 10, 7) }]), [10, 7]);
         assert_eq!(of(&[first, Operation { file: Some(2), ..request(1, Kind::Read, 10, 7) }]), [10, 7]);

@@ -127,7 +127,7 @@ fn a_log_of_darshan_is_read_by_its_own_parsers() {
     let whole = read("darshan.txt", format!("# darshan log version: 3.41\n{text}").as_bytes(), &[]);
     assert_eq!((kind(&whole, "write"), kind(&whole, "read")), ((4 + 3, (4 << 20) + 100), (10, 9 * 65_536 + 500)));
     assert_eq!((&whole["command"], &whole["problems"]), (&"./model --steps 4".into(), &Value::Array(Vec::new())));
-    assert_eq!(whole["reads"]["whole"]["deciles"][0], 9 * 65_536 + 500, "one opening is one read");
+    assert_eq!(whole["reads"]["whole"]["max"], 9 * 65_536 + 500, "one opening is one read");
 
     let sandbox = sandbox();
     let log = sandbox.path().join("job.darshan");
@@ -389,7 +389,7 @@ fn recording_a_mount_says_what_it_needs() {
     let missing = run(args!["trace", "record", "--mount", sandbox.path().join("none")]).ended(2).said();
     assert!(missing.contains("cannot record on") && missing.contains("No such file"), "{missing}");
     let usage = run(args!["trace", "record"]).ended(2).said();
-    assert!(usage.contains("COMMAND") && usage.contains("--mount"), "{usage}");
+    assert!(usage.contains("COMMAND"), "{usage}");
     let Some(mut command) = crate::harness::granulo_as_nobody(&sandbox) else { return };
     let said = finish(command.args(["trace", "record", "--mount", "/"])).ended(2).said();
     assert!(said.contains("root"), "{said}");

@@ -32,7 +32,8 @@ const MOST_PENDING: usize = 1 << 18;
 /// Packets may be captured a little out of order.
 const OVERLAP_NS: u64 = 1_000_000_000;
 
-/// Only the protocols that are needed: the bytes of files that are in the others are most of a capture.
+/// Only the protocols that are needed: the bytes of files that are in the others are most of a capture. Segments out of order are not put
+/// in order, because then one that was lost holds up all behind it.
 const ARGUMENTS: [&str; 21] = [
     "-r",
     "-",
@@ -46,7 +47,7 @@ const ARGUMENTS: [&str; 21] = [
     "-o",
     "tcp.desegment_tcp_streams:TRUE",
     "-o",
-    "tcp.reassemble_out_of_order:TRUE",
+    "tcp.reassemble_out_of_order:FALSE",
     "-o",
     "rpc.defragment_rpc_over_tcp:TRUE",
     "-o",

@@ -231,7 +231,7 @@ impl Collector {
     /// Nothing yet, of operations of some detail.
     pub fn new(options: Options, detail: Detail) -> Collector {
         let summary = Summary { has_requests: detail == Detail::Requests, ..Summary::default() };
-        Collector { options, detail, summary, runs: Runs::default(), uses: Vec::new() }
+        Collector { options, detail, summary, runs: Runs::new(options.gap_ns), uses: Vec::new() }
     }
 
     /// How many operations there were so far.
@@ -309,7 +309,7 @@ impl Collector {
                 let row = &mut side.by_file_size[row_of(operation.file_size_bytes)];
                 row.requests += 1;
                 row.bytes += u128::from(operation.length_bytes);
-                self.runs.transfer(operation, writes, self.options.gap_ns, &mut self.summary.sides, &mut self.uses);
+                self.runs.transfer(operation, writes, &mut self.summary.sides, &mut self.uses);
             }
         }
     }
