@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(mut reader) = reader else { return };
     let mut whole = Whole::default();
     let (mut moved, mut given) = (0u128, 0u128);
-    let mut add = |operation: granulo::trace::Operation| given += u128::from(operation.length_bytes);
+    let mut add = |operation: granulo::trace::Operation, _: u64| given += u128::from(operation.length_bytes);
     for _ in 0..MOST_OPERATIONS {
         let Ok(Some(operation)) = reader.next() else { break };
         assert!(operation.file.is_none_or(|file| (file as usize) < reader.files().len()));

@@ -35,6 +35,7 @@ type Key = (Option<u32>, u32, Option<u32>, bool);
 struct Run {
     whole: Operation,
     end_ns: u64,
+    requests: u64,
     /// What it covered, sorted, apart from each other; empty where offsets are not known.
     pieces: Vec<(u64, u64)>,
 }
@@ -54,9 +55,10 @@ impl Whole {
         Whole { rule, ..Whole::default() }
     }
 
-    /// Takes an operation; `give` gets all that are whole by now: reads and writes when they are over, others at once. Whether it
+    /// Takes an operation; `give` gets all that are whole by now, with the number of their requests: reads and
+    /// writes when they are over, others at once. Whether it
     /// is the first request of one.
-    pub fn add(&mut self, operation: &Operation, give: &mut impl FnMut(Operation)) -> bool {
+    pub fn add(&mut self, operation: &Operation, give: &mut impl FnMut(Operation, u64)) -> bool {
         if operation.time_ns > self.swept_ns.saturating_add(self.rule.gap_ns) || self.open.len() >= MOST_OPEN {
             self.sweep(operation.time_ns, give);
         }
@@ -65,11 +67,11 @@ impl Whole {
                 for write in [false, true] {
                     let key = key(operation, write);
                     if let Some(run) = self.open.remove(&key) {
-                        give(run.whole);
+                        give(run.whole, run.requests);
                     }
                 }
             }
-            give(*operation);
+            give(*operation, 1);
             return false;
         }
         let key = key(operation, operation.kind == Kind::Write);
@@ -77,7 +79,7 @@ impl Whole {
             if run.takes(operation, &self.rule) {
                 return false;
             }
-            give(run.whole);
+            give(run.whole, run.requests);
         }
         self.open.insert(key, Run::new(operation));
         true
@@ -91,14 +93,14 @@ impl Whole {
     }
 
     /// All that is still open.
-    pub fn finish(&mut self, give: &mut impl FnMut(Operation)) {
+    pub fn finish(&mut self, give: &mut impl FnMut(Operation, u64)) {
         let mut runs: Vec<Run> = self.open.drain().map(|(_, run)| run).collect();
         runs.sort_by_key(|run| (run.end_ns, run.whole.time_ns, run.whole.file));
-        runs.into_iter().for_each(|run| give(run.whole));
+        runs.into_iter().for_each(|run| give(run.whole, run.requests));
     }
 
     /// Gives what nothing can be added to any more; where far too many are open, the older half.
-    fn sweep(&mut self, now_ns: u64, give: &mut impl FnMut(Operation)) {
+    fn sweep(&mut self, now_ns: u64, give: &mut impl FnMut(Operation, u64)) {
         self.swept_ns = now_ns;
         let mut before_ns = now_ns.saturating_sub(self.rule.gap_ns);
         let mut all = false;
@@ -111,7 +113,7 @@ impl Whole {
         let over = |key: &Key, run: &Run| run.end_ns < before_ns && (all || key.2.is_none());
         let mut runs: Vec<Run> = self.open.extract_if(|key, run| over(key, run)).map(|(_, run)| run).collect();
         runs.sort_by_key(|run| (run.end_ns, run.whole.time_ns, run.whole.file));
-        runs.into_iter().for_each(|run| give(run.whole));
+        runs.into_iter().for_each(|run| give(run.whole, run.requests));
     }
 }
 
@@ -125,7 +127,7 @@ impl Run {
     fn new(operation: &Operation) -> Run {
         let end_ns = operation.time_ns.saturating_add(operation.duration_ns.unwrap_or(0));
         let pieces = operation.offset_bytes.zip(operation.end_bytes()).into_iter().collect();
-        Run { whole: *operation, end_ns, pieces }
+        Run { whole: *operation, end_ns, requests: 1, pieces }
     }
 
     /// Takes a request into it, if it is a part of it.
@@ -144,6 +146,7 @@ impl Run {
         }
         let end_ns = operation.time_ns.saturating_add(operation.duration_ns.unwrap_or(0));
         self.end_ns = self.end_ns.max(end_ns);
+        self.requests += 1;
         let whole = &mut self.whole;
         whole.time_ns = whole.time_ns.min(operation.time_ns);
         whole.duration_ns = Some(self.end_ns - whole.time_ns);
@@ -212,8 +215,8 @@ mod tests {
 
     fn whole(requests: &[Operation]) -> Vec<Operation> {
         let (mut merger, mut given) = (Whole::default(), Vec::new());
-        requests.iter().for_each(|request| merger.add(request, &mut |operation| given.push(operation)));
-        merger.finish(&mut |operation| given.push(operation));
+        requests.iter().for_each(|request| merger.add(request, &mut |operation, _| given.push(operation)));
+        merger.finish(&mut |operation, _| given.push(operation));
         given
     }
 
@@ -266,10 +269,10 @@ mod tests {
         let (mut merger, mut given) = (Whole::default(), 0);
         for n in 0..600_000u32 {
             let one = Operation { file: Some(n), ..request(u64::from(n) * 1000, Kind::Read, 0, 10) };
-            merger.add(&one, &mut |_| given += 1);
+            merger.add(&one, &mut |_, _| given += 1);
             assert!(merger.open.len() <= MOST_OPEN);
         }
-        merger.finish(&mut |_| given += 1);
+        merger.finish(&mut |_, _| given += 1);
         assert_eq!(given, 600_000);
     }
 

@@ -93,7 +93,8 @@ fn a_conversion_says_the_same() {
     let again = sandbox.path().join("again.gtrace");
     run(args!["trace", "read", &own, "--format", "granulo", "-o", &again]).ended(0);
     assert_eq!(fs::read(&own).unwrap(), fs::read(&again).unwrap());
-    let piped = finish(granulo().args(["trace", "read", "-", "--json"]).stdin(fs::File::open(&trace).unwrap())).ended(0);
+    let piped =
+        finish(granulo().args(["trace", "read", "-", "--json"]).stdin(fs::File::open(&trace).unwrap())).ended(0);
     assert_eq!(without_name(piped.json()), without_name(back.json()));
     let packed = sandbox.path().join("copy.strace.zst");
     fs::write(&packed, zstd::encode_all(&fs::read(&trace).unwrap()[..], 3).unwrap()).unwrap();
@@ -175,7 +176,8 @@ fn a_plan_takes_any_trace() {
 /// Records a command; what it came to, of files below the sandbox.
 fn record(sandbox: &TempDir, command: &[&str]) -> Value {
     let own = sandbox.path().join("t.gtrace");
-    let ran = finish(granulo().current_dir(sandbox.path()).args(["trace", "record", "-o"]).arg(&own).arg("--").args(command));
+    let ran =
+        finish(granulo().current_dir(sandbox.path()).args(["trace", "record", "-o"]).arg(&own).arg("--").args(command));
     let ran = ran.ended(0);
     assert!(ran.said().contains("wrote "), "{}", ran.said());
     run(args!["trace", "read", &own, "--below", sandbox.path(), "--json"]).ended(0).json()
@@ -195,7 +197,10 @@ fn a_real_copy_is_recorded() {
     assert_eq!((&json["reads"]["whole"]["count"], &json["writes"]["whole"]["count"]), (&3.into(), &2.into()));
     assert_eq!(json["reads"]["file_size"]["deciles"], Value::from(vec![3_000_000; 10]));
     assert_eq!(json["writes"]["file_size"]["max"], 6_000_000);
-    assert_eq!((&json["files"]["read"], &json["files"]["both"], &json["files"]["temporary"]), (&2.into(), &1.into(), &1.into()));
+    assert_eq!(
+        (&json["files"]["read"], &json["files"]["both"], &json["files"]["temporary"]),
+        (&2.into(), &1.into(), &1.into())
+    );
     assert_eq!((&kind(&json, "rename")["count"], &kind(&json, "unlink")["count"]), (&1.into(), &1.into()));
     assert_eq!(json["problems"], Value::Array(Vec::new()), "{}", json["problems"]);
     for side in ["reads", "writes"] {
@@ -220,7 +225,10 @@ fn a_real_compile_is_recorded() {
         fs::write(sandbox.path().join(name), source).unwrap();
     }
     // The compiler's passes are in a temporary directory that is seen too.
-    let json = record(&sandbox, &["sh", "-c", "TMPDIR=. cc -c one.c && TMPDIR=. cc -c two.c && TMPDIR=. cc -o two two.o && ./two"]);
+    let json = record(
+        &sandbox,
+        &["sh", "-c", "TMPDIR=. cc -c one.c && TMPDIR=. cc -c two.c && TMPDIR=. cc -o two two.o && ./two"],
+    );
     assert_eq!(json["problems"], Value::Array(Vec::new()), "{}", json["problems"]);
     // Each source once, the header by both, each object and the program written, the assembler's input in between and gone.
     let files = &json["files"];
@@ -244,12 +252,14 @@ fn a_recorded_command_keeps_its_status_and_its_output() {
     let sandbox = sandbox();
     write_file(sandbox.path().join("a"), 10);
     let kept = sandbox.path().join("kept");
-    let ran = finish(granulo().current_dir(sandbox.path()).args(["trace", "record", "--json", "--keep-strace"]).arg(&kept).args([
-        "--",
-        "sh",
-        "-c",
-        "cat a >&2; exit 7",
-    ]));
+    let ran = finish(
+        granulo().current_dir(sandbox.path()).args(["trace", "record", "--json", "--keep-strace"]).arg(&kept).args([
+            "--",
+            "sh",
+            "-c",
+            "cat a >&2; exit 7",
+        ]),
+    );
     let ran = ran.ended(7);
     assert!(ran.said().contains("xxxxxxxxxx"), "{}", ran.said());
     let own = run(args!["trace", "read", &kept, "--json"]).ended(0).json();

@@ -50,11 +50,17 @@ pub struct Share {
     pub bytes: u128,
 }
 
+/// How much a run moved in one direction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Moved {
+    pub bytes: u64,
+    pub requests: u64,
+}
+
 /// One direction of a run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Way {
-    bytes: u64,
-    requests: u64,
+    moved: Moved,
     /// Offset and end of the last request, and how far it was from the one before.
     last: Option<(u64, u64)>,
     stride: Option<i64>,
@@ -87,8 +93,8 @@ const FIRST_PURGE: usize = 1 << 16;
 
 impl Way {
     fn see(&mut self, operation: &Operation) -> Pattern {
-        self.bytes = self.bytes.saturating_add(operation.length_bytes);
-        self.requests += 1;
+        self.moved.bytes = self.moved.bytes.saturating_add(operation.length_bytes);
+        self.moved.requests += 1;
         let Some(offset) = operation.offset_bytes else {
             (self.last, self.stride) = (None, None);
             return Pattern::Unknown;
@@ -121,11 +127,14 @@ impl Runs {
             }
             None => {
                 let kind = if writes { Kind::Write } else { Kind::Read };
-                let begun = self.loose.add(&Operation { kind, ..*operation }, &mut |whole| end_whole(&whole, sides, uses));
+                let begun = self.loose.add(&Operation { kind, ..*operation }, &mut |whole, requests| {
+                    end_whole(&whole, requests, sides, uses)
+                });
                 self.purge(operation.time_ns);
                 let way = self.ways.entry((operation.process, operation.file, writes)).or_default();
                 // Another place in a file is no other use of it; another start, or a pause, is.
-                if begun && (operation.offset_bytes == Some(0) || operation.time_ns > way.1.saturating_add(self.gap_ns)) {
+                if begun && (operation.offset_bytes == Some(0) || operation.time_ns > way.1.saturating_add(self.gap_ns))
+                {
                     way.0 = Way::default();
                 }
                 way.1 = way.1.max(operation.time_ns);
@@ -160,7 +169,7 @@ impl Runs {
 
     pub fn close(&mut self, operation: &Operation, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
         let Some(opening) = operation.opening else {
-            self.loose.add(operation, &mut |whole| end_whole(&whole, sides, uses));
+            self.loose.add(operation, &mut |whole, requests| end_whole(&whole, requests, sides, uses));
             return;
         };
         if let Some(mut run) = self.open.remove(&opening) {
@@ -173,15 +182,16 @@ impl Runs {
         for (_, run) in self.open.drain() {
             end(&run, sides, uses);
         }
-        self.loose.finish(&mut |whole| end_whole(&whole, sides, uses));
+        self.loose.finish(&mut |whole, requests| end_whole(&whole, requests, sides, uses));
     }
 }
 
 /// Counts what requests without an opening were put together to.
-fn end_whole(whole: &Operation, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
+fn end_whole(whole: &Operation, requests: u64, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
     let writes = whole.kind == Kind::Write;
     if writes || whole.kind == Kind::Read {
-        end_run(sides.of(writes), writes, whole.length_bytes, whole.file_size_bytes, whole.file, uses);
+        let moved = Moved { bytes: whole.length_bytes, requests };
+        end_run(sides.of(writes), writes, moved, whole.file_size_bytes, whole.file, uses);
     }
 }
 
@@ -192,8 +202,8 @@ fn end(run: &Run, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
 
 fn end_way(run: &Run, writes: bool, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
     let way = run.ways[usize::from(writes)];
-    if way.requests > 0 {
-        end_run(sides.of(writes), writes, way.bytes, run.size_bytes, run.file, uses);
+    if way.moved.requests > 0 {
+        end_run(sides.of(writes), writes, way.moved, run.size_bytes, run.file, uses);
     }
 }
 
@@ -201,16 +211,19 @@ fn end_way(run: &Run, writes: bool, sides: &mut ReadWrite<Side>, uses: &mut [Use
 pub(super) fn end_run(
     side: &mut Side,
     writes: bool,
-    bytes: u64,
+    moved: Moved,
     size_bytes: Option<u64>,
     file: Option<u32>,
     uses: &mut [Use],
 ) {
-    side.whole.record(bytes);
+    side.whole.record(moved.bytes);
     if let Some(size) = size_bytes {
         side.file_sizes.record(size);
     }
-    side.by_file_size[row_of(size_bytes)].whole += 1;
+    let row = &mut side.by_file_size[row_of(size_bytes)];
+    row.whole += 1;
+    row.requests += moved.requests;
+    row.bytes += u128::from(moved.bytes);
     if let Some(used) = file.and_then(|file| uses.get_mut(file as usize)) {
         let times = if writes { &mut used.writes } else { &mut used.reads };
         *times = times.saturating_add(1);
