@@ -215,7 +215,9 @@ mod tests {
 
     fn whole(requests: &[Operation]) -> Vec<Operation> {
         let (mut merger, mut given) = (Whole::default(), Vec::new());
-        requests.iter().for_each(|request| merger.add(request, &mut |operation, _| given.push(operation)));
+        for request in requests {
+            merger.add(request, &mut |operation, _| given.push(operation));
+        }
         merger.finish(&mut |operation, _| given.push(operation));
         given
     }

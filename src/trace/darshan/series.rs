@@ -101,7 +101,7 @@ fn spread(left: &[u64; BINS], bytes: u128, groups: &mut Vec<(u64, u64)>) -> bool
     let bounds = |bin: usize| {
         let low = if bin == 0 { 0 } else { BIN_HIGH_BYTES[bin - 1] + 1 };
         // What is beyond the bounded bins can have as much as is left.
-        let unbounded = || u64::try_from(bytes / u128::from(left[bin].max(1))).unwrap_or(u64::MAX).max(low);
+        let unbounded = || u64::try_from(bytes.div_ceil(u128::from(left[bin].max(1)))).unwrap_or(u64::MAX).max(low);
         (low, BIN_HIGH_BYTES.get(bin).copied().unwrap_or_else(unbounded))
     };
     let filled = || (0..BINS).filter(|&bin| left[bin] > 0);
