@@ -1,10 +1,12 @@
-//! Bytes of a trace as a stream: a file, a pipe or standard input (`-`), unpacked where it is zstd, with its head to look at.
+//! Bytes of a trace as a stream: a file, a pipe or standard input (`-`), unpacked where it is zstd or gzip, with its head to look at.
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
 
 use crate::error::{Error, Result};
 
@@ -15,6 +17,7 @@ pub const OPERATION: &str = "read the trace";
 const HEAD_BYTES: u64 = 64 << 10;
 const BUFFER_BYTES: usize = 256 << 10;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
 /// The most memory that a packed trace may ask for to be unpacked, as a power of two.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
@@ -22,10 +25,10 @@ const ZSTD_WINDOW_LOG: u32 = 27;
 pub struct Input {
     path: PathBuf,
     head: Vec<u8>,
-    reader: Box<dyn BufRead>,
-    read_bytes: Rc<Cell<u64>>,
+    reader: Box<dyn BufRead + Send>,
+    read_bytes: Arc<AtomicU64>,
     size_bytes: Option<u64>,
-    cut: Rc<Cell<bool>>,
+    cut: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Input {
@@ -37,13 +40,13 @@ impl std::fmt::Debug for Input {
 /// Counts what passes.
 struct Counting<R> {
     inner: R,
-    read_bytes: Rc<Cell<u64>>,
+    read_bytes: Arc<AtomicU64>,
 }
 
 impl<R: Read> Read for Counting<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        self.read_bytes.set(self.read_bytes.get() + read as u64);
+        self.read_bytes.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
 }
@@ -51,7 +54,7 @@ impl<R: Read> Read for Counting<R> {
 /// What is unpacked; where the packing ends early or is damaged, so do the bytes.
 struct Unpacked<R> {
     inner: R,
-    cut: Rc<Cell<bool>>,
+    cut: Arc<AtomicBool>,
 }
 
 impl<R: Read> Read for Unpacked<R> {
@@ -59,7 +62,7 @@ impl<R: Read> Read for Unpacked<R> {
         match self.inner.read(buffer) {
             // Errors of the system have a number; those of the packing have none.
             Err(error) if error.raw_os_error().is_none() && error.kind() != io::ErrorKind::Interrupted => {
-                self.cut.set(true);
+                self.cut.store(true, Ordering::Relaxed);
                 Ok(0)
             }
             read => read,
@@ -108,23 +111,25 @@ impl Input {
     ///
     /// # Errors
     /// What reading its head fails with.
-    pub fn new(path: &Path, stream: impl Read + 'static, size_bytes: Option<u64>) -> Result<Input> {
+    pub fn new(path: &Path, stream: impl Read + Send + 'static, size_bytes: Option<u64>) -> Result<Input> {
         let fail = |error| Error::io(OPERATION, path, error);
-        let read_bytes = Rc::new(Cell::new(0));
+        let read_bytes = Arc::new(AtomicU64::new(0));
         let mut stream = Counting { inner: stream, read_bytes: read_bytes.clone() };
         let mut magic = Vec::new();
         stream.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut magic).map_err(fail)?;
-        let packed = magic == ZSTD_MAGIC;
+        let packing = magic.clone();
         let whole = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(magic).chain(stream));
-        let cut = Rc::new(Cell::new(false));
-        let mut reader: Box<dyn BufRead> = match packed {
-            false => Box::new(whole),
-            true => {
-                let mut decoder = zstd::stream::read::Decoder::with_buffer(whole).map_err(fail)?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(fail)?;
-                let unpacked = Unpacked { inner: decoder, cut: cut.clone() };
-                Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked))
-            }
+        let cut = Arc::new(AtomicBool::new(false));
+        let mut reader: Box<dyn BufRead + Send> = if packing == ZSTD_MAGIC {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(whole).map_err(fail)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(fail)?;
+            let unpacked = Unpacked { inner: decoder, cut: cut.clone() };
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked))
+        } else if packing.starts_with(&GZIP_MAGIC) {
+            let unpacked = Unpacked { inner: MultiGzDecoder::new(whole), cut: cut.clone() };
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked))
+        } else {
+            Box::new(whole)
         };
         let mut head = Vec::new();
         reader.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(fail)?;
@@ -144,12 +149,17 @@ impl Input {
 
     /// How much was read of the file (packed, where it is), and how large it is.
     pub fn progress(&self) -> (u64, Option<u64>) {
-        (self.read_bytes.get(), self.size_bytes)
+        (self.read_bytes.load(Ordering::Relaxed), self.size_bytes)
     }
 
     /// Whether it was packed, and the packing ended early or was damaged where the bytes end.
     pub fn is_cut(&self) -> bool {
-        self.cut.get()
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// What counts how much was read, for when somebody else reads on.
+    pub fn counter(&self) -> Arc<AtomicU64> {
+        self.read_bytes.clone()
     }
 
     /// The next line, without its line feed, in place of what `line` has.

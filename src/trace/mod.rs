@@ -10,21 +10,27 @@
 
 pub mod below;
 pub mod columnar;
+pub mod csv;
+pub mod darshan;
+pub mod fanotify;
 pub mod input;
 pub mod kind;
 pub mod listed;
 pub mod names;
+pub mod nfs;
 pub mod open;
 pub mod problems;
+mod program;
 pub mod strace;
 pub mod summary;
+pub mod whole;
 
 pub use below::Below;
 pub use input::Input;
 pub use kind::Kind;
 pub use listed::Listed;
 pub use names::{Index, Names};
-pub use open::{Format, detect, open, source_of};
+pub use open::{Format, detect, open, open_table, source_of};
 pub use problems::{Problem, Problems, Trouble};
 
 use serde::{Deserialize, Serialize};

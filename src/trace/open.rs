@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use super::Source;
 use super::input::{Input, OPERATION};
-use super::{columnar, strace};
+use super::{Source, columnar, csv, darshan, nfs, strace};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Formats of traces.
@@ -59,7 +58,16 @@ pub fn detect(head: &[u8]) -> Option<Format> {
     {
         return Some(Format::Darshan);
     }
-    strace::is_strace(head).then_some(Format::Strace)
+    if head.starts_with(darshan::TEXT_MAGIC) {
+        return Some(Format::Darshan);
+    }
+    if nfs::is_pdml(head) {
+        return Some(Format::Pcap);
+    }
+    if strace::is_strace(head) {
+        return Some(Format::Strace);
+    }
+    csv::Columns::guess(head).map(|_| Format::Csv)
 }
 
 /// A reader of the operations in `path` (`-` for standard input), of which the format is given or seen.
@@ -79,6 +87,22 @@ pub fn source_of(input: Input, format: Option<Format>) -> Result<Box<dyn Source>
     match format.or_else(|| detect(input.head())) {
         Some(Format::Granulo) => Ok(Box::new(columnar::Reader::new(input)?)),
         Some(Format::Strace) => Ok(Box::new(strace::Reader::new(input))),
-        _ => Err(Error::new(ErrorKind::NotRecognised, OPERATION, "it is no trace that granulo knows").at(&path)),
+        Some(Format::Pcap) if nfs::is_pdml(input.head()) => Ok(Box::new(nfs::Reader::of_pdml(input))),
+        Some(Format::Pcap) => Ok(Box::new(nfs::Reader::new(input)?)),
+        Some(Format::Darshan) => Ok(Box::new(darshan::Reader::new(input)?)),
+        Some(Format::Csv) => Ok(Box::new(csv::Reader::new(input, None)?)),
+        None => {
+            Err(Error::new(ErrorKind::NotRecognised, OPERATION, "it is no trace that granulo knows by its beginning")
+                .at(&path)
+                .advise("say what it is with --format, or which column of a table is what with --columns"))
+        }
     }
+}
+
+/// A reader of the operations in a table (`-` for standard input) of which the columns are given.
+///
+/// # Errors
+/// What opening and reading fail with; columns that the table does not have.
+pub fn open_table(path: &Path, columns: csv::Columns) -> Result<Box<dyn Source>> {
+    Ok(Box::new(csv::Reader::new(Input::open(path)?, Some(columns))?))
 }

@@ -1,5 +1,6 @@
 //! `granulo trace`: what is read and written, not only what is stored.
 
+mod live;
 mod read;
 mod record;
 

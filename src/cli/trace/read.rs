@@ -9,20 +9,24 @@ use clap::builder::PossibleValuesParser;
 use super::{Counting, Target, pass, refuse_nothing, show};
 use crate::cli::progress::Line;
 use crate::cli::survey::now;
-use crate::cli::{Ended, output, signals};
+use crate::cli::{Ended, output, signals, usage_error};
 use crate::error::Result;
 use crate::io::write_atomically;
 use crate::report;
+use crate::trace::csv::Columns;
 use crate::trace::summary::Document;
-use crate::trace::{Format, open};
+use crate::trace::{Format, Source, open, open_table};
 use crate::units::escape_path;
 
 /// Read a trace: operations by kind, sizes of reads and writes, what one block serves, patterns, rates
 ///
-/// The trace is what strace has written, best with -f -ttt -T -y, or granulo's own form. Lines that cannot be made sense of are counted.
+/// The trace is what strace has written, best with -f -ttt -T -y; captured packets of NFS (tshark reads them); a log of Darshan, or what
+/// darshan-parser prints of it; a table with a line for each operation, such as a block trace; or granulo's own form. All can be packed
+/// by gzip or zstd. What cannot be made sense of is counted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  strace -f -ttt -T -y -o make.strace make\n  granulo trace read make.strace\n  \
-    granulo trace read make.strace --below src -o make.gtrace\n  granulo trace read make.gtrace --json | jq .reads.whole.deciles\n\n\
+    granulo trace read make.strace --below src -o make.gtrace\n  granulo trace read make.gtrace --json | jq .reads.whole.deciles\n  granulo trace read nfs.pcap\n  \
+    granulo trace read prxy_0.csv.gz\n  granulo trace read ops.csv --columns time=1:ms,op=2,file=3,offset=4,size=5\n\n\
     Exit status: 0 done; 1 interrupted; 2 could not be done.")]
 pub(super) struct ReadArguments {
     /// The trace; - for standard input
@@ -31,6 +35,11 @@ pub(super) struct ReadArguments {
     /// What it is
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = PossibleValuesParser::new(formats()))]
     format: String,
+    /// Which column of a table is what, as in time=1:ms,op=4,offset=5:sectors,size=6 (fields: time, op, file, process, offset, size,
+    /// file-size, duration; columns by number or by the name in the header, several joined by +), or a published collection: msr,
+    /// snia-systor17, snia-fiu, spc, alibaba, tencent
+    #[arg(long, value_name = "COLUMNS", value_parser = Columns::parse)]
+    columns: Option<Columns>,
     #[command(flatten)]
     counting: Counting,
     /// Write it here in granulo's own form
@@ -49,9 +58,19 @@ fn formats() -> Vec<&'static str> {
 }
 
 impl ReadArguments {
+    fn source(&self, format: Option<Format>) -> Result<Box<dyn Source>> {
+        match (&self.columns, format) {
+            (None, format) => open(&self.file, format),
+            (Some(columns), None | Some(Format::Csv)) => open_table(&self.file, columns.clone()),
+            (Some(_), Some(format)) => {
+                Err(usage_error(format!("--columns is for tables (csv), not for --format {}", format.name())))
+            }
+        }
+    }
+
     pub(super) fn run(self) -> Result<Ended> {
         let format = Format::ALL.iter().find(|(_, name)| *name == self.format).map(|(format, _)| *format);
-        let mut source = self.counting.of(open(&self.file, format)?)?;
+        let mut source = self.counting.of(self.source(format)?)?;
         let source = &mut *source;
         let stop = signals::watch()?;
         let mut target = self.output.as_deref().map(|path| Target::create(path, source)).transpose()?;

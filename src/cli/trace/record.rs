@@ -18,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
+use super::live::Live;
 use super::{Counting, Target, pass, show};
 use crate::cli::progress::Line;
 use crate::cli::{Ended, output};
@@ -141,12 +142,16 @@ const CALLS: [&str; 104] = [
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo trace record -o make.gtrace -- make -j2\n  granulo trace read make.gtrace --below .\n  \
-    granulo trace record -- cp a b\n\nExit status: that of the command; 2 if it could not be traced."
+    granulo trace record -- cp a b\n  granulo trace record --mount /srv -o day.gtrace\n\nExit status: that of the command; 2 if it could not be traced."
 )]
 pub(super) struct RecordArguments {
     /// Write the trace here, in granulo's own form; without it only what it comes to is printed
     #[arg(short, long, value_name = "FILE.gtrace")]
     output: Option<PathBuf>,
+    /// Record what anybody does with the files on the mount of this path, at or below it, until Ctrl-C or the end of COMMAND; needs
+    /// root, slows nobody down, and sees whole-file operations only
+    #[arg(long, value_name = "PATH", conflicts_with = "keep_strace")]
+    mount: Option<PathBuf>,
     /// Keep what strace writes here too
     #[arg(long, value_name = "FILE")]
     keep_strace: Option<PathBuf>,
@@ -156,13 +161,19 @@ pub(super) struct RecordArguments {
     #[arg(long)]
     json: bool,
     /// The command
-    #[arg(last = true, value_name = "COMMAND", required = true)]
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "mount")]
     command: Vec<OsString>,
 }
 
 impl RecordArguments {
     pub(super) fn run(self) -> Result<Ended> {
         const OPERATION: &str = "record the trace";
+        if let Some(mount) = &self.mount {
+            let Self { command, output, counting, json, .. } = &self;
+            let live = Live { mount, command, output: output.as_deref(), counting, json: *json };
+            let (well, status) = live.run()?;
+            return Ok(status.map_or(well, ended));
+        }
         let fail = |error| Error::io(OPERATION, "strace".as_ref(), error);
         let (reader, writer) = io::pipe().map_err(fail)?;
         let kept = self.keep_strace.as_deref();

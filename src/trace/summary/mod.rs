@@ -231,7 +231,7 @@ impl Collector {
     /// Nothing yet, of operations of some detail.
     pub fn new(options: Options, detail: Detail) -> Collector {
         let summary = Summary { has_requests: detail == Detail::Requests, ..Summary::default() };
-        Collector { options, detail, summary, runs: Runs::default(), uses: Vec::new() }
+        Collector { options, detail, summary, runs: Runs::new(options.gap_ns), uses: Vec::new() }
     }
 
     /// How many operations there were so far.
@@ -298,7 +298,7 @@ impl Collector {
                     let last = offset.saturating_add(operation.length_bytes - 1);
                     side.aligned[(u64::BITS - (offset ^ last).leading_zeros()) as usize] += 1;
                 }
-                self.runs.transfer(operation, writes, self.options.gap_ns, &mut self.summary.sides, &mut self.uses);
+                self.runs.transfer(operation, writes, &mut self.summary.sides, &mut self.uses);
             }
         }
     }

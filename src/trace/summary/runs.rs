@@ -1,12 +1,13 @@
 //! Runs: what one process does with one file from opening to closing. They are the whole-file operations of Tanenbaum, Herder and Bos,
 //! where a copy of 10 MB is one read and one write; and where the pattern of requests is seen.
 //!
-//! Where a trace knows no openings, a process and a file stand for one, until a pause or until it starts at the beginning again.
+//! Where a trace knows no openings, requests are put together by [`crate::trace::whole`].
 
 use hashbrown::HashMap;
 
 use super::{ReadWrite, Side, Use, row_of};
-use crate::trace::Operation;
+use crate::trace::whole::{Rule, Whole};
+use crate::trace::{Kind, Operation};
 
 /// Where a request lies, seen from the one before it in the same run and direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,22 +50,6 @@ pub struct Share {
     pub bytes: u128,
 }
 
-/// Which run an operation belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Key {
-    Opening(u32),
-    Loose(u32, Option<u32>),
-}
-
-impl Key {
-    fn of(operation: &Operation) -> Key {
-        match operation.opening {
-            Some(opening) => Key::Opening(opening),
-            None => Key::Loose(operation.process, operation.file),
-        }
-    }
-}
-
 /// How much a run moved in one direction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Moved {
@@ -85,19 +70,25 @@ struct Way {
 struct Run {
     file: Option<u32>,
     size_bytes: Option<u64>,
-    last_ns: u64,
     ways: [Way; 2],
 }
 
+/// What an operation without an opening goes by: process, file, and whether it writes.
+type Loose = (u32, Option<u32>, bool);
+
 /// Runs that have not ended.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Runs {
-    open: HashMap<Key, Run>,
-    /// Loose runs at which those that have paused too long are looked for.
+    open: HashMap<u32, Run>,
+    loose: Whole,
+    /// Where the last request without an opening was, and when.
+    ways: HashMap<Loose, (Way, u64)>,
+    gap_ns: u64,
+    /// How many of those there are when the old ones are looked for.
     purge_at: usize,
 }
 
-/// Loose runs before any are looked for.
+/// So many are kept before any are looked for.
 const FIRST_PURGE: usize = 1 << 16;
 
 impl Way {
@@ -121,78 +112,67 @@ impl Way {
 }
 
 impl Runs {
-    pub fn transfer(
-        &mut self,
-        operation: &Operation,
-        writes: bool,
-        gap_ns: u64,
-        sides: &mut ReadWrite<Side>,
-        uses: &mut [Use],
-    ) {
-        let key = Key::of(operation);
-        let loose = operation.opening.is_none();
-        if loose {
-            self.part(&key, operation, writes, gap_ns, sides, uses);
-            self.purge(operation.time_ns, gap_ns, sides, uses);
-        }
-        let run = self.open.entry(key).or_default();
-        run.file = operation.file;
-        run.size_bytes = operation.file_size_bytes.or(run.size_bytes);
-        run.last_ns = run.last_ns.max(operation.time_ns);
-        let pattern = run.ways[usize::from(writes)].see(operation);
+    pub fn new(gap_ns: u64) -> Runs {
+        let loose = Whole::new(Rule { gap_ns, ..Rule::default() });
+        Runs { open: HashMap::new(), loose, ways: HashMap::new(), gap_ns, purge_at: 0 }
+    }
+
+    pub fn transfer(&mut self, operation: &Operation, writes: bool, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
+        let pattern = match operation.opening {
+            Some(opening) => {
+                let run = self.open.entry(opening).or_default();
+                run.file = operation.file;
+                run.size_bytes = operation.file_size_bytes.or(run.size_bytes);
+                run.ways[usize::from(writes)].see(operation)
+            }
+            None => {
+                let kind = if writes { Kind::Write } else { Kind::Read };
+                let begun = self.loose.add(&Operation { kind, ..*operation }, &mut |whole, requests| {
+                    end_whole(&whole, requests, sides, uses)
+                });
+                self.purge(operation.time_ns);
+                let way = self.ways.entry((operation.process, operation.file, writes)).or_default();
+                // Another place in a file is no other use of it; another start, or a pause, is.
+                if begun && (operation.offset_bytes == Some(0) || operation.time_ns > way.1.saturating_add(self.gap_ns))
+                {
+                    way.0 = Way::default();
+                }
+                way.1 = way.1.max(operation.time_ns);
+                way.0.see(operation)
+            }
+        };
         let share = &mut sides.of(writes).patterns[pattern as usize];
         share.count += 1;
         share.bytes += u128::from(operation.length_bytes);
     }
 
-    /// Ends a run without an opening, where another begins.
-    fn part(
-        &mut self,
-        key: &Key,
-        operation: &Operation,
-        writes: bool,
-        gap_ns: u64,
-        sides: &mut ReadWrite<Side>,
-        uses: &mut [Use],
-    ) {
-        let Some(run) = self.open.get(key) else { return };
-        let paused = operation.time_ns > run.last_ns.saturating_add(gap_ns);
-        let way = run.ways[usize::from(writes)];
-        let again = operation.offset_bytes == Some(0) && way.last.is_some_and(|(_, end)| end > 0);
-        if paused || again {
-            let run = self.open.remove(key).unwrap_or_default();
-            // Reading again does not end what is being written.
-            let kept = usize::from(!writes);
-            if !paused && run.ways[kept].moved.requests > 0 {
-                let mut rest = run;
-                rest.ways[usize::from(writes)] = Way::default();
-                self.open.insert(*key, rest);
-                return end_way(&run, writes, sides, uses);
-            }
-            end(&run, sides, uses);
-        }
-    }
-
-    fn purge(&mut self, now_ns: u64, gap_ns: u64, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
-        if self.open.len() < self.purge_at.max(FIRST_PURGE) {
+    /// Forgets where requests were that nothing can follow any more.
+    fn purge(&mut self, now_ns: u64) {
+        if self.ways.len() < self.purge_at.max(FIRST_PURGE) {
             return;
         }
-        let old = |key: &Key, run: &Run| matches!(key, Key::Loose(..)) && now_ns > run.last_ns.saturating_add(gap_ns);
-        for (_, run) in self.open.extract_if(|key, run| old(key, run)) {
-            end(&run, sides, uses);
-        }
-        self.purge_at = 2 * self.open.len();
+        self.ways.retain(|_, (_, last_ns)| now_ns <= last_ns.saturating_add(self.gap_ns));
+        self.purge_at = 2 * self.ways.len();
     }
 
     /// The size that an operation says of a file that is being read or written.
     pub fn see_size(&mut self, operation: &Operation) {
-        if let Some(run) = self.open.get_mut(&Key::of(operation)) {
-            run.size_bytes = operation.file_size_bytes.or(run.size_bytes);
+        match operation.opening {
+            None => self.loose.see_size(operation),
+            Some(opening) => {
+                if let Some(run) = self.open.get_mut(&opening) {
+                    run.size_bytes = operation.file_size_bytes.or(run.size_bytes);
+                }
+            }
         }
     }
 
     pub fn close(&mut self, operation: &Operation, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
-        if let Some(mut run) = self.open.remove(&Key::of(operation)) {
+        let Some(opening) = operation.opening else {
+            self.loose.add(operation, &mut |whole, requests| end_whole(&whole, requests, sides, uses));
+            return;
+        };
+        if let Some(mut run) = self.open.remove(&opening) {
             run.size_bytes = operation.file_size_bytes.or(run.size_bytes);
             end(&run, sides, uses);
         }
@@ -202,6 +182,16 @@ impl Runs {
         for (_, run) in self.open.drain() {
             end(&run, sides, uses);
         }
+        self.loose.finish(&mut |whole, requests| end_whole(&whole, requests, sides, uses));
+    }
+}
+
+/// Counts what requests without an opening were put together to.
+fn end_whole(whole: &Operation, requests: u64, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
+    let writes = whole.kind == Kind::Write;
+    if writes || whole.kind == Kind::Read {
+        let moved = Moved { bytes: whole.length_bytes, requests };
+        end_run(sides.of(writes), writes, moved, whole.file_size_bytes, whole.file, uses);
     }
 }
 

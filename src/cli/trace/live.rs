@@ -1,0 +1,76 @@
+//! `granulo trace record --mount`: what anybody does with the files of a mount, until Ctrl-C or the end of a command.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use super::{Counting, Target, pass, show};
+use crate::cli::progress::Line;
+use crate::cli::{Ended, output, signals};
+use crate::error::{Error, ErrorKind, Result};
+use crate::trace::fanotify::Recording;
+use crate::trace::summary::typed;
+use crate::units::escape_path;
+
+/// What the arguments ask for.
+pub(super) struct Live<'a> {
+    pub mount: &'a Path,
+    pub command: &'a [OsString],
+    pub output: Option<&'a Path>,
+    pub counting: &'a Counting,
+    pub json: bool,
+}
+
+impl Live<'_> {
+    /// Records; the status of the command, if there is one.
+    pub fn run(&self) -> Result<(Ended, Option<ExitStatus>)> {
+        let stop = signals::watch()?;
+        let recording = Recording::start(self.mount, stop.clone())?;
+        let recording = match self.command {
+            [] => recording,
+            command => recording.with_command(typed(command)),
+        };
+        let name = escape_path(recording.below());
+        let mut source = self.counting.of(Box::new(recording))?;
+        let source = &mut *source;
+        let mut target = self.output.map(|path| Target::create(path, source)).transpose()?;
+        let command = match self.command {
+            [] => {
+                output::note(&format!("recording what is done with files below {name}; Ctrl-C ends it"));
+                None
+            }
+            command => Some(until_it_ends(command, stop.clone())?),
+        };
+        // The source ends by itself when the flag is set, with what happened until then.
+        let summary =
+            pass(source, self.counting.options(), target.as_mut(), &AtomicBool::new(false), &Line::new(false))?;
+        let status = command.map(wait).transpose()?;
+        match target {
+            Some(target) => target.finish(source)?,
+            None if summary.operations == 0 && !self.json => {
+                output::note(&format!("no file below {name} was opened or closed"))
+            }
+            None => drop(show(&name, &summary, source, self.json)?),
+        }
+        Ok((Ended::Well, status))
+    }
+}
+
+/// Starts a command; `stop` is set when it ends.
+fn until_it_ends(command: &[OsString], stop: Arc<AtomicBool>) -> Result<JoinHandle<std::io::Result<ExitStatus>>> {
+    let child = Command::new(&command[0]).args(&command[1..]).spawn();
+    let mut child: Child = child.map_err(|error| Error::io("run", command[0].as_ref(), error))?;
+    Ok(std::thread::spawn(move || {
+        let status = child.wait();
+        stop.store(true, Ordering::Relaxed);
+        status
+    }))
+}
+
+fn wait(command: JoinHandle<std::io::Result<ExitStatus>>) -> Result<ExitStatus> {
+    let failed = || Error::new(ErrorKind::Io, "record the trace", "waiting for the command failed");
+    command.join().map_err(|_| failed())?.map_err(|_| failed())
+}

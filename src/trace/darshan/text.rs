@@ -1,0 +1,282 @@
+//! What darshan-parser and darshan-dxt-parser print, line by line: counters of a file and a rank, and single reads and writes.
+
+use crate::trace::problems::excerpt;
+use crate::trace::{Index, Names, Problems, Trouble};
+
+/// Counters that are used, by their place in [`Record::counters`]; without the module in front.
+const COUNTERS: [&str; 41] = [
+    "OPENS",
+    "READS",
+    "WRITES",
+    "STATS",
+    "MMAPS",
+    "FSYNCS",
+    "FDSYNCS",
+    "RENAME_SOURCES",
+    "BYTES_READ",
+    "BYTES_WRITTEN",
+    "MAX_BYTE_READ",
+    "MAX_BYTE_WRITTEN",
+    "FDOPENS",
+    "SIZE_READ_0_100",
+    "SIZE_READ_100_1K",
+    "SIZE_READ_1K_10K",
+    "SIZE_READ_10K_100K",
+    "SIZE_READ_100K_1M",
+    "SIZE_READ_1M_4M",
+    "SIZE_READ_4M_10M",
+    "SIZE_READ_10M_100M",
+    "SIZE_READ_100M_1G",
+    "SIZE_READ_1G_PLUS",
+    "SIZE_WRITE_0_100",
+    "SIZE_WRITE_100_1K",
+    "SIZE_WRITE_1K_10K",
+    "SIZE_WRITE_10K_100K",
+    "SIZE_WRITE_100K_1M",
+    "SIZE_WRITE_1M_4M",
+    "SIZE_WRITE_4M_10M",
+    "SIZE_WRITE_10M_100M",
+    "SIZE_WRITE_100M_1G",
+    "SIZE_WRITE_1G_PLUS",
+    "ACCESS1_ACCESS",
+    "ACCESS2_ACCESS",
+    "ACCESS3_ACCESS",
+    "ACCESS4_ACCESS",
+    "ACCESS1_COUNT",
+    "ACCESS2_COUNT",
+    "ACCESS3_COUNT",
+    "ACCESS4_COUNT",
+];
+
+/// Times that are used, by their place in [`Record::seconds`]; a log has one of the names.
+const TIMES: [[&str; 2]; 6] = [
+    ["F_OPEN_START_TIMESTAMP", "F_OPEN_TIMESTAMP"],
+    ["F_READ_START_TIMESTAMP", ""],
+    ["F_READ_END_TIMESTAMP", ""],
+    ["F_WRITE_START_TIMESTAMP", ""],
+    ["F_WRITE_END_TIMESTAMP", ""],
+    ["F_CLOSE_END_TIMESTAMP", "F_CLOSE_TIMESTAMP"],
+];
+
+/// Places of counters.
+pub mod counter {
+    pub const OPENS: usize = 0;
+    pub const READS: usize = 1;
+    pub const WRITES: usize = 2;
+    pub const STATS: usize = 3;
+    pub const MMAPS: usize = 4;
+    pub const FSYNCS: usize = 5;
+    pub const FDSYNCS: usize = 6;
+    pub const RENAMES: usize = 7;
+    pub const BYTES_READ: usize = 8;
+    pub const BYTES_WRITTEN: usize = 9;
+    pub const MAX_BYTE_READ: usize = 10;
+    pub const MAX_BYTE_WRITTEN: usize = 11;
+    pub const FDOPENS: usize = 12;
+    pub const READ_SIZES: usize = 13;
+    pub const WRITE_SIZES: usize = 23;
+    pub const ACCESS_SIZES: usize = 33;
+    pub const ACCESS_COUNTS: usize = 37;
+}
+
+/// Places of times.
+pub mod time {
+    pub const OPEN: usize = 0;
+    pub const READ_START: usize = 1;
+    pub const READ_END: usize = 2;
+    pub const WRITE_START: usize = 3;
+    pub const WRITE_END: usize = 4;
+    pub const CLOSE: usize = 5;
+}
+
+/// The most single reads and writes that are kept, to be put in order.
+const MOST_SEGMENTS: usize = 1 << 24;
+/// The most records.
+const MOST_RECORDS: usize = 1 << 20;
+
+/// The level of a log that is used. Calls of MPI-IO and HDF5 come out as these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Module {
+    /// read(2), write(2) and the like.
+    Posix,
+    /// fread(3), fwrite(3) and the like.
+    Stdio,
+}
+
+/// What is counted of a file for a rank.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Of which calls.
+    pub module: Module,
+    /// Which process; -1 is all of them together.
+    pub rank: i64,
+    /// Its number in [`Log::files`].
+    pub file: u32,
+    /// Counts and sizes; -1 where Darshan does not know.
+    pub counters: [i64; COUNTERS.len()],
+    /// Seconds since the job began; 0 where there is none.
+    pub seconds: [f64; TIMES.len()],
+}
+
+/// A single read or write.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment {
+    /// When it began and ended, in nanoseconds since the job began.
+    pub start_ns: u64,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// Where in the file.
+    pub offset_bytes: u64,
+    /// How much.
+    pub length_bytes: u64,
+    /// Its number in [`Log::files`].
+    pub file: u32,
+    /// Which process.
+    pub rank: i32,
+    /// Whether it wrote.
+    pub wrote: bool,
+}
+
+/// A log, as far as it was read.
+#[derive(Debug, Default)]
+pub struct Log {
+    /// When the job began, in seconds since 1970.
+    pub start_seconds: Option<u64>,
+    /// What ran.
+    pub command: Option<String>,
+    /// Names of files.
+    pub files: Names,
+    /// Counters of files and ranks.
+    pub records: Vec<Record>,
+    /// Single reads and writes.
+    pub segments: Vec<Segment>,
+    /// What was wrong.
+    pub problems: Problems,
+    index: Index,
+    /// Module, rank and record of the counters that are being read.
+    open: Option<(Module, i64, u64)>,
+    /// The file of the single operations that are being read.
+    traced: Option<u32>,
+}
+
+impl Log {
+    /// Takes a line.
+    pub fn line(&mut self, line: &[u8]) {
+        let trimmed = line.trim_ascii();
+        if trimmed.starts_with(b"#") {
+            self.comment(trimmed.trim_ascii_start());
+        } else if trimmed.starts_with(b"X_") {
+            if self.segment(trimmed).is_none() {
+                self.problems.count(Trouble::Unreadable, || excerpt(line));
+            }
+        } else if !trimmed.is_empty() && self.counter(line).is_none() {
+            self.problems.count(Trouble::Unreadable, || excerpt(line));
+        }
+    }
+
+    fn comment(&mut self, line: &[u8]) {
+        let Some(text) = line.get(1..).map(<[u8]>::trim_ascii_start) else { return };
+        if let Some(rest) = text.strip_prefix(b"DXT, file_id:") {
+            const NAME: &[u8] = b", file_name: ";
+            let at = rest.windows(NAME.len()).position(|window| window == NAME);
+            self.traced = at.and_then(|at| self.index.number(&mut self.files, &rest[at + NAME.len()..]));
+        } else if let Some(rest) = text.strip_prefix(b"start_time:") {
+            self.start_seconds = number(rest.trim_ascii());
+        } else if let Some(rest) = text.strip_prefix(b"exe:") {
+            self.command = Some(excerpt(rest.trim_ascii()));
+        } else if text.starts_with(b"*WARNING*") || text.starts_with(b"*ERROR*") {
+            self.problems.count(Trouble::Lost, || excerpt(text));
+        }
+    }
+
+    /// Module, rank, record, counter, value, file, mount point, file system.
+    fn counter(&mut self, line: &[u8]) -> Option<()> {
+        let mut fields = line.split(|&b| b == b'\t');
+        let module = fields.next()?.trim_ascii();
+        let rank: i64 = number(fields.next()?)?;
+        let id: u64 = number(fields.next()?)?;
+        let (name, value, file) = (fields.next()?, fields.next()?, fields.next()?);
+        let module = match module {
+            b"POSIX" => Module::Posix,
+            b"STDIO" => Module::Stdio,
+            _ => return Some(()),
+        };
+        if self.open != Some((module, rank, id)) {
+            // Streams are no files.
+            let stream = [&b"<STDIN>"[..], b"<STDOUT>", b"<STDERR>"].contains(&file);
+            let full = self.records.len() >= MOST_RECORDS;
+            let number = if stream || full { None } else { self.index.number(&mut self.files, file) };
+            if !stream && number.is_none() {
+                self.problems.count(Trouble::TooMany, || format!("files and ranks, from {} on", excerpt(file)));
+            }
+            self.open = Some((module, rank, id));
+            let file = number.unwrap_or(u32::MAX);
+            if number.is_some() {
+                self.records.push(Record {
+                    module,
+                    rank,
+                    file,
+                    counters: [0; COUNTERS.len()],
+                    seconds: [0.0; TIMES.len()],
+                });
+            } else {
+                // What follows belongs to nothing.
+                self.open = None;
+                return Some(());
+            }
+        }
+        let record = self.records.last_mut()?;
+        let name = name.get(name.iter().position(|&b| b == b'_')? + 1..)?;
+        if let Some(at) = COUNTERS.iter().position(|known| known.as_bytes() == name) {
+            record.counters[at] = number(value)?;
+        } else if let Some(at) = TIMES.iter().position(|known| known.iter().any(|known| known.as_bytes() == name)) {
+            record.seconds[at] = number::<f64>(value).filter(|seconds| seconds.is_finite())?;
+        }
+        Some(())
+    }
+
+    /// Module, rank, write or read, number, offset, length, start, end; Lustre's targets or a thread behind it.
+    fn segment(&mut self, line: &[u8]) -> Option<()> {
+        let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+        if fields.next()? != b"X_POSIX" {
+            return Some(());
+        }
+        let rank: i32 = number(fields.next()?)?;
+        let wrote = match fields.next()? {
+            b"write" => true,
+            b"read" => false,
+            _ => return None,
+        };
+        let _: u64 = number(fields.next()?)?;
+        let (offset, length): (u64, u64) = (number(fields.next()?)?, number(fields.next()?)?);
+        let (start, end): (f64, f64) = (number(fields.next()?)?, number(fields.next()?)?);
+        offset.checked_add(length)?;
+        let Some(file) = self.traced else {
+            self.problems.count(Trouble::UnknownFile, || excerpt(line));
+            return Some(());
+        };
+        if self.segments.len() >= MOST_SEGMENTS {
+            self.problems.count(Trouble::TooMany, || format!("single reads and writes, from {} on", excerpt(line)));
+            return Some(());
+        }
+        self.segments.push(Segment {
+            start_ns: nanoseconds(start),
+            duration_ns: nanoseconds(end - start),
+            offset_bytes: offset,
+            length_bytes: length,
+            file,
+            rank,
+            wrote,
+        });
+        Some(())
+    }
+}
+
+/// Seconds of a float that may be anything.
+pub fn nanoseconds(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1e9).round() as u64
+}
+
+fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,220 @@
+//! Live: whole-file opens, reads and writes on a mount, by anybody, from the kernel's fanotify. Needs root.
+
+pub mod openings;
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFlags, MaskFlags};
+use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
+
+use self::openings::{Event, Happened, Openings};
+use super::{Detail, Names, Operation, Origin, Problems, Source, Trouble};
+use crate::error::{Error, ErrorKind, Result};
+
+const OPERATION: &str = "record on";
+
+/// How long nothing may happen before the flag is looked at, in milliseconds.
+const WAIT_MS: u8 = 50;
+
+/// How long what is left is read after the flag was set.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// A recording that goes on until its flag is set. [`Source::next`] waits for events.
+#[derive(Debug)]
+pub struct Recording {
+    fanotify: Fanotify,
+    /// Only what is below it.
+    below: PathBuf,
+    stop: Arc<AtomicBool>,
+    /// When the flag was seen.
+    stopping: Option<Instant>,
+    ended: bool,
+    openings: Openings,
+    origin: Origin,
+    given: u64,
+}
+
+impl Recording {
+    /// Begins to record what happens on the mount that `path` is on, below `path`, until `stop` is set.
+    ///
+    /// # Errors
+    /// Where that is not allowed or the kernel cannot do it.
+    pub fn start(path: &Path, stop: Arc<AtomicBool>) -> Result<Recording> {
+        let below = std::fs::canonicalize(path).map_err(|error| Error::io(OPERATION, path, error))?;
+        let flags = InitFlags::FAN_CLASS_NOTIF
+            | InitFlags::FAN_CLOEXEC
+            | InitFlags::FAN_NONBLOCK
+            | InitFlags::FAN_UNLIMITED_QUEUE
+            | InitFlags::FAN_UNLIMITED_MARKS;
+        let reading =
+            EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC | EventFFlags::O_NOATIME;
+        let fanotify = Fanotify::init(flags, reading).map_err(|error| match error {
+            Errno::EPERM => Error::new(ErrorKind::PermissionDenied, OPERATION, "fanotify is for root alone")
+                .at(path)
+                .advise("run as root, or trace one command with 'granulo trace record -- COMMAND'"),
+            Errno::ENOSYS => Error::new(ErrorKind::Io, OPERATION, "the kernel has no fanotify").at(path),
+            error => Error::io(OPERATION, path, error.into()),
+        })?;
+        let mask = MaskFlags::FAN_OPEN
+            | MaskFlags::FAN_OPEN_EXEC
+            | MaskFlags::FAN_ACCESS
+            | MaskFlags::FAN_MODIFY
+            | MaskFlags::FAN_CLOSE_WRITE
+            | MaskFlags::FAN_CLOSE_NOWRITE;
+        let mark = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_MOUNT;
+        fanotify
+            .mark(mark, mask, rustix::fs::CWD, Some(&below))
+            .map_err(|error| Error::io(OPERATION, path, error.into()))?;
+        let mut origin = Origin::new("fanotify");
+        origin.detail = Detail::WholeFiles;
+        origin.notes = [
+            "fanotify tells that a file was read or written, not where and how much: an opening that was read counts as a read of the \
+                whole file, one that was written as what the file grew by, or as the whole file where it did not grow or was emptied.",
+            "Not seen: reads and writes through memory maps, through other mounts of the same file system and from other clients of a \
+                network file system; names that are made, removed and changed; what failed.",
+            "Several openings of a file by one process within moments may count as one; times are those of the report, not of the event.",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        Ok(Recording {
+            fanotify,
+            below,
+            stop,
+            stopping: None,
+            ended: false,
+            openings: Openings::default(),
+            origin,
+            given: 0,
+        })
+    }
+
+    /// The same, while a command runs.
+    #[must_use]
+    pub fn with_command(mut self, command: String) -> Recording {
+        self.origin.command = Some(command);
+        self
+    }
+
+    /// What it records below of.
+    pub fn below(&self) -> &Path {
+        &self.below
+    }
+
+    /// Waits for events and takes what has come; whether there was anything.
+    fn take(&mut self) -> Result<bool> {
+        let fail = |error: Errno| Error::io(OPERATION, &self.below, error.into());
+        let mut watched = [PollFd::new(self.fanotify.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut watched, PollTimeout::from(WAIT_MS)) {
+            Ok(0) | Err(Errno::EINTR) => return Ok(false),
+            Ok(_) => {}
+            Err(error) => return Err(fail(error)),
+        }
+        let events = match self.fanotify.read_events() {
+            Ok(events) => events,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(false),
+            Err(error) => return Err(fail(error)),
+        };
+        let time_ns = now_ns();
+        for event in &events {
+            if event.mask().contains(MaskFlags::FAN_Q_OVERFLOW) {
+                self.openings.problems.count(Trouble::Lost, || "the kernel's queue was full".to_owned());
+            } else if event.pid() != std::process::id() as i32 {
+                self.event(event, time_ns);
+            }
+        }
+        Ok(!events.is_empty())
+    }
+
+    fn event(&mut self, event: &FanotifyEvent, time_ns: u64) {
+        let Some(descriptor) = event.fd() else { return };
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        let Ok(found) = statx(descriptor, c"", AtFlags::EMPTY_PATH, wanted) else { return };
+        if FileType::from_raw_mode(found.stx_mode.into()) != FileType::RegularFile {
+            return;
+        }
+        let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+        let Ok(path) = std::fs::read_link(link) else { return };
+        if !path.starts_with(&self.below) {
+            return;
+        }
+        let mut path = path.as_os_str().as_bytes();
+        if found.stx_nlink == 0 {
+            path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+        }
+        let mask = event.mask();
+        let any = |flags| mask.intersects(flags);
+        let happened = Happened {
+            opened: any(MaskFlags::FAN_OPEN),
+            executed: any(MaskFlags::FAN_OPEN_EXEC),
+            read: any(MaskFlags::FAN_ACCESS),
+            modified: any(MaskFlags::FAN_MODIFY),
+            closed: any(MaskFlags::FAN_CLOSE_WRITE | MaskFlags::FAN_CLOSE_NOWRITE),
+        };
+        let device = u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor);
+        let made = i128::from(found.stx_btime.tv_sec) * 1_000_000_000 + i128::from(found.stx_btime.tv_nsec);
+        let identity = (device, found.stx_ino, made);
+        let event = Event { time_ns, happened, pid: event.pid(), identity, size_bytes: found.stx_size, path };
+        self.openings.take(&event, command);
+    }
+}
+
+impl Source for Recording {
+    fn next(&mut self) -> Result<Option<Operation>> {
+        loop {
+            if let Some(operation) = self.openings.ready.pop_front() {
+                self.given += 1;
+                return Ok(Some(operation));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            if self.stopping.is_none() && self.stop.load(Ordering::Relaxed) {
+                self.stopping = Some(Instant::now());
+            }
+            // What happened before the flag was set is in the queue; on a busy mount there is always more behind it.
+            let something = self.take()?;
+            if self.stopping.is_some_and(|since| !something || since.elapsed() > DRAIN) {
+                self.openings.finish(now_ns());
+                self.ended = true;
+            }
+        }
+    }
+
+    fn files(&self) -> &Names {
+        &self.openings.names
+    }
+
+    fn processes(&self) -> &Names {
+        &self.openings.processes
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn problems(&self) -> &Problems {
+        &self.openings.problems
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        (self.given, None)
+    }
+}
+
+/// What a process runs.
+fn command(pid: i32) -> Option<Vec<u8>> {
+    let mut name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    name.truncate(name.trim_ascii_end().len());
+    Some(name)
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}

@@ -1,0 +1,300 @@
+//! What events of fanotify mean: which opening of a file they belong to, and how much was read and written until it closed.
+//!
+//! An event has the process and the file, not the opening, and neither an offset nor a length. So an opening that was read counts as a
+//! read of the whole file when it closes, as Tanenbaum, Herder and Bos counted; one that was written counts as what the file grew by,
+//! or as the whole file where it did not grow or was emptied first.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::trace::problems::excerpt;
+use crate::trace::{Index, Kind, Names, Operation, Problems, Trouble};
+
+/// What happened to a file, as far as one event says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Happened {
+    /// It was opened.
+    pub opened: bool,
+    /// It was opened to be run.
+    pub executed: bool,
+    /// It was read.
+    pub read: bool,
+    /// It was written or its size was changed.
+    pub modified: bool,
+    /// It was closed.
+    pub closed: bool,
+}
+
+/// What tells files apart, whatever they are called: device, inode, and when that was made.
+pub type Identity = (u64, u64, i128);
+
+/// An event.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    /// When it was read.
+    pub time_ns: u64,
+    /// What happened.
+    pub happened: Happened,
+    /// The process.
+    pub pid: i32,
+    /// The file.
+    pub identity: Identity,
+    /// Its size, when the event was read.
+    pub size_bytes: u64,
+    /// What it is called.
+    pub path: &'a [u8],
+}
+
+/// A file with the openings that are known of it.
+#[derive(Debug)]
+struct File {
+    number: u32,
+    /// The last size that was seen.
+    size_bytes: u64,
+    openings: Vec<Opening>,
+    /// Who emptied it before the opening that does so is told.
+    emptied_by: Option<i32>,
+}
+
+#[derive(Debug)]
+struct Opening {
+    number: u32,
+    pid: i32,
+    process: u32,
+    /// The size of the file then, as far as that could be seen.
+    size_bytes: u64,
+    /// When it was first read and first written.
+    read_ns: Option<u64>,
+    written_ns: Option<u64>,
+}
+
+/// All that is known while events come.
+#[derive(Debug, Default)]
+pub struct Openings {
+    files: HashMap<Identity, File>,
+    /// Names of files, by their numbers.
+    pub names: Names,
+    /// Names of processes, by their numbers.
+    pub processes: Names,
+    process_index: Index,
+    by_pid: HashMap<i32, u32>,
+    next_opening: u32,
+    /// What was wrong.
+    pub problems: Problems,
+    /// Operations that came of events.
+    pub ready: VecDeque<Operation>,
+}
+
+impl Openings {
+    /// Takes an event. `command` is asked for the name of a process when it opens something, because that changes.
+    pub fn take(&mut self, event: &Event<'_>, command: impl FnOnce(i32) -> Option<Vec<u8>>) {
+        let happened = event.happened;
+        let process = match self.by_pid.get(&event.pid) {
+            Some(&process) if !happened.opened => process,
+            _ => {
+                let mut name = command(event.pid).unwrap_or_default();
+                if !name.is_empty() {
+                    name.push(b' ');
+                }
+                name.extend_from_slice(format!("[{}]", event.pid).as_bytes());
+                let Some(process) = self.process_index.number(&mut self.processes, &name) else {
+                    return self.problems.count(Trouble::TooMany, || "processes".to_owned());
+                };
+                self.by_pid.insert(event.pid, process);
+                process
+            }
+        };
+        let file = match self.files.entry(event.identity) {
+            std::collections::hash_map::Entry::Occupied(file) => file.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                let Some(number) = self.names.push(event.path) else {
+                    return self.problems.count(Trouble::TooMany, || format!("files, from {} on", excerpt(event.path)));
+                };
+                place.insert(File { number, size_bytes: event.size_bytes, openings: Vec::new(), emptied_by: None })
+            }
+        };
+        let operation = Operation {
+            file: Some(file.number),
+            file_size_bytes: Some(event.size_bytes),
+            ..Operation::new(event.time_ns, process, Kind::Open)
+        };
+        if happened.opened {
+            let emptied = file.emptied_by.take_if(|pid| *pid == event.pid).is_some();
+            let opening = Opening {
+                number: self.next_opening,
+                pid: event.pid,
+                process,
+                // What it has now may have been written since.
+                size_bytes: if emptied { 0 } else { file.size_bytes.min(event.size_bytes) },
+                read_ns: None,
+                written_ns: emptied.then_some(event.time_ns),
+            };
+            self.next_opening = self.next_opening.saturating_add(1);
+            let kind = if happened.executed { Kind::Execute } else { Kind::Open };
+            self.ready.push_back(Operation { kind, opening: Some(opening.number), ..operation });
+            file.openings.push(opening);
+        }
+        // One that empties a file tells of that before it tells that it is open.
+        if happened.modified
+            && !happened.read
+            && !happened.closed
+            && file.openings.is_empty()
+            && file.emptied_by.is_none()
+        {
+            file.emptied_by = Some(event.pid);
+        } else if happened.read || happened.modified {
+            let at = find(&file.openings, event.pid).unwrap_or_else(|| {
+                self.problems.count(Trouble::UnknownFile, || excerpt(event.path));
+                file.openings.push(Opening {
+                    number: self.next_opening,
+                    pid: event.pid,
+                    process,
+                    size_bytes: file.size_bytes.min(event.size_bytes),
+                    read_ns: None,
+                    written_ns: None,
+                });
+                self.next_opening = self.next_opening.saturating_add(1);
+                file.openings.len() - 1
+            });
+            let opening = &mut file.openings[at];
+            if happened.read {
+                opening.read_ns.get_or_insert(event.time_ns);
+            }
+            if happened.modified {
+                opening.written_ns.get_or_insert(event.time_ns);
+            }
+        }
+        file.size_bytes = event.size_bytes;
+        if happened.closed
+            && let Some(at) = find(&file.openings, event.pid)
+        {
+            let opening = file.openings.remove(at);
+            opening.moved(&operation, &mut self.ready);
+            self.ready.push_back(Operation { kind: Kind::Close, opening: Some(opening.number), ..operation });
+        }
+    }
+
+    /// At the end: what was read and written through openings that are still there.
+    pub fn finish(&mut self, time_ns: u64) {
+        for file in self.files.values_mut() {
+            for opening in file.openings.drain(..) {
+                let operation = Operation {
+                    file: Some(file.number),
+                    file_size_bytes: Some(file.size_bytes),
+                    ..Operation::new(time_ns, opening.process, Kind::Read)
+                };
+                if opening.moved(&operation, &mut self.ready) {
+                    self.problems.count(Trouble::Unfinished, || {
+                        format!("{} is still open", excerpt(self.names.get(file.number).unwrap_or_default()))
+                    });
+                }
+            }
+        }
+        self.files.clear();
+    }
+}
+
+impl Opening {
+    /// Adds the read and the write that it was; whether it was any. `end` has the file and the time of its end.
+    fn moved(&self, end: &Operation, ready: &mut VecDeque<Operation>) -> bool {
+        let size = end.file_size_bytes.unwrap_or(0);
+        let mut add = |kind, start_ns: Option<u64>, offset: u64| {
+            let Some(time_ns) = start_ns else { return };
+            ready.push_back(Operation {
+                time_ns,
+                duration_ns: Some(end.time_ns.saturating_sub(time_ns)),
+                process: self.process,
+                opening: Some(self.number),
+                kind,
+                offset_bytes: Some(offset),
+                length_bytes: size - offset,
+                ..*end
+            });
+        };
+        add(Kind::Read, self.read_ns, 0);
+        let grown = size > self.size_bytes;
+        add(Kind::Write, self.written_ns, if grown { self.size_bytes } else { 0 });
+        self.read_ns.is_some() || self.written_ns.is_some()
+    }
+}
+
+/// The opening that an event of `pid` is about: its own last one, else the last one, which it may have inherited.
+fn find(openings: &[Opening], pid: i32) -> Option<usize> {
+    openings.iter().rposition(|opening| opening.pid == pid).or_else(|| openings.len().checked_sub(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPENED: Happened = Happened { opened: true, executed: false, read: false, modified: false, closed: false };
+    const READ: Happened = Happened { opened: false, read: true, ..OPENED };
+    const MODIFIED: Happened = Happened { opened: false, modified: true, ..OPENED };
+    const CLOSED: Happened = Happened { opened: false, closed: true, ..OPENED };
+
+    /// Operations of events of one file: what happened, the process, and the size then.
+    fn of(events: &[(Happened, i32, u64)]) -> (Vec<(Kind, Option<u32>, u32, Option<u64>, u64)>, Openings) {
+        let mut openings = Openings::default();
+        for (time_ns, &(happened, pid, size_bytes)) in (10..).zip(events) {
+            let event = Event { time_ns, happened, pid, identity: (1, 2, 3), size_bytes, path: b"/d/f" };
+            openings.take(&event, |pid| (pid == 7).then(|| b"cat".to_vec()));
+        }
+        openings.finish(99);
+        let list =
+            openings.ready.iter().map(|o| (o.kind, o.opening, o.process, o.offset_bytes, o.length_bytes)).collect();
+        (list, openings)
+    }
+
+    #[test]
+    fn a_file_that_was_read_counts_whole_when_it_closes() {
+        let (list, openings) = of(&[(OPENED, 7, 500), (READ, 7, 500), (READ, 7, 500), (CLOSED, 7, 500)]);
+        assert_eq!(
+            list,
+            [
+                (Kind::Open, Some(0), 0, None, 0),
+                (Kind::Read, Some(0), 0, Some(0), 500),
+                (Kind::Close, Some(0), 0, None, 0)
+            ]
+        );
+        assert_eq!((openings.ready[1].time_ns, openings.ready[1].duration_ns), (11, Some(2)));
+        assert_eq!(openings.processes.get(0), Some(&b"cat [7]"[..]));
+        assert!(openings.problems.is_empty());
+    }
+
+    #[test]
+    fn what_was_written_is_what_it_grew_by_or_all_of_it() {
+        let write = |events: &[(Happened, i32, u64)]| -> Vec<(Option<u64>, u64)> {
+            let (list, _) = of(events);
+            list.iter().filter(|o| o.0 == Kind::Write).map(|o| (o.3, o.4)).collect()
+        };
+        // New, appended to, changed in place, emptied and written.
+        assert_eq!(write(&[(OPENED, 7, 0), (MODIFIED, 7, 300), (CLOSED, 7, 900)]), [(Some(0), 900)]);
+        assert_eq!(write(&[(OPENED, 7, 500), (MODIFIED, 7, 600), (CLOSED, 7, 600)]), [(Some(500), 100)]);
+        assert_eq!(write(&[(OPENED, 7, 500), (MODIFIED, 7, 500), (CLOSED, 7, 500)]), [(Some(0), 500)]);
+        assert_eq!(write(&[(MODIFIED, 7, 0), (OPENED, 7, 0), (MODIFIED, 7, 40), (CLOSED, 7, 40)]), [(Some(0), 40)]);
+        let all = Happened { opened: true, executed: false, read: true, modified: true, closed: true };
+        assert_eq!(write(&[(all, 7, 40)]), [(Some(0), 40)]);
+    }
+
+    #[test]
+    fn an_opening_can_be_inherited_and_others_were_there_before() {
+        let (list, openings) =
+            of(&[(OPENED, 7, 5), (READ, 8, 5), (OPENED, 9, 5), (CLOSED, 9, 5), (CLOSED, 8, 5), (CLOSED, 7, 5)]);
+        assert_eq!(
+            list.iter().map(|o| (o.0, o.1, o.2)).collect::<Vec<_>>(),
+            [
+                (Kind::Open, Some(0), 0),
+                (Kind::Open, Some(1), 2),
+                (Kind::Close, Some(1), 2),
+                (Kind::Read, Some(0), 0),
+                (Kind::Close, Some(0), 1)
+            ]
+        );
+        assert!(openings.problems.is_empty());
+        let (list, openings) = of(&[(READ, 8, 5), (OPENED, 7, 5), (MODIFIED, 7, 6)]);
+        assert_eq!(
+            list.iter().map(|o| (o.0, o.1)).collect::<Vec<_>>(),
+            [(Kind::Open, Some(1)), (Kind::Read, Some(0)), (Kind::Write, Some(1))]
+        );
+        assert_eq!((openings.problems.of(Trouble::UnknownFile), openings.problems.of(Trouble::Unfinished)), (1, 2));
+    }
+}

@@ -1,0 +1,173 @@
+//! Calls and replies of RPC, made of the tokens of a packet.
+
+use super::pdml::{Field, Token, number, text, time_ns};
+
+/// More fields of one call are not kept: a directory of so many names is enough.
+const MOST_FIELDS: usize = 100_000;
+
+/// A value: most are numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    Number(u64),
+    Bytes(Box<[u8]>),
+}
+
+/// A call or a reply.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Message {
+    pub time_ns: u64,
+    pub source: Vec<u8>,
+    pub destination: Vec<u8>,
+    pub xid: Option<u64>,
+    pub is_reply: bool,
+    pub program: u64,
+    pub version: u64,
+    pub procedure: u64,
+    /// The reply says that the call was not even tried.
+    pub refused: bool,
+    pub malformed: bool,
+    /// What it says, in order.
+    pub fields: Vec<(Field, Value)>,
+}
+
+/// A handle with its hash, either of which tshark may leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handle<'a> {
+    pub bytes: &'a [u8],
+    pub hash: &'a [u8],
+}
+
+/// Fields of a message, or of one operation in it.
+pub type Fields<'a> = &'a [(Field, Value)];
+
+/// The first number of a field.
+pub fn first(fields: Fields<'_>, field: Field) -> Option<u64> {
+    fields.iter().find_map(|(known, value)| as_number(value).filter(|_| *known == field))
+}
+
+/// The last number of a field.
+pub fn last(fields: Fields<'_>, field: Field) -> Option<u64> {
+    fields.iter().rev().find_map(|(known, value)| as_number(value).filter(|_| *known == field))
+}
+
+/// Names, in order.
+pub fn names(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
+    fields.iter().filter(|(field, _)| *field == Field::Name).filter_map(|(_, value)| as_bytes(value))
+}
+
+/// Handles, in order.
+pub fn handles(fields: Fields<'_>) -> Vec<Handle<'_>> {
+    let mut list: Vec<Handle<'_>> = Vec::new();
+    for (field, value) in fields {
+        let Some(bytes) = as_bytes(value) else { continue };
+        match field {
+            // The hash stands before the bytes.
+            Field::HandleHash => list.push(Handle { bytes, hash: bytes }),
+            Field::Handle => match list.last_mut().filter(|handle| handle.bytes == handle.hash) {
+                Some(handle) => handle.bytes = bytes,
+                None => list.push(Handle { bytes, hash: &bytes[bytes.len().saturating_sub(12)..] }),
+            },
+            _ => {}
+        }
+    }
+    list
+}
+
+/// Names in a directory with their handles, as READDIRPLUS lists them.
+pub fn entries(fields: Fields<'_>) -> Vec<(&[u8], Handle<'_>)> {
+    let starts: Vec<usize> = (0..fields.len()).filter(|&at| fields[at].0 == Field::EntryName).collect();
+    let ends = starts.iter().skip(1).copied().chain([fields.len()]);
+    let entry = |(start, end): (usize, usize)| {
+        let handle = handles(&fields[start..end]).first().copied()?;
+        Some((as_bytes(&fields[start].1)?, handle))
+    };
+    starts.iter().copied().zip(ends).filter_map(entry).collect()
+}
+
+fn as_number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Number(number) => Some(*number),
+        Value::Bytes(_) => None,
+    }
+}
+
+fn as_bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::Number(_) => None,
+        Value::Bytes(bytes) => Some(bytes),
+    }
+}
+
+/// Messages of a packet, as its tokens come.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    time_ns: Option<u64>,
+    source: Vec<u8>,
+    destination: Vec<u8>,
+    message: Option<Message>,
+    /// Packets that were seen to their end.
+    pub packets: u64,
+}
+
+impl Assembler {
+    /// Takes a token; the message that it ends.
+    pub fn take(&mut self, token: Token<'_>) -> Option<Message> {
+        match token {
+            Token::Packet => {
+                self.time_ns = None;
+                self.source.clear();
+                self.destination.clear();
+                return self.message.take().and_then(whole);
+            }
+            Token::PacketEnd => {
+                self.packets += 1;
+                return self.message.take().and_then(whole);
+            }
+            Token::Time(shown) => self.time_ns = time_ns(shown),
+            Token::Protocol(b"rpc") => {
+                let next = Message {
+                    time_ns: self.time_ns.unwrap_or(0),
+                    source: self.source.clone(),
+                    destination: self.destination.clone(),
+                    ..Message::default()
+                };
+                return self.message.replace(next).and_then(whole);
+            }
+            Token::Malformed => {
+                if let Some(message) = &mut self.message {
+                    message.malformed = true;
+                }
+            }
+            Token::Protocol(_) | Token::End => {}
+            Token::Field(Field::Source, shown) if self.message.is_none() => self.source = shown.to_vec(),
+            Token::Field(Field::Destination, shown) if self.message.is_none() => self.destination = shown.to_vec(),
+            Token::Field(field, shown) => self.message.as_mut()?.field(field, shown),
+        }
+        None
+    }
+}
+
+/// What has no number of a call is the rest of one that began in a packet that is missing.
+fn whole(message: Message) -> Option<Message> {
+    message.xid.is_some().then_some(message)
+}
+
+impl Message {
+    fn field(&mut self, field: Field, shown: &[u8]) {
+        let value = number(shown);
+        match field {
+            Field::Xid => self.xid = self.xid.or(value),
+            Field::MessageType => self.is_reply = value == Some(1),
+            Field::Program => self.program = value.unwrap_or(0),
+            Field::Version => self.version = value.unwrap_or(0),
+            Field::Procedure => self.procedure = value.unwrap_or(0),
+            Field::ReplyState | Field::AcceptState => self.refused |= value != Some(0),
+            Field::Source | Field::Destination => {}
+            _ if self.fields.len() >= MOST_FIELDS => {}
+            Field::Handle | Field::HandleHash | Field::Name | Field::EntryName | Field::MountPath => {
+                self.fields.push((field, Value::Bytes(text(shown).into())));
+            }
+            _ => self.fields.extend(value.map(|value| (field, Value::Number(value)))),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! A call and its reply of version 4 (RFC 7530, 8881, 7862) as operations: a call has several, of which one or two are what it is for.
+
+use super::handles::Handles;
+use super::message::{Fields, Message, first, handles, names};
+use super::pdml::Field;
+use crate::trace::{Kind, Operation, Problems, Trouble};
+
+/// Whose call it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Context {
+    /// The client, by its number as a process.
+    pub process: u32,
+    /// The server, by number.
+    pub server: u32,
+}
+
+mod code {
+    pub const ACCESS: u64 = 3;
+    pub const CLOSE: u64 = 4;
+    pub const COMMIT: u64 = 5;
+    pub const CREATE: u64 = 6;
+    pub const GETATTR: u64 = 9;
+    pub const GETFH: u64 = 10;
+    pub const LINK: u64 = 11;
+    pub const LOOKUP: u64 = 15;
+    pub const LOOKUPP: u64 = 16;
+    pub const OPEN: u64 = 18;
+    pub const PUTFH: u64 = 22;
+    pub const PUTPUBFH: u64 = 23;
+    pub const PUTROOTFH: u64 = 24;
+    pub const READ: u64 = 25;
+    pub const READDIR: u64 = 26;
+    pub const READLINK: u64 = 27;
+    pub const REMOVE: u64 = 28;
+    pub const RENAME: u64 = 29;
+    pub const RESTOREFH: u64 = 31;
+    pub const SAVEFH: u64 = 32;
+    pub const SETATTR: u64 = 34;
+    pub const WRITE: u64 = 38;
+    pub const LAYOUTGET: u64 = 50;
+    pub const ALLOCATE: u64 = 59;
+    pub const COPY: u64 = 60;
+    pub const DEALLOCATE: u64 = 62;
+    pub const READ_PLUS: u64 = 68;
+    pub const CLONE: u64 = 71;
+    /// Higher ones are of no version yet.
+    pub const HIGHEST: u64 = 75;
+}
+
+/// The largest number that a kind of file has for a directory.
+const DIRECTORY: u64 = 2;
+
+/// One operation of a call, or its result in a reply.
+#[derive(Debug, Clone, Copy)]
+struct Part<'a> {
+    opcode: u64,
+    fields: Fields<'a>,
+}
+
+fn parts(message: &Message) -> Vec<Part<'_>> {
+    let fields = &message.fields;
+    let starts: Vec<usize> = (0..fields.len()).filter(|&at| fields[at].0 == Field::Opcode).collect();
+    let ends = starts.iter().skip(1).copied().chain([fields.len()]);
+    starts
+        .iter()
+        .zip(ends)
+        .map(|(&start, end)| Part {
+            opcode: first(&fields[start..], Field::Opcode).unwrap_or(0),
+            fields: &fields[start + 1..end],
+        })
+        .collect()
+}
+
+/// What an operation does; `None` for those that only lead to others.
+fn kind(part: &Part<'_>) -> Option<Kind> {
+    Some(match part.opcode {
+        code::ACCESS | code::LOOKUP | code::LOOKUPP | code::READLINK => Kind::Lookup,
+        code::CLOSE => Kind::Close,
+        code::COMMIT => Kind::Sync,
+        code::CREATE if first(part.fields, Field::FileType) == Some(DIRECTORY) => Kind::MakeDirectory,
+        code::CREATE | code::LINK => Kind::Link,
+        code::GETATTR => Kind::Stat,
+        code::OPEN if first(part.fields, Field::OpenType) == Some(1) => Kind::Create,
+        code::OPEN => Kind::Open,
+        code::READ | code::READ_PLUS => Kind::Read,
+        code::READDIR => Kind::ReadDirectory,
+        code::REMOVE => Kind::Unlink,
+        code::RENAME => Kind::Rename,
+        code::SETATTR if first(part.fields, Field::Size).is_some() => Kind::Truncate,
+        code::SETATTR => Kind::SetAttributes,
+        code::WRITE => Kind::Write,
+        code::ALLOCATE | code::DEALLOCATE => Kind::Allocate,
+        code::COPY | code::CLONE => Kind::Other,
+        _ => return None,
+    })
+}
+
+/// Where in a call one is: the current file, the saved one.
+struct Walk<'a> {
+    current: Option<u32>,
+    saved: Option<u32>,
+    replies: Vec<Part<'a>>,
+}
+
+impl Walk<'_> {
+    /// Whether the operation at `at` was done, as far as the reply says.
+    fn failed(&self, at: usize, has_reply: bool) -> bool {
+        match self.replies.get(at) {
+            Some(part) => first(part.fields, Field::Status).is_some_and(|status| status != 0),
+            // What stands behind one that failed is not tried.
+            None => has_reply,
+        }
+    }
+
+    /// The handle that the reply tells of what is current after `at`.
+    fn told(&self, calls: &[Part<'_>], at: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+        let moves = |opcode| {
+            matches!(
+                opcode,
+                code::PUTFH
+                    | code::PUTROOTFH
+                    | code::PUTPUBFH
+                    | code::LOOKUP
+                    | code::LOOKUPP
+                    | code::OPEN
+                    | code::CREATE
+                    | code::RESTOREFH
+            )
+        };
+        let behind = (at + 1..calls.len()).take_while(|&next| !moves(calls[next].opcode));
+        let next = behind.into_iter().find(|&next| calls[next].opcode == code::GETFH)?;
+        let handle = handles(self.replies.get(next)?.fields).first().copied()?;
+        Some((handle.bytes.to_vec(), handle.hash.to_vec()))
+    }
+
+    /// The size that the reply tells of what is current at `at`.
+    fn size(&self, calls: &[Part<'_>], at: usize) -> Option<u64> {
+        let behind = (at..calls.len()).take_while(|&next| {
+            next == at
+                || !matches!(
+                    calls[next].opcode,
+                    code::PUTFH | code::LOOKUP | code::OPEN | code::CREATE | code::RESTOREFH
+                )
+        });
+        behind.into_iter().find_map(|next| first(self.replies.get(next)?.fields, Field::Size))
+    }
+}
+
+/// The operations that a call was; `reply` is missing where the capture does not have it.
+pub fn operations(
+    call: &Message,
+    reply: Option<&Message>,
+    known: &mut Handles,
+    context: &Context,
+    problems: &mut Problems,
+    ready: &mut impl Extend<Operation>,
+) {
+    let calls = parts(call);
+    let mut walk = Walk { current: None, saved: None, replies: reply.map(parts).unwrap_or_default() };
+    // Attributes and permissions are asked for beside nearly everything; only alone they are what the call is for.
+    let beside = |part: &Part<'_>| matches!(part.opcode, code::GETATTR | code::ACCESS);
+    let main = calls.iter().any(|part| kind(part).is_some() && !beside(part));
+    let asks = calls.iter().any(|part| part.opcode == code::ACCESS);
+    for (at, part) in calls.iter().enumerate() {
+        let refused = reply.is_some_and(|reply| reply.refused);
+        let failed = refused || walk.failed(at, reply.is_some());
+        let directory = walk.current;
+        let mut names = names(part.fields);
+        match part.opcode {
+            code::PUTFH => {
+                let handle = handles(part.fields).first().copied();
+                walk.current = handle.and_then(|handle| known.file(context.server, handle.bytes, handle.hash));
+            }
+            code::PUTROOTFH | code::PUTPUBFH => walk.current = known.root(context.server),
+            code::SAVEFH => walk.saved = walk.current,
+            code::RESTOREFH => walk.current = walk.saved,
+            code::LOOKUP | code::OPEN | code::CREATE => {
+                let name = names.next();
+                let told = walk.told(&calls, at);
+                walk.current = match (directory, name, told) {
+                    (Some(directory), Some(name), Some((bytes, _))) => {
+                        known.named(context.server, directory, name, &bytes)
+                    }
+                    (Some(directory), Some(name), None) => known.child(directory, name),
+                    (_, _, Some((bytes, hash))) => known.file(context.server, &bytes, &hash),
+                    // Opened by its handle.
+                    _ if part.opcode == code::OPEN => walk.current,
+                    _ => None,
+                };
+            }
+            code::LOOKUPP => {
+                walk.current =
+                    walk.told(&calls, at).and_then(|(bytes, hash)| known.file(context.server, &bytes, &hash));
+            }
+            code::LAYOUTGET if !failed => {
+                problems.count(Trouble::NotTraced, || "layouts: reads and writes go to other servers".to_owned());
+            }
+            opcode if opcode > code::HIGHEST && opcode != 10_044 => {
+                problems.count(Trouble::UnknownCall, || format!("operation {opcode} of version 4"));
+            }
+            _ => {}
+        }
+        let Some(kind) = kind(part) else { continue };
+        if beside(part) && (main || (asks && part.opcode == code::GETATTR)) {
+            known.sized(walk.current, walk.size(&calls, at).filter(|_| part.opcode == code::GETATTR));
+            continue;
+        }
+        let mut file = walk.current;
+        match (part.opcode, directory, names.next()) {
+            (code::REMOVE, Some(directory), Some(name)) => {
+                file = known.child(directory, name);
+                if !failed {
+                    known.removed(directory, name);
+                }
+            }
+            (code::RENAME, Some(to), Some(name)) => {
+                file = walk.saved.and_then(|from| known.child(from, name));
+                if let (Some(from), Some(new), false) = (walk.saved, names.next(), failed) {
+                    known.renamed((from, name), (to, new));
+                }
+            }
+            (code::LINK, ..) => file = walk.saved,
+            _ => {}
+        }
+        let mut operation = Operation {
+            duration_ns: reply.map(|reply| reply.time_ns.saturating_sub(call.time_ns)),
+            file,
+            failed,
+            ..Operation::new(call.time_ns, context.process, kind)
+        };
+        if !failed {
+            let result = walk.replies.get(at).map(|part| part.fields).unwrap_or_default();
+            match kind {
+                Kind::Read | Kind::Write => {
+                    let done = if kind == Kind::Read { Field::DataLength } else { Field::Count };
+                    let asked = if kind == Kind::Read { Field::Count } else { Field::DataLength };
+                    operation.offset_bytes = first(part.fields, Field::Offset);
+                    operation.length_bytes = first(result, done).or_else(|| first(part.fields, asked)).unwrap_or(0);
+                }
+                Kind::Truncate => operation.length_bytes = first(part.fields, Field::Size).unwrap_or(0),
+                _ => {}
+            }
+            let told = walk.size(&calls, at);
+            known.sized(file, told.or((kind == Kind::Truncate).then_some(operation.length_bytes)));
+            if kind == Kind::Write && told.is_none() {
+                known.grown(file, operation.end_bytes().unwrap_or(0));
+            }
+            operation.file_size_bytes = known.size(file);
+        }
+        ready.extend([operation]);
+    }
+}
