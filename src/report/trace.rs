@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::chart::{COLUMNS, bar, right, shorten, wrap};
 use super::terminal::exact_size;
-use crate::dist::Bucket;
+use crate::dist::{Bucket, Distribution};
 use crate::survey::file::format_time;
 use crate::trace::summary::{BLOCK_SIZES, Pattern, Side, SizeRow, Summary, UNKNOWN_SIZE};
 use crate::trace::{Clock, Detail, Kind, Source};
@@ -64,10 +64,11 @@ fn write_facts(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> i
     if let (Clock::Wall, Some((first, _))) = (origin.clock, summary.span_ns) {
         facts.push_str(&format!(", {}", format_time((first / 1_000_000_000) as i64)));
     }
-    if let Some(command) = &origin.command {
-        facts.push_str(&format!(": {command}"));
+    writeln!(out, "{FAINT}{facts}{FAINT:#}")?;
+    match &origin.command {
+        Some(command) => writeln!(out, "{FAINT}{}{FAINT:#}", shorten(command, COLUMNS)),
+        None => Ok(()),
     }
-    writeln!(out, "{FAINT}{}{FAINT:#}", shorten(&facts, COLUMNS))
 }
 
 fn plural(count: u64, one: &str, many: &str) -> String {
@@ -199,54 +200,50 @@ fn write_kinds(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// The deciles of some sizes, or dashes where there are none.
+fn deciles(sizes: &Distribution) -> [[String; 10]; 2] {
+    let text = |size: u64| if sizes.is_empty() { "–".to_owned() } else { format_size(size.into()) };
+    [sizes.deciles().map(text), sizes.deciles_by_sum().map(text)]
+}
+
+/// Rows of tenths under labels.
+fn write_tenths(columns: &[(&str, &[String; 10])], out: &mut dyn Write) -> io::Result<()> {
+    write!(out, "{FAINT}{:>8}", "tenths")?;
+    columns.iter().try_for_each(|(label, _)| write!(out, "{label:>12}"))?;
+    writeln!(out, "{FAINT:#}")?;
+    for tenth in 0..10 {
+        write!(out, "{:>6} %", 10 * (tenth + 1))?;
+        columns.iter().try_for_each(|(_, column)| write!(out, "{}", right(&column[tenth], 12)))?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
 /// Fig. 4, with what else has deciles.
 fn write_deciles(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
     heading("Deciles of whole-file reads and writes, by operations and by bytes, and of the files' sizes", out)?;
-    let sizes = |columns: [[u64; 10]; 6], out: &mut dyn Write| -> io::Result<()> {
-        for tenth in 0..10 {
-            write!(out, "{:>6} %", 10 * (tenth + 1))?;
-            for column in &columns {
-                write!(out, "{}", right(&format_size(column[tenth].into()), 12))?;
-            }
-            writeln!(out)?;
-        }
-        Ok(())
-    };
-    let head = |labels: [&str; 6], out: &mut dyn Write| {
-        write!(out, "{FAINT}{:>8}", "tenths")?;
-        labels.iter().try_for_each(|label| write!(out, "{label:>12}"))?;
-        writeln!(out, "{FAINT:#}")
-    };
-    head(["reads", "by bytes", "of files of", "writes", "by bytes", "of files of"], out)?;
-    sizes(
-        [
-            reads.whole.deciles(),
-            reads.whole.deciles_by_sum(),
-            reads.file_sizes.deciles(),
-            writes.whole.deciles(),
-            writes.whole.deciles_by_sum(),
-            writes.file_sizes.deciles(),
-        ],
-        out,
-    )?;
+    let [read, read_bytes] = deciles(&reads.whole);
+    let [written, written_bytes] = deciles(&writes.whole);
+    let ([read_files, _], [written_files, _]) = (deciles(&reads.file_sizes), deciles(&writes.file_sizes));
+    let columns = [
+        ("reads", &read),
+        ("by bytes", &read_bytes),
+        ("file size", &read_files),
+        ("writes", &written),
+        ("by bytes", &written_bytes),
+        ("file size", &written_files),
+    ];
+    write_tenths(&columns, out)?;
     if summary.has_requests {
         heading("Deciles of single requests, by requests and by bytes", out)?;
-        head(["reads", "by bytes", "", "writes", "by bytes", ""], out)?;
-        for tenth in 0..10 {
-            let row = [
-                reads.requests.deciles()[tenth],
-                reads.requests.deciles_by_sum()[tenth],
-                writes.requests.deciles()[tenth],
-                writes.requests.deciles_by_sum()[tenth],
-            ]
-            .map(|size| right(&format_size(size.into()), 12));
-            writeln!(out, "{:>6} %{}{}{:>12}{}{}", 10 * (tenth + 1), row[0], row[1], "", row[2], row[3])?;
-        }
+        let ([read, read_bytes], [written, written_bytes]) = (deciles(&reads.requests), deciles(&writes.requests));
+        let columns = [("reads", &read), ("by bytes", &read_bytes), ("writes", &written), ("by bytes", &written_bytes)];
+        write_tenths(&columns, out)?;
         if reads.empty + writes.empty > 0 {
             let text = format!(
-                "Requests that moved nothing, at the end of a file mostly, are not among them: {}.",
-                format_count((reads.empty + writes.empty).into())
+                "Not among them: {} that moved nothing, at the end of a file mostly.",
+                plural(reads.empty + writes.empty, "request", "requests")
             );
             faint(&text, out)?;
         }
@@ -296,7 +293,7 @@ fn row_label(number: usize) -> String {
 }
 
 fn write_by_file_size(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::Result<()> {
-    heading("By size of the file (each row from its size up to the next)", out)?;
+    heading("Whole-file operations and bytes by size of the file (from each size up to the next)", out)?;
     writeln!(
         out,
         "{FAINT}{:>9}{:>11}{:>8}{:>11}{:>8}{:>11}{:>8}{:>11}{FAINT:#}",
@@ -378,12 +375,13 @@ fn write_rates(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> i
     for (number, interval) in rates.intervals.iter().enumerate() {
         let rate = |count: u64| format_count((count as f64 / seconds).round() as u128);
         let bytes = |bytes: u128| format!("{}/s", format_size((bytes as f64 / seconds).round() as u128));
+        let from = if number == 0 { "0 s".to_owned() } else { format_duration(number as f64 * seconds) };
         let filled = bar(fraction(interval.operations.into(), most.into()), BAR);
         let gap = " ".repeat(BAR - filled.chars().count());
         writeln!(
             out,
             "{}{} {READS}{filled}{READS:#}{gap}{}{}{}",
-            right(&format_duration(number as f64 * seconds), 10),
+            right(&from, 10),
             right(&rate(interval.operations), 13),
             right(&rate(interval.reads), 11),
             right(&bytes(interval.read_bytes), 13),
@@ -464,7 +462,8 @@ mod tests {
         let mut out = Vec::new();
         write_trace("x", &summary, &listed, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("Nothing was read. Nothing was written."), "{text}");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains("Nothing was read. Nothing was written."), "{text}");
         assert!(!text.contains("Deciles") && !text.contains("NaN"), "{text}");
     }
 }

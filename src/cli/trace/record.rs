@@ -185,7 +185,7 @@ impl RecordArguments {
             drop(writer);
             status
         });
-        let stream = Kept { stream: reader, kept, first_pid };
+        let stream = Kept { stream: reader, kept, digits: Some(String::new()), first_pid };
         let source =
             strace::Reader::new(Input::new("strace".as_ref(), stream, None)?).with_command(typed(&self.command));
         let mut source = self.counting.of(Box::new(source))?;
@@ -223,6 +223,8 @@ fn ended(status: ExitStatus) -> Ended {
 struct Kept {
     stream: io::PipeReader,
     kept: Option<File>,
+    /// The digits of its number so far, until there is something else.
+    digits: Option<String>,
     first_pid: Arc<AtomicI32>,
 }
 
@@ -232,12 +234,21 @@ impl Read for Kept {
         if let Some(file) = &mut self.kept {
             file.write_all(&buffer[..read])?;
         }
-        if self.first_pid.load(Ordering::Relaxed) == 0 {
-            let digits = buffer[..read].iter().take_while(|byte| byte.is_ascii_digit()).count();
-            let pid = std::str::from_utf8(&buffer[..digits]).ok().and_then(|digits| digits.parse().ok());
-            self.first_pid.store(pid.unwrap_or(-1), Ordering::Relaxed);
-        }
+        self.look_for_pid(&buffer[..read]);
         Ok(read)
+    }
+}
+
+impl Kept {
+    /// A line begins with the number of its process; it may come in pieces.
+    fn look_for_pid(&mut self, bytes: &[u8]) {
+        let Some(digits) = &mut self.digits else { return };
+        let more = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        digits.extend(bytes[..more].iter().map(|&byte| char::from(byte)));
+        if more < bytes.len() {
+            self.first_pid.store(digits.parse().unwrap_or(0), Ordering::Relaxed);
+            self.digits = None;
+        }
     }
 }
 

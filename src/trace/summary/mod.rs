@@ -2,7 +2,7 @@
 //! serves, patterns, files, rates.
 //!
 //! One pass, in memory that grows with the files and with what is open at once, not with the operations. Invariants: every read and
-//! write that moved bytes is in exactly one pattern, in one row by file size, in one whole-file operation and in one interval of the
+//! write that moved bytes is in exactly one pattern, in one whole-file operation, which is in one row by file size, and in one interval of the
 //! rates; docs/METHOD.md has what each figure means.
 
 mod document;
@@ -18,7 +18,7 @@ pub use runs::{Pattern, Share};
 use crate::dist::{Distribution, bucket_number};
 use crate::trace::{Detail, Kind, Operation, Source};
 use crate::units::fraction;
-use runs::Runs;
+use runs::{Moved, Runs};
 
 /// Block sizes for which it is said what one block serves: 512 B to 16 MiB.
 pub const BLOCK_SIZES: [u64; 16] = {
@@ -82,7 +82,7 @@ impl<T> ReadWrite<T> {
     }
 }
 
-/// What was read or written of files of one size.
+/// What was read or written of files that had one size at the end of a whole-file operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SizeRow {
     /// Whole-file operations.
@@ -289,16 +289,8 @@ impl Collector {
         }
         match self.detail {
             Detail::WholeFiles => {
-                runs::end_run(
-                    side,
-                    writes,
-                    operation.length_bytes,
-                    operation.file_size_bytes,
-                    operation.file,
-                    &mut self.uses,
-                );
-                let row = &mut side.by_file_size[row_of(operation.file_size_bytes)];
-                row.bytes += u128::from(operation.length_bytes);
+                let moved = Moved { bytes: operation.length_bytes, requests: 0 };
+                runs::end_run(side, writes, moved, operation.file_size_bytes, operation.file, &mut self.uses);
             }
             Detail::Requests => {
                 side.requests.record(operation.length_bytes);
@@ -306,9 +298,6 @@ impl Collector {
                     let last = offset.saturating_add(operation.length_bytes - 1);
                     side.aligned[(u64::BITS - (offset ^ last).leading_zeros()) as usize] += 1;
                 }
-                let row = &mut side.by_file_size[row_of(operation.file_size_bytes)];
-                row.requests += 1;
-                row.bytes += u128::from(operation.length_bytes);
                 self.runs.transfer(operation, writes, self.options.gap_ns, &mut self.summary.sides, &mut self.uses);
             }
         }

@@ -65,11 +65,17 @@ impl Key {
     }
 }
 
+/// How much a run moved in one direction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Moved {
+    pub bytes: u64,
+    pub requests: u64,
+}
+
 /// One direction of a run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Way {
-    bytes: u64,
-    requests: u64,
+    moved: Moved,
     /// Offset and end of the last request, and how far it was from the one before.
     last: Option<(u64, u64)>,
     stride: Option<i64>,
@@ -96,8 +102,8 @@ const FIRST_PURGE: usize = 1 << 16;
 
 impl Way {
     fn see(&mut self, operation: &Operation) -> Pattern {
-        self.bytes = self.bytes.saturating_add(operation.length_bytes);
-        self.requests += 1;
+        self.moved.bytes = self.moved.bytes.saturating_add(operation.length_bytes);
+        self.moved.requests += 1;
         let Some(offset) = operation.offset_bytes else {
             (self.last, self.stride) = (None, None);
             return Pattern::Unknown;
@@ -157,7 +163,7 @@ impl Runs {
             let run = self.open.remove(key).unwrap_or_default();
             // Reading again does not end what is being written.
             let kept = usize::from(!writes);
-            if !paused && run.ways[kept].requests > 0 {
+            if !paused && run.ways[kept].moved.requests > 0 {
                 let mut rest = run;
                 rest.ways[usize::from(writes)] = Way::default();
                 self.open.insert(*key, rest);
@@ -206,8 +212,8 @@ fn end(run: &Run, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
 
 fn end_way(run: &Run, writes: bool, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
     let way = run.ways[usize::from(writes)];
-    if way.requests > 0 {
-        end_run(sides.of(writes), writes, way.bytes, run.size_bytes, run.file, uses);
+    if way.moved.requests > 0 {
+        end_run(sides.of(writes), writes, way.moved, run.size_bytes, run.file, uses);
     }
 }
 
@@ -215,16 +221,19 @@ fn end_way(run: &Run, writes: bool, sides: &mut ReadWrite<Side>, uses: &mut [Use
 pub(super) fn end_run(
     side: &mut Side,
     writes: bool,
-    bytes: u64,
+    moved: Moved,
     size_bytes: Option<u64>,
     file: Option<u32>,
     uses: &mut [Use],
 ) {
-    side.whole.record(bytes);
+    side.whole.record(moved.bytes);
     if let Some(size) = size_bytes {
         side.file_sizes.record(size);
     }
-    side.by_file_size[row_of(size_bytes)].whole += 1;
+    let row = &mut side.by_file_size[row_of(size_bytes)];
+    row.whole += 1;
+    row.requests += moved.requests;
+    row.bytes += u128::from(moved.bytes);
     if let Some(used) = file.and_then(|file| uses.get_mut(file as usize)) {
         let times = if writes { &mut used.writes } else { &mut used.reads };
         *times = times.saturating_add(1);

@@ -158,7 +158,7 @@ fn whole_files_have_no_requests() {
 }
 
 fn any_request() -> impl Strategy<Value = Operation> {
-    let sizes = prop_oneof![0u64..100_000, any::<u64>()];
+    let sizes = prop_oneof![0u64..100_000, 0u64..1 << 56];
     (
         0..Kind::ALL.len(),
         any::<bool>(),
@@ -183,6 +183,8 @@ fn any_request() -> impl Strategy<Value = Operation> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn every_request_is_counted_once_everywhere(operations in proptest::collection::vec(any_request(), 0..100)) {
         let moved = |kind: Kind| {
