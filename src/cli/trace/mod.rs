@@ -23,8 +23,12 @@ use crate::units::{escape_path, format_count, format_share, format_size, fractio
 
 /// See what is read and written: by kind, size, pattern and time
 ///
-/// A trace is what strace or another recorder has written; granulo's own form of it is compact and read at millions of operations a second.
+/// A trace is what strace or another recorder has written; granulo's own form of it is compact and quick to read.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo trace record -o make.gtrace -- make -j2\n  granulo trace read make.gtrace\n  \
+    granulo plan usr.json --trace make.gtrace\n\nExit status: 0 done; 1 interrupted; 2 could not be done; of record, that of the command."
+)]
 pub(super) struct TraceArguments {
     #[command(subcommand)]
     command: TraceCommand,

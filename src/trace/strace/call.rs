@@ -269,7 +269,10 @@ pub(super) fn has_flag(flags: &[u8], name: &[u8], bit: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Option<(Vec<String>, Option<i64>, String, Option<u64>)> {
+    /// Arguments, result, what stands behind it, time.
+    type Parsed = (Vec<String>, Option<i64>, String, Option<u64>);
+
+    fn parsed(text: &str) -> Option<Parsed> {
         let call = parse(text.as_bytes())?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let arguments = call.arguments.iter().map(|argument| text(argument)).collect();

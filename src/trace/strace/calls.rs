@@ -665,7 +665,7 @@ impl<'a> Doing<'a> {
             argument.starts_with(b"\"/")
                 || matches!(descriptor(argument), Some((fd, Some(Described::Path(path, _)))) if fd >= 0 && is_stored(&path))
         };
-        if self.call.arguments.iter().any(|argument| names_file(argument)) {
+        if self.call.arguments.iter().any(names_file) {
             self.problem(Trouble::UnknownCall);
         }
     }

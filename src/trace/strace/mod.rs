@@ -69,7 +69,7 @@ impl Watch {
             Some(Stamp::Wall(ns)) => self.now_ns = ns,
             Some(Stamp::OfDay(ns)) => {
                 if self.last_of_day_ns > ns.saturating_add(DAY_NS / 2) {
-                    self.days_ns += DAY_NS;
+                    self.days_ns = self.days_ns.saturating_add(DAY_NS);
                 }
                 self.last_of_day_ns = ns;
                 self.now_ns = self.days_ns.saturating_add(ns);
