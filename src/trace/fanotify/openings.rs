@@ -243,16 +243,16 @@ mod tests {
     const MODIFIED: Happened = Happened { opened: false, modified: true, ..OPENED };
     const CLOSED: Happened = Happened { opened: false, closed: true, ..OPENED };
 
+    /// Kind, opening, process, offset and length of an operation.
+    type Row = (Kind, Option<u32>, u32, Option<u64>, u64);
+
     /// Operations of events of one file: what happened, the process, and the size then.
-    fn of(events: &[(Happened, i32, u64)]) -> (Vec<(Kind, Option<u32>, u32, Option<u64>, u64)>, Openings) {
+    fn of(events: &[(Happened, i32, u64)]) -> (Vec<Row>, Openings) {
         settled(events, true)
     }
 
     /// The same; the events come one by one, or all at once.
-    fn settled(
-        events: &[(Happened, i32, u64)],
-        settle: bool,
-    ) -> (Vec<(Kind, Option<u32>, u32, Option<u64>, u64)>, Openings) {
+    fn settled(events: &[(Happened, i32, u64)], settle: bool) -> (Vec<Row>, Openings) {
         let mut openings = Openings::default();
         for (time_ns, &(happened, pid, size_bytes)) in (10..).zip(events) {
             let event = Event { time_ns, happened, pid, identity: (1, 2, 3), size_bytes, path: b"/d/f" };
