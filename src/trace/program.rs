@@ -160,7 +160,7 @@ mod tests {
         let (program, mut printed) = Program::start("cat", [""; 0], Some(feed), Path::new("x")).unwrap();
         let mut back = vec![0; text.len() + 1];
         assert_eq!(printed.fill(&mut back).unwrap(), text.len());
-        assert_eq!((&back[..text.len()] == text, program.end()), (true, Ok(())));
+        assert_eq!((back[..text.len()] == text, program.end()), (true, Ok(())));
         // One that does not read it all is no failure.
         let (program, _) =
             Program::start("true", [""; 0], Some(Input::of_bytes(text).unwrap()), Path::new("x")).unwrap();

@@ -112,9 +112,7 @@ fn darshan_programs(directory: &Path, text: &str) -> PathBuf {
     let (traced, counted) = text.split_once("\n# darshan log version: 3.41\n").unwrap();
     for (program, text) in [("darshan-dxt-parser", traced), ("darshan-parser", counted)] {
         fs::write(programs.join(format!("{program}.txt")), text).unwrap();
-        let script = format!(
-            "#!/bin/sh\n[ \"$1\" = --show-incomplete ] && [ -f \"$2\" ] && exec cat \"$0.txt\"\necho no such log >&2; exit 255\n"
-        );
+        let script = "#!/bin/sh\n[ \"$1\" = --show-incomplete ] && [ -f \"$2\" ] && exec cat \"$0.txt\"\necho no such log >&2; exit 255\n";
         fs::write(programs.join(program), script).unwrap();
         fs::set_permissions(programs.join(program), fs::Permissions::from_mode(0o755)).unwrap();
     }

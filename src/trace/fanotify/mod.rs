@@ -23,6 +23,9 @@ const OPERATION: &str = "record on";
 /// How long nothing may happen before the flag is looked at, in milliseconds.
 const WAIT_MS: u8 = 50;
 
+/// Events that are read at once where there are many: as many as have room in nix's buffer of 4 KiB, or nearly.
+const FULL_EVENTS: usize = 150;
+
 /// How long what is left is read after the flag was set.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -112,7 +115,11 @@ impl Recording {
         let fail = |error: Errno| Error::io(OPERATION, &self.below, error.into());
         let mut watched = [PollFd::new(self.fanotify.as_fd(), PollFlags::POLLIN)];
         match poll(&mut watched, PollTimeout::from(WAIT_MS)) {
-            Ok(0) | Err(Errno::EINTR) => return Ok(false),
+            Ok(0) => {
+                self.openings.settle();
+                return Ok(false);
+            }
+            Err(Errno::EINTR) => return Ok(false),
             Ok(_) => {}
             Err(error) => return Err(fail(error)),
         }
@@ -128,6 +135,10 @@ impl Recording {
             } else if event.pid() != std::process::id() as i32 {
                 self.event(event, time_ns);
             }
+        }
+        // So few are all that there were.
+        if events.len() < FULL_EVENTS {
+            self.openings.settle();
         }
         Ok(!events.is_empty())
     }

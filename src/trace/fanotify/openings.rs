@@ -78,6 +78,8 @@ pub struct Openings {
     process_index: Index,
     by_pid: HashMap<i32, u32>,
     next_opening: u32,
+    /// Closings that were told of: the file, the process, and a model of the operation.
+    closing: Vec<(Identity, i32, Operation)>,
     /// What was wrong.
     pub problems: Problems,
     /// Operations that came of events.
@@ -164,17 +166,27 @@ impl Openings {
             }
         }
         file.size_bytes = event.size_bytes;
-        if happened.closed
-            && let Some(at) = find(&file.openings, event.pid)
-        {
-            let opening = file.openings.remove(at);
-            opening.moved(&operation, &mut self.ready);
-            self.ready.push_back(Operation { kind: Kind::Close, opening: Some(opening.number), ..operation });
+        if happened.closed {
+            self.closing.push((event.identity, event.pid, operation));
+        }
+    }
+
+    /// Takes the closings that were told of, when nothing else waits to be told. The kernel adds what a process does to what it did before,
+    /// so that a closing may come before what another process did through the same opening.
+    pub fn settle(&mut self) {
+        for (identity, pid, operation) in self.closing.drain(..) {
+            let Some(file) = self.files.get_mut(&identity) else { continue };
+            if let Some(at) = find(&file.openings, pid) {
+                let opening = file.openings.remove(at);
+                opening.moved(&operation, &mut self.ready);
+                self.ready.push_back(Operation { kind: Kind::Close, opening: Some(opening.number), ..operation });
+            }
         }
     }
 
     /// At the end: what was read and written through openings that are still there.
     pub fn finish(&mut self, time_ns: u64) {
+        self.settle();
         for file in self.files.values_mut() {
             for opening in file.openings.drain(..) {
                 let operation = Operation {
@@ -231,12 +243,23 @@ mod tests {
     const MODIFIED: Happened = Happened { opened: false, modified: true, ..OPENED };
     const CLOSED: Happened = Happened { opened: false, closed: true, ..OPENED };
 
+    /// Kind, opening, process, offset and length of an operation.
+    type Row = (Kind, Option<u32>, u32, Option<u64>, u64);
+
     /// Operations of events of one file: what happened, the process, and the size then.
-    fn of(events: &[(Happened, i32, u64)]) -> (Vec<(Kind, Option<u32>, u32, Option<u64>, u64)>, Openings) {
+    fn of(events: &[(Happened, i32, u64)]) -> (Vec<Row>, Openings) {
+        settled(events, true)
+    }
+
+    /// The same; the events come one by one, or all at once.
+    fn settled(events: &[(Happened, i32, u64)], settle: bool) -> (Vec<Row>, Openings) {
         let mut openings = Openings::default();
         for (time_ns, &(happened, pid, size_bytes)) in (10..).zip(events) {
             let event = Event { time_ns, happened, pid, identity: (1, 2, 3), size_bytes, path: b"/d/f" };
             openings.take(&event, |pid| (pid == 7).then(|| b"cat".to_vec()));
+            if settle {
+                openings.settle();
+            }
         }
         openings.finish(99);
         let list =
@@ -273,6 +296,17 @@ mod tests {
         assert_eq!(write(&[(MODIFIED, 7, 0), (OPENED, 7, 0), (MODIFIED, 7, 40), (CLOSED, 7, 40)]), [(Some(0), 40)]);
         let all = Happened { opened: true, executed: false, read: true, modified: true, closed: true };
         assert_eq!(write(&[(all, 7, 40)]), [(Some(0), 40)]);
+    }
+
+    #[test]
+    fn a_closing_may_be_told_before_what_another_process_did() {
+        let both = Happened { closed: true, ..OPENED };
+        let (list, openings) = settled(&[(both, 7, 90), (MODIFIED, 8, 90)], false);
+        assert_eq!(
+            list.iter().map(|o| (o.0, o.1, o.4)).collect::<Vec<_>>(),
+            [(Kind::Open, Some(0), 0), (Kind::Write, Some(0), 90), (Kind::Close, Some(0), 0)]
+        );
+        assert!(openings.problems.is_empty());
     }
 
     #[test]

@@ -42,8 +42,11 @@ fn read(text: impl Into<Vec<u8>>) -> (Vec<Operation>, Reader) {
     (operations, reader)
 }
 
-/// Kind, name, offset, length and size of operations.
-fn told(text: &str) -> (Vec<(Kind, String, Option<u64>, u64, Option<u64>)>, Reader) {
+/// Kind, name, offset, length and size of an operation.
+type Row = (Kind, String, Option<u64>, u64, Option<u64>);
+
+/// What operations are.
+fn told(text: &str) -> (Vec<Row>, Reader) {
     let (operations, reader) = read(format!("{text}</pdml>\n"));
     let row = |o: &Operation| {
         let name = o.file.and_then(|file| reader.files().get(file)).unwrap_or(b"?");
