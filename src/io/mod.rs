@@ -1,8 +1,8 @@
 //! Files written so that nobody ever sees half of one: to a temporary name beside the target, synced, renamed.
 
 pub mod device;
-pub(crate) mod varint;
 pub mod mounts;
+pub(crate) mod varint;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
