@@ -110,8 +110,7 @@ impl Plain {
         let came_back = self.take(2, key);
         while self.lists[0].len() + self.lists[1].len() >= self.blocks {
             if self.lists[0].len() >= small {
-                loop {
-                    let Some(tail) = self.lists[0].pop() else { break };
+                while let Some(tail) = self.lists[0].pop() {
                     if self.uses[&tail] > 1 {
                         self.lists[1].insert(0, tail);
                         if self.lists[1].len() > main {
