@@ -15,7 +15,6 @@ use super::policy::{Cache, Policy};
 use super::recorder::{BYTES_FOR_EACH_BLOCK, Recorder, Sampling, is_sampled};
 use super::request::{Event, Files, Keys, Seen, Step, split};
 use crate::error::Result;
-use crate::io::read_document;
 
 /// The schema that documents name.
 pub const SCHEMA: &str = "granulo/cache/1";
@@ -220,14 +219,6 @@ pub struct BesideCell {
     pub measured_read_bytes: u64,
     /// Bytes that are predicted to be fetched.
     pub predicted_read_bytes: u64,
-}
-
-/// The study that is in `text`; `None` if it is something else.
-///
-/// # Errors
-/// As [`read_document`].
-pub fn read(text: &[u8]) -> Option<Result<Study>> {
-    read_document("read the study of caches", SCHEMA, "write it again with granulo cache -o", text)
 }
 
 /// A block size: its pass, its policies.
