@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::bench::result::{self, Document};
 use crate::error::{Error, Result};
-use crate::io::read_bounded;
-use crate::mrc::study::{self, Study};
+use crate::io::{read_bounded, read_document};
+use crate::mrc::study::{SCHEMA as CACHES, Study};
 use crate::plan::{self, Plan};
 
 /// A result that has a table and a page of its own.
@@ -24,7 +24,9 @@ pub(super) fn read(path: &Path) -> Result<Option<Stored>> {
     if let Some(plan) = plan::read(&text).transpose().map_err(|error: Error| error.at(path))? {
         return Ok(Some(Stored::Plan(Box::new(plan))));
     }
-    if let Some(study) = study::read(&text).transpose().map_err(|error: Error| error.at(path))? {
+    let again = "write it again with granulo cache -o";
+    let study: Option<Result<Study>> = read_document("read the study of caches", CACHES, again, &text);
+    if let Some(study) = study.transpose().map_err(|error: Error| error.at(path))? {
         return Ok(Some(Stored::Caches(Box::new(study))));
     }
     let document = result::read(&text).transpose().map_err(|error: Error| error.at(path))?;
