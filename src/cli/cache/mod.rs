@@ -6,11 +6,11 @@ mod events;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use super::progress::Line;
 use super::trace::only_below;
+use super::trace::opening::Opening;
 use super::{Ended, output, signals, usage_error};
 use crate::error::Result;
 use crate::io::write_atomically;
@@ -18,7 +18,7 @@ use crate::mrc::device::{self, Device};
 use crate::mrc::policy::Policy;
 use crate::mrc::study::{Study, Wanted, Writes, find};
 use crate::report;
-use crate::trace::{self, Format, Source};
+use crate::trace::Source;
 use crate::units::{GIB, KIB, escape_path, format_count, format_share, format_size, parse_percent, parse_size};
 use beside::Measured;
 use events::Events;
@@ -38,12 +38,8 @@ const TICK: Duration = Duration::from_millis(100);
     granulo cache build.gtrace --measure /dev/sdb --beside cache.json\n\nExit status: 0 done; 1 done, but something was wrong (an \
     interrupted run, a trace with damage in it); 2 could not be done.")]
 pub(super) struct CacheArguments {
-    /// What was recorded; - for standard input
-    #[arg(value_name = "TRACE")]
-    trace: PathBuf,
-    /// What it is
-    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = PossibleValuesParser::new(formats()))]
-    format: String,
+    #[command(flatten)]
+    opening: Opening,
     /// Only files at or below this path; can be given several times
     #[arg(long, value_name = "PATH")]
     below: Vec<PathBuf>,
@@ -142,10 +138,6 @@ struct Policies(Vec<Policy>);
 
 type Parsed<T> = std::result::Result<T, String>;
 
-fn formats() -> Vec<&'static str> {
-    std::iter::once("auto").chain(Format::ALL.iter().map(|(_, name)| *name)).collect()
-}
-
 fn sizes(text: &str) -> Parsed<Sizes> {
     let Some((from, to)) = text.split_once("..") else {
         return Ok(Sizes(vec![parse_size(text)?]));
@@ -215,8 +207,7 @@ impl CacheArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let measured = self.beside.as_deref().map(Measured::open).transpose()?;
         let mut wanted = self.wanted(measured.as_ref())?;
-        let format = Format::ALL.iter().find(|(_, name)| *name == self.format).map(|(format, _)| *format);
-        let mut source = only_below(trace::open(&self.trace, format)?, &self.below)?;
+        let mut source = only_below(self.opening.open()?, &self.below)?;
         let interrupted = signals::watch()?;
         if let Some(path) = &self.measure {
             wanted.device = device::measure(path, &interrupted)?;
@@ -242,7 +233,7 @@ impl CacheArguments {
         );
         line.clear();
         let found = found?;
-        let mut study = wanted.study(&found, escape_path(&self.trace), events.notes(&*source));
+        let mut study = wanted.study(&found, escape_path(&self.opening.trace), events.notes(&*source));
         study.beside = measured.as_ref().and_then(|measured| measured.beside(&wanted, &found));
         self.finish(&study, &*source)
     }

@@ -1,6 +1,7 @@
 //! `granulo trace`: what is read and written, not only what is stored.
 
 mod live;
+pub(super) mod opening;
 mod read;
 mod record;
 

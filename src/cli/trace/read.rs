@@ -4,18 +4,16 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 
+use super::opening::Opening;
 use super::{Counting, Target, pass, refuse_nothing, show};
 use crate::cli::progress::Line;
 use crate::cli::survey::now;
-use crate::cli::{Ended, output, signals, usage_error};
+use crate::cli::{Ended, output, signals};
 use crate::error::Result;
 use crate::io::write_atomically;
 use crate::report;
-use crate::trace::csv::Columns;
 use crate::trace::summary::Document;
-use crate::trace::{Format, Source, open, open_table};
 use crate::units::escape_path;
 
 /// Read a trace: operations by kind, sizes of reads and writes, what one block serves, patterns, rates
@@ -29,17 +27,8 @@ use crate::units::escape_path;
     granulo trace read prxy_0.csv.gz\n  granulo trace read ops.csv --columns time=1:ms,op=2,file=3,offset=4,size=5\n\n\
     Exit status: 0 done; 1 interrupted; 2 could not be done.")]
 pub(super) struct ReadArguments {
-    /// The trace; - for standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// What it is
-    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = PossibleValuesParser::new(formats()))]
-    format: String,
-    /// Which column of a table is what, as in time=1:ms,op=4,offset=5:sectors,size=6 (fields: time, op, file, process, offset, size,
-    /// file-size, duration; columns by number or by the name in the header, several joined by +), or a published collection: msr,
-    /// snia-systor17, snia-fiu, spc, alibaba, tencent
-    #[arg(long, value_name = "COLUMNS", value_parser = Columns::parse)]
-    columns: Option<Columns>,
+    #[command(flatten)]
+    opening: Opening,
     #[command(flatten)]
     counting: Counting,
     /// Write it here in granulo's own form
@@ -53,43 +42,28 @@ pub(super) struct ReadArguments {
     json: bool,
 }
 
-fn formats() -> Vec<&'static str> {
-    std::iter::once("auto").chain(Format::ALL.iter().map(|(_, name)| *name)).collect()
-}
-
 impl ReadArguments {
-    fn source(&self, format: Option<Format>) -> Result<Box<dyn Source>> {
-        match (&self.columns, format) {
-            (None, format) => open(&self.file, format),
-            (Some(columns), None | Some(Format::Csv)) => open_table(&self.file, columns.clone()),
-            (Some(_), Some(format)) => {
-                Err(usage_error(format!("--columns is for tables (csv), not for --format {}", format.name())))
-            }
-        }
-    }
-
     pub(super) fn run(self) -> Result<Ended> {
-        let format = Format::ALL.iter().find(|(_, name)| *name == self.format).map(|(format, _)| *format);
-        let mut source = self.counting.of(self.source(format)?)?;
+        let mut source = self.counting.of(self.opening.open()?)?;
         let source = &mut *source;
         let stop = signals::watch()?;
         let mut target = self.output.as_deref().map(|path| Target::create(path, source)).transpose()?;
         let summary = pass(source, self.counting.options(), target.as_mut(), &stop, &Line::new(false))?;
         let interrupted = stop.load(Ordering::Relaxed);
         if !interrupted {
-            refuse_nothing(&summary, source, &self.file)?;
+            refuse_nothing(&summary, source, &self.opening.trace)?;
         }
         match target {
             Some(target) if !interrupted => target.finish(source)?,
             _ => {}
         }
         if let Some(page) = &self.report {
-            let document = Document::new(&escape_path(&self.file), &summary, source);
+            let document = Document::new(&escape_path(&self.opening.trace), &summary, source);
             let trace = (document, report::trace::sentences(&summary, source));
             write_atomically(page, |out| report::trace_page::write(&[trace], now(), out))?;
             output::note(&format!("wrote {}", escape_path(page)));
         }
-        let ended = show(&escape_path(&self.file), &summary, source, self.json)?;
+        let ended = show(&escape_path(&self.opening.trace), &summary, source, self.json)?;
         if interrupted {
             output::warn("interrupted: this is what was read until then, and no trace was written");
             return Ok(Ended::Amiss);
