@@ -449,7 +449,7 @@ mod tests {
             assert!(line.width() <= COLUMNS, "{} columns: {line}", line.width());
         }
         for heading in
-            ["Operations by kind", "Deciles of", "one block", "By size", "Patterns", "Rates", "What was wrong"]
+            ["Operations by kind", "Deciles of", "one block", "by size of", "Patterns", "Rates", "What was wrong"]
         {
             assert!(text.contains(heading), "{heading}: {text}");
         }
