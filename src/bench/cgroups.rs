@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::volume::{self, Mount};
 use crate::error::Result;
+use crate::io::mounts::{Mount, mounts};
 
 /// The groups of one controller of cgroup v1, or all of cgroup v2, as they are mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) fn unified() -> Result<Option<Hierarchy>> {
 }
 
 fn find(is_mount: impl Fn(&Mount) -> bool, is_row: impl Fn(&str) -> bool) -> Result<Option<Hierarchy>> {
-    let mounts = volume::mounts()?;
+    let mounts = mounts()?;
     let Some(mount) = mounts.iter().find(|mount| is_mount(mount)) else { return Ok(None) };
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = text.lines().find_map(|row| {

@@ -128,7 +128,7 @@ pub struct FastTier {
     pub cheapest: Option<Cost>,
 }
 
-/// What a plan begins its schema with, before the version.
+/// The schema that plans name.
 const SCHEMA: &str = "granulo/plan/1";
 /// Points of a curve in each doubling of the cutoff.
 const POINTS_PER_OCTAVE: u32 = 4;

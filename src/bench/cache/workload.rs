@@ -127,7 +127,14 @@ fn wait(
 ) -> (std::io::Result<ExitStatus>, Taken, Option<Stopped>) {
     let mut taken = Taken::default();
     for tick in 0u32.. {
-        match child.try_wait() {
+        let ended = child.try_wait();
+        // At its end too: what it cached stays with the group, and a short run would be over before the second look.
+        if tick.is_multiple_of(TICKS_BETWEEN_LOOKS) || matches!(ended, Ok(Some(_))) {
+            let now = group.taken();
+            taken.page_cache_bytes = taken.page_cache_bytes.max(now.page_cache_bytes);
+            taken.anonymous_bytes = taken.anonymous_bytes.max(now.anonymous_bytes);
+        }
+        match ended {
             Ok(Some(status)) => return (Ok(status), taken, None),
             Ok(None) => {}
             Err(error) => return (Err(error), taken, None),
@@ -142,11 +149,6 @@ fn wait(
             // Before it entered the group, it is not in it.
             let _ = child.kill();
             return (child.wait(), taken, stopped);
-        }
-        if tick.is_multiple_of(TICKS_BETWEEN_LOOKS) {
-            let now = group.taken();
-            taken.page_cache_bytes = taken.page_cache_bytes.max(now.page_cache_bytes);
-            taken.anonymous_bytes = taken.anonymous_bytes.max(now.anonymous_bytes);
         }
         sleep(TICK);
     }

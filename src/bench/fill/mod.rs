@@ -25,6 +25,7 @@ use super::result::{CacheState, Details, Document, FillDetails, Series};
 use super::run::{Measured, Progress, Run, Watch};
 use super::volume;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::mounts::Mount;
 use crate::units::MIB;
 use device::Baseline;
 use files::Files;
@@ -165,7 +166,7 @@ fn misread(path: &Path) -> Error {
 /// # Errors
 /// [`ErrorKind::Usage`] for the first that cannot be; if it cannot be told.
 pub fn check_directories(directories: &[PathBuf], with_store: bool, allow_root: bool) -> Result<()> {
-    let device = |path: &Path| -> Result<(u64, volume::Mount)> {
+    let device = |path: &Path| -> Result<(u64, Mount)> {
         let found = fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
         Ok((found.dev(), volume::mount_of(path)?))
     };

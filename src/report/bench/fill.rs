@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::create::line;
-use super::{FAINT, NAME_COLUMNS, TIMES, figure, heading};
+use super::{FAINT, NAME_COLUMNS, TIMES, figure, heading, name_before_text};
 use crate::bench::fill::Test;
 use crate::bench::result::{Document, FillDetails, FillLeftOut, Series, Subject};
 use crate::report::chart::{COLUMNS, left, right, shorten, wrap};
@@ -59,14 +59,9 @@ fn of(document: &Document, subject: usize, test: Test) -> impl Iterator<Item = &
     document.series.iter().filter(is_it)
 }
 
-/// The name of a subject, with a blank behind it.
-fn name(subject: &Subject) -> String {
-    left(&shorten(&subject.name, NAME_COLUMNS - 1), NAME_COLUMNS)
-}
-
 fn write_devices(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     for series in document.series.iter().filter(|series| series.measure == "device read") {
-        let subject = document.subjects.get(series.subject).map(name).unwrap_or_default();
+        let subject = document.subjects.get(series.subject).map(name_before_text).unwrap_or_default();
         writeln!(
             out,
             "{subject}device read, whatever is on it {TIMES}{}{TIMES:#} {FAINT}± {}{FAINT:#}",
@@ -104,7 +99,7 @@ fn write_lines(document: &Document, out: &mut dyn Write) -> io::Result<()> {
             writeln!(
                 out,
                 "{}{}{TIMES}{}{TIMES:#} {FAINT}{}–{}{FAINT:#}",
-                if is_first { name(subject) } else { " ".repeat(NAME_COLUMNS) },
+                if is_first { name_before_text(subject) } else { " ".repeat(NAME_COLUMNS) },
                 left(test, 19),
                 line(&columns, low, high),
                 format_duration(low),
@@ -197,7 +192,7 @@ fn write_levels(document: &Document, details: &FillDetails, out: &mut dyn Write)
             writeln!(
                 out,
                 "{}{}{}{}{}{}{}{}",
-                if index == 0 { name(subject) } else { " ".repeat(NAME_COLUMNS) },
+                if index == 0 { name_before_text(subject) } else { " ".repeat(NAME_COLUMNS) },
                 right(&format_share(row.level), 8),
                 right(&format_share(row.reached), 9),
                 right(&format_share(row.after), 9),

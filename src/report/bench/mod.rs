@@ -85,6 +85,11 @@ pub(super) fn name(subject: &Subject) -> String {
     left(&shorten(&subject.name, NAME_COLUMNS), NAME_COLUMNS)
 }
 
+/// The same where text follows, which a name must not touch.
+fn name_before_text(subject: &Subject) -> String {
+    left(&shorten(&subject.name, NAME_COLUMNS - 1), NAME_COLUMNS)
+}
+
 /// What was measured on which file system and device.
 fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
     heading("Measured on", out)?;

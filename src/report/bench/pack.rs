@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{FAINT, NAME_COLUMNS, TIMES, caches, heading, name};
+use super::{FAINT, NAME_COLUMNS, TIMES, caches, heading, name_before_text};
 use crate::bench::pack::Way;
 use crate::bench::result::{Document, PackDetails, PackPublished, Series, Subject};
 use crate::report::chart::{COLUMNS, bar, left, right, wrap};
@@ -107,7 +107,7 @@ fn write_loads(document: &Document, details: &PackDetails, out: &mut dyn Write) 
             write!(
                 out,
                 "{}{}{TIMES}{}{TIMES:#}{FAINT}{}{FAINT:#}",
-                if index == 0 { name(subject) } else { " ".repeat(NAME_COLUMNS) },
+                if index == 0 { name_before_text(subject) } else { " ".repeat(NAME_COLUMNS) },
                 left(&load, 16),
                 right(&format_duration(seconds), 10),
                 right(&spread, 11),
@@ -178,7 +178,7 @@ fn write_writing(document: &Document, details: &PackDetails, out: &mut dyn Write
             writeln!(
                 out,
                 "{}{}{TIMES}{}{}{}{TIMES:#}{}{}",
-                if is_first { name(subject) } else { " ".repeat(NAME_COLUMNS) },
+                if is_first { name_before_text(subject) } else { " ".repeat(NAME_COLUMNS) },
                 left(words(way.name()), 15),
                 right(&format_duration(created.spread.median), 10),
                 right(&format_duration(synced), 10),
