@@ -9,12 +9,13 @@
 //! mount point hides anything. [`Ended::again`] says where that turned out not to be so; [`Scope::counted_by_name`] then counts what names lead
 //! to, reading the tables twice. This is how an attempt begins where something is left out.
 //!
-//! [`ext`] reads ext2, ext3 and ext4.
+//! [`ext`] reads ext2, ext3 and ext4. [`target`] says what a path is, and [`medium`] reads it.
 
 pub mod ext;
 pub mod medium;
 mod records;
 mod scan;
+pub mod target;
 mod tree;
 
 pub use scan::{Ended, Scan};
