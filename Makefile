@@ -1,6 +1,6 @@
 # The one entry point for everything that is not `cargo build` and `cargo test`.
 
-FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table recent_changes archive
+FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table recent_changes archive ext
 FUZZ_SECONDS ?= 60
 # Crashes that `torture` tries.
 CRASH_POINTS ?= 5000000

@@ -29,6 +29,8 @@ use crate::scan::{Kind, Stat};
 
 /// Bytes of a table that are read at a time: few enough to stay in the cache of a core.
 const PIECE_BYTES: usize = 256 << 10;
+/// How many groups ahead a table is asked for.
+const AHEAD_PARTS: usize = 4;
 /// Targets of symlinks are in the inode up to here.
 const SHORT_TARGET_BYTES: u64 = BLOCK_BYTES as u64;
 
@@ -265,6 +267,9 @@ impl<M: Medium> Source for Ext<M> {
         let inode_bytes = self.superblock.inode_bytes as usize;
         let start = group.table * self.block_bytes();
         let a_piece = PIECE_BYTES / inode_bytes;
+        if let Some(next) = self.groups.get(part + AHEAD_PARTS).filter(|next| next.slots > 0) {
+            self.medium.will_need(next.table * self.block_bytes(), u64::from(next.slots) * inode_bytes as u64);
+        }
         for first in (0..group.slots as usize).step_by(a_piece) {
             let count = a_piece.min(group.slots as usize - first);
             buffers.piece.resize(count * inode_bytes, 0);
