@@ -571,7 +571,10 @@ fn spoilt_images_end_soon_and_never_badly() {
                 damaged += usize::from(counts.errors > 0);
             }
         }
-        assert!(opened > 20 && damaged > 10, "{options:?}: {opened} of 100 were opened, damage was seen {damaged} times");
+        assert!(
+            opened > 20 && damaged > 10,
+            "{options:?}: {opened} of 100 were opened, damage was seen {damaged} times"
+        );
     }
     assert!(started.elapsed() < Duration::from_secs(120), "{:?}", started.elapsed());
 }

@@ -102,6 +102,9 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         let records = Records::new(self.source.parts());
         let directories = self.read_tables(&records, !by_name, tick, &mut on_tick);
         let root = self.find_root(&records)?;
+        if directories.is_empty() {
+            return Ok(Ended { stopped: true, ..Ended::default() });
+        }
         if self.scope.without_names && !by_name {
             return Ok(Ended { stopped: self.stopped(), ..Ended::default() });
         }
@@ -351,9 +354,6 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
 
     /// Passes sums up from the leaves to the root.
     fn finish(&self, tree: &Tree, owns: &Owns<V::Tally>, filter: Option<&Filter<'_>>) {
-        if tree.is_empty() {
-            return;
-        }
         let none = Own::default();
         let enter = |directory: u32| filter.is_none_or(|filter| filter.inside[directory as usize]);
         let leave = |directory: u32, depth: u32, below: &V::Tally| {
@@ -414,9 +414,7 @@ fn owns<T>(directories: usize) -> Owns<T> {
 /// How many directories the root leads to, itself included.
 fn reachable(tree: &Tree) -> u64 {
     let mut count = 0;
-    if !tree.is_empty() {
-        tree.visit(|_| true, |_: &mut (), ()| {}, |_, _, ()| count += 1);
-    }
+    tree.visit(|_| true, |_: &mut (), ()| {}, |_, _, ()| count += 1);
     count
 }
 
@@ -441,23 +439,19 @@ impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
             _ => Vec::new(),
         };
         let scan = self.scan;
-        let (mut whole, mut any) = (true, false);
         scan.source.list(entry.inode, &entry.listing, buffers, &mut |listed| match listed {
             Listed::Name(name, inode) => {
-                any = true;
                 if name != b"." && name != b".." {
                     self.name(position, &below, name, inode, &mut own);
                 }
             }
             Listed::Damaged(damage) => {
-                whole = false;
                 // Directories are read once or twice; what is damaged is reported where names count.
                 if self.pass.names {
                     scan.report(damage);
                 }
             }
         });
-        own.listed = whole || any;
         if !self.batch.is_empty() {
             scan.visitor.names(self.worker, &self.batch, &mut own.tally);
             self.batch.clear();

@@ -50,8 +50,8 @@ impl Tree {
     /// The tree of `count` directories that `found` makes, below `root`.
     pub(super) fn new(path: Vec<u8>, root: u32, count: usize, found: Vec<Links>) -> Tree {
         let (mut parents, mut names) = (vec![NONE; count], vec![(0, 0); count]);
-        let (mut arenas, mut doubled) = (Vec::with_capacity(found.len()), 0);
-        for links in found {
+        let mut doubled = 0;
+        for (arena, links) in (0..).zip(&found) {
             for link in &links.links {
                 // What leads to the root would make a circle of the tree.
                 if parents[link.child as usize] != NONE || link.child == root {
@@ -59,10 +59,13 @@ impl Tree {
                     continue;
                 }
                 parents[link.child as usize] = link.parent;
-                names[link.child as usize] = (arenas.len() as u16, link.name);
+                names[link.child as usize] = (arena, link.name);
             }
-            arenas.push(links.names);
         }
+        if doubled > 0 {
+            settle(root, &found, &mut parents, &mut names);
+        }
+        let arenas = found.into_iter().map(|links| links.names).collect();
         let mut first_child = vec![0u32; count + 1];
         for &parent in parents.iter().filter(|&&parent| parent != NONE) {
             first_child[parent as usize + 1] += 1;
@@ -81,10 +84,6 @@ impl Tree {
 
     pub(super) fn root(&self) -> u32 {
         self.root
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.parents.is_empty()
     }
 
     pub(super) fn children(&self, directory: u32) -> &[u32] {
@@ -154,6 +153,28 @@ impl Tree {
             match stack.last_mut() {
                 Some((_, _, below)) => add(below, left),
                 None => break,
+            }
+        }
+    }
+}
+
+/// Chooses among several names of a directory: the one that is met first on the way down from the root, so that no circle hides what
+/// the root leads to. What it does not lead to has no parent.
+fn settle(root: u32, found: &[Links], parents: &mut [u32], names: &mut [(u16, u32)]) {
+    let numbered = (0..).zip(found);
+    let mut links: Vec<(u16, &Link)> =
+        numbered.flat_map(|(arena, links)| links.links.iter().map(move |link| (arena, link))).collect();
+    links.sort_unstable_by_key(|(arena, link)| (link.parent, *arena, link.name));
+    parents.fill(NONE);
+    let mut left = vec![root];
+    while let Some(parent) = left.pop() {
+        let from = links.partition_point(|(_, link)| link.parent < parent);
+        for (arena, link) in links[from..].iter().take_while(|(_, link)| link.parent == parent) {
+            let child = link.child as usize;
+            if parents[child] == NONE && link.child != root {
+                parents[child] = parent;
+                names[child] = (*arena, link.name);
+                left.push(link.child);
             }
         }
     }

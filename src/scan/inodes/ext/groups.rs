@@ -24,6 +24,8 @@ pub(super) struct Groups {
     pub(super) groups: Vec<Group>,
     /// Groups whose descriptor cannot be gone by.
     pub(super) damaged: Vec<u32>,
+    /// How many were read from copies.
+    pub(super) copied: usize,
 }
 
 /// Reads all descriptors.
@@ -47,10 +49,11 @@ pub(super) fn read(medium: &impl Medium, superblock: &Superblock) -> Result<Grou
         if copy.damaged.len() < best.damaged.len() {
             // What the first ones say is newer, where they are right.
             for (number, group) in copy.groups.iter_mut().enumerate() {
-                if !best.damaged.contains(&(number as u32)) {
+                if best.damaged.binary_search(&(number as u32)).is_err() {
                     *group = best.groups[number];
                 }
             }
+            copy.copied = best.copied + best.damaged.len() - copy.damaged.len();
             best = copy;
         }
     }
@@ -85,7 +88,7 @@ fn from(medium: &impl Medium, superblock: &Superblock, home: u64) -> (Groups, bo
             groups.push(parsed.unwrap_or(Group { table: 0, slots: 0 }));
         }
     }
-    (Groups { groups, damaged }, unreadable)
+    (Groups { groups, damaged, copied: 0 }, unreadable)
 }
 
 /// The block that has the descriptors of number `number`, by the block.

@@ -100,10 +100,13 @@ impl<M: Medium> Ext<M> {
                 Error::new(ErrorKind::Corrupt, "read the file system", cause).advise("is it a part of an image?")
             );
         }
-        let Groups { groups, damaged } = groups::read(&medium, &superblock)?;
+        let Groups { groups, damaged, copied } = groups::read(&medium, &superblock)?;
         let mut warnings = Vec::new();
         if superblock.group != 0 {
             warnings.push(format!("the first superblock is damaged; the copy in group {} was read", superblock.group));
+        }
+        if copied > 0 {
+            warnings.push(format!("the descriptors of {copied} groups are damaged; copies of them were read"));
         }
         if !damaged.is_empty() {
             warnings.push(format!("the descriptors of {} groups are damaged; their inodes are missing", damaged.len()));
