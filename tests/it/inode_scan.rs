@@ -211,7 +211,7 @@ fn the_scan_says_what_the_walk_says_with_every_layout_of_groups() {
             &["-t", "ext4", "-O", "^metadata_csum,uninit_bg,64bit", "-b", "1024"],
             &["-t", "ext4", "-O", "^metadata_csum,^uninit_bg"],
             &["-t", "ext4", "-O", "sparse_super2,^resize_inode"],
-            &["-t", "ext4", "-O", "metadata_csum,metadata_csum_seed,large_dir,ea_inode,quota,project,mmp"],
+            &["-t", "ext4", "-O", "metadata_csum,metadata_csum_seed,large_dir,ea_inode,mmp"],
         ],
     );
 }
