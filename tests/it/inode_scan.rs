@@ -5,12 +5,12 @@ use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{FileExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use granulo::scan::inodes::ext::Ext;
 use granulo::scan::inodes::{Scan, Scope};
 use granulo::survey::collect::Collector;
-use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags, fallocate, mknodat, setxattr};
+use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags, fallocate, mknodat, setxattr, syncfs};
 use serde_json::Value;
 
 use crate::args;
@@ -32,6 +32,8 @@ fn mounted(size_bytes: u64, options: &[&str]) -> Option<Image> {
 
 /// What a walk and a scan say of the same mount point, with more arguments.
 fn both(root: &Path, more: &[&str]) -> (Value, Value) {
+    // What is not allocated yet is allocated by the scan, which comes second.
+    syncfs(File::open(root).unwrap()).unwrap();
     let by = |method: &str| {
         let mut arguments = args!["--as-of", AS_OF, "-x", "--method", method, root];
         arguments.extend(more.iter().map(OsString::from));
@@ -51,7 +53,7 @@ fn compare(root: &Path, more: &[&str], but: &[&str]) -> Value {
 }
 
 /// Files of every kind, made so that the numbers of hard links divide what they share.
-fn populate(root: &Path, seed: u64) {
+fn populate(root: &Path, seed: u64, far_times: bool) {
     let sizes =
         [0, 1, 59, 60, 61, 100, 150, 156, 157, 160, 200, 511, 512, 513, 900, 1024, 4095, 4096, 5000, 60_000, 300_000];
     for (number, size) in sizes.into_iter().enumerate() {
@@ -67,8 +69,10 @@ fn populate(root: &Path, seed: u64) {
     let old = File::create(root.join("old")).unwrap();
     let (before, after) = (Duration::from_secs(2_000_000_000), Duration::from_secs(9_000_000_000));
     old.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH - before)).unwrap();
-    let new = File::create(root.join("new")).unwrap();
-    new.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH + after)).unwrap();
+    if far_times {
+        let new = File::create(root.join("new")).unwrap();
+        new.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH + after)).unwrap();
+    }
     for (uid, gid) in [(1000, 70_000), (70_000, 5), (u32::MAX - 5, u32::MAX - 7)] {
         let path = write_file(root.join(format!("owner-{uid}")), 1234);
         chown(path, Some(uid), Some(gid)).unwrap();
@@ -151,7 +155,8 @@ fn check_features(size_bytes: u64, sets: &[&[&str]]) {
         eprintln!("mke2fs {}", options.join(" "));
         let Some(image) = mounted(size_bytes, options) else { return };
         let root = image.root();
-        populate(&root, size_bytes + options.len() as u64);
+        // In the first revision the kernel says of its cache what the inode cannot hold.
+        populate(&root, size_bytes + options.len() as u64, !options.contains(&"-r"));
         many(&root, 4000);
         // Where a name in another directory is met first, it is that directory's.
         compare(&root, &[], &["where"]);
@@ -252,7 +257,7 @@ fn what_is_deleted_and_open_is_not_there() {
 fn a_part_of_a_file_system_is_surveyed_from_its_tables() {
     let Some(image) = mounted(192 * MIB, &["-t", "ext4"]) else { return };
     let root = image.root();
-    populate(&root, 1);
+    populate(&root, 1, true);
     for below in ["deep", "sizes", "sizes/d1", "random", "attributes"] {
         compare(&root.join(below), &[], &[]);
     }
@@ -265,7 +270,7 @@ fn a_part_of_a_file_system_is_surveyed_from_its_tables() {
 fn what_a_walk_leaves_out_is_left_out() {
     let Some(image) = mounted(192 * MIB, &["-t", "ext4"]) else { return };
     let root = image.root();
-    populate(&root, 2);
+    populate(&root, 2, true);
     for directory in [".snapshot", "deep/.snapshots", "sizes/~snapshot/x"] {
         write_file(root.join(directory).join("copy"), 100);
     }
@@ -550,31 +555,28 @@ fn spoilt_images_end_soon_and_never_badly() {
         &["-t", "ext4", "-b", "1024", "-O", "^has_journal,^resize_inode"],
         &["-t", "ext4", "-b", "4096", "-O", "^metadata_csum,meta_bg,^resize_inode,^has_journal"],
     ];
-    let started = std::time::Instant::now();
     let mut state = 7;
     for options in sets {
         let Some(image) = filled(directory.path(), "image", 8 * MIB, options, &from) else { return };
         let image = fs::read(image).unwrap();
         let used: Vec<usize> = (1024..image.len()).filter(|&at| image[at] != 0 && image[at] != b'x').collect();
         let (mut opened, mut damaged) = (0, 0);
-        for _ in 0..100 {
+        for _ in 0..40 {
             let spoilt = spoil(&image, &used, &mut state);
             let Ok(source) = Ext::open(&spoilt[..], 1) else { continue };
             opened += 1;
             for counted_by_name in [false, true] {
                 let scope = Scope { counted_by_name, threads: 1, ..Scope::default() };
                 let collector = Collector::new(&granulo::survey::Options::default(), 1, 0, 20);
+                let started = Instant::now();
                 let ended = Scan::new(&source, &collector, &scope).run(Duration::from_secs(60), || {});
+                assert!(started.elapsed() < Duration::from_secs(20), "{options:?}: {:?}", started.elapsed());
                 let counts = collector.survey().counts;
                 assert!(counts.files + counts.directories <= spoilt.len() as u64 / 128);
                 assert!(ended.is_err() || counts.directories > 0);
                 damaged += usize::from(counts.errors > 0);
             }
         }
-        assert!(
-            opened > 20 && damaged > 10,
-            "{options:?}: {opened} of 100 were opened, damage was seen {damaged} times"
-        );
+        assert!(opened > 8 && damaged > 4, "{options:?}: {opened} of 40 were opened, damage was seen {damaged} times");
     }
-    assert!(started.elapsed() < Duration::from_secs(120), "{:?}", started.elapsed());
 }
