@@ -149,7 +149,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         let pass = Pass { links: true, names: true, filter: None };
         let found = self.read_directories(records, &directories, &pass, &owns, [&dangling, &snapshots], tick, on_tick);
         drop(directories);
-        let tree = Tree::new(self.scope.path.clone(), root, count, found);
+        let tree = Tree::new(self.scope.path.clone(), root, true, count, found);
         let unreachable = count as u64 - reachable(&tree);
         let again = !self.stopped() && (unreachable > 0 || tree.doubled > 0 || snapshots.load(Relaxed) > 0);
         if !again {
@@ -172,8 +172,8 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         let (dangling, ignored) = (AtomicU64::new(0), AtomicU64::new(0));
         let pass = Pass { links: true, names: false, filter: None };
         let found = self.read_directories(records, &directories, &pass, &Vec::new(), [&ignored; 2], tick, on_tick);
-        let tree = Tree::new(self.scope.path.clone(), root, count, found);
         let whole = self.scope.root.is_none_or(|root| root == self.source.root());
+        let tree = Tree::new(self.scope.path.clone(), root, whole, count, found);
         let unreachable = if whole && !self.stopped() { count as u64 - reachable(&tree) } else { 0 };
         let filter = self.filter(&tree, count);
         let owns = owns(count);

@@ -47,14 +47,18 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The tree of `count` directories that `found` makes, below `root`.
-    pub(super) fn new(path: Vec<u8>, root: u32, count: usize, found: Vec<Links>) -> Tree {
+    /// The tree of `count` directories that `found` makes, below `root`; `whole`: which is that of the file system.
+    pub(super) fn new(path: Vec<u8>, root: u32, whole: bool, count: usize, found: Vec<Links>) -> Tree {
         let (mut parents, mut names) = (vec![NONE; count], vec![(0, 0); count]);
         let mut doubled = 0;
         for (arena, links) in (0..).zip(&found) {
             for link in &links.links {
-                // What leads to the root would make a circle of the tree.
-                if parents[link.child as usize] != NONE || link.child == root {
+                // What leads to the root from below would make a circle of the tree; what leads to it from above is not in it.
+                if link.child == root {
+                    doubled += u64::from(whole);
+                    continue;
+                }
+                if parents[link.child as usize] != NONE {
                     doubled += 1;
                     continue;
                 }
