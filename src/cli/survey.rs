@@ -14,7 +14,7 @@ use crate::scan::default_threads;
 use crate::survey::checkpoint::{Checkpoint, may_be_written};
 use crate::survey::file::{Detail, parse_time, write};
 use crate::survey::places::DEFAULT_LIMIT;
-use crate::survey::run::{CheckpointPlan, Outcome, Request, take};
+use crate::survey::run::{CheckpointPlan, MethodChoice, Outcome, Request, take};
 use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
 use crate::units::{escape_path, parse_size};
 
@@ -73,6 +73,10 @@ pub(super) struct SurveyArguments {
     #[arg(long, help_heading = "What is counted")]
     include_snapshots: bool,
 
+    /// How to find the files: through directories, or in the tables of inodes of a whole ext2, ext3 or ext4 file system (a mount point, a
+    /// device, with inode-scan also an image or a directory of one), which takes the right to read the device
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "How it runs")]
+    method: MethodArgument,
     /// Number of threads [default: four for each core, 8 to 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "How it runs")]
     threads: Option<u16>,
@@ -83,7 +87,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "How it runs")]
     checkpoint_every: f64,
     /// Go on with an interrupted survey; it knows its paths and what is counted
-    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots"], help_heading = "How it runs")]
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method"], help_heading = "How it runs")]
     resume: Option<PathBuf>,
     /// Show no progress
     #[arg(short, long, help_heading = "How it runs")]
@@ -98,6 +102,26 @@ enum HardLinkChoice {
     Each,
     /// At every name, divided by the number of names
     Shared,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum MethodArgument {
+    /// By inodes where that gives the same and is possible, else through directories
+    Auto,
+    /// Through directories
+    Walk,
+    /// From the tables of inodes; other file systems mounted below are left out
+    InodeScan,
+}
+
+impl From<MethodArgument> for MethodChoice {
+    fn from(argument: MethodArgument) -> MethodChoice {
+        match argument {
+            MethodArgument::Auto => MethodChoice::Auto,
+            MethodArgument::Walk => MethodChoice::Walk,
+            MethodArgument::InodeScan => MethodChoice::InodeScan,
+        }
+    }
 }
 
 impl From<HardLinkChoice> for HardLinks {
@@ -151,6 +175,7 @@ impl SurveyArguments {
             limit: self.top,
             anonymous: self.anonymous,
             reference_time: self.as_of,
+            method: self.method.into(),
             file_table: self.files.clone(),
             checkpoints: self.checkpoint_path().map(|path| CheckpointPlan {
                 path,
@@ -265,6 +290,12 @@ impl SurveyArguments {
     }
 
     fn say_what_was_wrong(&self, survey: &Survey, warnings: &[Error]) {
+        if !survey.origin.method_reason.is_empty() {
+            output::note(&format!("walked, not read by inodes: {}", survey.origin.method_reason));
+        }
+        for inconsistency in &survey.origin.inconsistencies {
+            output::warn(inconsistency);
+        }
         for error in warnings {
             output::complain(error);
         }

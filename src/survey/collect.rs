@@ -12,7 +12,8 @@ use super::measure::{ByteMeasure, Distributions, Measure};
 use super::places::{Extension, Kind, Places, Tally};
 use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
 use crate::plan::Padding;
-use crate::scan::links::{LinkSet, SeenLink};
+use crate::scan::inodes::{InodeVisitor, Named};
+use crate::scan::links::{Link, LinkSet, SeenLink};
 use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor, lock};
 use crate::units::escape;
 
@@ -89,10 +90,8 @@ impl Shard {
     /// Counts a regular file at the name of number `ordinal`, and returns its sums.
     #[inline]
     fn file(&mut self, stat: &Stat, ordinal: u32, collector: &Collector) -> Tally {
-        let (size, allocated) = match collector.hard_links {
-            HardLinks::Shared => (share(stat.size_bytes, stat, ordinal), share(stat.allocated_bytes, stat, ordinal)),
-            HardLinks::Once | HardLinks::Each => (stat.size_bytes, stat.allocated_bytes),
-        };
+        let divide = |bytes| collector.share(bytes, stat.link_count, ordinal);
+        let (size, allocated) = (divide(stat.size_bytes), divide(stat.allocated_bytes));
         self.counts.files += 1;
         self.counts.empty_files += u64::from(size == 0);
         self.counts.sparse_files += u64::from(stat.allocated_bytes < stat.size_bytes);
@@ -144,13 +143,6 @@ impl Shard {
         let counts = &mut self.counts;
         counts.special = counts.fifos + counts.sockets + counts.block_devices + counts.character_devices;
     }
-}
-
-/// What the name of number `ordinal` gets of `bytes` that all names of a file share: the shares of all differ by a byte at most and
-/// add up.
-fn share(bytes: u64, stat: &Stat, ordinal: u32) -> u64 {
-    let names = u64::from(stat.link_count.max(1));
-    bytes / names + u64::from(u64::from(ordinal) < bytes % names)
 }
 
 /// Whole days from `time` to `reference`; 0 and true if `time` is later.
@@ -244,10 +236,27 @@ impl Collector {
         }
     }
 
+    /// What the name of number `ordinal` gets of `bytes`. Where all names of a file share them, the shares of all differ by a byte at
+    /// most and add up.
+    #[inline]
+    fn share(&self, bytes: u64, link_count: u32, ordinal: u32) -> u64 {
+        if self.hard_links != HardLinks::Shared {
+            return bytes;
+        }
+        let names = u64::from(link_count.max(1));
+        bytes / names + u64::from(u64::from(ordinal) < bytes % names)
+    }
+
+    /// How many names of the file were met before this one, as far as it matters.
+    #[inline]
+    fn ordinal(&self, link: Link) -> u32 {
+        if self.hard_links == HardLinks::Each { 0 } else { self.links.ordinal(link) }
+    }
+
     /// Counts a file into the shard and the tables of kinds, if this name of it counts.
     #[inline]
     fn count_file(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> Option<Tally> {
-        let ordinal = if self.hard_links == HardLinks::Each { 0 } else { self.links.ordinal(stat) };
+        let ordinal = self.ordinal(Link::from(stat));
         if self.hard_links == HardLinks::Once && ordinal > 0 {
             shard.counts.hard_links_skipped += 1;
             return None;
@@ -268,7 +277,7 @@ impl Collector {
 impl Visitor for Collector {
     type Tally = Tally;
 
-    fn entries(&self, worker: usize, directory: Directory<'_, Tally>, batch: &Batch, own: &mut Tally) {
+    fn entries(&self, worker: usize, directory: Directory<'_>, batch: &Batch, own: &mut Tally) {
         let mut of_batch = Tally::default();
         let mut directories = 0;
         let mut rows = self.file_table.as_ref().map(|_| (directory.path(), Batch::default()));
@@ -317,13 +326,13 @@ impl Visitor for Collector {
         }
     }
 
-    fn listed(&self, worker: usize, directory: Directory<'_, Tally>, entries: u64) {
+    fn listed(&self, worker: usize, directory: Directory<'_>, entries: u64) {
         let mut shard = self.shard(worker);
         shard.distributions.of_mut(Measure::DirectoryEntries).record(entries);
         shard.distributions.of_mut(Measure::DirectoryDepth).record(directory.depth().into());
     }
 
-    fn finished(&self, worker: usize, directory: Directory<'_, Tally>, own: &Tally, below: &Tally) -> Tally {
+    fn finished(&self, worker: usize, directory: Directory<'_>, own: &Tally, below: &Tally) -> Tally {
         let own = Tally { directories: 1, ..*own };
         let mut subtree = own;
         scan::Tally::add(&mut subtree, below);
@@ -348,5 +357,45 @@ impl Visitor for Collector {
         lock(&self.errors).record(operation, &crate::error::os_message(&error), || escape(&path()));
         self.shard(0).counts.errors += 1;
         self.progress.errors.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl InodeVisitor for Collector {
+    fn inodes(&self, worker: usize, batch: &[(Stat, u32)]) {
+        let (mut of_batch, mut directories) = (Tally::default(), 0);
+        let mut shard = self.shard(worker);
+        for (stat, names) in batch {
+            if stat.kind != scan::Kind::File {
+                directories += u64::from(stat.kind == scan::Kind::Directory);
+                (0..*names).for_each(|_| shard.other(stat));
+                continue;
+            }
+            let counted = if self.hard_links == HardLinks::Once { (*names).min(1) } else { *names };
+            shard.counts.hard_links_skipped += u64::from(names - counted);
+            for ordinal in 0..counted {
+                let tally = shard.file(stat, ordinal, self);
+                shard.places.owners.add(Kind::Named(stat.uid), &tally);
+                scan::Tally::add(&mut of_batch, &tally);
+            }
+        }
+        drop(shard);
+        self.advance(directories, &of_batch);
+    }
+
+    fn names(&self, worker: usize, batch: &Batch<Named>, own: &mut Tally) {
+        let mut shard = self.shard(worker);
+        for (name, named) in batch.iter() {
+            shard.distributions.of_mut(Measure::NameLength).record(name.len() as u64);
+            let Named::File { device, inode, size_bytes, allocated_bytes, link_count } = *named else { continue };
+            let ordinal = self.ordinal(Link { device, inode, link_count });
+            if self.hard_links == HardLinks::Once && ordinal > 0 {
+                continue;
+            }
+            let divide = |bytes| self.share(bytes, link_count, ordinal);
+            let (size, allocated) = (divide(size_bytes), divide(allocated_bytes));
+            let tally = Tally::of_file(size, allocated, size <= self.small_file_bytes);
+            shard.places.extensions.add(Kind::Named(Extension::of(name)), &tally);
+            scan::Tally::add(own, &tally);
+        }
     }
 }

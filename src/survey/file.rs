@@ -124,6 +124,12 @@ pub struct Document<'a> {
     name: &'a Option<String>,
     roots: &'a [String],
     method: Method,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    method_reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consistent: Option<bool>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    inconsistencies: &'a [String],
     resolution: Resolution,
     taken_at: Option<String>,
     ages_relative_to: Option<String>,
@@ -153,6 +159,9 @@ impl<'a> Document<'a> {
             name: &origin.name,
             roots: &origin.roots,
             method: origin.method,
+            method_reason: &origin.method_reason,
+            consistent: (origin.method == Method::InodeScan).then_some(origin.inconsistencies.is_empty()),
+            inconsistencies: &origin.inconsistencies,
             resolution: origin.resolution,
             taken_at: origin.taken_at.map(format_time),
             ages_relative_to: origin.reference_time.map(format_time),
@@ -479,6 +488,10 @@ struct Stored {
     #[serde(default)]
     roots: Vec<String>,
     method: Method,
+    #[serde(default)]
+    method_reason: String,
+    #[serde(default)]
+    inconsistencies: Vec<String>,
     resolution: Resolution,
     #[serde(default)]
     taken_at: Option<String>,
@@ -626,6 +639,8 @@ impl Stored {
                 name: self.name.map(safe),
                 roots: self.roots.into_iter().map(safe).collect(),
                 method: self.method,
+                method_reason: safe(self.method_reason),
+                inconsistencies: self.inconsistencies.into_iter().map(safe).collect(),
                 resolution: self.resolution,
                 taken_at,
                 reference_time,

@@ -12,6 +12,7 @@ pub mod errors;
 pub mod file;
 pub mod file_table;
 pub mod fsstats;
+mod inode_scan;
 pub mod measure;
 pub mod merge;
 pub mod places;
@@ -57,6 +58,10 @@ pub struct Origin {
     pub roots: Vec<String>,
     /// How the files were enumerated.
     pub method: Method,
+    /// Why the files were enumerated so, where that was not what was asked for; empty where it was.
+    pub method_reason: String,
+    /// What changed while inodes were scanned, or was not as it should be; empty where the result is of one moment.
+    pub inconsistencies: Vec<String>,
     /// How fine the data are.
     pub resolution: Resolution,
     /// Start, seconds since 1970. `None` if unknown.
@@ -79,6 +84,8 @@ impl Default for Origin {
             name: None,
             roots: Vec::new(),
             method: Method::Walk,
+            method_reason: String::new(),
+            inconsistencies: Vec::new(),
             resolution: Resolution::Exact,
             taken_at: None,
             reference_time: None,
@@ -96,6 +103,9 @@ impl Default for Origin {
 pub enum Method {
     /// Through the directories.
     Walk,
+    /// From the tables of inodes.
+    #[serde(rename = "inode-scan")]
+    InodeScan,
     /// Added from other surveys.
     Merge,
     /// Read from an fsstats CSV.

@@ -20,6 +20,7 @@ mod filesystems;
 mod generate;
 mod harness;
 mod images;
+mod inode_scan;
 mod layers;
 mod merge;
 mod model;

@@ -1,0 +1,190 @@
+//! Taking a survey by the inodes of a whole file system: when that is possible, and how it is done.
+//!
+//! What a scan of inodes cannot do is left to the walk: several roots, a table of files with their paths, what is mounted below the
+//! root. Where nobody asked for a scan and there is nothing to be said about it (a plain directory), no reason is given.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::collect::{Collector, Progress};
+use super::run::{MethodChoice, Moments, Outcome, Request, TICK, named, origin};
+use super::{Method, Origin, Snapshots};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::exclude::Exclude;
+use crate::scan::inodes::ext::Ext;
+use crate::scan::inodes::medium::Device;
+use crate::scan::inodes::target::Target;
+use crate::scan::inodes::{Ended, Scan, Scope};
+use crate::scan::walk::display_root;
+
+/// What ext file systems are called in the list of mounts.
+const KINDS: [&str; 3] = ["ext2", "ext3", "ext4"];
+
+/// How a survey is taken.
+pub(super) enum Chosen {
+    /// By a walk, and why not by inodes; empty where nothing speaks for that.
+    Walk { reason: String },
+    /// By inodes.
+    Scan(Box<InodeScan>),
+}
+
+/// A file system that was opened.
+pub(super) struct InodeScan {
+    target: Target,
+    source: Ext<Device>,
+}
+
+/// Chooses the method for a request.
+///
+/// # Errors
+/// When a scan of inodes was asked for and is not possible.
+pub(super) fn choose(request: &Request) -> Result<Chosen> {
+    match request.method {
+        MethodChoice::Walk => Ok(Chosen::Walk { reason: String::new() }),
+        MethodChoice::InodeScan => {
+            let [path] = &request.roots[..] else {
+                return Err(usage("it takes one path").advise("survey each by itself and merge the surveys"));
+            };
+            if request.file_table.is_some() {
+                return Err(usage("a table of files is made by a walk").advise("leave out --files or --method"));
+            }
+            let target = Target::of(path)?;
+            if let Some(kind) = foreign_kind(&target) {
+                let error = usage(format!("it is a file system of the kind {kind}")).at(path);
+                return Err(error.advise("only ext2, ext3 and ext4 are scanned; survey it with --method walk"));
+            }
+            InodeScan::open(target, path).map(Chosen::Scan)
+        }
+        MethodChoice::Auto => Ok(match worth_it(request) {
+            None => Chosen::Walk { reason: String::new() },
+            Some((path, target)) => match obstacle(request, &target).map_or_else(|| InodeScan::open(target, path), Err)
+            {
+                Ok(scan) => Chosen::Scan(scan),
+                Err(error) => Chosen::Walk { reason: error.to_string() },
+            },
+        }),
+    }
+}
+
+fn usage(cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Usage, "scan the inodes of", cause)
+}
+
+/// The kind of a mounted file system that cannot be scanned.
+fn foreign_kind(target: &Target) -> Option<&str> {
+    target.mount.as_ref().map(|mount| mount.kind.as_str()).filter(|kind| !KINDS.contains(kind))
+}
+
+/// The only root, if it is a whole file system of a kind that can be scanned.
+fn worth_it(request: &Request) -> Option<(&Path, Target)> {
+    let [path] = &request.roots[..] else { return None };
+    let found = std::fs::metadata(path).ok()?;
+    if !found.is_dir() && !found.file_type().is_block_device() {
+        return None;
+    }
+    let target = Target::of(path).ok().filter(|target| foreign_kind(target).is_none())?;
+    (!found.is_dir() || target.is_mount_point(path)).then_some((path.as_path(), target))
+}
+
+/// Why a scan would not give what a walk gives.
+fn obstacle(request: &Request, target: &Target) -> Option<Error> {
+    if request.file_table.is_some() {
+        return Some(usage("a table of files is made by a walk"));
+    }
+    if target.mount_points.is_empty() {
+        return None;
+    }
+    let left_out = target.mount_points.iter().all(|nested| nested.is_left_out);
+    match (request.options.one_file_system, left_out) {
+        (true, true) => None,
+        (true, false) => Some(usage("parts of it are mounted below it once more")),
+        (false, _) => Some(usage("other file systems are mounted below it").advise("leave them out with -x")),
+    }
+}
+
+impl InodeScan {
+    fn open(target: Target, path: &Path) -> Result<Box<InodeScan>> {
+        target.synchronise();
+        let device = Device::open(&target.device_path)
+            .map_err(|error| Error::io("read the inodes of", &target.device_path, error))?;
+        let source = Ext::open(device, target.device).map_err(|error| error.at(path))?;
+        Ok(Box::new(InodeScan { target, source }))
+    }
+
+    /// Takes the survey.
+    ///
+    /// # Errors
+    /// When there is no directory to begin at.
+    pub(super) fn take(
+        &self,
+        request: &Request,
+        moments: &Moments,
+        interrupted: &AtomicBool,
+        on_progress: &mut dyn FnMut(&Progress, Duration),
+    ) -> Result<Outcome> {
+        let path = &request.roots[0];
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let mut scope = Scope {
+            path: display_root(path).to_vec(),
+            root: self.target.root,
+            mount_points: self.target.mount_points.iter().map(|nested| nested.below_root.clone()).collect(),
+            include_snapshots: request.options.snapshots == Snapshots::Include,
+            exclude: Exclude::new(&request.options.excluded)?,
+            counted_by_name: false,
+            without_names: false,
+            threads: request.threads.clamp(1, cores),
+            device: self.target.device,
+        };
+        let before = self.target.state();
+        let (collector, ended) = loop {
+            let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit);
+            let scan = Scan::new(&self.source, &collector, &scope);
+            let ended = scan.run(TICK, || {
+                on_progress(&collector.progress, moments.started.elapsed());
+                if interrupted.load(Ordering::Relaxed) {
+                    scan.stop();
+                }
+            });
+            let ended = ended.map_err(|error| error.at(path))?;
+            if !ended.again || scope.counted_by_name {
+                break (collector, ended);
+            }
+            scope.counted_by_name = true;
+        };
+        on_progress(&collector.progress, moments.started.elapsed());
+        let inconsistencies = self.inconsistencies(&ended, before != self.target.state());
+        let origin = Origin {
+            reference_time: Some(moments.reference_time),
+            method: Method::InodeScan,
+            inconsistencies,
+            ..origin(request, moments.taken_at, moments.started.elapsed().as_secs_f64(), !ended.stopped)
+        };
+        Ok(Outcome { survey: named(collector.survey(), origin), checkpoint: None, warnings: Vec::new() })
+    }
+
+    /// What keeps the result from being that of one moment.
+    fn inconsistencies(&self, ended: &Ended, changed: bool) -> Vec<String> {
+        let mut found = self.source.warnings().to_vec();
+        if changed {
+            found.push("the file system changed while its inodes were read".to_owned());
+        }
+        if self.target.mount.is_none() && self.source.needs_recovery() {
+            let cause =
+                "its journal has changes that are not in their place: it was not unmounted, or is mounted elsewhere";
+            found.push(cause.to_owned());
+        }
+        for (count, what) in [
+            (ended.dangling, "names lead to no inode"),
+            (ended.miscounted, "inodes do not have as many names as they say"),
+            (ended.unreachable, "directories are not below the root"),
+            (ended.doubled, "directories have a second name"),
+        ] {
+            if count > 0 && !ended.stopped {
+                found.push(format!("{count} {what}"));
+            }
+        }
+        found
+    }
+}
