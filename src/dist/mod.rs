@@ -286,6 +286,9 @@ impl<W: Weight> Distribution<W> {
 
     /// How much lies at or below `value`.
     pub fn up_to(&self, value: u64) -> UpTo {
+        if value >= self.max() {
+            return UpTo { count: self.count(), sum: self.total(), doubt: 0 };
+        }
         let mut at = UpTo { count: 0, sum: 0, doubt: 0 };
         for cell in self.cells().take_while(|cell| cell.low <= value) {
             if cell.high <= value {
@@ -297,9 +300,6 @@ impl<W: Weight> Distribution<W> {
                 at.sum += (cell.sum as f64 * share).round() as u128;
                 at.doubt = cell.count;
             }
-        }
-        if value >= self.max() {
-            at = UpTo { count: self.count(), sum: self.total(), doubt: 0 };
         }
         at
     }

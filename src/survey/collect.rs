@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 use super::errors::ErrorLog;
 use super::file_table::FileTable;
 use super::measure::{ByteMeasure, Distributions, Measure};
-use super::places::{Extension, Kind, Places, Tally};
+use super::places::{Extension, Places, Tally};
+use super::recent::Recent;
 use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
 use crate::plan::Padding;
 use crate::scan::inodes::{InodeVisitor, Named};
@@ -56,10 +57,13 @@ pub(super) struct Shard {
     pub(super) overhead_by_size: OverheadBySize,
     pub(super) padding: Padding,
     pub(super) places: Places,
+    /// What is not in the tables of `places` yet.
+    pub(super) owners: Recent<u32>,
+    pub(super) extensions: Recent<Extension>,
 }
 
 impl Shard {
-    fn new(limit: usize) -> Shard {
+    pub(super) fn new(limit: usize) -> Shard {
         Shard {
             counts: Counts::default(),
             other_allocated: OtherAllocated::default(),
@@ -67,7 +71,26 @@ impl Shard {
             overhead_by_size: OverheadBySize::default(),
             padding: Padding::default(),
             places: Places::new(limit),
+            owners: Recent::default(),
+            extensions: Recent::default(),
         }
+    }
+
+    /// The same with all of its places in their tables.
+    fn settled(mut self) -> Shard {
+        self.owners.settle(&mut self.places.owners);
+        self.extensions.settle(&mut self.places.extensions);
+        self
+    }
+
+    #[inline]
+    fn add_owner(&mut self, uid: u32, tally: &Tally) {
+        self.owners.add(&mut self.places.owners, uid, tally);
+    }
+
+    #[inline]
+    fn add_extension(&mut self, name: &[u8], tally: &Tally) {
+        self.extensions.add(&mut self.places.extensions, Extension::of(name), tally);
     }
 
     fn merge(&mut self, other: &Shard) {
@@ -194,9 +217,9 @@ impl Collector {
 
     /// All shards added up.
     pub(super) fn whole(&self) -> Shard {
-        let mut whole = lock(&self.shards[0]).clone();
+        let mut whole = lock(&self.shards[0]).clone().settled();
         for shard in &self.shards[1..] {
-            whole.merge(&lock(shard));
+            whole.merge(&lock(shard).clone().settled());
         }
         whole
     }
@@ -222,8 +245,8 @@ impl Collector {
     /// The survey of what was collected, without its origin.
     pub fn survey(self) -> Survey {
         let mut shards = self.shards.into_iter().map(|shard| shard.into_inner().unwrap_or_else(|p| p.into_inner()));
-        let mut whole = shards.next().unwrap_or_else(|| Shard::new(0));
-        shards.for_each(|shard| whole.merge(&shard));
+        let mut whole = shards.next().unwrap_or_else(|| Shard::new(0)).settled();
+        shards.for_each(|shard| whole.merge(&shard.settled()));
         Survey {
             counts: whole.counts,
             other_allocated: whole.other_allocated,
@@ -262,8 +285,8 @@ impl Collector {
             return None;
         }
         let tally = shard.file(stat, ordinal, self);
-        shard.places.owners.add(Kind::Named(stat.uid), &tally);
-        shard.places.extensions.add(Kind::Named(Extension::of(name)), &tally);
+        shard.add_owner(stat.uid, &tally);
+        shard.add_extension(name, &tally);
         Some(tally)
     }
 
@@ -362,7 +385,7 @@ impl Visitor for Collector {
 
 impl InodeVisitor for Collector {
     fn inodes(&self, worker: usize, batch: &[(Stat, u32)]) {
-        let (mut of_batch, mut directories) = (Tally::default(), 0);
+        let (mut files, mut size_bytes, mut directories) = (0, 0, 0);
         let mut shard = self.shard(worker);
         for (stat, names) in batch {
             if stat.kind != scan::Kind::File {
@@ -374,12 +397,13 @@ impl InodeVisitor for Collector {
             shard.counts.hard_links_skipped += u64::from(names - counted);
             for ordinal in 0..counted {
                 let tally = shard.file(stat, ordinal, self);
-                shard.places.owners.add(Kind::Named(stat.uid), &tally);
-                scan::Tally::add(&mut of_batch, &tally);
+                shard.add_owner(stat.uid, &tally);
+                files += 1;
+                size_bytes += tally.size_bytes;
             }
         }
         drop(shard);
-        self.advance(directories, &of_batch);
+        self.advance(directories, &Tally { files, size_bytes, ..Tally::default() });
     }
 
     fn names(&self, worker: usize, batch: &Batch<Named>, own: &mut Tally) {
@@ -394,7 +418,7 @@ impl InodeVisitor for Collector {
             let divide = |bytes| self.share(bytes, link_count, ordinal);
             let (size, allocated) = (divide(size_bytes), divide(allocated_bytes));
             let tally = Tally::of_file(size, allocated, size <= self.small_file_bytes);
-            shard.places.extensions.add(Kind::Named(Extension::of(name)), &tally);
+            shard.add_extension(name, &tally);
             scan::Tally::add(own, &tally);
         }
     }

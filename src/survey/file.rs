@@ -130,6 +130,8 @@ pub struct Document<'a> {
     consistent: Option<bool>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     inconsistencies: &'a [String],
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    without_names: bool,
     resolution: Resolution,
     taken_at: Option<String>,
     ages_relative_to: Option<String>,
@@ -162,6 +164,7 @@ impl<'a> Document<'a> {
             method_reason: &origin.method_reason,
             consistent: (origin.method == Method::InodeScan).then_some(origin.inconsistencies.is_empty()),
             inconsistencies: &origin.inconsistencies,
+            without_names: origin.without_names,
             resolution: origin.resolution,
             taken_at: origin.taken_at.map(format_time),
             ages_relative_to: origin.reference_time.map(format_time),
@@ -492,6 +495,8 @@ struct Stored {
     method_reason: String,
     #[serde(default)]
     inconsistencies: Vec<String>,
+    #[serde(default)]
+    without_names: bool,
     resolution: Resolution,
     #[serde(default)]
     taken_at: Option<String>,
@@ -641,6 +646,7 @@ impl Stored {
                 method: self.method,
                 method_reason: safe(self.method_reason),
                 inconsistencies: self.inconsistencies.into_iter().map(safe).collect(),
+                without_names: self.without_names,
                 resolution: self.resolution,
                 taken_at,
                 reference_time,

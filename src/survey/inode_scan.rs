@@ -16,7 +16,7 @@ use crate::scan::exclude::Exclude;
 use crate::scan::inodes::ext::Ext;
 use crate::scan::inodes::medium::Device;
 use crate::scan::inodes::target::Target;
-use crate::scan::inodes::{Ended, Scan, Scope};
+use crate::scan::inodes::{Ended, Scan, Scope, Source};
 use crate::scan::walk::display_root;
 
 /// What ext file systems are called in the list of mounts.
@@ -41,7 +41,13 @@ pub(super) struct InodeScan {
 /// # Errors
 /// When a scan of inodes was asked for and is not possible.
 pub(super) fn choose(request: &Request) -> Result<Chosen> {
+    if request.without_names && !request.options.excluded.is_empty() {
+        return Err(names_needed("what is excluded"));
+    }
     match request.method {
+        MethodChoice::Walk if request.without_names => {
+            Err(usage("a walk goes by names").advise("leave out --without-names or --method"))
+        }
         MethodChoice::Walk => Ok(Chosen::Walk { reason: String::new() }),
         MethodChoice::InodeScan => {
             let [path] = &request.roots[..] else {
@@ -51,25 +57,34 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
                 return Err(usage("a table of files is made by a walk").advise("leave out --files or --method"));
             }
             let target = Target::of(path)?;
+            if request.without_names && !target.mount_points.is_empty() {
+                return Err(names_needed("what is hidden below a mount point").at(path));
+            }
             if let Some(kind) = foreign_kind(&target) {
                 let error = usage(format!("it is a file system of the kind {kind}")).at(path);
                 return Err(error.advise("only ext2, ext3 and ext4 are scanned; survey it with --method walk"));
             }
-            InodeScan::open(target, path).map(Chosen::Scan)
+            InodeScan::open(target, request, path).map(Chosen::Scan)
         }
         MethodChoice::Auto => Ok(match worth_it(request) {
             None => Chosen::Walk { reason: String::new() },
-            Some((path, target)) => match obstacle(request, &target).map_or_else(|| InodeScan::open(target, path), Err)
-            {
-                Ok(scan) => Chosen::Scan(scan),
-                Err(error) => Chosen::Walk { reason: error.to_string() },
-            },
+            Some((path, target)) => {
+                match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
+                    Ok(scan) => Chosen::Scan(scan),
+                    Err(error) => Chosen::Walk { reason: error.to_string() },
+                }
+            }
         }),
     }
 }
 
 fn usage(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Usage, "scan the inodes of", cause)
+}
+
+/// Only names say what is left out.
+fn names_needed(what: &str) -> Error {
+    usage(format!("only names tell {what}")).advise("leave out --without-names")
 }
 
 /// The kind of a mounted file system that cannot be scanned.
@@ -93,6 +108,9 @@ fn obstacle(request: &Request, target: &Target) -> Option<Error> {
     if request.file_table.is_some() {
         return Some(usage("a table of files is made by a walk"));
     }
+    if request.without_names && !target.mount_points.is_empty() {
+        return Some(names_needed("what is hidden below a mount point"));
+    }
     if target.mount_points.is_empty() {
         return None;
     }
@@ -105,11 +123,14 @@ fn obstacle(request: &Request, target: &Target) -> Option<Error> {
 }
 
 impl InodeScan {
-    fn open(target: Target, path: &Path) -> Result<Box<InodeScan>> {
+    fn open(target: Target, request: &Request, path: &Path) -> Result<Box<InodeScan>> {
         target.synchronise();
         let device = Device::open(&target.device_path)
             .map_err(|error| Error::io("read the inodes of", &target.device_path, error))?;
         let source = Ext::open(device, target.device).map_err(|error| error.at(path))?;
+        if request.without_names && target.root.is_some_and(|root| root != source.root()) {
+            return Err(names_needed("what is below a directory that is no mount point").at(path));
+        }
         Ok(Box::new(InodeScan { target, source }))
     }
 
@@ -133,7 +154,7 @@ impl InodeScan {
             include_snapshots: request.options.snapshots == Snapshots::Include,
             exclude: Exclude::new(&request.options.excluded)?,
             counted_by_name: false,
-            without_names: false,
+            without_names: request.without_names,
             threads: request.threads.clamp(1, cores),
             device: self.target.device,
         };
@@ -155,13 +176,20 @@ impl InodeScan {
         };
         on_progress(&collector.progress, moments.started.elapsed());
         let inconsistencies = self.inconsistencies(&ended, before != self.target.state());
-        let origin = Origin {
+        let mut origin = Origin {
             reference_time: Some(moments.reference_time),
             method: Method::InodeScan,
             inconsistencies,
+            without_names: scope.without_names,
             ..origin(request, moments.taken_at, moments.started.elapsed().as_secs_f64(), !ended.stopped)
         };
-        Ok(Outcome { survey: named(collector.survey(), origin), checkpoint: None, warnings: Vec::new() })
+        let mut survey = collector.survey();
+        if scope.without_names {
+            // Where files are, nobody asked; and a directory of snapshots is one like any other.
+            survey.places = None;
+            origin.options.snapshots = Snapshots::Include;
+        }
+        Ok(Outcome { survey: named(survey, origin), checkpoint: None, warnings: Vec::new() })
     }
 
     /// What keeps the result from being that of one moment.

@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Kind, Stat};
 
 /// Bytes of a table that are read at a time: few enough to stay in the cache of a core.
-const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 /// How many groups ahead a table is asked for.
 const AHEAD_PARTS: usize = 4;
 /// Targets of symlinks are in the inode up to here.
