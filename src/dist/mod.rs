@@ -227,7 +227,7 @@ impl<W: Weight> Distribution<W> {
     }
 
     /// The parts of `exact` that hold something.
-    fn touched_pages(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+    fn touched_pages(&self) -> impl DoubleEndedIterator<Item = std::ops::Range<usize>> + '_ {
         let touched = self.touched.iter().enumerate().filter(|(_, touched)| **touched);
         touched.map(|(page, _)| page * PAGE..((page + 1) * PAGE).min(EXACT_CELLS))
     }
@@ -279,7 +279,13 @@ impl<W: Weight> Distribution<W> {
     /// The largest value, exactly; 0 of nothing.
     pub fn max(&self) -> u64 {
         match self.binned_max {
-            0 => self.cells().last().map_or(0, |cell| cell.high),
+            0 => {
+                let last = |page: std::ops::Range<usize>| {
+                    let within = self.exact[page.clone()].iter().rposition(|&weight| weight.into() > 0);
+                    within.map(|within| (page.start + within) as u64)
+                };
+                self.touched_pages().rev().find_map(last).unwrap_or(0)
+            }
             max => max,
         }
     }

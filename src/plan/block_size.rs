@@ -5,7 +5,7 @@
 //! [`BLOCK_SIZES`], [`Padding`] keeps the rest, so that the totals are exact for every file.
 
 use crate::dist::{Cell, Distribution, EXACT_LIMIT};
-use crate::layout::{round_up, round_up_spread};
+use crate::layout::round_up_spread;
 use crate::units::fraction;
 
 /// The block sizes that every survey answers: 512 B to 16 MiB.
@@ -87,70 +87,77 @@ impl<'a> Analysis<'a> {
         let cells: Vec<Cell> = sizes.cells().collect();
         let files = cells.iter().map(|cell| cell.count).sum();
         let mut analysis = Analysis { sizes, padding, cells, files, reference_bytes: 0 };
-        analysis.reference_bytes = analysis.allocated(REFERENCE_BLOCK_BYTES);
+        analysis.reference_bytes = analysis.weigh(REFERENCE_BLOCK_BYTES).0;
         analysis
     }
 
     fn row(&self, block_bytes: u64) -> BlockSize {
-        let (allocated_bytes, reference) = (self.allocated(block_bytes), self.reference_bytes);
+        let reference = self.reference_bytes;
+        let (allocated_bytes, cumulative_weight) = self.weigh(block_bytes);
+        // Up to there every size has a cell of its own.
+        let of_one_block = match block_bytes <= EXACT_LIMIT {
+            true => self.cells.iter().take_while(|cell| cell.high <= block_bytes).map(|cell| cell.count).sum(),
+            false => self.sizes.up_to(block_bytes).count,
+        };
         BlockSize {
             block_bytes,
             allocated_bytes,
             growth_fraction: if reference == 0 { 0.0 } else { fraction(allocated_bytes, reference) - 1.0 },
-            single_block_fraction: fraction(self.sizes.up_to(block_bytes).count, self.files),
-            cumulative_weight: self.cumulative_weight(block_bytes, allocated_bytes),
+            single_block_fraction: fraction(of_one_block, self.files),
+            cumulative_weight,
         }
     }
 
-    fn allocated(&self, block_bytes: u64) -> u128 {
+    /// What all files take in such blocks, and ten shares of it. A decile that ends inside a cell takes its part of the cell.
+    fn weigh(&self, block_bytes: u64) -> (u128, [f64; 10]) {
         let exact = BLOCK_SIZES.iter().position(|&size| size == block_bytes);
-        let exact = exact.and_then(|at| Some(self.padding?.0[at]));
-        let in_cell = |cell: &Cell| match exact {
-            Some(_) if cell.high <= EXACT_LIMIT => cell.count * u128::from(round_up(cell.high, block_bytes)),
-            Some(_) => cell.sum,
-            None => round_up_spread(cell.low, cell.high, cell.count, cell.sum, block_bytes),
-        };
-        self.cells.iter().map(in_cell).sum::<u128>() + exact.unwrap_or(0)
-    }
-
-    /// Ten shares of `allocated_bytes`. A decile that ends inside a cell takes its part of the cell.
-    fn cumulative_weight(&self, block_bytes: u64, allocated_bytes: u128) -> [f64; 10] {
+        let above_limit = exact.and_then(|at| Some(self.padding?.0[at]));
         let files = float(self.files);
-        let mut weights = [0.0; 10];
-        let mut filled = 0;
+        let (mut weights, mut filled) = ([0.0; 10], 0);
         let (mut files_seen, mut bytes_seen) = (0.0, 0.0);
+        let mut allocated_bytes = above_limit.unwrap_or(0);
         for cell in &self.cells {
-            let cell_files = float(cell.count);
-            let cell_bytes = float(round_up_spread(cell.low, cell.high, cell.count, cell.sum, block_bytes));
+            let rounded = round_up_spread(cell.low, cell.high, cell.count, cell.sum, block_bytes);
+            // With the padding, the sums of the others are exact.
+            allocated_bytes += if above_limit.is_some() && cell.high > EXACT_LIMIT { cell.sum } else { rounded };
+            if filled == 9 {
+                continue;
+            }
+            let (cell_files, cell_bytes) = (float(cell.count), float(rounded));
             while filled < 9 {
                 let boundary = files * (filled + 1) as f64 / 10.0;
                 if boundary > files_seen + cell_files {
                     break;
                 }
-                let bytes = bytes_seen + cell_bytes * (boundary - files_seen) / cell_files;
-                weights[filled] = if allocated_bytes == 0 { 0.0 } else { (bytes / allocated_bytes as f64).min(1.0) };
+                weights[filled] = bytes_seen + cell_bytes * (boundary - files_seen) / cell_files;
                 filled += 1;
-            }
-            if filled == 9 {
-                break;
             }
             files_seen += cell_files;
             bytes_seen += cell_bytes;
         }
-        weights[9] = if allocated_bytes == 0 { 0.0 } else { 1.0 };
-        weights
+        if allocated_bytes == 0 {
+            return (0, [0.0; 10]);
+        }
+        weights.iter_mut().for_each(|weight| *weight = (*weight / allocated_bytes as f64).min(1.0));
+        // What rounding left open: the last is the whole.
+        weights[9] = 1.0;
+        (allocated_bytes, weights)
     }
 }
 
 /// The nearest float: the same as `as`, which takes its time for 128 bits.
 #[inline]
 fn float(value: u128) -> f64 {
-    u64::try_from(value).map_or(value as f64, |value| value as f64)
+    match u64::try_from(value) {
+        Ok(value) => value as f64,
+        Err(_) => value as f64,
+    }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::layout::round_up;
     use proptest::prelude::*;
 
     pub(in crate::plan) fn of(sizes: &[u64]) -> (Distribution, Padding) {
