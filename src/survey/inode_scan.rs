@@ -9,15 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::collect::{Collector, Progress};
-use super::run::{MethodChoice, Moments, Outcome, Request, TICK, named, origin};
+use super::run::{Incremental, MethodChoice, Moments, Outcome, Request, TICK, named, origin};
 use super::{Method, Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::exclude::Exclude;
 use crate::scan::inodes::ext::Ext;
 use crate::scan::inodes::medium::Device;
+use crate::scan::inodes::remember::{Names, Remembering};
 use crate::scan::inodes::target::Target;
 use crate::scan::inodes::{Ended, Scan, Scope, Source};
 use crate::scan::walk::display_root;
+use crate::units::{escape_path, format_count};
 
 /// What ext file systems are called in the list of mounts.
 const KINDS: [&str; 3] = ["ext2", "ext3", "ext4"];
@@ -47,6 +49,9 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
     match request.method {
         MethodChoice::Walk if request.without_names => {
             Err(usage("a walk goes by names").advise("leave out --without-names or --method"))
+        }
+        MethodChoice::Walk if request.incremental.is_some() => {
+            Err(usage("a walk reads everything").advise("leave out --incremental or --method"))
         }
         MethodChoice::Walk => Ok(Chosen::Walk { reason: String::new() }),
         MethodChoice::InodeScan => {
@@ -122,6 +127,65 @@ fn obstacle(request: &Request, target: &Target) -> Option<Error> {
     }
 }
 
+/// A source that knows the names of directories from an earlier scan, if there was one of the same file system.
+fn remembering<'s, S: Source>(
+    source: &'s S,
+    files: &Incremental,
+    now: i64,
+    notes: &mut Vec<String>,
+) -> Result<Remembering<'s, S>> {
+    let identity = source.identity().ok_or_else(|| {
+        usage("what changed since an earlier one cannot be told on a file system of this kind")
+            .advise("leave out --incremental")
+    })?;
+    let path = escape_path(&files.old);
+    let names = match files.old.exists() {
+        true => Names::open(&files.old, identity).map_err(|cause| format!("{path} cannot be gone by: {cause}")),
+        false => Err(format!("there is no {path} yet")),
+    };
+    let names = names.map_err(|reason| notes.push(format!("{reason}; all directories were read"))).ok();
+    Remembering::new(source, identity, names, &files.new, now)
+}
+
+fn directories_read([reused, read]: [u64; 2]) -> String {
+    let all = format_count((reused + read).into());
+    format!("{} of {all} directories were read, the others are as they were", format_count(read.into()))
+}
+
+/// What attempts to scan have in common.
+struct Run<'r> {
+    request: &'r Request,
+    moments: &'r Moments,
+    interrupted: &'r AtomicBool,
+}
+
+impl Run<'_> {
+    /// Scans once, and once more by name where that turns out to be necessary.
+    fn attempts<S: Source>(
+        &self,
+        source: &S,
+        scope: &mut Scope,
+        on_progress: &mut dyn FnMut(&Progress, Duration),
+    ) -> Result<(Collector, Ended)> {
+        let (request, moments) = (self.request, self.moments);
+        loop {
+            let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit);
+            let scan = Scan::new(source, &collector, scope);
+            let ended = scan.run(TICK, || {
+                on_progress(&collector.progress, moments.started.elapsed());
+                if self.interrupted.load(Ordering::Relaxed) {
+                    scan.stop();
+                }
+            });
+            let ended = ended.map_err(|error| error.at(&request.roots[0]))?;
+            if !ended.again || scope.counted_by_name {
+                return Ok((collector, ended));
+            }
+            scope.counted_by_name = true;
+        }
+    }
+}
+
 impl InodeScan {
     fn open(target: Target, request: &Request, path: &Path) -> Result<Box<InodeScan>> {
         target.synchronise();
@@ -159,20 +223,19 @@ impl InodeScan {
             device: self.target.device,
         };
         let before = self.target.state();
-        let (collector, ended) = loop {
-            let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit);
-            let scan = Scan::new(&self.source, &collector, &scope);
-            let ended = scan.run(TICK, || {
-                on_progress(&collector.progress, moments.started.elapsed());
-                if interrupted.load(Ordering::Relaxed) {
-                    scan.stop();
+        let (mut warnings, mut notes) = (Vec::new(), Vec::new());
+        let run = Run { request, moments, interrupted };
+        let (collector, ended) = match &request.incremental {
+            None => run.attempts(&self.source, &mut scope, on_progress)?,
+            Some(files) => {
+                let source = remembering(&self.source, files, moments.taken_at, &mut notes)?;
+                let attempt = run.attempts(&source, &mut scope, on_progress)?;
+                if !attempt.1.stopped {
+                    notes.push(directories_read(source.counts()));
+                    warnings.extend(source.complete(&files.new).err());
                 }
-            });
-            let ended = ended.map_err(|error| error.at(path))?;
-            if !ended.again || scope.counted_by_name {
-                break (collector, ended);
+                attempt
             }
-            scope.counted_by_name = true;
         };
         on_progress(&collector.progress, moments.started.elapsed());
         let inconsistencies = self.inconsistencies(&ended, before != self.target.state());
@@ -189,7 +252,7 @@ impl InodeScan {
             survey.places = None;
             origin.options.snapshots = Snapshots::Include;
         }
-        Ok(Outcome { survey: named(survey, origin), checkpoint: None, warnings: Vec::new() })
+        Ok(Outcome { survey: named(survey, origin), checkpoint: None, warnings, notes })
     }
 
     /// What keeps the result from being that of one moment.

@@ -14,6 +14,7 @@
 pub mod ext;
 pub mod medium;
 mod records;
+pub mod remember;
 mod scan;
 pub mod target;
 mod tree;
@@ -94,6 +95,17 @@ pub trait Source: Sync {
 
     /// About where a listing is on the device: directories are read in this order.
     fn position(&self, listing: &Self::Listing) -> u64;
+
+    /// What tells the file system from every other, as far as its directories may be known from an earlier scan; `None` if they may not.
+    fn identity(&self) -> Option<u64> {
+        None
+    }
+
+    /// What a directory says of itself, in one number that is another after every change, and when it changed last (seconds since
+    /// 1970); `None` if that cannot be known.
+    fn version(&self, _listing: &Self::Listing) -> Option<(u64, i64)> {
+        None
+    }
 
     /// Reads the names of a directory.
     fn list(
