@@ -277,6 +277,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         });
     }
 
+    #[inline]
     fn push(&self, worker: usize, batch: &mut Vec<(Stat, u32)>, stat: Stat, names: u32) {
         batch.push((stat, if stat.kind == Kind::Directory { 1 } else { names }));
         if batch.len() >= BATCH_INODES {

@@ -44,7 +44,7 @@ fn is_reserved(superblock: &Superblock, number: u32) -> bool {
 pub(super) const ROOT: u32 = 2;
 
 /// Reads an inode. `raw` is as long as inodes are there.
-#[inline]
+#[inline(always)]
 pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u64) -> Decoded {
     let link_count = u16_at(raw, 0x1a);
     if link_count == 0 || is_reserved(superblock, number) {

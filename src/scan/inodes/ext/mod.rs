@@ -195,6 +195,7 @@ impl<M: Medium> Ext<M> {
     }
 
     /// The inodes of a piece of a table; `first` is the place of its first one.
+    #[inline(always)]
     fn read_piece(
         &self,
         part: usize,
