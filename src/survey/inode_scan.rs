@@ -24,6 +24,11 @@ use crate::units::{escape_path, format_count};
 /// What ext file systems are called in the list of mounts.
 const KINDS: [&str; 3] = ["ext2", "ext3", "ext4"];
 
+/// Reading so many places of tables, 16 MiB, takes no longer than a walk of anything.
+const PLACES_ALWAYS_READ: u64 = 1 << 16;
+/// A walk spends as much on an inode as a scan on this many places, warm or cold.
+const PLACES_AN_INODE: u64 = 16;
+
 /// How a survey is taken.
 pub(super) enum Chosen {
     /// By a walk, and why not by inodes; empty where nothing speaks for that.
@@ -75,7 +80,10 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             None => Chosen::Walk { reason: String::new() },
             Some((path, target)) => {
                 match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
-                    Ok(scan) => Chosen::Scan(scan),
+                    Ok(scan) => match too_empty(&scan.target, &scan.source) {
+                        None => Chosen::Scan(scan),
+                        Some(reason) => Chosen::Walk { reason },
+                    },
                     Err(error) => Chosen::Walk { reason: error.to_string() },
                 }
             }
@@ -106,6 +114,16 @@ fn worth_it(request: &Request) -> Option<(&Path, Target)> {
     }
     let target = Target::of(path).ok().filter(|target| foreign_kind(target).is_none())?;
     (!found.is_dir() || target.is_mount_point(path)).then_some((path.as_path(), target))
+}
+
+/// Why a walk would be faster: most of what the tables have room for was used once or never, and they would be read all the same.
+fn too_empty(target: &Target, source: &impl Source) -> Option<String> {
+    let places: u64 = (0..source.parts()).map(|part| source.slots(part) as u64).sum();
+    let in_use = target.inodes_in_use().or_else(|| source.inodes_in_use())?;
+    (places > PLACES_ALWAYS_READ && places / PLACES_AN_INODE > in_use).then(|| {
+        let [places, in_use] = [places, in_use].map(|count| format_count(count.into()));
+        format!("its tables have {places} places to read for {in_use} inodes, and a walk is faster")
+    })
 }
 
 /// Why a scan would not give what a walk gives.

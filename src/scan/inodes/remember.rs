@@ -291,6 +291,19 @@ impl<S: Source> Source for Remembering<'_, S> {
         self.source.position(listing)
     }
 
+    fn inodes_in_use(&self) -> Option<u64> {
+        self.source.inodes_in_use()
+    }
+
+    fn extent(&self, listing: &Self::Listing) -> Option<(u64, u64)> {
+        // What is kept will not be read.
+        self.source.extent(listing).filter(|_| self.names.is_none())
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        self.source.will_need(offset, length);
+    }
+
     fn identity(&self) -> Option<u64> {
         self.source.identity()
     }

@@ -316,6 +316,24 @@ impl<M: Medium> Source for Ext<M> {
         }
     }
 
+    fn inodes_in_use(&self) -> Option<u64> {
+        Some(self.superblock.inodes.saturating_sub(self.superblock.free_inodes).into())
+    }
+
+    fn extent(&self, listing: &Listing) -> Option<(u64, u64)> {
+        match listing.place {
+            Place::Run { first, count } => {
+                let offset = self.offset(first, count.into()).ok()?;
+                Some((offset, u64::from(count) * self.block_bytes()))
+            }
+            _ => None,
+        }
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        self.medium.will_need(offset, length);
+    }
+
     fn identity(&self) -> Option<u64> {
         Some(self.superblock.identity)
     }
