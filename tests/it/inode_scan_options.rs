@@ -137,7 +137,10 @@ fn what_did_not_change_is_not_read_and_the_survey_is_the_same() {
         assert!(said.contains("nightly.json.names yet; all directories were read"), "{said}");
         assert_same(&scan_of(&root), &first, &[]);
         let (again, said) = incremental(&root, &nightly, &nightly);
-        assert!(said.contains("note: 0 of 48 directories were read"), "{said}");
+        assert!(
+            said.contains(&format!("note: 0 of {} directories were read", first["counts"]["directories"])),
+            "{said}"
+        );
         assert_same(&first, &again, &[]);
         // Files change without their directories; directories by names that come, go and move.
         fs::write(root.join("d2/e2/file2.2"), vec![1; 70_000]).unwrap();
