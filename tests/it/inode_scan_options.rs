@@ -107,7 +107,7 @@ fn whoever_shows_a_survey_without_names_says_so() {
     assert_eq!(both["counts"]["files"], 2 * 3400);
     let plan = run(args!["plan", path("alone.json")]).ended(0);
     assert!(flat(plan.text()).contains("directories"), "{}", plan.text());
-    let generated = run(args!["generate", "--dry-run", path("alone.json"), path("tree")]).ended(0);
+    let generated = run(args!["generate", "--dry-run", "--files", "1000", path("alone.json"), path("tree")]).ended(0);
     assert!(flat(generated.text()).contains("does not know its directories"), "{}", generated.text());
 }
 
