@@ -9,10 +9,13 @@
 //! Of a file that is removed, the blocks leave gaps. The next block that comes in takes the uppermost gap above the place that it had, as
 //! a free place in a cache is taken before anything is evicted.
 //!
-//! **Sampling** (SHARDS; Waldspurger, Park, Garthwaite and Ahmad 2015). Blocks whose scattered number is below a cutoff stand for all; depths count
+//! **Sampling** (SHARDS; Waldspurger, Park, Garthwaite and Ahmad 2015). Blocks whose number is below a cutoff stand for all; depths count
 //! sampled blocks, and a cache of `C` blocks is one of `C` times the rate. The cutoff is lowered whenever more blocks would be remembered than
-//! allowed. Pairs of neighbours are sampled together, so that transfers can be estimated from them. Ratios are to all references, not to those that
+//! allowed, and down to a rate that was wished for as soon as there are blocks enough. Ratios are to all references, not to those that
 //! were sampled (SHARDS-adj). The error is estimated from 32 groups of the sampled blocks.
+//!
+//! Unlike there, pairs of neighbours are sampled together, so that transfers can be estimated from them; and numbers are not scattered freely but
+//! dealt out among neighbours ([`is_below`]), so that of a long file, or a device, each part is in the sample by its share.
 
 use std::collections::BinaryHeap;
 
@@ -34,11 +37,13 @@ const NEVER: u32 = u32::MAX;
 const BATCH: usize = 64;
 /// Groups of blocks that the error is estimated from.
 const GROUPS: usize = 32;
+/// Blocks below which a sample says little: a rate that was wished for waits until it has as many.
+const LEAST_SAMPLE: usize = 1 << 14;
 
 /// Which blocks are looked at.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// Share of the blocks, to begin with.
+    /// Share of the blocks, but no fewer than 16,384 of them.
     pub rate: f64,
     /// Blocks that are remembered at most; beyond that the share is lowered.
     pub most_blocks: u64,
@@ -57,7 +62,28 @@ impl Sampling {
 
 /// Whether a share of the blocks has this one.
 pub(super) fn is_sampled(key: u64, sampling: Sampling) -> bool {
-    spread(key) >> (64 - CUTOFF_BITS) < sampling.cutoff()
+    is_below(key, sampling.cutoff())
+}
+
+/// Whether the number that a block's pair of neighbours was given is below the cutoff.
+///
+/// Of two pairs beside each other one has 0 as the first binary digit of its number, by chance; of two such twos, one of the two pairs with 0
+/// has 0 as the second, and so on: so that of any run of `2^n` pairs exactly one is in a sample of `2^-n`, and by chance which.
+fn is_below(key: u64, cutoff: u64) -> bool {
+    if cutoff == ALL {
+        return true;
+    }
+    let mut run = key >> 1;
+    for digit in (0..CUTOFF_BITS).rev() {
+        let half = run & 1;
+        run >>= 1;
+        let number = (half ^ scatter(run ^ (u64::from(digit) << 56)) >> 40) & 1;
+        let wanted = cutoff >> digit & 1;
+        if number != wanted {
+            return number < wanted;
+        }
+    }
+    false
 }
 
 /// Spreads pairs of neighbouring blocks.
@@ -77,6 +103,7 @@ pub struct Recorder {
     always: Bin,
     references: References,
     cutoff: u64,
+    wished_cutoff: u64,
     most_blocks: usize,
     batch: Vec<Pending>,
     /// Depth of the reference before, if it fetches.
@@ -119,7 +146,8 @@ impl Recorder {
             bins: Vec::new(),
             always: Bin::default(),
             references: References::default(),
-            cutoff: sampling.cutoff(),
+            cutoff: ALL,
+            wished_cutoff: sampling.cutoff(),
             most_blocks,
             batch: Vec::with_capacity(BATCH),
             before: None,
@@ -130,7 +158,8 @@ impl Recorder {
         recorder
     }
 
-    fn rate(&self) -> f64 {
+    /// Share of the blocks that is looked at now.
+    pub fn rate(&self) -> f64 {
         self.cutoff as f64 / ALL as f64
     }
 
@@ -154,7 +183,7 @@ impl Recorder {
     }
 
     fn is_sampled(&self, key: u64) -> bool {
-        spread(key) >> (64 - CUTOFF_BITS) < self.cutoff
+        is_below(key, self.cutoff)
     }
 
     fn flush(&mut self) {
@@ -192,9 +221,14 @@ impl Recorder {
             }
         }
         self.before = kind.fetches().then_some(depth);
-        if self.table.count() > self.most_blocks {
+        if self.table.count() > self.limit() {
             self.lower();
         }
+    }
+
+    /// Blocks that are remembered at most, at the rate of now.
+    fn limit(&self) -> usize {
+        if self.cutoff > self.wished_cutoff { self.most_blocks.min(LEAST_SAMPLE) } else { self.most_blocks }
     }
 
     fn refer_again(&mut self, at: usize, kind: Kind) -> u32 {
@@ -285,9 +319,10 @@ impl Recorder {
 
     /// Lowers the share of the blocks that are remembered, until an eighth of them may be added.
     fn lower(&mut self) {
-        while self.table.count() > self.most_blocks / 8 * 7 && self.cutoff > 1 {
+        while self.table.count() > self.limit() / 8 * 7 && self.cutoff > 1 {
             let before = self.rate();
-            self.cutoff = (self.cutoff / 8 * 7 + self.cutoff % 8 * 7 / 8).max(1);
+            let lower = (self.cutoff / 8 * 7 + self.cutoff % 8 * 7 / 8).max(1);
+            self.cutoff = if self.cutoff > self.wished_cutoff { lower.max(self.wished_cutoff) } else { lower };
             self.rescale(self.rate() / before);
         }
     }
@@ -297,7 +332,7 @@ impl Recorder {
         self.note_memory();
         let (cutoff, order) = (self.cutoff, &mut self.order);
         self.table.retain(|entry| {
-            let keep = spread(entry.key) >> (64 - CUTOFF_BITS) < cutoff;
+            let keep = is_below(entry.key, cutoff);
             if !keep {
                 order.clear(entry.slot);
             }

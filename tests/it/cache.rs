@@ -184,8 +184,8 @@ fn what_people_see_fits_80_columns() {
         "all",
         "--device",
         "nvme",
-        "--sample",
-        "50%",
+        "--sample-blocks",
+        "2000",
     ]);
     assert_golden("cache-policies.txt", &policies);
 }
@@ -194,10 +194,11 @@ fn what_people_see_fits_80_columns() {
 fn samples_say_how_far_they_may_be_off() {
     let sandbox = sandbox();
     let trace = trace_in(sandbox.path(), &strace_of(&requests(60_000)));
-    let see = |more: &[&str]| {
-        let fixed = args!["cache", &trace, "--json", "--block-size", "512", "--cache-size", "64K,256K,512K"];
+    let of = |block: &str, more: &[&str]| {
+        let fixed = args!["cache", &trace, "--json", "--block-size", block, "--cache-size", "64K,256K,512K"];
         run(fixed.into_iter().chain(more.iter().map(Into::into))).ended(0).json()
     };
+    let see = |more: &[&str]| of("64", more);
     let (exact, sampled) = (see(&[]), see(&["--sample", "50%"]));
     for (one, other) in cells(&exact).iter().zip(cells(&sampled)) {
         let number = |cell: &Value, name: &str| cell[name].as_f64().unwrap();
@@ -205,13 +206,15 @@ fn samples_say_how_far_they_may_be_off() {
         assert_eq!(number(one, "error_ratio"), 0.0);
         assert!(number(other, "error_ratio") > 0.0 && difference < 2.0 * number(other, "error_ratio"), "{one} {other}");
     }
+    // A sample that would be of too few blocks is of all.
+    assert_eq!(of("4K", &["--sample", "50%"])["cells"], of("4K", &[])["cells"]);
     // A bound of the blocks that all of them are below changes nothing.
     assert_eq!(see(&["--sample-blocks", "1000000"])["cells"], exact["cells"]);
-    let bounded = see(&["--sample-blocks", "1000"]);
+    let bounded = of("512", &["--sample-blocks", "1000"]);
     let rate = bounded["block_sizes"][0]["rate"].as_f64().unwrap();
     assert!(rate < 0.5 && rate > 0.05, "{rate}");
     // So does memory.
-    let small = see(&["--memory", "100K"]);
+    let small = of("512", &["--memory", "100K"]);
     assert!(small["block_sizes"][0]["rate"].as_f64().unwrap() < 0.9);
 }
 

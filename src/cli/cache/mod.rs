@@ -66,7 +66,7 @@ pub(super) struct CacheArguments {
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = share, help_heading = "Caches")]
     target: Vec<f64>,
 
-    /// Look at this share of the blocks only
+    /// Look at this share of the blocks only, but no fewer than 16,384 of each size
     #[arg(long, value_name = "PERCENT", value_parser = share, help_heading = "Samples")]
     sample: Option<f64>,
     /// Remember so many blocks of each size, and sample beyond that
