@@ -129,7 +129,8 @@ fn source_sentence(study: &Study) -> String {
         count(seen.files),
     );
     if seen.cuts > 0 {
-        text.push_str(&format!(" Files were removed or cut off {} times, and left the cache.", count(seen.cuts)));
+        let times = if seen.cuts == 1 { "once".to_owned() } else { format!("{} times", count(seen.cuts)) };
+        text.push_str(&format!(" Files were removed or cut off {times}, and left the cache."));
     }
     if !study.complete {
         text.push_str(" The trace was not read to its end.");

@@ -4,6 +4,8 @@
 //! what is in it, and a file that was cut off gives every whole block. Reading never panics and never asks for more memory than
 //! [`MOST_RAW_BYTES`] a block, whatever the bytes are.
 
+#[doc(hidden)]
+pub mod fuzzing;
 mod read;
 mod write;
 
