@@ -6,7 +6,7 @@
 # The job reads 10,000 whole files, some of 3,000 much more often than others, with the sizes of web-2005 up to 1 MiB. It is measured on ext4 on
 # a loop device that is limited as a disk is (120 operations a second, 160 MB/s), with limits of memory that hold from a tenth of the files to all;
 # predicted with LRU and a device of the same limits. Files are read in one call each, so that read-ahead changes little.
-# Needs root, strace and python3; about 20 minutes.
+# Needs root, strace and python3; half an hour.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-benchmarks/runs/$(date +%F)-beside}
@@ -30,7 +30,8 @@ for _ in range(10_000):
         file.read(1 << 20)
 PYTHON
 (cd samples && "$granulo" trace record -o ../load.gtrace -- python3 load.py > ../load.log 2>&1)
-"$granulo" bench cache --scratch "$scratch" --emulate hdd --fs ext4 --block-sizes 1K,4K --cache-sizes 16M,24M,32M,48M,64M,96M \
+# What was measured already is only predicted anew.
+test -s "$out/cache.json" || "$granulo" bench cache --scratch "$scratch" --emulate hdd --fs ext4 --block-sizes 1K,4K --cache-sizes 16M,24M,32M,48M,64M,96M \
   --rounds 2 --tree samples -o "$out/cache.json" -- python3 load.py > "$out/cache.txt"
 "$granulo" cache load.gtrace --below samples --block-size 4K --cache-size 4M..128M --latency 8.33ms --bandwidth 160MB/s --beside "$out/cache.json" \
   -o "$out/predicted.json" > "$out/predicted.txt"

@@ -1,7 +1,7 @@
 //! One pass over references to blocks: the reuse distance of each, and what follows from it for caches of every size.
 //!
 //! The *depth* of a block is how many different blocks were referred to since it was; a cache of `C` blocks with LRU has it if `C` is larger.
-//! Everything that is wanted of a cache of `C` blocks is a sum over what was noted at depths of `C` or more (a [`Bin`] each): a
+//! Everything that is wanted of a cache of `C` blocks is a sum over what was noted at depths of `C` or more (`noted`): a
 //! reference at depth `d` is a miss for all `C` up to `d`; a block that was written, and was at depth `m` at most between then and a reference at
 //! depth `d`, was written back by the caches with `m < C <= d` (Thompson and Smith 1989); a block that is fetched together with its neighbour
 //! before, which was at depth `p`, begins a transfer of its own where `p < C <= d`.
@@ -15,11 +15,12 @@
 //! were sampled (SHARDS-adj). The error is estimated from 32 groups of the sampled blocks.
 //!
 //! Unlike there, pairs of neighbours are sampled together, so that transfers can be estimated from them; and numbers are not scattered freely but
-//! dealt out among neighbours ([`is_below`]), so that of a long file, or a device, each part is in the sample by its share.
+//! dealt out among neighbours (`is_below`), so that of a long file, or a device, each part is in the sample by its share.
 
 use std::collections::BinaryHeap;
 
-use super::curve::{Bin, Curve, References};
+use super::curve::{Curve, References};
+use super::noted::{Figure, NEVER, Noted};
 use super::order::Order;
 use super::request::Kind;
 use super::table::{CLEAN, Entry, FREE, Table, scatter};
@@ -31,8 +32,6 @@ const MOST_BLOCKS: u64 = 1 << 28;
 /// The cutoff for all blocks.
 const ALL: u64 = 1 << CUTOFF_BITS;
 const CUTOFF_BITS: u32 = 24;
-/// The depth of a block that is referred to for the first time.
-const NEVER: u32 = u32::MAX;
 /// References that are looked up together.
 const BATCH: usize = 64;
 /// Groups of blocks that the error is estimated from.
@@ -98,9 +97,7 @@ pub struct Recorder {
     order: Order,
     /// Slots of blocks that are gone, whose places were not taken yet.
     gaps: BinaryHeap<u32>,
-    bins: Vec<Bin>,
-    /// What is so in caches of every size.
-    always: Bin,
+    noted: Noted,
     references: References,
     cutoff: u64,
     wished_cutoff: u64,
@@ -143,8 +140,7 @@ impl Recorder {
             table: Table::new(),
             order: Order::new(),
             gaps: BinaryHeap::new(),
-            bins: Vec::new(),
-            always: Bin::default(),
+            noted: Noted::default(),
             references: References::default(),
             cutoff: ALL,
             wished_cutoff: sampling.cutoff(),
@@ -191,7 +187,7 @@ impl Recorder {
         // Looking at all of them first brings their cache lines at once.
         let mut slots = [FREE; BATCH];
         batch.iter().zip(&mut slots).for_each(|(pending, slot)| *slot = self.table.first_slot(pending.key));
-        std::hint::black_box(slots.iter().fold(0, |sum, &slot| sum ^ self.order.word(slot)));
+        std::hint::black_box(slots.iter().fold(0, |sum, &slot| sum ^ self.order.touch(slot)));
         for &pending in &batch {
             self.process(pending);
         }
@@ -211,13 +207,16 @@ impl Recorder {
                 NEVER
             }
         };
-        self.bin(depth).count(kind);
+        self.noted.add(depth, Figure::of(kind), 1.0);
         self.groups.count(spread(key), depth);
         let before = self.before.filter(|_| joins);
-        if kind.fetches() && weight > 0.0 && before.is_none_or(|before| before < depth) {
-            self.bin(depth).transfers += f64::from(weight);
-            if let Some(before) = before {
-                self.bin(before).transfers -= f64::from(weight);
+        if kind.fetches() {
+            let begins = if before.is_none_or(|before| before < depth) { f64::from(weight) } else { 0.0 };
+            if begins != 1.0 {
+                self.noted.add(depth, Figure::Joined, 1.0 - begins);
+            }
+            if let Some(before) = before.filter(|_| begins > 0.0) {
+                self.noted.add(before, Figure::Joined, begins);
             }
         }
         self.before = kind.fetches().then_some(depth);
@@ -269,22 +268,9 @@ impl Recorder {
     /// Caches in which a block was dirty and that are too small to have it still have written it back.
     fn write_back(&mut self, dirty_from: u32, depth: u32) {
         if dirty_from != CLEAN && dirty_from <= depth {
-            self.bin(depth).written += 1.0;
-            self.bin(dirty_from - 1).written -= 1.0;
+            self.noted.add(depth, Figure::Written, 1.0);
+            self.noted.add(dirty_from - 1, Figure::Written, -1.0);
         }
-    }
-
-    fn bin(&mut self, depth: u32) -> &mut Bin {
-        if depth == NEVER {
-            return &mut self.always;
-        }
-        let at = depth as usize;
-        if at >= self.bins.len() {
-            let wanted = (at + 1 + at / 8).max(1 << 10);
-            self.bins.reserve_exact(wanted - self.bins.len());
-            self.bins.resize(wanted, Bin::default());
-        }
-        &mut self.bins[at]
     }
 
     /// The file of these blocks is cut off or gone: keys in the ranges leave the cache. Gives the keys that were remembered.
@@ -351,15 +337,7 @@ impl Recorder {
                 self.order.clear(slot);
             }
         }
-        let mut bins: Vec<Bin> = Vec::new();
-        let last = self.bins.len().saturating_sub(1);
-        bins.resize(scaled(last as u32) as usize + 1, Bin::default());
-        for (depth, bin) in self.bins.iter().enumerate() {
-            bins[scaled(depth as u32) as usize].add(bin, factor);
-        }
-        self.bins = bins;
-        let always = std::mem::take(&mut self.always);
-        self.always.add(&always, factor);
+        self.noted.scale(factor, scaled);
         self.groups.scale(self.rate(), factor);
         self.before = None;
     }
@@ -373,7 +351,7 @@ impl Recorder {
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
             + self.order.memory_bytes()
-            + self.bins.capacity() * size_of::<Bin>()
+            + self.noted.memory_bytes()
             + self.gaps.capacity() * size_of::<u32>()
     }
 
@@ -383,12 +361,13 @@ impl Recorder {
         self.note_memory();
         let dirty: Vec<u32> = self.table.blocks().map(|entry| entry.dirty_from).filter(|&from| from != CLEAN).collect();
         for dirty_from in dirty {
-            self.always.written += 1.0;
-            self.bin(dirty_from - 1).written -= 1.0;
+            self.noted.add(NEVER, Figure::Written, 1.0);
+            self.noted.add(dirty_from - 1, Figure::Written, -1.0);
         }
         let rate = self.rate();
         let errors = self.groups.errors(self.references.all() as f64 * rate, rate);
-        Curve::new(rate, self.references, self.bins, self.always, errors, self.highest_memory_bytes as u64)
+        let (bins, always) = self.noted.finish();
+        Curve::new(rate, self.references, bins, always, errors, self.highest_memory_bytes as u64)
     }
 }
 

@@ -44,9 +44,18 @@ impl Measured {
         }
     }
 
-    /// Time of a run without a limit.
-    pub(super) fn unlimited_seconds(&self) -> f64 {
-        self.details().map_or(0.0, |details| details.unlimited_seconds)
+    /// Time of a run besides that of the device: without a limit, less what is predicted for the device then, because that run began with
+    /// cold caches too.
+    pub(super) fn base_seconds(&self, wanted: &Wanted, found: &Found) -> f64 {
+        let Some(details) = self.details() else { return 0.0 };
+        let first = details.cells.iter().find(|cell| cell.subject == 0);
+        let block_bytes = first.map_or(PAGE_BYTES, |cell| cell.block_bytes.max(PAGE_BYTES));
+        let curve = found.curves.iter().find(|(block, _)| *block == block_bytes).map(|(_, curve)| curve);
+        let on_device = curve.map_or(0.0, |curve| {
+            let enough_bytes = curve.enough_blocks().saturating_mul(block_bytes);
+            wanted.cell(curve, block_bytes, enough_bytes).seconds - wanted.base_seconds
+        });
+        (details.unlimited_seconds - on_device).max(0.0)
     }
 
     /// Block sizes that a curve is needed of.

@@ -91,7 +91,7 @@ pub(super) struct CacheArguments {
     /// Measure them: read here and there in this file or block device, past the page cache
     #[arg(long, value_name = "PATH", conflicts_with_all = ["device", "latency", "bandwidth"], help_heading = "Time")]
     measure: Option<PathBuf>,
-    /// Time of a run besides that of the device, such as 9.7s [default: 0, with --beside its time without a limit]
+    /// Time of a run besides that of the device, such as 9.7s [default: 0; with --beside its time without a limit, less that of the first misses]
     #[arg(long, value_name = "TIME", value_parser = latency, help_heading = "Time")]
     base: Option<f64>,
     /// The result of granulo bench cache with the same workload, to be shown beside what is predicted
@@ -233,6 +233,9 @@ impl CacheArguments {
         );
         line.clear();
         let found = found?;
+        if let (None, Some(measured)) = (self.base, &measured) {
+            wanted.base_seconds = measured.base_seconds(&wanted, &found);
+        }
         let mut study = wanted.study(&found, escape_path(&self.opening.trace), events.notes(&*source));
         study.beside = measured.as_ref().and_then(|measured| measured.beside(&wanted, &found));
         self.finish(&study, &*source)
@@ -279,7 +282,7 @@ impl CacheArguments {
             policies,
             writes: if self.writes == WhenWritten::Back { Writes::Back } else { Writes::Through },
             device,
-            base_seconds: self.base.or(measured.map(Measured::unlimited_seconds)).unwrap_or(0.0),
+            base_seconds: self.base.unwrap_or(0.0),
             targets: if self.target.is_empty() { vec![0.5, 0.2, 0.1, 0.05, 0.02, 0.01] } else { self.target.clone() },
             longest_bytes: self.longest,
             threads: self.threads.map_or_else(processors, usize::from),
