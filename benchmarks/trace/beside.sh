@@ -33,5 +33,6 @@ PYTHON
 # What was measured already is only predicted anew.
 test -s "$out/cache.json" || "$granulo" bench cache --scratch "$scratch" --emulate hdd --fs ext4 --block-sizes 1K,4K --cache-sizes 16M,24M,32M,48M,64M,96M \
   --rounds 2 --tree samples -o "$out/cache.json" -- python3 load.py > "$out/cache.txt"
-"$granulo" cache load.gtrace --below samples --block-size 4K --cache-size 4M..128M --latency 8.33ms --bandwidth 160MB/s --beside "$out/cache.json" \
+cp "$out/cache.json" .
+"$granulo" cache load.gtrace --below samples --block-size 4K --cache-size 4M..128M --latency 8.33ms --bandwidth 160MB/s --beside cache.json \
   -o "$out/predicted.json" > "$out/predicted.txt"

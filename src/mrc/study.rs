@@ -194,6 +194,9 @@ pub struct Beside {
     pub name: String,
     /// What was run.
     pub workload: String,
+    /// Whether the time besides that of the device is such that the run with the largest limit of each file system agrees.
+    #[serde(default)]
+    pub is_fitted: bool,
     /// Its cells.
     pub cells: Vec<BesideCell>,
 }
@@ -211,6 +214,9 @@ pub struct BesideCell {
     pub cache_bytes: u64,
     /// What the cache holds at once.
     pub block_bytes: u64,
+    /// Time besides that of the device, in what is predicted.
+    #[serde(default)]
+    pub base_seconds: f64,
     /// Median time.
     pub measured_seconds: f64,
     /// Predicted time.

@@ -91,7 +91,7 @@ pub(super) struct CacheArguments {
     /// Measure them: read here and there in this file or block device, past the page cache
     #[arg(long, value_name = "PATH", conflicts_with_all = ["device", "latency", "bandwidth"], help_heading = "Time")]
     measure: Option<PathBuf>,
-    /// Time of a run besides that of the device, such as 9.7s [default: 0; with --beside its time without a limit, less that of the first misses]
+    /// Time of a run besides that of the device, such as 9.7s [default: 0; with --beside so that the run with the largest limit agrees]
     #[arg(long, value_name = "TIME", value_parser = latency, help_heading = "Time")]
     base: Option<f64>,
     /// The result of granulo bench cache with the same workload, to be shown beside what is predicted
@@ -233,11 +233,12 @@ impl CacheArguments {
         );
         line.clear();
         let found = found?;
-        if let (None, Some(measured)) = (self.base, &measured) {
-            wanted.base_seconds = measured.base_seconds(&wanted, &found);
+        let bases = measured.as_ref().filter(|_| self.base.is_none()).map(|of| of.bases_seconds(&wanted, &found));
+        if let Some(base) = bases.as_ref().and_then(|bases| bases.first()) {
+            wanted.base_seconds = *base;
         }
         let mut study = wanted.study(&found, escape_path(&self.opening.trace), events.notes(&*source));
-        study.beside = measured.as_ref().and_then(|measured| measured.beside(&wanted, &found));
+        study.beside = measured.as_ref().and_then(|of| of.beside(&wanted, &found, bases.as_deref()));
         self.finish(&study, &*source)
     }
 
