@@ -63,7 +63,7 @@ const Caches = (() => {
         el("p", { class: "note" }, `Misses and writes on a device of ${duration(study.device.latency_seconds)} and ${size(study.device.bytes_per_second)}/s${num(study.base_seconds) > 0 ? `, and ${duration(study.base_seconds)} of everything else` : ""}.`),
         heat("Predicted time by cache size and block size", caches, blocks, (row, column) => cell(row, column)?.seconds));
       const { beside } = study;
-      const measured = beside && el("div", { class: "block" }, el("h3", { class: "name" }, `Predicted and measured: ${beside.name}`), el("p", { class: "note name" }, `Run: ${beside.workload}.`), table({
+      const measured = beside && el("div", { class: "block" }, el("h3", { class: "name" }, `Predicted and measured: ${beside.name}`), el("p", { class: "note name" }, `Run: ${beside.workload}.${beside.is_fitted ? " The time besides that of the device is such that the run of each with the largest memory agrees." : ""}`), table({
         caption: "Predicted and measured",
         columns: [{ title: "", text: true }, { title: "Limit" }, { title: "Blocks" }, { title: "Cache" }, { title: "Measured" }, { title: "Predicted" }, { title: "Difference" }, { title: "Read, measured" }, { title: "predicted" }],
         rows: beside.cells.map((each) => [{ text: each.subject, name: true }, size(each.limit_bytes), size(each.file_system_block_bytes), size(each.cache_bytes), duration(each.measured_seconds), duration(each.predicted_seconds),

@@ -58,14 +58,6 @@ pub struct Curve {
 }
 
 impl Bin {
-    pub(super) fn count(&mut self, kind: Kind) {
-        *match kind {
-            Kind::Read => &mut self.reads,
-            Kind::PartialWrite => &mut self.partial_writes,
-            Kind::WholeWrite => &mut self.whole_writes,
-        } += 1.0;
-    }
-
     pub(super) fn add(&mut self, other: &Bin, factor: f64) {
         self.reads += other.reads * factor;
         self.partial_writes += other.partial_writes * factor;

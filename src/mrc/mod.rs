@@ -9,6 +9,7 @@
 
 pub mod curve;
 pub mod device;
+mod noted;
 mod order;
 pub mod policy;
 pub mod recorder;

@@ -105,9 +105,10 @@ impl Order {
         Renumbered { words, before }
     }
 
-    /// The word that a slot is in, for having it in the cache of the processor.
-    pub(super) fn word(&self, slot: u32) -> u64 {
-        self.words.get((slot / WORD_BITS) as usize).copied().unwrap_or(0)
+    /// Looks at what [`Self::later`] reads for a slot, for having it in the cache of the processor: a group lies in two lines of it.
+    pub(super) fn touch(&self, slot: u32) -> u64 {
+        let word = |slot: u32| self.words.get((slot / WORD_BITS) as usize).copied().unwrap_or(0);
+        word(slot) ^ word(slot / GROUP_BITS * GROUP_BITS)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

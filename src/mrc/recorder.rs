@@ -1,7 +1,7 @@
 //! One pass over references to blocks: the reuse distance of each, and what follows from it for caches of every size.
 //!
 //! The *depth* of a block is how many different blocks were referred to since it was; a cache of `C` blocks with LRU has it if `C` is larger.
-//! Everything that is wanted of a cache of `C` blocks is a sum over what was noted at depths of `C` or more (a [`Bin`] each): a
+//! Everything that is wanted of a cache of `C` blocks is a sum over what was noted at depths of `C` or more (`noted`): a
 //! reference at depth `d` is a miss for all `C` up to `d`; a block that was written, and was at depth `m` at most between then and a reference at
 //! depth `d`, was written back by the caches with `m < C <= d` (Thompson and Smith 1989); a block that is fetched together with its neighbour
 //! before, which was at depth `p`, begins a transfer of its own where `p < C <= d`.
@@ -9,14 +9,18 @@
 //! Of a file that is removed, the blocks leave gaps. The next block that comes in takes the uppermost gap above the place that it had, as
 //! a free place in a cache is taken before anything is evicted.
 //!
-//! **Sampling** (SHARDS; Waldspurger, Park, Garthwaite and Ahmad 2015). Blocks whose scattered number is below a cutoff stand for all; depths count
+//! **Sampling** (SHARDS; Waldspurger, Park, Garthwaite and Ahmad 2015). Blocks whose number is below a cutoff stand for all; depths count
 //! sampled blocks, and a cache of `C` blocks is one of `C` times the rate. The cutoff is lowered whenever more blocks would be remembered than
-//! allowed. Pairs of neighbours are sampled together, so that transfers can be estimated from them. Ratios are to all references, not to those that
+//! allowed, and down to a rate that was wished for as soon as there are blocks enough. Ratios are to all references, not to those that
 //! were sampled (SHARDS-adj). The error is estimated from 32 groups of the sampled blocks.
+//!
+//! Unlike there, pairs of neighbours are sampled together, so that transfers can be estimated from them; and numbers are not scattered freely but
+//! dealt out among neighbours (`is_below`), so that of a long file, or a device, each part is in the sample by its share.
 
 use std::collections::BinaryHeap;
 
-use super::curve::{Bin, Curve, References};
+use super::curve::{Curve, References};
+use super::noted::{Figure, NEVER, Noted};
 use super::order::Order;
 use super::request::Kind;
 use super::table::{CLEAN, Entry, FREE, Table, scatter};
@@ -28,17 +32,17 @@ const MOST_BLOCKS: u64 = 1 << 28;
 /// The cutoff for all blocks.
 const ALL: u64 = 1 << CUTOFF_BITS;
 const CUTOFF_BITS: u32 = 24;
-/// The depth of a block that is referred to for the first time.
-const NEVER: u32 = u32::MAX;
 /// References that are looked up together.
 const BATCH: usize = 64;
 /// Groups of blocks that the error is estimated from.
 const GROUPS: usize = 32;
+/// Blocks below which a sample says little: a rate that was wished for waits until it has as many.
+const LEAST_SAMPLE: usize = 1 << 14;
 
 /// Which blocks are looked at.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// Share of the blocks, to begin with.
+    /// Share of the blocks, but no fewer than 16,384 of them.
     pub rate: f64,
     /// Blocks that are remembered at most; beyond that the share is lowered.
     pub most_blocks: u64,
@@ -57,7 +61,28 @@ impl Sampling {
 
 /// Whether a share of the blocks has this one.
 pub(super) fn is_sampled(key: u64, sampling: Sampling) -> bool {
-    spread(key) >> (64 - CUTOFF_BITS) < sampling.cutoff()
+    is_below(key, sampling.cutoff())
+}
+
+/// Whether the number that a block's pair of neighbours was given is below the cutoff.
+///
+/// Of two pairs beside each other one has 0 as the first binary digit of its number, by chance; of two such twos, one of the two pairs with 0
+/// has 0 as the second, and so on: so that of any run of `2^n` pairs exactly one is in a sample of `2^-n`, and by chance which.
+fn is_below(key: u64, cutoff: u64) -> bool {
+    if cutoff == ALL {
+        return true;
+    }
+    let mut run = key >> 1;
+    for digit in (0..CUTOFF_BITS).rev() {
+        let half = run & 1;
+        run >>= 1;
+        let number = (half ^ scatter(run ^ (u64::from(digit) << 56)) >> 40) & 1;
+        let wanted = cutoff >> digit & 1;
+        if number != wanted {
+            return number < wanted;
+        }
+    }
+    false
 }
 
 /// Spreads pairs of neighbouring blocks.
@@ -72,11 +97,10 @@ pub struct Recorder {
     order: Order,
     /// Slots of blocks that are gone, whose places were not taken yet.
     gaps: BinaryHeap<u32>,
-    bins: Vec<Bin>,
-    /// What is so in caches of every size.
-    always: Bin,
+    noted: Noted,
     references: References,
     cutoff: u64,
+    wished_cutoff: u64,
     most_blocks: usize,
     batch: Vec<Pending>,
     /// Depth of the reference before, if it fetches.
@@ -116,10 +140,10 @@ impl Recorder {
             table: Table::new(),
             order: Order::new(),
             gaps: BinaryHeap::new(),
-            bins: Vec::new(),
-            always: Bin::default(),
+            noted: Noted::default(),
             references: References::default(),
-            cutoff: sampling.cutoff(),
+            cutoff: ALL,
+            wished_cutoff: sampling.cutoff(),
             most_blocks,
             batch: Vec::with_capacity(BATCH),
             before: None,
@@ -130,7 +154,8 @@ impl Recorder {
         recorder
     }
 
-    fn rate(&self) -> f64 {
+    /// Share of the blocks that is looked at now.
+    pub fn rate(&self) -> f64 {
         self.cutoff as f64 / ALL as f64
     }
 
@@ -154,7 +179,7 @@ impl Recorder {
     }
 
     fn is_sampled(&self, key: u64) -> bool {
-        spread(key) >> (64 - CUTOFF_BITS) < self.cutoff
+        is_below(key, self.cutoff)
     }
 
     fn flush(&mut self) {
@@ -162,7 +187,7 @@ impl Recorder {
         // Looking at all of them first brings their cache lines at once.
         let mut slots = [FREE; BATCH];
         batch.iter().zip(&mut slots).for_each(|(pending, slot)| *slot = self.table.first_slot(pending.key));
-        std::hint::black_box(slots.iter().fold(0, |sum, &slot| sum ^ self.order.word(slot)));
+        std::hint::black_box(slots.iter().fold(0, |sum, &slot| sum ^ self.order.touch(slot)));
         for &pending in &batch {
             self.process(pending);
         }
@@ -182,19 +207,27 @@ impl Recorder {
                 NEVER
             }
         };
-        self.bin(depth).count(kind);
+        self.noted.add(depth, Figure::of(kind), 1.0);
         self.groups.count(spread(key), depth);
         let before = self.before.filter(|_| joins);
-        if kind.fetches() && weight > 0.0 && before.is_none_or(|before| before < depth) {
-            self.bin(depth).transfers += f64::from(weight);
-            if let Some(before) = before {
-                self.bin(before).transfers -= f64::from(weight);
+        if kind.fetches() {
+            let begins = if before.is_none_or(|before| before < depth) { f64::from(weight) } else { 0.0 };
+            if begins != 1.0 {
+                self.noted.add(depth, Figure::Joined, 1.0 - begins);
+            }
+            if let Some(before) = before.filter(|_| begins > 0.0) {
+                self.noted.add(before, Figure::Joined, begins);
             }
         }
         self.before = kind.fetches().then_some(depth);
-        if self.table.count() > self.most_blocks {
+        if self.table.count() > self.limit() {
             self.lower();
         }
+    }
+
+    /// Blocks that are remembered at most, at the rate of now.
+    fn limit(&self) -> usize {
+        if self.cutoff > self.wished_cutoff { self.most_blocks.min(LEAST_SAMPLE) } else { self.most_blocks }
     }
 
     fn refer_again(&mut self, at: usize, kind: Kind) -> u32 {
@@ -235,22 +268,9 @@ impl Recorder {
     /// Caches in which a block was dirty and that are too small to have it still have written it back.
     fn write_back(&mut self, dirty_from: u32, depth: u32) {
         if dirty_from != CLEAN && dirty_from <= depth {
-            self.bin(depth).written += 1.0;
-            self.bin(dirty_from - 1).written -= 1.0;
+            self.noted.add(depth, Figure::Written, 1.0);
+            self.noted.add(dirty_from - 1, Figure::Written, -1.0);
         }
-    }
-
-    fn bin(&mut self, depth: u32) -> &mut Bin {
-        if depth == NEVER {
-            return &mut self.always;
-        }
-        let at = depth as usize;
-        if at >= self.bins.len() {
-            let wanted = (at + 1 + at / 8).max(1 << 10);
-            self.bins.reserve_exact(wanted - self.bins.len());
-            self.bins.resize(wanted, Bin::default());
-        }
-        &mut self.bins[at]
     }
 
     /// The file of these blocks is cut off or gone: keys in the ranges leave the cache. Gives the keys that were remembered.
@@ -285,9 +305,10 @@ impl Recorder {
 
     /// Lowers the share of the blocks that are remembered, until an eighth of them may be added.
     fn lower(&mut self) {
-        while self.table.count() > self.most_blocks / 8 * 7 && self.cutoff > 1 {
+        while self.table.count() > self.limit() / 8 * 7 && self.cutoff > 1 {
             let before = self.rate();
-            self.cutoff = (self.cutoff / 8 * 7 + self.cutoff % 8 * 7 / 8).max(1);
+            let lower = (self.cutoff / 8 * 7 + self.cutoff % 8 * 7 / 8).max(1);
+            self.cutoff = if self.cutoff > self.wished_cutoff { lower.max(self.wished_cutoff) } else { lower };
             self.rescale(self.rate() / before);
         }
     }
@@ -297,7 +318,7 @@ impl Recorder {
         self.note_memory();
         let (cutoff, order) = (self.cutoff, &mut self.order);
         self.table.retain(|entry| {
-            let keep = spread(entry.key) >> (64 - CUTOFF_BITS) < cutoff;
+            let keep = is_below(entry.key, cutoff);
             if !keep {
                 order.clear(entry.slot);
             }
@@ -316,15 +337,7 @@ impl Recorder {
                 self.order.clear(slot);
             }
         }
-        let mut bins: Vec<Bin> = Vec::new();
-        let last = self.bins.len().saturating_sub(1);
-        bins.resize(scaled(last as u32) as usize + 1, Bin::default());
-        for (depth, bin) in self.bins.iter().enumerate() {
-            bins[scaled(depth as u32) as usize].add(bin, factor);
-        }
-        self.bins = bins;
-        let always = std::mem::take(&mut self.always);
-        self.always.add(&always, factor);
+        self.noted.scale(factor, scaled);
         self.groups.scale(self.rate(), factor);
         self.before = None;
     }
@@ -338,7 +351,7 @@ impl Recorder {
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
             + self.order.memory_bytes()
-            + self.bins.capacity() * size_of::<Bin>()
+            + self.noted.memory_bytes()
             + self.gaps.capacity() * size_of::<u32>()
     }
 
@@ -348,12 +361,13 @@ impl Recorder {
         self.note_memory();
         let dirty: Vec<u32> = self.table.blocks().map(|entry| entry.dirty_from).filter(|&from| from != CLEAN).collect();
         for dirty_from in dirty {
-            self.always.written += 1.0;
-            self.bin(dirty_from - 1).written -= 1.0;
+            self.noted.add(NEVER, Figure::Written, 1.0);
+            self.noted.add(dirty_from - 1, Figure::Written, -1.0);
         }
         let rate = self.rate();
         let errors = self.groups.errors(self.references.all() as f64 * rate, rate);
-        Curve::new(rate, self.references, self.bins, self.always, errors, self.highest_memory_bytes as u64)
+        let (bins, always) = self.noted.finish();
+        Curve::new(rate, self.references, bins, always, errors, self.highest_memory_bytes as u64)
     }
 }
 

@@ -194,6 +194,9 @@ pub struct Beside {
     pub name: String,
     /// What was run.
     pub workload: String,
+    /// Whether the time besides that of the device is such that the run with the largest limit of each file system agrees.
+    #[serde(default)]
+    pub is_fitted: bool,
     /// Its cells.
     pub cells: Vec<BesideCell>,
 }
@@ -211,6 +214,9 @@ pub struct BesideCell {
     pub cache_bytes: u64,
     /// What the cache holds at once.
     pub block_bytes: u64,
+    /// Time besides that of the device, in what is predicted.
+    #[serde(default)]
+    pub base_seconds: f64,
     /// Median time.
     pub measured_seconds: f64,
     /// Predicted time.
@@ -238,8 +244,15 @@ struct Lane {
 struct Simulated {
     policy: Policy,
     cache_bytes: u64,
-    /// `None` since it took too much memory.
-    cache: Option<Box<dyn Cache>>,
+    /// `None` since it took too much memory, or since the curve is not exact any more where a sample is wished for.
+    whole: Option<Simulation>,
+    /// Of the sample that is wished for; `None` if none is, or since it took too much memory.
+    sampled: Option<Simulation>,
+}
+
+#[derive(Debug)]
+struct Simulation {
+    cache: Box<dyn Cache>,
     misses: u64,
 }
 
@@ -254,8 +267,10 @@ impl Lane {
         let watched: Vec<u64> = wanted.cache_sizes_bytes.iter().map(|size| size / block_bytes).collect();
         let simulated = wanted.policies.iter().flat_map(|&policy| {
             wanted.cache_sizes_bytes.iter().map(move |&cache_bytes| {
-                let blocks = (cache_bytes / block_bytes) as f64 * wanted.rate;
-                Simulated { policy, cache_bytes, cache: Some(policy.cache(blocks.round() as usize)), misses: 0 }
+                let blocks = (cache_bytes / block_bytes) as f64;
+                let of = |blocks: f64| Simulation { cache: policy.cache(blocks.round() as usize), misses: 0 };
+                let sampled = (wanted.rate < 1.0).then(|| of(blocks * wanted.rate));
+                Simulated { policy, cache_bytes, whole: Some(of(blocks)), sampled }
             })
         });
         Lane {
@@ -276,8 +291,9 @@ impl Lane {
                     split(request, *size_bytes, self.block_bytes, &mut self.keys, |key, kind, joins| {
                         self.recorder.refer(key, kind, joins);
                         self.references += 1;
-                        if !self.simulated.is_empty() && is_sampled(key, self.sampling) {
-                            self.simulated.iter_mut().for_each(|simulated| simulated.refer(key));
+                        if !self.simulated.is_empty() {
+                            let in_sample = is_sampled(key, self.sampling);
+                            self.simulated.iter_mut().for_each(|simulated| simulated.refer(key, in_sample));
                         }
                     });
                 }
@@ -285,42 +301,54 @@ impl Lane {
                     let (first, end) = (from_bytes.div_ceil(self.block_bytes), size_bytes.div_ceil(self.block_bytes));
                     if first < end {
                         let gone = self.recorder.forget(&self.keys.ranges(*file, first, end - 1));
-                        let caches = self.simulated.iter_mut().filter_map(|simulated| simulated.cache.as_mut());
-                        caches.for_each(|cache| gone.iter().for_each(|&key| cache.forget(key)));
+                        let simulations = self.simulated.iter_mut().flat_map(Simulated::simulations);
+                        simulations.for_each(|of| gone.iter().for_each(|&key| of.cache.forget(key)));
                     }
                 }
             }
+        }
+        if self.recorder.rate() < 1.0 {
+            self.simulated.iter_mut().filter(|of| of.sampled.is_some()).for_each(|of| of.whole = None);
         }
         self.keep_to_memory();
     }
 
     /// Gives the largest simulations up until the others have room.
     fn keep_to_memory(&mut self) {
-        let taken = |simulated: &Simulated| simulated.cache.as_ref().map_or(0, |cache| cache.memory_bytes());
-        while self.simulated.iter().map(taken).sum::<usize>() > self.memory_bytes {
-            if let Some(largest) = self.simulated.iter_mut().max_by_key(|simulated| taken(simulated)) {
-                largest.cache = None;
+        while self.simulated.iter().map(Simulated::memory_bytes).sum::<usize>() > self.memory_bytes {
+            if let Some(largest) = self.simulated.iter_mut().max_by_key(|of| of.memory_bytes()) {
+                (largest.whole, largest.sampled) = (None, None);
             }
         }
     }
 
     fn finish(self) -> (u64, Curve, Vec<PolicyCell>) {
-        let expected = (self.references as f64 * self.sampling.rate).max(1.0);
+        let references = (self.references as f64).max(1.0);
         let cell = |simulated: Simulated| PolicyCell {
             policy: simulated.policy,
             cache_bytes: simulated.cache_bytes,
             block_bytes: self.block_bytes,
-            miss_ratio: simulated.cache.map(|_| (simulated.misses as f64 / expected).min(1.0)),
+            miss_ratio: match (simulated.whole, simulated.sampled) {
+                (Some(whole), _) => Some(whole.misses as f64 / references),
+                (None, sampled) => sampled.map(|of| (of.misses as f64 / (references * self.sampling.rate)).min(1.0)),
+            },
         };
         (self.block_bytes, self.recorder.finish(), self.simulated.into_iter().map(cell).collect())
     }
 }
 
 impl Simulated {
-    fn refer(&mut self, key: u64) {
-        if let Some(cache) = &mut self.cache {
-            self.misses += u64::from(!cache.refer(key));
-        }
+    fn simulations(&mut self) -> impl Iterator<Item = &mut Simulation> {
+        self.whole.iter_mut().chain(&mut self.sampled)
+    }
+
+    fn refer(&mut self, key: u64, in_sample: bool) {
+        let sampled = self.sampled.iter_mut().filter(|_| in_sample);
+        self.whole.iter_mut().chain(sampled).for_each(|of| of.misses += u64::from(!of.cache.refer(key)));
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.whole.iter().chain(&self.sampled).map(|of| of.cache.memory_bytes()).sum()
     }
 }
 

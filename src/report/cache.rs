@@ -129,7 +129,8 @@ fn source_sentence(study: &Study) -> String {
         count(seen.files),
     );
     if seen.cuts > 0 {
-        text.push_str(&format!(" Files were removed or cut off {} times, and left the cache.", count(seen.cuts)));
+        let times = if seen.cuts == 1 { "once".to_owned() } else { format!("{} times", count(seen.cuts)) };
+        text.push_str(&format!(" Files were removed or cut off {times}, and left the cache."));
     }
     if !study.complete {
         text.push_str(" The trace was not read to its end.");
@@ -366,7 +367,8 @@ fn write_beside(beside: &Beside, out: &mut dyn Write) -> io::Result<()> {
         "", "memory", "for cache", "measured", "predicted", "differ", "read", "pred."
     )?;
     for cell in &beside.cells {
-        let difference = cell.predicted_seconds / cell.measured_seconds - 1.0;
+        let percent = (100.0 * (cell.predicted_seconds / cell.measured_seconds - 1.0)).round();
+        let difference = if percent == 0.0 { "0 %".to_owned() } else { format!("{percent:+.0} %") };
         writeln!(
             out,
             "{:<16}{}{}{}{}{}{}{}",
@@ -375,10 +377,13 @@ fn write_beside(beside: &Beside, out: &mut dyn Write) -> io::Result<()> {
             right(&size(cell.cache_bytes), 10),
             right(&format_duration(cell.measured_seconds), 10),
             right(&format_duration(cell.predicted_seconds), 10),
-            right(&format!("{:+.0} %", 100.0 * difference), 9),
+            right(&difference, 9),
             right(&short_size(cell.measured_read_bytes), 8),
             right(&short_size(cell.predicted_read_bytes), 8),
         )?;
+    }
+    if beside.is_fitted {
+        faint("The time besides that of the device is such that the run of each with the largest memory agrees.", out)?;
     }
     faint(
         "For cache: the memory less the most that programs took of it. The page cache holds 4 KiB at once, or a block where that is \

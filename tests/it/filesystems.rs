@@ -8,6 +8,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use granulo::layout::{Layout, Model};
 use rustix::fs::{FallocateFlags, fallocate, statvfs, syncfs};
@@ -135,8 +137,17 @@ fn compare_files_by_space(model: &str, image: &Image, sizes: &[u64]) {
     // The directory has its entry already when the file is measured.
     let path = root.join("file");
     let mut found = Comparison::default();
+    drop(File::create(&path).unwrap());
+    let before = used(&root);
     for &size in sizes {
         drop(File::create(&path).unwrap());
+        // Through FUSE a removed file is given back a moment after it was.
+        for _ in 0..500 {
+            if used(&root) == before {
+                break;
+            }
+            sleep(Duration::from_millis(10));
+        }
         let before = used(&root);
         write(&mut File::create(&path).unwrap(), size);
         sync(&root);

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::bench::result::{self, CacheDetails, Details, Document};
+use crate::bench::result::{self, CacheCell, CacheDetails, Details, Document};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
-use crate::mrc::study::{Beside, BesideCell, Found, Wanted};
+use crate::mrc::curve::Curve;
+use crate::mrc::study::{Beside, BesideCell, Cell, Found, Wanted};
 use crate::units::{KIB, escape_path};
 
 /// What the page cache holds at once, where the blocks of the file system are not larger.
@@ -44,9 +45,16 @@ impl Measured {
         }
     }
 
-    /// Time of a run without a limit.
-    pub(super) fn unlimited_seconds(&self) -> f64 {
-        self.details().map_or(0.0, |details| details.unlimited_seconds)
+    /// For each file system, the time of a run besides that of the device: what its run with the largest limit took, less what is
+    /// predicted for the device then.
+    pub(super) fn bases_seconds(&self, wanted: &Wanted, found: &Found) -> Vec<f64> {
+        let base = |subject: usize| {
+            let of = self.compared(found).filter(|compared| compared.cell.subject == subject);
+            let largest = of.max_by_key(|compared| compared.cell.cache_bytes)?;
+            let on_device = largest.predicted(wanted).seconds - wanted.base_seconds;
+            Some((largest.measured_seconds - on_device).max(0.0))
+        };
+        (0..self.document.subjects.len()).map(|subject| base(subject).unwrap_or(0.0)).collect()
     }
 
     /// Block sizes that a curve is needed of.
@@ -55,10 +63,9 @@ impl Measured {
         cells.map(|cell| cell.block_bytes.max(PAGE_BYTES)).collect()
     }
 
-    /// Its cells that have a time, beside what is predicted for them.
-    pub(super) fn beside(&self, wanted: &Wanted, found: &Found) -> Option<Beside> {
-        let details = self.details()?;
-        let cells = details.cells.iter().filter_map(|cell| {
+    /// Its cells that have a time, with the curves that are to predict it.
+    fn compared<'a>(&'a self, found: &'a Found) -> impl Iterator<Item = Compared<'a>> {
+        self.details().into_iter().flat_map(|details| &details.cells).filter_map(|cell| {
             let series = self.document.series.iter().find(|series| {
                 series.subject == cell.subject
                     && series.measure == "run"
@@ -68,19 +75,48 @@ impl Measured {
             let (_, curve) = found.curves.iter().find(|(block, _)| *block == block_bytes)?;
             // The limit is for programs and page cache together.
             let cache_bytes = cell.cache_bytes.saturating_sub(cell.anonymous_bytes);
-            let predicted = wanted.cell(curve, block_bytes, cache_bytes);
+            Some(Compared { cell, measured_seconds: series.spread.median, block_bytes, cache_bytes, curve })
+        })
+    }
+
+    /// Its cells that have a time, beside what is predicted for them; with the time besides that of the device of each file system, or else that
+    /// which is wanted.
+    pub(super) fn beside(&self, wanted: &Wanted, found: &Found, bases_seconds: Option<&[f64]>) -> Option<Beside> {
+        let cells = self.compared(found).filter_map(|compared| {
+            let Compared { cell, measured_seconds, block_bytes, cache_bytes, .. } = compared;
+            let predicted = compared.predicted(wanted);
+            let base_seconds = bases_seconds.and_then(|bases| bases.get(cell.subject).copied());
+            let base_seconds = base_seconds.unwrap_or(wanted.base_seconds);
             Some(BesideCell {
                 subject: self.document.subjects.get(cell.subject)?.name.clone(),
                 limit_bytes: cell.cache_bytes,
                 file_system_block_bytes: cell.block_bytes,
                 cache_bytes,
                 block_bytes,
-                measured_seconds: series.spread.median,
-                predicted_seconds: predicted.seconds,
+                base_seconds,
+                measured_seconds,
+                predicted_seconds: predicted.seconds - wanted.base_seconds + base_seconds,
                 measured_read_bytes: cell.read_bytes,
                 predicted_read_bytes: (predicted.misses.fetched_blocks * block_bytes as f64) as u64,
             })
         });
-        Some(Beside { name: self.name.clone(), workload: details.workload.clone(), cells: cells.collect() })
+        let details = self.details()?;
+        let is_fitted = bases_seconds.is_some();
+        Some(Beside { name: self.name.clone(), workload: details.workload.clone(), is_fitted, cells: cells.collect() })
+    }
+}
+
+/// A measured cell, and what its prediction is made of.
+struct Compared<'a> {
+    cell: &'a CacheCell,
+    measured_seconds: f64,
+    block_bytes: u64,
+    cache_bytes: u64,
+    curve: &'a Curve,
+}
+
+impl Compared<'_> {
+    fn predicted(&self, wanted: &Wanted) -> Cell {
+        wanted.cell(self.curve, self.block_bytes, self.cache_bytes)
     }
 }

@@ -66,7 +66,7 @@ pub(super) struct CacheArguments {
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = share, help_heading = "Caches")]
     target: Vec<f64>,
 
-    /// Look at this share of the blocks only
+    /// Look at this share of the blocks only, but no fewer than 16,384 of each size
     #[arg(long, value_name = "PERCENT", value_parser = share, help_heading = "Samples")]
     sample: Option<f64>,
     /// Remember so many blocks of each size, and sample beyond that
@@ -91,7 +91,7 @@ pub(super) struct CacheArguments {
     /// Measure them: read here and there in this file or block device, past the page cache
     #[arg(long, value_name = "PATH", conflicts_with_all = ["device", "latency", "bandwidth"], help_heading = "Time")]
     measure: Option<PathBuf>,
-    /// Time of a run besides that of the device, such as 9.7s [default: 0, with --beside its time without a limit]
+    /// Time of a run besides that of the device, such as 9.7s [default: 0; with --beside so that the run with the largest limit agrees]
     #[arg(long, value_name = "TIME", value_parser = latency, help_heading = "Time")]
     base: Option<f64>,
     /// The result of granulo bench cache with the same workload, to be shown beside what is predicted
@@ -233,8 +233,12 @@ impl CacheArguments {
         );
         line.clear();
         let found = found?;
+        let bases = measured.as_ref().filter(|_| self.base.is_none()).map(|of| of.bases_seconds(&wanted, &found));
+        if let Some(base) = bases.as_ref().and_then(|bases| bases.first()) {
+            wanted.base_seconds = *base;
+        }
         let mut study = wanted.study(&found, escape_path(&self.opening.trace), events.notes(&*source));
-        study.beside = measured.as_ref().and_then(|measured| measured.beside(&wanted, &found));
+        study.beside = measured.as_ref().and_then(|of| of.beside(&wanted, &found, bases.as_deref()));
         self.finish(&study, &*source)
     }
 
@@ -279,7 +283,7 @@ impl CacheArguments {
             policies,
             writes: if self.writes == WhenWritten::Back { Writes::Back } else { Writes::Through },
             device,
-            base_seconds: self.base.or(measured.map(Measured::unlimited_seconds)).unwrap_or(0.0),
+            base_seconds: self.base.unwrap_or(0.0),
             targets: if self.target.is_empty() { vec![0.5, 0.2, 0.1, 0.05, 0.02, 0.01] } else { self.target.clone() },
             longest_bytes: self.longest,
             threads: self.threads.map_or_else(processors, usize::from),

@@ -2,8 +2,10 @@
 //!
 //! Invariants: a block needs no other one but for names, and says how many operations and names come before it; so a damaged block costs
 //! what is in it, and a file that was cut off gives every whole block. Reading never panics and never asks for more memory than
-//! [`MOST_RAW_BYTES`] a block, whatever the bytes are.
+//! 64 MiB a block, whatever the bytes are.
 
+#[doc(hidden)]
+pub mod fuzzing;
 mod read;
 mod write;
 

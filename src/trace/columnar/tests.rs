@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::trace::{Format, Input, Kind, Listed, Operation, Source, Trouble, detect};
 
-fn packed(listed: &mut Listed) -> Vec<u8> {
+pub(super) fn packed(listed: &mut Listed) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes, listed.origin()).unwrap();
     while let Some(operation) = listed.next().unwrap() {
@@ -25,7 +25,7 @@ fn unpacked(bytes: &[u8]) -> (Vec<Operation>, Reader) {
 }
 
 /// `count` reads of many files, which fill several blocks.
-fn reads(count: u32) -> Listed {
+pub(super) fn reads(count: u32) -> Listed {
     let mut listed = Listed::new("test");
     listed.processes.push(b"one");
     for number in 0..count {

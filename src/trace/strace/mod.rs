@@ -1,7 +1,7 @@
 //! What strace prints, as a source of operations: best with `-f -ttt -T -y`, and whatever is missing of them is borne.
 //!
 //! Calls that were interrupted by others on the page are put together by process; descriptors are followed through opening, duplication,
-//! inheritance and closing ([`world`]), so that reads and writes have offsets although strace prints none.
+//! inheritance and closing (`world`), so that reads and writes have offsets although strace prints none.
 
 mod call;
 mod calls;

@@ -1,0 +1,92 @@
+//! What was noted at each depth: a column for each kind of figure, as long as it has to be, so that a trace that only reads touches one place in
+//! memory for a reference, and takes 8 bytes for a depth.
+
+use super::curve::Bin;
+use super::request::Kind;
+
+/// The depth of a block that is referred to for the first time.
+pub(super) const NEVER: u32 = u32::MAX;
+
+/// A column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Figure {
+    Reads,
+    PartialWrites,
+    WholeWrites,
+    /// Blocks that are fetched by a transfer that another one began.
+    Joined,
+    /// Blocks written back.
+    Written,
+}
+
+const FIGURES: usize = 5;
+
+impl Figure {
+    pub(super) fn of(kind: Kind) -> Figure {
+        match kind {
+            Kind::Read => Figure::Reads,
+            Kind::PartialWrite => Figure::PartialWrites,
+            Kind::WholeWrite => Figure::WholeWrites,
+        }
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    columns: [Vec<f64>; FIGURES],
+    /// What is so in caches of every size.
+    always: [f64; FIGURES],
+}
+
+impl Noted {
+    #[inline]
+    pub(super) fn add(&mut self, depth: u32, figure: Figure, number: f64) {
+        let column = &mut self.columns[figure as usize];
+        match column.get_mut(depth as usize) {
+            Some(place) => *place += number,
+            None if depth == NEVER => self.always[figure as usize] += number,
+            None => {
+                lengthen(column, depth as usize);
+                column[depth as usize] += number;
+            }
+        }
+    }
+
+    /// The same at depths that are so much smaller, in so much smaller numbers.
+    pub(super) fn scale(&mut self, factor: f64, scaled: impl Fn(u32) -> u32) {
+        for column in &mut self.columns {
+            let mut new = Vec::new();
+            if let Some(last) = column.len().checked_sub(1) {
+                new.resize(scaled(last as u32) as usize + 1, 0.0);
+            }
+            for (depth, number) in column.iter().enumerate().filter(|(_, number)| **number != 0.0) {
+                new[scaled(depth as u32) as usize] += number * factor;
+            }
+            *column = new;
+        }
+        self.always.iter_mut().for_each(|number| *number *= factor);
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.columns.iter().map(|column| column.capacity() * size_of::<f64>()).sum()
+    }
+
+    /// What is noted at each depth, and for every size.
+    pub(super) fn finish(self) -> (Vec<Bin>, Bin) {
+        let length = self.columns.iter().map(Vec::len).max().unwrap_or(0);
+        let at = |depth: usize| bin(self.columns.each_ref().map(|column| column.get(depth).copied().unwrap_or(0.0)));
+        ((0..length).map(at).collect(), bin(self.always))
+    }
+}
+
+fn bin([reads, partial_writes, whole_writes, joined, written]: [f64; FIGURES]) -> Bin {
+    Bin { reads, partial_writes, whole_writes, transfers: reads + partial_writes - joined, written }
+}
+
+#[cold]
+fn lengthen(column: &mut Vec<f64>, at: usize) {
+    let wanted = (at + 1 + at / 8).max(1 << 10);
+    column.reserve_exact(wanted - column.len());
+    column.resize(wanted, 0.0);
+}
