@@ -4,7 +4,7 @@
 //! root. Where nobody asked for a scan and there is nothing to be said about it (a plain directory), no reason is given.
 
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,14 +13,12 @@ use super::run::{MethodChoice, Moments, Outcome, Request, TICK, named, origin};
 use super::{Method, Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::exclude::Exclude;
+use crate::scan::inodes::btrfs::{self, Btrfs, Choice};
 use crate::scan::inodes::ext::Ext;
 use crate::scan::inodes::medium::Device;
 use crate::scan::inodes::target::Target;
-use crate::scan::inodes::{Ended, Scan, Scope};
+use crate::scan::inodes::{Ended, FileSystem, Scan, Scope, Source, file_system};
 use crate::scan::walk::display_root;
-
-/// What ext file systems are called in the list of mounts.
-const KINDS: [&str; 3] = ["ext2", "ext3", "ext4"];
 
 /// How a survey is taken.
 pub(super) enum Chosen {
@@ -33,7 +31,13 @@ pub(super) enum Chosen {
 /// A file system that was opened.
 pub(super) struct InodeScan {
     target: Target,
-    source: Ext<Device>,
+    source: Opened,
+}
+
+/// What reads it.
+enum Opened {
+    Ext(Ext<Device>),
+    Btrfs(Box<Btrfs<Device>>),
 }
 
 /// Chooses the method for a request.
@@ -53,17 +57,19 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             let target = Target::of(path)?;
             if let Some(kind) = foreign_kind(&target) {
                 let error = usage(format!("it is a file system of the kind {kind}")).at(path);
-                return Err(error.advise("only ext2, ext3 and ext4 are scanned; survey it with --method walk"));
+                return Err(error.advise("only ext2, ext3, ext4 and btrfs are scanned; survey it with --method walk"));
             }
-            InodeScan::open(target, path).map(Chosen::Scan)
+            InodeScan::open(target, path, request).map(Chosen::Scan)
         }
         MethodChoice::Auto => Ok(match worth_it(request) {
             None => Chosen::Walk { reason: String::new() },
-            Some((path, target)) => match obstacle(request, &target).map_or_else(|| InodeScan::open(target, path), Err)
-            {
-                Ok(scan) => Chosen::Scan(scan),
-                Err(error) => Chosen::Walk { reason: error.to_string() },
-            },
+            Some((path, target)) => {
+                let opened = obstacle(request, &target).map_or_else(|| InodeScan::open(target, path, request), Err);
+                match opened {
+                    Ok(scan) => Chosen::Scan(scan),
+                    Err(error) => Chosen::Walk { reason: error.to_string() },
+                }
+            }
         }),
     }
 }
@@ -74,7 +80,7 @@ fn usage(cause: impl Into<String>) -> Error {
 
 /// The kind of a mounted file system that cannot be scanned.
 fn foreign_kind(target: &Target) -> Option<&str> {
-    target.mount.as_ref().map(|mount| mount.kind.as_str()).filter(|kind| !KINDS.contains(kind))
+    target.mount.as_ref().map(|mount| mount.kind.as_str()).filter(|kind| FileSystem::called(kind).is_none())
 }
 
 /// The only root, if it is a whole file system of a kind that can be scanned.
@@ -105,12 +111,26 @@ fn obstacle(request: &Request, target: &Target) -> Option<Error> {
 }
 
 impl InodeScan {
-    fn open(target: Target, path: &Path) -> Result<Box<InodeScan>> {
+    fn open(target: Target, path: &Path, request: &Request) -> Result<Box<InodeScan>> {
         target.synchronise();
-        let device = Device::open(&target.device_path)
-            .map_err(|error| Error::io("read the inodes of", &target.device_path, error))?;
-        let source = Ext::open(device, target.device).map_err(|error| error.at(path))?;
-        Ok(Box::new(InodeScan { target, source }))
+        let read = |path: &Path, opened: std::io::Result<Device>| {
+            opened.map_err(|error| Error::io("read the inodes of", path, error))
+        };
+        let device = read(&target.device_path, Device::open(&target.device_path))?;
+        let mounted = target.mount.as_ref().and_then(|mount| FileSystem::called(&mount.kind));
+        let source = match mounted.unwrap_or_else(|| file_system(&device)) {
+            FileSystem::Ext => Ext::open(device, target.device).map(Opened::Ext),
+            FileSystem::Btrfs => {
+                let direct = |path: &PathBuf| read(path, Device::open_direct(path));
+                let identifier = btrfs::identifier(&direct(&target.device_path)?).map_err(|error| error.at(path))?;
+                let devices = target.members(identifier).iter().map(direct).collect::<Result<Vec<Device>>>()?;
+                let (subvolume, below) = target.below_subvolume(path).unzip();
+                let one_subvolume = request.options.one_file_system;
+                let choice = Choice { subvolume, below: below.unwrap_or_default(), one_subvolume, unchecked: false };
+                Btrfs::open(devices, &choice, target.device).map(|btrfs| Opened::Btrfs(Box::new(btrfs)))
+            }
+        };
+        Ok(Box::new(InodeScan { target, source: source.map_err(|error| error.at(path))? }))
     }
 
     /// Takes the survey.
@@ -124,11 +144,29 @@ impl InodeScan {
         interrupted: &AtomicBool,
         on_progress: &mut dyn FnMut(&Progress, Duration),
     ) -> Result<Outcome> {
+        match &self.source {
+            Opened::Ext(ext) => self.scan(ext, self.target.root, request, moments, interrupted, on_progress),
+            Opened::Btrfs(btrfs) => {
+                self.scan(&**btrfs, Some(btrfs.start()), request, moments, interrupted, on_progress)
+            }
+        }
+    }
+
+    /// Scans what is below `root`.
+    fn scan<S: Source>(
+        &self,
+        source: &S,
+        root: Option<u64>,
+        request: &Request,
+        moments: &Moments,
+        interrupted: &AtomicBool,
+        on_progress: &mut dyn FnMut(&Progress, Duration),
+    ) -> Result<Outcome> {
         let path = &request.roots[0];
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let mut scope = Scope {
             path: display_root(path).to_vec(),
-            root: self.target.root,
+            root,
             mount_points: self.target.mount_points.iter().map(|nested| nested.below_root.clone()).collect(),
             include_snapshots: request.options.snapshots == Snapshots::Include,
             exclude: Exclude::new(&request.options.excluded)?,
@@ -140,7 +178,7 @@ impl InodeScan {
         let before = self.target.state();
         let (collector, ended) = loop {
             let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit);
-            let scan = Scan::new(&self.source, &collector, &scope);
+            let scan = Scan::new(source, &collector, &scope);
             let ended = scan.run(TICK, || {
                 on_progress(&collector.progress, moments.started.elapsed());
                 if interrupted.load(Ordering::Relaxed) {
@@ -166,14 +204,30 @@ impl InodeScan {
 
     /// What keeps the result from being that of one moment.
     fn inconsistencies(&self, ended: &Ended, changed: bool) -> Vec<String> {
-        let mut found = self.source.warnings().to_vec();
-        if changed {
-            found.push("the file system changed while its inodes were read".to_owned());
-        }
-        if self.target.mount.is_none() && self.source.needs_recovery() {
-            let cause =
-                "its journal has changes that are not in their place: it was not unmounted, or is mounted elsewhere";
-            found.push(cause.to_owned());
+        let mut found = Vec::new();
+        match &self.source {
+            Opened::Ext(ext) => {
+                found.extend_from_slice(ext.warnings());
+                if changed {
+                    found.push("the file system changed while its inodes were read".to_owned());
+                }
+                if self.target.mount.is_none() && ext.needs_recovery() {
+                    let cause = "its journal has changes that are not in their place: it was not unmounted, or is mounted \
+                                 elsewhere";
+                    found.push(cause.to_owned());
+                }
+            }
+            // What was committed stays, whatever comes after it: but for what took the room of something deleted.
+            Opened::Btrfs(btrfs) => {
+                found.extend_from_slice(btrfs.warnings());
+                if btrfs.replaced() > 0 {
+                    found.push("parts of it were replaced before they were read, and read as they are now".to_owned());
+                }
+                if self.target.mount.is_none() && btrfs.needs_recovery() {
+                    let cause = "its log has changes that are in no transaction: it was not unmounted, or is mounted elsewhere";
+                    found.push(cause.to_owned());
+                }
+            }
         }
         for (count, what) in [
             (ended.dangling, "names lead to no inode"),

@@ -21,6 +21,7 @@ mod generate;
 mod harness;
 mod images;
 mod inode_scan;
+mod inode_scan_btrfs;
 mod layers;
 mod merge;
 mod model;

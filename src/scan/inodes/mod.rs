@@ -9,8 +9,10 @@
 //! mount point hides anything. [`Ended::again`] says where that turned out not to be so; [`Scope::counted_by_name`] then counts what names lead
 //! to, reading the tables twice. This is how an attempt begins where something is left out.
 //!
-//! [`ext`] reads ext2, ext3 and ext4. [`target`] says what a path is, and [`medium`] reads it.
+//! [`ext`] reads ext2, ext3 and ext4, [`btrfs`] what it is called after. [`target`] says what a path is, and [`medium`] reads it.
 
+pub mod btrfs;
+mod checksum;
 pub mod ext;
 pub mod medium;
 mod records;
@@ -24,6 +26,36 @@ use std::io;
 
 use super::exclude::Exclude;
 use super::{Batch, Stat, Visitor};
+
+/// A kind of file system that can be read by its inodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileSystem {
+    /// ext2, ext3 or ext4.
+    Ext,
+    /// btrfs.
+    Btrfs,
+}
+
+impl FileSystem {
+    /// By what it is called in the list of mounts.
+    pub fn called(name: &str) -> Option<FileSystem> {
+        match name {
+            "ext2" | "ext3" | "ext4" => Some(FileSystem::Ext),
+            "btrfs" => Some(FileSystem::Btrfs),
+            _ => None,
+        }
+    }
+}
+
+/// What a medium seems to hold. What has no mark is taken for ext, of which copies of the superblock are looked for.
+pub fn file_system(medium: &impl medium::Medium) -> FileSystem {
+    let has = |mark: &[u8], offset: u64| {
+        let mut found = vec![0; mark.len()];
+        medium.read_at(&mut found, offset).is_ok() && found == mark
+    };
+    let btrfs = [64 << 10, 64 << 20].map(|offset| has(b"_BHRfS_M", offset + 0x40));
+    if btrfs.contains(&true) { FileSystem::Btrfs } else { FileSystem::Ext }
+}
 
 /// Where a source keeps an inode: a part of its tables, and a place there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +87,8 @@ pub enum Found<L> {
 pub enum Listed<'a> {
     /// A name and the inode that it leads to; also `.` and `..`, where they are stored.
     Name(&'a [u8], u64),
+    /// The name of a directory where another file system begins, which is left out.
+    Elsewhere(&'a [u8]),
     /// A part that could not be read.
     Damaged(Damage),
 }
