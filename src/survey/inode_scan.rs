@@ -17,6 +17,7 @@ use crate::scan::inodes::btrfs::{self, Btrfs, Choice};
 use crate::scan::inodes::ext::Ext;
 use crate::scan::inodes::medium::Device;
 use crate::scan::inodes::target::Target;
+use crate::scan::inodes::xfs::Xfs;
 use crate::scan::inodes::{Ended, FileSystem, Scan, Scope, Source, file_system};
 use crate::scan::walk::display_root;
 
@@ -38,6 +39,7 @@ pub(super) struct InodeScan {
 enum Opened {
     Ext(Ext<Device>),
     Btrfs(Box<Btrfs<Device>>),
+    Xfs(Box<Xfs<Device>>),
 }
 
 /// Chooses the method for a request.
@@ -57,7 +59,7 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             let target = Target::of(path)?;
             if let Some(kind) = foreign_kind(&target) {
                 let error = usage(format!("it is a file system of the kind {kind}")).at(path);
-                return Err(error.advise("only ext2, ext3, ext4 and btrfs are scanned; survey it with --method walk"));
+                return Err(error.advise("only ext2, ext3, ext4, xfs and btrfs are scanned; survey it with --method walk"));
             }
             InodeScan::open(target, path, request).map(Chosen::Scan)
         }
@@ -118,10 +120,14 @@ impl InodeScan {
         };
         let device = read(&target.device_path, Device::open(&target.device_path))?;
         let mounted = target.mount.as_ref().and_then(|mount| FileSystem::called(&mount.kind));
+        let direct = |path: &PathBuf| read(path, Device::open_direct(path));
         let source = match mounted.unwrap_or_else(|| file_system(&device)) {
             FileSystem::Ext => Ext::open(device, target.device).map(Opened::Ext),
+            FileSystem::Xfs => {
+                let device = direct(&target.device_path)?;
+                Xfs::open(device, target.device, false).map(|xfs| Opened::Xfs(Box::new(xfs)))
+            }
             FileSystem::Btrfs => {
-                let direct = |path: &PathBuf| read(path, Device::open_direct(path));
                 let identifier = btrfs::identifier(&direct(&target.device_path)?).map_err(|error| error.at(path))?;
                 let devices = target.members(identifier).iter().map(direct).collect::<Result<Vec<Device>>>()?;
                 let (subvolume, below) = target.below_subvolume(path).unzip();
@@ -146,6 +152,7 @@ impl InodeScan {
     ) -> Result<Outcome> {
         match &self.source {
             Opened::Ext(ext) => self.scan(ext, self.target.root, request, moments, interrupted, on_progress),
+            Opened::Xfs(xfs) => self.scan(&**xfs, self.target.root, request, moments, interrupted, on_progress),
             Opened::Btrfs(btrfs) => {
                 self.scan(&**btrfs, Some(btrfs.start()), request, moments, interrupted, on_progress)
             }
@@ -214,6 +221,16 @@ impl InodeScan {
                 if self.target.mount.is_none() && ext.needs_recovery() {
                     let cause = "its journal has changes that are not in their place: it was not unmounted, or is mounted \
                                  elsewhere";
+                    found.push(cause.to_owned());
+                }
+            }
+            Opened::Xfs(xfs) => {
+                found.extend_from_slice(xfs.warnings());
+                if self.target.mount.is_some() && (changed || xfs.has_changed()) {
+                    found.push("the file system changed while its inodes were read".to_owned());
+                }
+                if self.target.mount.is_none() && xfs.was_replayed() {
+                    let cause = "its log had changes that are not in their place: it was not unmounted, or is mounted elsewhere";
                     found.push(cause.to_owned());
                 }
             }

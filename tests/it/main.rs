@@ -22,6 +22,7 @@ mod harness;
 mod images;
 mod inode_scan;
 mod inode_scan_btrfs;
+mod inode_scan_xfs;
 mod layers;
 mod merge;
 mod model;

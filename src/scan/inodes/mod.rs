@@ -9,7 +9,7 @@
 //! mount point hides anything. [`Ended::again`] says where that turned out not to be so; [`Scope::counted_by_name`] then counts what names lead
 //! to, reading the tables twice. This is how an attempt begins where something is left out.
 //!
-//! [`ext`] reads ext2, ext3 and ext4, [`btrfs`] what it is called after. [`target`] says what a path is, and [`medium`] reads it.
+//! [`ext`] reads ext2, ext3 and ext4, [`btrfs`] and [`xfs`] what they are called after. [`target`] says what a path is, and [`medium`] reads it.
 
 pub mod btrfs;
 mod checksum;
@@ -19,6 +19,7 @@ mod records;
 mod scan;
 pub mod target;
 mod tree;
+pub mod xfs;
 
 pub use scan::{Ended, Scan};
 
@@ -34,6 +35,8 @@ pub enum FileSystem {
     Ext,
     /// btrfs.
     Btrfs,
+    /// XFS.
+    Xfs,
 }
 
 impl FileSystem {
@@ -42,6 +45,7 @@ impl FileSystem {
         match name {
             "ext2" | "ext3" | "ext4" => Some(FileSystem::Ext),
             "btrfs" => Some(FileSystem::Btrfs),
+            "xfs" => Some(FileSystem::Xfs),
             _ => None,
         }
     }
@@ -53,6 +57,9 @@ pub fn file_system(medium: &impl medium::Medium) -> FileSystem {
         let mut found = vec![0; mark.len()];
         medium.read_at(&mut found, offset).is_ok() && found == mark
     };
+    if has(b"XFSB", 0) {
+        return FileSystem::Xfs;
+    }
     let btrfs = [64 << 10, 64 << 20].map(|offset| has(b"_BHRfS_M", offset + 0x40));
     if btrfs.contains(&true) { FileSystem::Btrfs } else { FileSystem::Ext }
 }

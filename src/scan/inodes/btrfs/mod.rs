@@ -316,6 +316,10 @@ fn resolve(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, top: u64, belo
         read.map_err(|error| refuse(format!("the way to the directory cannot be read: {error}")))?;
         match found {
             Some(location) if location.kind == ROOT_ITEM => {
+                let edge = subvolumes.edge(tree, location.object);
+                if edge.is_none_or(|edge| edge.directory != object || edge.name != name) {
+                    return Err(missing("it stands for a subvolume that is elsewhere".to_owned()));
+                }
                 (tree, object) = (location.object, FIRST_FREE);
                 root = subvolumes.root(tree).ok_or_else(|| missing(format!("there is no subvolume {tree}")))?;
             }
