@@ -47,6 +47,7 @@ torture:          ## the store at CRASH_POINTS simulated crashes, from a seed of
 bench-survey:     ## granulo, the floor and its peers on a million files; needs root and some patience
 	cargo build --release
 	benchmarks/survey/run.py
+	benchmarks/survey/inodes.py
 
 bench-plan:       ## plan with every model on a survey of 100 million files
 	cargo build --release

@@ -77,6 +77,10 @@ pub(super) struct SurveyArguments {
     /// device, with inode-scan also an image or a directory of one), which takes the right to read the device
     #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "How it runs")]
     method: MethodArgument,
+    /// Leave directories unread where inodes are scanned: twice as fast, without entries of directories, names, depths, extensions and
+    /// where files are. A walk, where there has to be one, has them all the same
+    #[arg(long, conflicts_with_all = ["exclude", "files"], help_heading = "How it runs")]
+    without_names: bool,
     /// Number of threads [default: four for each core, 8 to 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "How it runs")]
     threads: Option<u16>,
@@ -87,7 +91,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "How it runs")]
     checkpoint_every: f64,
     /// Go on with an interrupted survey; it knows its paths and what is counted
-    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method"], help_heading = "How it runs")]
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names"], help_heading = "How it runs")]
     resume: Option<PathBuf>,
     /// Show no progress
     #[arg(short, long, help_heading = "How it runs")]
@@ -176,6 +180,7 @@ impl SurveyArguments {
             anonymous: self.anonymous,
             reference_time: self.as_of,
             method: self.method.into(),
+            without_names: self.without_names,
             file_table: self.files.clone(),
             checkpoints: self.checkpoint_path().map(|path| CheckpointPlan {
                 path,
@@ -249,7 +254,7 @@ impl SurveyArguments {
             }
         }
         let printed = if self.json {
-            output::print(|out| write(&survey, Detail::Full, out))
+            output::print_document(|out| write(&survey, Detail::Full, out))
         } else {
             output::print(|out| terminal::write_summary(&survey, out))
         };

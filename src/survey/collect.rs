@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 use super::errors::ErrorLog;
 use super::file_table::FileTable;
 use super::measure::{ByteMeasure, Distributions, Measure};
-use super::places::{Extension, Kind, Places, Tally};
+use super::places::{Extension, Places, Tally};
+use super::recent::Recent;
 use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
 use crate::plan::Padding;
 use crate::scan::inodes::{InodeVisitor, Named};
@@ -56,10 +57,13 @@ pub(super) struct Shard {
     pub(super) overhead_by_size: OverheadBySize,
     pub(super) padding: Padding,
     pub(super) places: Places,
+    /// What is not in the tables of `places` yet.
+    pub(super) owners: Recent<u32>,
+    pub(super) extensions: Recent<Extension>,
 }
 
 impl Shard {
-    fn new(limit: usize) -> Shard {
+    pub(super) fn new(limit: usize) -> Shard {
         Shard {
             counts: Counts::default(),
             other_allocated: OtherAllocated::default(),
@@ -67,7 +71,26 @@ impl Shard {
             overhead_by_size: OverheadBySize::default(),
             padding: Padding::default(),
             places: Places::new(limit),
+            owners: Recent::default(),
+            extensions: Recent::default(),
         }
+    }
+
+    /// The same with all of its places in their tables.
+    fn settled(mut self) -> Shard {
+        self.owners.settle(&mut self.places.owners);
+        self.extensions.settle(&mut self.places.extensions);
+        self
+    }
+
+    #[inline]
+    fn add_owner(&mut self, uid: u32, tally: &Tally) {
+        self.owners.add(&mut self.places.owners, uid, tally);
+    }
+
+    #[inline]
+    fn add_extension(&mut self, name: &[u8], tally: &Tally) {
+        self.extensions.add(&mut self.places.extensions, Extension::of(name), tally);
     }
 
     fn merge(&mut self, other: &Shard) {
@@ -87,33 +110,48 @@ impl Shard {
         self.overhead_by_size.record(size_bytes, positive, 1, overhead.into());
     }
 
-    /// Counts a regular file at the name of number `ordinal`, and returns its sums.
-    #[inline]
-    fn file(&mut self, stat: &Stat, ordinal: u32, collector: &Collector) -> Tally {
-        let divide = |bytes| collector.share(bytes, stat.link_count, ordinal);
-        let (size, allocated) = (divide(stat.size_bytes), divide(stat.allocated_bytes));
-        self.counts.files += 1;
-        self.counts.empty_files += u64::from(size == 0);
-        self.counts.sparse_files += u64::from(stat.allocated_bytes < stat.size_bytes);
-        self.padding.record(size);
-        self.overhead(size, allocated);
-        let distributions = &mut self.distributions;
-        distributions.of_mut(Measure::FileSize).record(size);
-        distributions.of_mut(Measure::Allocated).record(allocated);
-        distributions.of_mut(Measure::LinkCount).record(stat.link_count.into());
-        for (measure, by_bytes, time) in [
-            (Measure::MtimeAge, ByteMeasure::MtimeAge, stat.mtime),
-            (Measure::CtimeAge, ByteMeasure::CtimeAge, stat.ctime),
-            (Measure::AtimeAge, ByteMeasure::AtimeAge, stat.atime),
-        ] {
-            let (days, future) = age_days(time, collector.reference_time);
-            self.counts.future_times += u64::from(future);
-            distributions.of_mut(measure).record(days);
-            if size > 0 {
-                distributions.by_bytes_mut(by_bytes).add(days, size.into());
+    /// Counts regular files, one distribution after the other: then what each of them touches stays near. Returns their sums.
+    fn files(&mut self, rows: &[FileRow], collector: &Collector) -> Tally {
+        self.counts.files += rows.len() as u64;
+        for row in rows {
+            self.counts.empty_files += u64::from(row.size_bytes == 0);
+            self.counts.sparse_files += u64::from(row.is_sparse);
+            self.padding.record(row.size_bytes);
+            self.distributions.of_mut(Measure::FileSize).record(row.size_bytes);
+        }
+        for row in rows {
+            self.distributions.of_mut(Measure::Allocated).record(row.allocated_bytes);
+            self.distributions.of_mut(Measure::LinkCount).record(row.link_count.into());
+        }
+        for row in rows {
+            self.overhead(row.size_bytes, row.allocated_bytes);
+        }
+        for (time, (measure, by_bytes)) in [
+            (Measure::MtimeAge, ByteMeasure::MtimeAge),
+            (Measure::CtimeAge, ByteMeasure::CtimeAge),
+            (Measure::AtimeAge, ByteMeasure::AtimeAge),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let of_files = self.distributions.of_mut(measure);
+            for row in rows {
+                let (days, future) = row.ages[time];
+                self.counts.future_times += u64::from(future);
+                of_files.record(days);
+            }
+            let of_bytes = self.distributions.by_bytes_mut(by_bytes);
+            for row in rows.iter().filter(|row| row.size_bytes > 0) {
+                of_bytes.add(row.ages[time].0, row.size_bytes.into());
             }
         }
-        Tally::of_file(size, allocated, size <= collector.small_file_bytes)
+        let mut sums = Tally::default();
+        for row in rows {
+            let tally = collector.tally(row.size_bytes, row.allocated_bytes);
+            self.add_owner(row.uid, &tally);
+            scan::Tally::add(&mut sums, &tally);
+        }
+        sums
     }
 
     /// Counts what is no regular file.
@@ -143,6 +181,18 @@ impl Shard {
         let counts = &mut self.counts;
         counts.special = counts.fifos + counts.sockets + counts.block_devices + counts.character_devices;
     }
+}
+
+/// A regular file as it counts at one of its names.
+struct FileRow {
+    size_bytes: u64,
+    allocated_bytes: u64,
+    /// Whether less is allocated than its size, both in full.
+    is_sparse: bool,
+    link_count: u32,
+    uid: u32,
+    /// Days since content and inode changed and since it was read, and whether that is yet to come.
+    ages: [(u64, bool); 3],
 }
 
 /// Whole days from `time` to `reference`; 0 and true if `time` is later.
@@ -194,9 +244,9 @@ impl Collector {
 
     /// All shards added up.
     pub(super) fn whole(&self) -> Shard {
-        let mut whole = lock(&self.shards[0]).clone();
+        let mut whole = lock(&self.shards[0]).clone().settled();
         for shard in &self.shards[1..] {
-            whole.merge(&lock(shard));
+            whole.merge(&lock(shard).clone().settled());
         }
         whole
     }
@@ -222,8 +272,8 @@ impl Collector {
     /// The survey of what was collected, without its origin.
     pub fn survey(self) -> Survey {
         let mut shards = self.shards.into_iter().map(|shard| shard.into_inner().unwrap_or_else(|p| p.into_inner()));
-        let mut whole = shards.next().unwrap_or_else(|| Shard::new(0));
-        shards.for_each(|shard| whole.merge(&shard));
+        let mut whole = shards.next().unwrap_or_else(|| Shard::new(0)).settled();
+        shards.for_each(|shard| whole.merge(&shard.settled()));
         Survey {
             counts: whole.counts,
             other_allocated: whole.other_allocated,
@@ -253,18 +303,36 @@ impl Collector {
         if self.hard_links == HardLinks::Each { 0 } else { self.links.ordinal(link) }
     }
 
-    /// Counts a file into the shard and the tables of kinds, if this name of it counts.
+    /// The sums of one file.
     #[inline]
-    fn count_file(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> Option<Tally> {
+    fn tally(&self, size_bytes: u64, allocated_bytes: u64) -> Tally {
+        Tally::of_file(size_bytes, allocated_bytes, size_bytes <= self.small_file_bytes)
+    }
+
+    /// A file at the name of number `ordinal`.
+    #[inline]
+    fn row(&self, stat: &Stat, ordinal: u32) -> FileRow {
+        FileRow {
+            size_bytes: self.share(stat.size_bytes, stat.link_count, ordinal),
+            allocated_bytes: self.share(stat.allocated_bytes, stat.link_count, ordinal),
+            is_sparse: stat.allocated_bytes < stat.size_bytes,
+            link_count: stat.link_count,
+            uid: stat.uid,
+            ages: [stat.mtime, stat.ctime, stat.atime].map(|time| age_days(time, self.reference_time)),
+        }
+    }
+
+    /// What a file counts for at a name that was met, if this name of it counts.
+    #[inline]
+    fn row_of_name(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> Option<FileRow> {
         let ordinal = self.ordinal(Link::from(stat));
         if self.hard_links == HardLinks::Once && ordinal > 0 {
             shard.counts.hard_links_skipped += 1;
             return None;
         }
-        let tally = shard.file(stat, ordinal, self);
-        shard.places.owners.add(Kind::Named(stat.uid), &tally);
-        shard.places.extensions.add(Kind::Named(Extension::of(name)), &tally);
-        Some(tally)
+        let row = self.row(stat, ordinal);
+        shard.add_extension(name, &self.tally(row.size_bytes, row.allocated_bytes));
+        Some(row)
     }
 
     fn advance(&self, directories: u64, of_batch: &Tally) {
@@ -278,15 +346,15 @@ impl Visitor for Collector {
     type Tally = Tally;
 
     fn entries(&self, worker: usize, directory: Directory<'_>, batch: &Batch, own: &mut Tally) {
-        let mut of_batch = Tally::default();
+        let mut files = Vec::with_capacity(batch.len());
         let mut directories = 0;
         let mut rows = self.file_table.as_ref().map(|_| (directory.path(), Batch::default()));
         let mut shard = self.shard(worker);
         for (name, stat) in batch.iter() {
             shard.distributions.of_mut(Measure::NameLength).record(name.len() as u64);
             if stat.kind == scan::Kind::File {
-                if let Some(tally) = self.count_file(&mut shard, name, stat) {
-                    scan::Tally::add(&mut of_batch, &tally);
+                if let Some(file) = self.row_of_name(&mut shard, name, stat) {
+                    files.push(file);
                     if let Some((path, rows)) = &mut rows {
                         rows.push(&scan::join(path.clone(), name), *stat);
                     }
@@ -296,6 +364,7 @@ impl Visitor for Collector {
                 shard.other(stat);
             }
         }
+        let of_batch = shard.files(&files, self);
         drop(shard);
         scan::Tally::add(own, &of_batch);
         self.advance(directories, &of_batch);
@@ -316,7 +385,8 @@ impl Visitor for Collector {
             return;
         }
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-        if let Some(tally) = self.count_file(&mut shard, name, stat) {
+        if let Some(file) = self.row_of_name(&mut shard, name, stat) {
+            let tally = shard.files(&[file], self);
             self.advance(0, &tally);
             if let Some(table) = &self.file_table {
                 let mut row = Batch::default();
@@ -362,7 +432,8 @@ impl Visitor for Collector {
 
 impl InodeVisitor for Collector {
     fn inodes(&self, worker: usize, batch: &[(Stat, u32)]) {
-        let (mut of_batch, mut directories) = (Tally::default(), 0);
+        let mut rows = Vec::with_capacity(batch.len());
+        let mut directories = 0;
         let mut shard = self.shard(worker);
         for (stat, names) in batch {
             if stat.kind != scan::Kind::File {
@@ -372,12 +443,9 @@ impl InodeVisitor for Collector {
             }
             let counted = if self.hard_links == HardLinks::Once { (*names).min(1) } else { *names };
             shard.counts.hard_links_skipped += u64::from(names - counted);
-            for ordinal in 0..counted {
-                let tally = shard.file(stat, ordinal, self);
-                shard.places.owners.add(Kind::Named(stat.uid), &tally);
-                scan::Tally::add(&mut of_batch, &tally);
-            }
+            rows.extend((0..counted).map(|ordinal| self.row(stat, ordinal)));
         }
+        let of_batch = shard.files(&rows, self);
         drop(shard);
         self.advance(directories, &of_batch);
     }
@@ -393,8 +461,8 @@ impl InodeVisitor for Collector {
             }
             let divide = |bytes| self.share(bytes, link_count, ordinal);
             let (size, allocated) = (divide(size_bytes), divide(allocated_bytes));
-            let tally = Tally::of_file(size, allocated, size <= self.small_file_bytes);
-            shard.places.extensions.add(Kind::Named(Extension::of(name)), &tally);
+            let tally = self.tally(size, allocated);
+            shard.add_extension(name, &tally);
             scan::Tally::add(own, &tally);
         }
     }

@@ -47,7 +47,13 @@ enum Opened {
 /// # Errors
 /// When a scan of inodes was asked for and is not possible.
 pub(super) fn choose(request: &Request) -> Result<Chosen> {
+    if request.without_names && !request.options.excluded.is_empty() {
+        return Err(names_needed("what is excluded"));
+    }
     match request.method {
+        MethodChoice::Walk if request.without_names => {
+            Err(usage("a walk goes by names").advise("leave out --without-names or --method"))
+        }
         MethodChoice::Walk => Ok(Chosen::Walk { reason: String::new() }),
         MethodChoice::InodeScan => {
             let [path] = &request.roots[..] else {
@@ -57,17 +63,19 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
                 return Err(usage("a table of files is made by a walk").advise("leave out --files or --method"));
             }
             let target = Target::of(path)?;
+            if request.without_names && !target.mount_points.is_empty() {
+                return Err(names_needed("what is hidden below a mount point").at(path));
+            }
             if let Some(kind) = foreign_kind(&target) {
                 let error = usage(format!("it is a file system of the kind {kind}")).at(path);
                 return Err(error.advise("only ext2, ext3, ext4, xfs and btrfs are scanned; survey it with --method walk"));
             }
-            InodeScan::open(target, path, request).map(Chosen::Scan)
+            InodeScan::open(target, request, path).map(Chosen::Scan)
         }
         MethodChoice::Auto => Ok(match worth_it(request) {
             None => Chosen::Walk { reason: String::new() },
             Some((path, target)) => {
-                let opened = obstacle(request, &target).map_or_else(|| InodeScan::open(target, path, request), Err);
-                match opened {
+                match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
                     Ok(scan) => Chosen::Scan(scan),
                     Err(error) => Chosen::Walk { reason: error.to_string() },
                 }
@@ -78,6 +86,11 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
 
 fn usage(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Usage, "scan the inodes of", cause)
+}
+
+/// Only names say what is left out.
+fn names_needed(what: &str) -> Error {
+    usage(format!("only names tell {what}")).advise("leave out --without-names")
 }
 
 /// The kind of a mounted file system that cannot be scanned.
@@ -101,6 +114,9 @@ fn obstacle(request: &Request, target: &Target) -> Option<Error> {
     if request.file_table.is_some() {
         return Some(usage("a table of files is made by a walk"));
     }
+    if request.without_names && !target.mount_points.is_empty() {
+        return Some(names_needed("what is hidden below a mount point"));
+    }
     if target.mount_points.is_empty() {
         return None;
     }
@@ -113,7 +129,7 @@ fn obstacle(request: &Request, target: &Target) -> Option<Error> {
 }
 
 impl InodeScan {
-    fn open(target: Target, path: &Path, request: &Request) -> Result<Box<InodeScan>> {
+    fn open(target: Target, request: &Request, path: &Path) -> Result<Box<InodeScan>> {
         target.synchronise();
         let read = |path: &Path, opened: std::io::Result<Device>| {
             opened.map_err(|error| Error::io("read the inodes of", path, error))
@@ -136,7 +152,16 @@ impl InodeScan {
                 Btrfs::open(devices, &choice, target.device).map(|btrfs| Opened::Btrfs(Box::new(btrfs)))
             }
         };
-        Ok(Box::new(InodeScan { target, source: source.map_err(|error| error.at(path))? }))
+        let source = source.map_err(|error| error.at(path))?;
+        let whole = match &source {
+            Opened::Ext(ext) => target.root.is_none_or(|root| root == ext.root()),
+            Opened::Xfs(xfs) => target.root.is_none_or(|root| root == xfs.root()),
+            Opened::Btrfs(btrfs) => btrfs.start() == btrfs.root(),
+        };
+        if request.without_names && !whole {
+            return Err(names_needed("what is below a directory that is no mount point").at(path));
+        }
+        Ok(Box::new(InodeScan { target, source }))
     }
 
     /// Takes the survey.
@@ -178,7 +203,7 @@ impl InodeScan {
             include_snapshots: request.options.snapshots == Snapshots::Include,
             exclude: Exclude::new(&request.options.excluded)?,
             counted_by_name: false,
-            without_names: false,
+            without_names: request.without_names,
             threads: request.threads.clamp(1, cores),
             device: self.target.device,
         };
@@ -200,13 +225,20 @@ impl InodeScan {
         };
         on_progress(&collector.progress, moments.started.elapsed());
         let inconsistencies = self.inconsistencies(&ended, before != self.target.state());
-        let origin = Origin {
+        let mut origin = Origin {
             reference_time: Some(moments.reference_time),
             method: Method::InodeScan,
             inconsistencies,
+            without_names: scope.without_names,
             ..origin(request, moments.taken_at, moments.started.elapsed().as_secs_f64(), !ended.stopped)
         };
-        Ok(Outcome { survey: named(collector.survey(), origin), checkpoint: None, warnings: Vec::new() })
+        let mut survey = collector.survey();
+        if scope.without_names {
+            // Where files are, nobody asked; and a directory of snapshots is one like any other.
+            survey.places = None;
+            origin.options.snapshots = Snapshots::Include;
+        }
+        Ok(Outcome { survey: named(survey, origin), checkpoint: None, warnings: Vec::new() })
     }
 
     /// What keeps the result from being that of one moment.

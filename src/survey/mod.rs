@@ -16,6 +16,7 @@ mod inode_scan;
 pub mod measure;
 pub mod merge;
 pub mod places;
+mod recent;
 pub mod run;
 pub mod source;
 
@@ -62,6 +63,8 @@ pub struct Origin {
     pub method_reason: String,
     /// What changed while inodes were scanned, or was not as it should be; empty where the result is of one moment.
     pub inconsistencies: Vec<String>,
+    /// Whether names were left aside: nothing is known of entries, names, depths, extensions and of where files are.
+    pub without_names: bool,
     /// How fine the data are.
     pub resolution: Resolution,
     /// Start, seconds since 1970. `None` if unknown.
@@ -86,6 +89,7 @@ impl Default for Origin {
             method: Method::Walk,
             method_reason: String::new(),
             inconsistencies: Vec::new(),
+            without_names: false,
             resolution: Resolution::Exact,
             taken_at: None,
             reference_time: None,

@@ -246,6 +246,12 @@ impl Extension {
         (plain || word == Extension::NUMERIC || word == Extension::OTHER).then_some(word)
     }
 
+    /// The bytes as a number.
+    #[inline]
+    pub(super) fn bits(self) -> u128 {
+        u128::from_ne_bytes(self.0)
+    }
+
     /// As text, without the dot; empty for [`Extension::NONE`].
     pub fn text(&self) -> &str {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());

@@ -40,6 +40,8 @@ pub struct Request {
     pub checkpoints: Option<CheckpointPlan>,
     /// How to enumerate files.
     pub method: MethodChoice,
+    /// Whether names may be left aside where that is faster: a scan of inodes reads no directories then.
+    pub without_names: bool,
 }
 
 /// How files are to be enumerated.
@@ -253,6 +255,7 @@ pub(super) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, com
         method: Method::Walk,
         method_reason: String::new(),
         inconsistencies: Vec::new(),
+        without_names: false,
         resolution: Resolution::Exact,
         taken_at: Some(taken_at),
         reference_time: None,

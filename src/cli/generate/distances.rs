@@ -95,6 +95,7 @@ pub(super) fn survey_back(
         file_table: None,
         checkpoints: None,
         method: MethodChoice::Walk,
+        without_names: false,
     };
     let mut line = ProgressLine::new(quiet);
     let taken = take(request, None, interrupted, &mut |progress, elapsed| line.show(progress, elapsed));

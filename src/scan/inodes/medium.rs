@@ -138,7 +138,7 @@ impl<M: Medium + ?Sized> Medium for &M {
 }
 
 /// How far a window reads on when what is asked for lies just behind it.
-const AHEAD_BYTES: usize = 256 << 10;
+const AHEAD_BYTES: usize = 64 << 10;
 
 /// A part of a medium in memory, so that what is read in the order of the device is read in large pieces.
 #[derive(Debug, Default)]

@@ -131,7 +131,7 @@ pub trait Source: Sync {
     fn slot(&self, inode: u64) -> Option<Slot>;
 
     /// Reads a part from front to back.
-    fn read_part(&self, part: usize, buffers: &mut Self::Buffers, found: &mut dyn FnMut(Found<Self::Listing>));
+    fn read_part(&self, part: usize, buffers: &mut Self::Buffers, found: &mut impl FnMut(Found<Self::Listing>));
 
     /// About where a listing is on the device: directories are read in this order.
     fn position(&self, listing: &Self::Listing) -> u64;

@@ -59,6 +59,27 @@ pub(super) enum Known {
     Other,
 }
 
+#[inline]
+fn known(part: &Part, slot: Slot, record: u64) -> Known {
+    match record & KIND_BITS {
+        FILE => Known::File {
+            size_bytes: record >> SIZE_SHIFT & ((1 << SIZE_BITS) - 1),
+            allocated_bytes: (record >> SECTORS_SHIFT) * SECTOR_BYTES,
+            link_count: 1,
+        },
+        DIRECTORY => Known::Directory((record >> SIZE_SHIFT) as u32),
+        OTHER => Known::Other,
+        // Of the others with several names it is remembered that they are no files by a mark that no file has then.
+        ASIDE if record & MET != 0 => Known::Other,
+        ASIDE => part.aside.get(&(slot.offset as u32)).map_or(Known::Free, |aside| Known::File {
+            size_bytes: aside.size_bytes,
+            allocated_bytes: aside.allocated_bytes,
+            link_count: aside.link_count,
+        }),
+        _ => Known::Free,
+    }
+}
+
 impl Part {
     pub(super) fn new(slots: usize) -> Part {
         Part { packed: (0..slots).map(|_| AtomicU64::new(FREE)).collect(), aside: HashMap::new() }
@@ -124,39 +145,25 @@ impl Records {
 
     /// What is known of an inode.
     pub(super) fn get(&self, slot: Slot) -> Known {
+        self.place(slot).map_or(Known::Free, |(part, place)| known(part, slot, place.load(Relaxed)))
+    }
+
+    /// What is known of an inode of which a name was met.
+    #[inline]
+    pub(super) fn meet(&self, slot: Slot) -> Known {
         let Some((part, place)) = self.place(slot) else { return Known::Free };
         let record = place.load(Relaxed);
         match record & KIND_BITS {
-            FILE => Known::File {
-                size_bytes: record >> SIZE_SHIFT & ((1 << SIZE_BITS) - 1),
-                allocated_bytes: (record >> SECTORS_SHIFT) * SECTOR_BYTES,
-                link_count: 1,
-            },
-            DIRECTORY => Known::Directory((record >> SIZE_SHIFT) as u32),
-            OTHER => Known::Other,
-            // Of the others with several names it is remembered that they are no files by a mark that no file has then.
-            ASIDE if record & MET != 0 => Known::Other,
-            ASIDE => part.aside.get(&(slot.offset as u32)).map_or(Known::Free, |aside| Known::File {
-                size_bytes: aside.size_bytes,
-                allocated_bytes: aside.allocated_bytes,
-                link_count: aside.link_count,
-            }),
-            _ => Known::Free,
-        }
-    }
-
-    /// A name of the inode was met.
-    pub(super) fn meet(&self, slot: Slot) {
-        let Some((part, place)) = self.place(slot) else { return };
-        let record = place.load(Relaxed);
-        if record & KIND_BITS == ASIDE {
-            if let Some(aside) = part.aside.get(&(slot.offset as u32)) {
-                aside.names.fetch_add(1, Relaxed);
+            ASIDE => {
+                if let Some(aside) = part.aside.get(&(slot.offset as u32)) {
+                    aside.names.fetch_add(1, Relaxed);
+                }
             }
-        } else {
             // An inode with one name is met once, by one thread.
-            place.store(record | MET, Relaxed);
+            FILE | OTHER => place.store(record | MET, Relaxed),
+            _ => {}
         }
+        known(part, slot, record)
     }
 
     /// How many names of the inode were met; of directories, nothing.
@@ -237,7 +244,9 @@ mod tests {
         records.set_position(slot(2), 1234);
         assert!(matches!(records.get(slot(2)), Known::Directory(1234)));
         assert_eq!(records.miscounted(), 2);
-        [0, 0, 1].map(|offset| records.meet(slot(offset)));
+        for offset in [0, 0, 1] {
+            records.meet(slot(offset));
+        }
         assert_eq!((records.names(slot(0)), records.names(slot(1)), records.miscounted()), (2, 1, 0));
     }
 }

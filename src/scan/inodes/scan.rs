@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Skipped, Stat, Tally, join};
 
 /// Inodes that are handed over at a time.
-const BATCH_INODES: usize = 512;
+const BATCH_INODES: usize = 128;
 /// Names that are handed over at a time.
 const BATCH_NAMES: usize = 256;
 /// Directories that a thread takes at a time.
@@ -99,14 +99,14 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
             || self.scope.root.is_some_and(|root| root != self.source.root())
             || !self.scope.mount_points.is_empty()
             || !self.scope.exclude.is_empty();
+        if self.scope.without_names && !by_name {
+            return self.count_inodes_alone(tick, &mut on_tick);
+        }
         let records = Records::new(self.source.parts());
-        let directories = self.read_tables(&records, !by_name, tick, &mut on_tick);
+        let directories = self.read_tables(Some(&records), !by_name, tick, &mut on_tick);
         let root = self.find_root(&records)?;
         if directories.is_empty() {
             return Ok(Ended { stopped: true, ..Ended::default() });
-        }
-        if self.scope.without_names && !by_name {
-            return Ok(Ended { stopped: self.stopped(), ..Ended::default() });
         }
         let (ended, dangling) = if by_name {
             self.count_by_name(&records, directories, root, tick, &mut on_tick)
@@ -126,11 +126,16 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
             Some(Known::Directory(position)) => Ok(position),
             // What was stopped may not have come to it.
             _ if self.stopped() => Ok(0),
-            _ => {
-                let error =
-                    Error::new(ErrorKind::Corrupt, "find the directory to begin at", "its inode is no directory");
-                Err(error.advise("check the file system, or survey with --method walk"))
-            }
+            _ => Err(no_root()),
+        }
+    }
+
+    /// Everything counts, and no name is asked for: nothing needs to be remembered.
+    fn count_inodes_alone(&self, tick: Duration, on_tick: &mut dyn FnMut()) -> Result<Ended> {
+        let directories = self.read_tables(None, true, tick, on_tick);
+        match self.stopped() || directories.iter().any(|entry| entry.inode == self.source.root()) {
+            true => Ok(Ended { stopped: self.stopped(), ..Ended::default() }),
+            false => Err(no_root()),
         }
     }
 
@@ -186,10 +191,11 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         (ended, dangling.into_inner())
     }
 
-    /// The first pass: reads all tables, remembers what names will be asked for, and counts inodes if all of them count.
+    /// The first pass: reads all tables, remembers what names will ask for, and counts inodes if all of them count. Without `records`
+    /// nothing is remembered, and of directories only the root.
     fn read_tables(
         &self,
-        records: &Records,
+        records: Option<&Records>,
         count: bool,
         tick: Duration,
         on_tick: &mut dyn FnMut(),
@@ -202,29 +208,40 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
                 if slots == 0 {
                     continue;
                 }
-                let mut records_of_part = Part::new(slots);
+                let mut records_of_part = records.map(|_| Part::new(slots));
                 self.source.read_part(part, &mut buffers, &mut |found| match found {
                     Found::Inode { offset, stat, listing } => {
-                        records_of_part.put(offset, &stat);
-                        directories.extend(listing.map(|listing| Entry { inode: stat.inode, listing }));
+                        if let Some(records) = &mut records_of_part {
+                            records.put(offset, &stat);
+                        }
+                        if let Some(listing) = listing
+                            && (records.is_some() || stat.inode == self.source.root())
+                        {
+                            directories.push(Entry { inode: stat.inode, listing });
+                        }
                         if count {
                             self.push(worker, &mut batch, stat, stat.link_count);
                         }
                     }
                     Found::Damaged(damage) => self.report(damage),
                 });
-                records.set(part, records_of_part);
+                if let (Some(records), Some(of_part)) = (records, records_of_part) {
+                    records.set(part, of_part);
+                }
             }
             self.visitor.inodes(worker, &batch);
+            let key = |entry: &Entry<S::Listing>| (self.source.position(&entry.listing), entry.inode);
+            directories.sort_unstable_by_key(key);
             directories
         });
         let mut directories: Vec<Entry<S::Listing>> = Vec::with_capacity(found.iter().map(Vec::len).sum());
         found.into_iter().for_each(|found| directories.extend(found));
-        directories.sort_unstable_by_key(|entry| (self.source.position(&entry.listing), entry.inode));
+        // Each thread has sorted its own: there is little left to do.
+        directories.sort_by_key(|entry| (self.source.position(&entry.listing), entry.inode));
         // Positions are 32 bits wide: no file system of this kind has more inodes.
         directories.truncate(u32::MAX as usize - 1);
         for (position, entry) in (0u32..).zip(&directories) {
-            if let Some(slot) = self.source.slot(entry.inode) {
+            if let (Some(records), Some(slot)) = (records, self.source.slot(entry.inode)) {
                 records.set_position(slot, position);
             }
         }
@@ -407,6 +424,11 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
     }
 }
 
+fn no_root() -> Error {
+    let error = Error::new(ErrorKind::Corrupt, "find the directory to begin at", "its inode is no directory");
+    error.advise("check the file system, or survey with --method walk")
+}
+
 fn owns<T>(directories: usize) -> Owns<T> {
     (0..directories.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect()
 }
@@ -467,22 +489,24 @@ impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
     fn name(&mut self, parent: u32, below_root: &[u8], name: &[u8], inode: u64, own: &mut Own<V::Tally>) {
         let (scan, worker) = (self.scan, self.worker);
         let slot = scan.source.slot(inode);
-        let known = slot.map_or(Known::Free, |slot| self.records.get(slot));
-        if let (true, Known::Directory(child)) = (self.pass.links, &known) {
-            self.links.push(parent, *child, name);
-        }
         if !self.pass.names {
+            if let Known::Directory(child) = slot.map_or(Known::Free, |slot| self.records.get(slot)) {
+                self.links.push(parent, child, name);
+            }
             return;
         }
         if scan.scope.exclude.matches(below_root, name) {
             return scan.visitor.skipped(worker, Skipped::Excluded, 1);
         }
-        let named = match known {
+        let named = match slot.map_or(Known::Free, |slot| self.records.meet(slot)) {
             Known::Free => {
                 self.dangling += 1;
                 return scan.visitor.skipped(worker, Skipped::Vanished, 1);
             }
             Known::Directory(child) => {
+                if self.pass.links {
+                    self.links.push(parent, child, name);
+                }
                 let left_out = match self.pass.filter {
                     Some(filter) => self.left_out(filter, parent, child),
                     None => None,
@@ -503,9 +527,6 @@ impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
             Known::Other => Named::Other,
         };
         own.entries += 1;
-        if let Some(slot) = slot {
-            self.records.meet(slot);
-        }
         self.batch.push(name, named);
         if self.batch.len() >= BATCH_NAMES {
             scan.visitor.names(worker, &self.batch, &mut own.tally);

@@ -467,7 +467,7 @@ impl<M: Medium> Source for Btrfs<M> {
         Some(Slot { part, offset })
     }
 
-    fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut dyn FnMut(Found<Listing>)) {
+    fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
         let Part { tree, leaves, .. } = &self.parts[part];
         let at = &self.trees[*tree];
         self.load(at, leaves.clone(), &mut buffers.group);

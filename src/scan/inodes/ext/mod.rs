@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Kind, Stat};
 
 /// Bytes of a table that are read at a time: few enough to stay in the cache of a core.
-const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 /// How many groups ahead a table is asked for.
 const AHEAD_PARTS: usize = 4;
 /// Targets of symlinks are in the inode up to here.
@@ -170,7 +170,7 @@ impl<M: Medium> Ext<M> {
     }
 
     /// Looks into the blocks of targets, in the order of the device.
-    fn finish_targets(&self, buffers: &mut Buffers, found: &mut dyn FnMut(Found<Listing>)) {
+    fn finish_targets(&self, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
         let mut targets = std::mem::take(&mut buffers.targets);
         targets.sort_unstable_by_key(|target| target.block);
         for Target { offset, mut stat, block } in targets.drain(..) {
@@ -198,7 +198,7 @@ impl<M: Medium> Ext<M> {
         first: usize,
         piece: &[u8],
         targets: &mut Vec<Target>,
-        found: &mut dyn FnMut(Found<Listing>),
+        found: &mut impl FnMut(Found<Listing>),
     ) {
         let inode_bytes = self.superblock.inode_bytes as usize;
         let before = (part as u64 * u64::from(self.superblock.inodes_per_group)) as u32 + 1;
@@ -265,7 +265,7 @@ impl<M: Medium> Source for Ext<M> {
         Some(Slot { part: (number / a_group) as usize, offset: (number % a_group) as usize })
     }
 
-    fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut dyn FnMut(Found<Listing>)) {
+    fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
         let group = self.groups[part];
         let inode_bytes = self.superblock.inode_bytes as usize;
         let start = group.table * self.block_bytes();

@@ -299,7 +299,7 @@ impl<M: Medium> Source for Xfs<M> {
         })
     }
 
-    fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut dyn FnMut(Found<Listing>)) {
+    fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
         let all = self.chunks_of(part);
         let inode_bytes = self.superblock.inode_bytes as usize;
         let mut at = all.start;
