@@ -137,13 +137,21 @@ impl InodeScan {
         let device = read(&target.device_path, Device::open(&target.device_path))?;
         let mounted = target.mount.as_ref().and_then(|mount| FileSystem::called(&mount.kind));
         let direct = |path: &PathBuf| read(path, Device::open_direct(path));
-        let source = match mounted.unwrap_or_else(|| file_system(&device)) {
-            FileSystem::Ext => Ext::open(device, target.device).map(Opened::Ext),
-            FileSystem::Xfs => {
+        let source = match mounted.or_else(|| file_system(&device)) {
+            // Of ext, copies of the superblock are looked for where there is no mark.
+            None => Ext::open(device, target.device).map(Opened::Ext).map_err(|error| match error.kind() {
+                ErrorKind::NotRecognised => {
+                    let cause = "it is no ext2, ext3, ext4, xfs or btrfs file system";
+                    Error::new(ErrorKind::NotRecognised, "read the superblock", cause)
+                }
+                _ => error,
+            }),
+            Some(FileSystem::Ext) => Ext::open(device, target.device).map(Opened::Ext),
+            Some(FileSystem::Xfs) => {
                 let device = direct(&target.device_path)?;
                 Xfs::open(device, target.device, false).map(|xfs| Opened::Xfs(Box::new(xfs)))
             }
-            FileSystem::Btrfs => {
+            Some(FileSystem::Btrfs) => {
                 let identifier = btrfs::identifier(&direct(&target.device_path)?).map_err(|error| error.at(path))?;
                 let devices = target.members(identifier).iter().map(direct).collect::<Result<Vec<Device>>>()?;
                 let (subvolume, below) = target.below_subvolume(path).unzip();

@@ -425,9 +425,9 @@ fn what_cannot_be_read_is_refused_with_a_reason() {
     let directory = sandbox();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("text"), "no file system\n".repeat(1000)).unwrap();
-    refused(&path("text"), "it is no ext2, ext3 or ext4 file system");
+    refused(&path("text"), "it is no ext2, ext3, ext4, xfs or btrfs file system");
     fs::write(path("empty"), "").unwrap();
-    refused(&path("empty"), "it is no ext2, ext3 or ext4 file system");
+    refused(&path("empty"), "it is no ext2, ext3, ext4, xfs or btrfs file system");
     refused(&path("nothing"), "No such file or directory");
     let from = source(directory.path());
     let Some(image) = filled(directory.path(), "image", 32 * MIB, &["-t", "ext4", "-O", "^metadata_csum"], &from)

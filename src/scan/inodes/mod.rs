@@ -51,17 +51,19 @@ impl FileSystem {
     }
 }
 
-/// What a medium seems to hold. What has no mark is taken for ext, of which copies of the superblock are looked for.
-pub fn file_system(medium: &impl medium::Medium) -> FileSystem {
+/// What a medium seems to hold, by the mark of a superblock.
+pub fn file_system(medium: &impl medium::Medium) -> Option<FileSystem> {
     let has = |mark: &[u8], offset: u64| {
         let mut found = vec![0; mark.len()];
         medium.read_at(&mut found, offset).is_ok() && found == mark
     };
-    if has(b"XFSB", 0) {
-        return FileSystem::Xfs;
-    }
-    let btrfs = [64 << 10, 64 << 20].map(|offset| has(b"_BHRfS_M", offset + 0x40));
-    if btrfs.contains(&true) { FileSystem::Btrfs } else { FileSystem::Ext }
+    let marks: [(&[u8], u64, FileSystem); 4] = [
+        (b"XFSB", 0, FileSystem::Xfs),
+        (b"\x53\xef", 1024 + 0x38, FileSystem::Ext),
+        (b"_BHRfS_M", (64 << 10) + 0x40, FileSystem::Btrfs),
+        (b"_BHRfS_M", (64 << 20) + 0x40, FileSystem::Btrfs),
+    ];
+    marks.into_iter().find(|&(mark, offset, _)| has(mark, offset)).map(|(.., kind)| kind)
 }
 
 /// Where a source keeps an inode: a part of its tables, and a place there.

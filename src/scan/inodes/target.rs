@@ -104,17 +104,20 @@ impl Target {
     /// Whether the directory that is meant is where something was mounted, and all of that.
     pub fn is_mount_point(&self, path: &Path) -> bool {
         let whole = path.canonicalize().unwrap_or_default();
-        self.mount.as_ref().is_some_and(|mount| mount.point() == whole && (mount.root == b"/" || mount.kind == BTRFS))
+        let is_whole = |mount: &Mount| match mount.option("subvol") {
+            Some(name) => mount.root == name.as_bytes(),
+            None => mount.root == b"/",
+        };
+        self.mount.as_ref().is_some_and(|mount| mount.point() == whole && is_whole(mount))
     }
 
     /// Of a directory on btrfs, the subvolume that is mounted there, and the way from it to the directory.
     pub fn below_subvolume(&self, path: &Path) -> Option<(u64, Vec<u8>)> {
         let mount = self.mount.as_ref().filter(|_| self.root.is_some())?;
-        let subvolume = mount.options.split(',').find_map(|option| option.strip_prefix("subvolid="))?;
-        let name = mount.options.split(',').find_map(|option| option.strip_prefix("subvol="))?;
+        let (subvolume, name) = (mount.option("subvolid")?, mount.option("subvol")?);
         let whole = path.canonicalize().ok()?;
         // What is shown may be a directory below the subvolume.
-        let shown = mount.root.strip_prefix(name.as_bytes()).unwrap_or_default();
+        let shown = mount.root.strip_prefix(name.as_bytes())?;
         let below = whole.strip_prefix(mount.point()).ok()?;
         Some((subvolume.parse().ok()?, [shown, b"/", below.as_os_str().as_bytes()].concat()))
     }
@@ -154,6 +157,11 @@ impl Mount {
 
     fn number(&self) -> u64 {
         rustix::fs::makedev(self.device.0, self.device.1)
+    }
+
+    /// What an option of the file system says.
+    fn option(&self, name: &str) -> Option<&str> {
+        self.options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
     }
 
     /// Whether it is mounted from the device of this number. btrfs has numbers of its own, because it may have several devices.

@@ -94,9 +94,17 @@ struct Tree {
 
 #[derive(Debug, Clone, Copy)]
 struct Leaf {
-    pointer: Pointer,
-    /// Its first key; of a tree's first leaf, the first there is.
+    block: u64,
+    generation: u64,
+    /// Its first key; of a leaf that is the whole tree, the first there is.
     first: Key,
+}
+
+impl Leaf {
+    fn pointer(&self) -> Pointer {
+        let first = Some(self.first).filter(|first| *first != Key::default());
+        Pointer { block: self.block, generation: self.generation, first }
+    }
 }
 
 #[derive(Debug)]
@@ -203,8 +211,9 @@ impl<M: Medium> Btrfs<M> {
 
     /// The keys that a leaf may have: from the first, up to the second.
     fn keys(&self, leaf: usize, tree: &Tree) -> (Key, Key) {
+        let from = if leaf == tree.leaves.start { Key::default() } else { self.leaves[leaf].first };
         let next = self.leaves.get(leaf + 1).filter(|_| leaf + 1 < tree.leaves.end);
-        (self.leaves[leaf].first, next.map_or(Key::LAST, |next| next.first))
+        (from, next.map_or(Key::LAST, |next| next.first))
     }
 
     /// The leaf of a tree that has a key, if there is such a key.
@@ -218,7 +227,7 @@ impl<M: Medium> Btrfs<M> {
         group.leaves = leaves.clone();
         group.replaced.clear();
         group.failed.clear();
-        let pointers = self.leaves[leaves.clone()].iter().map(|leaf| leaf.pointer);
+        let pointers = self.leaves[leaves.clone()].iter().map(Leaf::pointer);
         let mut missing = Vec::new();
         self.volume.read_leaves(pointers, &mut group.bytes, &mut group.run, |at, error, bytes| {
             bytes.fill(0);
@@ -337,9 +346,8 @@ fn collect(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, id: u64, leave
     let mut result = Ok(());
     volume.each_leaf(root, level, Key::default(), Key::LAST, &mut |leaf| {
         match leaf {
-            Ok(pointer) => {
-                let first = if leaves.len() == start { Key::default() } else { pointer.first.unwrap_or_default() };
-                leaves.push(Leaf { pointer, first });
+            Ok(Pointer { block, generation, first }) => {
+                leaves.push(Leaf { block, generation, first: first.unwrap_or_default() });
             }
             Err(error) => result = Err(error),
         }
