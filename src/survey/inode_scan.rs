@@ -68,7 +68,9 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             }
             if let Some(kind) = foreign_kind(&target) {
                 let error = usage(format!("it is a file system of the kind {kind}")).at(path);
-                return Err(error.advise("only ext2, ext3, ext4, xfs and btrfs are scanned; survey it with --method walk"));
+                return Err(
+                    error.advise("only ext2, ext3, ext4, xfs and btrfs are scanned; survey it with --method walk")
+                );
             }
             InodeScan::open(target, request, path).map(Chosen::Scan)
         }
@@ -281,7 +283,8 @@ impl InodeScan {
                     found.push("parts of it were replaced before they were read, and read as they are now".to_owned());
                 }
                 if self.target.mount.is_none() && btrfs.needs_recovery() {
-                    let cause = "its log has changes that are in no transaction: it was not unmounted, or is mounted elsewhere";
+                    let cause =
+                        "its log has changes that are in no transaction: it was not unmounted, or is mounted elsewhere";
                     found.push(cause.to_owned());
                 }
             }

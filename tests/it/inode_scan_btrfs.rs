@@ -158,7 +158,7 @@ fn a_mounted_subvolume_is_a_root() {
         assert_eq!((&walk["method"], &scan["method"]), (&"walk".into(), &"inode-scan".into()), "{scan}");
         assert_same(walk, scan, &["method", "consistent", "where"]);
     }
-    assert_eq!((&walk_a["counts"]["files"], &walk_b["counts"]["files"]), (&152.into(), &18.into()));
+    assert_eq!((&walk_a["counts"]["files"], &walk_b["counts"]["files"]), (&150.into(), &18.into()));
     // To survey a part, all inodes would have to be read.
     assert_eq!(auto_b["method"], "walk");
 }
@@ -314,7 +314,8 @@ fn spoilt_images_of_btrfs_end_soon_and_never_badly() {
     // Only what holds trees: without checksums, everything else is noise.
     let is_tree = |block: &[u8]| block[0x20..0x30] == image[(64 << 10) + 0x20..(64 << 10) + 0x30];
     let trees = (0..image.len() / 4096).filter(|at| is_tree(&image[at * 4096..][..4096]));
-    let used: Vec<usize> = trees.flat_map(|at| at * 4096 + 0x30..(at + 1) * 4096).filter(|&at| image[at] != 0).collect();
+    let used: Vec<usize> =
+        trees.flat_map(|at| at * 4096 + 0x30..(at + 1) * 4096).filter(|&at| image[at] != 0).collect();
     let (mut opened, mut errors, mut state) = (0, 0, 11);
     for _ in 0..60 {
         let spoilt = spoil(&image, &used, &mut state);

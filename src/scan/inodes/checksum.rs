@@ -34,7 +34,14 @@ pub(super) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     let crc = chunks.iter().fold(seed, |crc, chunk| {
         let [a, b, c, d] = (crc ^ u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]])).to_le_bytes();
         let of = |table: usize, byte: u8| TABLES[table][usize::from(byte)];
-        of(7, a) ^ of(6, b) ^ of(5, c) ^ of(4, d) ^ of(3, chunk[4]) ^ of(2, chunk[5]) ^ of(1, chunk[6]) ^ of(0, chunk[7])
+        of(7, a)
+            ^ of(6, b)
+            ^ of(5, c)
+            ^ of(4, d)
+            ^ of(3, chunk[4])
+            ^ of(2, chunk[5])
+            ^ of(1, chunk[6])
+            ^ of(0, chunk[7])
     });
     rest.iter().fold(crc, |crc, &byte| crc >> 8 ^ TABLES[0][usize::from(crc as u8 ^ byte)])
 }

@@ -385,7 +385,9 @@ impl<M: Medium> Reader<'_, '_, M> {
     fn item(&mut self, key: Key, data: &[u8]) {
         match key.kind {
             INODE_ITEM => self.inode(key, data),
-            EXTENT_DATA if self.symlink.is_some_and(|stat| Some(stat.inode) == self.btrfs.number(self.tree, key.object)) => {
+            EXTENT_DATA
+                if self.symlink.is_some_and(|stat| Some(stat.inode) == self.btrfs.number(self.tree, key.object)) =>
+            {
                 // An inline extent: 21 bytes and the target.
                 let first = data.get(21).filter(|_| data.get(20) == Some(&0));
                 self.finish_symlink(first == Some(&b'/'));
@@ -431,7 +433,8 @@ impl<M: Medium> Reader<'_, '_, M> {
     /// A directory that stands for a subvolume is nowhere but in its entry.
     fn entry(&mut self, key: Key, data: &[u8]) {
         let Some(entry) = Entry::parse(data).filter(|entry| entry.location.kind == ROOT_ITEM) else { return };
-        let Some(number) = self.btrfs.target(self.tree, key.object, &entry).filter(|number| number & STAND_IN != 0) else {
+        let Some(number) = self.btrfs.target(self.tree, key.object, &entry).filter(|number| number & STAND_IN != 0)
+        else {
             return;
         };
         self.stand_ins += 1;
@@ -529,7 +532,8 @@ impl<M: Medium> Source for Btrfs<M> {
                     return;
                 }
                 let Some(entry) = Entry::parse(data) else {
-                    let (operation, inode, error) = ("list the directory", Some(object), damaged("an entry is cut off"));
+                    let (operation, inode, error) =
+                        ("list the directory", Some(object), damaged("an entry is cut off"));
                     return listed(Listed::Damaged(Damage { operation, inode, error }));
                 };
                 match self.target(tree, object, &entry) {

@@ -2,7 +2,7 @@
 
 use super::chunks::Chunk;
 use super::node::{Key, Pointer};
-use super::{CHUNK_ITEM, CHECKSUM_BYTES, u16_at, u32_at, u64_at};
+use super::{CHECKSUM_BYTES, CHUNK_ITEM, u16_at, u32_at, u64_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::inodes::checksum::crc32c;
 use crate::scan::inodes::medium::Medium;

@@ -194,7 +194,8 @@ impl<M: Medium> Volume<M> {
             if next <= range.0 && next != high || first > range.1 {
                 continue;
             }
-            let go_on = if level == 1 { tell(Ok(child)) } else { self.descend(child, level - 1, range, first, next, tell) };
+            let go_on =
+                if level == 1 { tell(Ok(child)) } else { self.descend(child, level - 1, range, first, next, tell) };
             if !go_on {
                 return false;
             }

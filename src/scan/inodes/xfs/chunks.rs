@@ -97,7 +97,7 @@ impl Tree<'_, '_> {
 
     fn record(&mut self, record: &[u8]) -> io::Result<()> {
         let (first, holes, free) = (u32_at(record, 0), u16_at(record, 4), u64_at(record, 8));
-        if u64::from(first) < self.next || !first.is_multiple_of(CHUNK_INODES) {
+        if u64::from(first) < self.next || first > u32::MAX - CHUNK_INODES {
             return Err(damaged("its tree of inodes is in no order"));
         }
         self.next = u64::from(first) + u64::from(CHUNK_INODES);

@@ -24,11 +24,7 @@ pub(super) struct Extent {
 impl Extent {
     pub(super) fn parse(record: &[u8]) -> Extent {
         let (high, low) = (u64_at(record, 0), u64_at(record, 8));
-        Extent {
-            offset: high << 1 >> 10,
-            start: (high & 0x1ff) << 43 | low >> 21,
-            count: low & ((1 << 21) - 1),
-        }
+        Extent { offset: high << 1 >> 10, start: (high & 0x1ff) << 43 | low >> 21, count: low & ((1 << 21) - 1) }
     }
 }
 

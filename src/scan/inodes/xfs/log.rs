@@ -132,7 +132,8 @@ impl Log {
     pub(super) fn read(medium: &impl Medium, superblock: &Superblock, checked: bool) -> io::Result<Log> {
         let start = superblock.log.ok_or_else(|| damaged("the log is on another device"))?;
         let blocks = superblock.log_blocks.into();
-        let start = superblock.place_of(start, blocks).ok_or_else(|| damaged("the log is outside of the file system"))?;
+        let start =
+            superblock.place_of(start, blocks).ok_or_else(|| damaged("the log is outside of the file system"))?;
         let sectors = blocks * u64::from(superblock.block_bytes) / SECTOR as u64;
         if sectors < HEADER_SECTORS as u64 {
             return Err(damaged("the log is too short"));
@@ -238,7 +239,12 @@ fn newest_record(
     if turn == 0 { Ok(None) } else { Err(damaged("the newest record of the log was not found")) }
 }
 
-fn read_record(ring: &Ring<'_, impl Medium>, superblock: &Superblock, sector: u64, checked: bool) -> io::Result<Record> {
+fn read_record(
+    ring: &Ring<'_, impl Medium>,
+    superblock: &Superblock,
+    sector: u64,
+    checked: bool,
+) -> io::Result<Record> {
     let wrong = || damaged("a record of the log is damaged");
     let mut header = vec![0; SECTOR];
     ring.read(sector, &mut header)?;

@@ -361,9 +361,9 @@ impl<M: Medium> Source for Xfs<M> {
             Listing::Map { fork, extents: Some(count), .. } => {
                 Lister::new(self, inode, buffers, listed).extents(extents::of_list(fork, *count))
             }
-            Listing::Map { fork, extents: None, .. } => self.extents_of(fork).and_then(|found| {
-                Lister::new(self, inode, buffers, listed).extents(found.into_iter())
-            }),
+            Listing::Map { fork, extents: None, .. } => self
+                .extents_of(fork)
+                .and_then(|found| Lister::new(self, inode, buffers, listed).extents(found.into_iter())),
         };
         if let Err(error) = result {
             listed(Listed::Damaged(Damage { operation: "list the directory", inode: Some(inode), error }));
