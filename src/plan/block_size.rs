@@ -5,7 +5,7 @@
 //! [`BLOCK_SIZES`], [`Padding`] keeps the rest, so that the totals are exact for every file.
 
 use crate::dist::{Cell, Distribution, EXACT_LIMIT};
-use crate::layout::round_up_spread;
+use crate::layout::{round_up, round_up_spread};
 use crate::units::fraction;
 
 /// The block sizes that every survey answers: 512 B to 16 MiB.
@@ -75,8 +75,8 @@ pub fn block_size(sizes: &Distribution, padding: Option<&Padding>, block_bytes: 
 struct Analysis<'a> {
     sizes: &'a Distribution,
     padding: Option<&'a Padding>,
-    /// The cells of `sizes`, which are gone through again and again.
-    cells: Vec<Cell>,
+    /// The cells with all sizes up to [`EXACT_LIMIT`] rounded up to the smallest block: they are few, and as good for its multiples.
+    coarse: Vec<Cell>,
     files: u128,
     /// What all files take in blocks of [`REFERENCE_BLOCK_BYTES`].
     reference_bytes: u128,
@@ -84,19 +84,27 @@ struct Analysis<'a> {
 
 impl<'a> Analysis<'a> {
     fn of(sizes: &'a Distribution, padding: Option<&'a Padding>) -> Analysis<'a> {
-        let cells: Vec<Cell> = sizes.cells().collect();
-        let files = cells.iter().map(|cell| cell.count).sum();
-        let mut analysis = Analysis { sizes, padding, cells, files, reference_bytes: 0 };
-        analysis.reference_bytes = analysis.weigh(REFERENCE_BLOCK_BYTES).0;
+        let coarse = coarse(sizes);
+        let files = coarse.iter().map(|cell| cell.count).sum();
+        let mut analysis = Analysis { sizes, padding, coarse, files, reference_bytes: 0 };
+        analysis.reference_bytes = analysis.weigh(&analysis.coarse, REFERENCE_BLOCK_BYTES).0;
         analysis
     }
 
     fn row(&self, block_bytes: u64) -> BlockSize {
+        if !block_bytes.is_multiple_of(BLOCK_SIZES[0]) {
+            let cells: Vec<Cell> = self.sizes.cells().collect();
+            return self.row_of(&cells, block_bytes);
+        }
+        self.row_of(&self.coarse, block_bytes)
+    }
+
+    fn row_of(&self, cells: &[Cell], block_bytes: u64) -> BlockSize {
         let reference = self.reference_bytes;
-        let (allocated_bytes, cumulative_weight) = self.weigh(block_bytes);
-        // Up to there every size has a cell of its own.
-        let of_one_block = match block_bytes <= EXACT_LIMIT {
-            true => self.cells.iter().take_while(|cell| cell.high <= block_bytes).map(|cell| cell.count).sum(),
+        let (allocated_bytes, cumulative_weight) = self.weigh(cells, block_bytes);
+        // No cell lies on both sides of these.
+        let of_one_block = match block_bytes <= EXACT_LIMIT || block_bytes.is_power_of_two() {
+            true => cells.iter().take_while(|cell| cell.high <= block_bytes).map(|cell| cell.count).sum(),
             false => self.sizes.up_to(block_bytes).count,
         };
         BlockSize {
@@ -109,21 +117,21 @@ impl<'a> Analysis<'a> {
     }
 
     /// What all files take in such blocks, and ten shares of it. A decile that ends inside a cell takes its part of the cell.
-    fn weigh(&self, block_bytes: u64) -> (u128, [f64; 10]) {
+    fn weigh(&self, cells: &[Cell], block_bytes: u64) -> (u128, [f64; 10]) {
         let exact = BLOCK_SIZES.iter().position(|&size| size == block_bytes);
         let above_limit = exact.and_then(|at| Some(self.padding?.0[at]));
-        let files = float(self.files);
+        let files = self.files as f64;
         let (mut weights, mut filled) = ([0.0; 10], 0);
         let (mut files_seen, mut bytes_seen) = (0.0, 0.0);
         let mut allocated_bytes = above_limit.unwrap_or(0);
-        for cell in &self.cells {
+        for cell in cells {
             let rounded = round_up_spread(cell.low, cell.high, cell.count, cell.sum, block_bytes);
             // With the padding, the sums of the others are exact.
             allocated_bytes += if above_limit.is_some() && cell.high > EXACT_LIMIT { cell.sum } else { rounded };
             if filled == 9 {
                 continue;
             }
-            let (cell_files, cell_bytes) = (float(cell.count), float(rounded));
+            let (cell_files, cell_bytes) = (cell.count as f64, rounded as f64);
             while filled < 9 {
                 let boundary = files * (filled + 1) as f64 / 10.0;
                 if boundary > files_seen + cell_files {
@@ -145,19 +153,30 @@ impl<'a> Analysis<'a> {
     }
 }
 
-/// The nearest float: the same as `as`, which takes its time for 128 bits.
-#[inline]
-fn float(value: u128) -> f64 {
-    match u64::try_from(value) {
-        Ok(value) => value as f64,
-        Err(_) => value as f64,
+/// The cells of sizes up to [`EXACT_LIMIT`] in steps of the smallest block, and all others.
+fn coarse(sizes: &Distribution) -> Vec<Cell> {
+    let mut coarse: Vec<Cell> = Vec::new();
+    for cell in sizes.cells() {
+        if cell.high > EXACT_LIMIT {
+            coarse.push(cell);
+            continue;
+        }
+        let size = round_up(cell.high, BLOCK_SIZES[0]);
+        match coarse.last_mut().filter(|last| last.high == size) {
+            Some(last) => last.count += cell.count,
+            None => coarse.push(Cell { low: size, high: size, count: cell.count, sum: 0 }),
+        }
     }
+    coarse
+        .iter_mut()
+        .filter(|cell| cell.high <= EXACT_LIMIT)
+        .for_each(|cell| cell.sum = u128::from(cell.high) * cell.count);
+    coarse
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::layout::round_up;
     use proptest::prelude::*;
 
     pub(in crate::plan) fn of(sizes: &[u64]) -> (Distribution, Padding) {

@@ -6,9 +6,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use super::ages::Ages;
 use super::errors::ErrorLog;
 use super::file_table::FileTable;
-use super::measure::{ByteMeasure, Distributions, Measure};
+use super::measure::{Distributions, Measure};
 use super::places::{Extension, Places, Tally};
 use super::recent::Recent;
 use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
@@ -60,6 +61,8 @@ pub(super) struct Shard {
     /// What is not in the tables of `places` yet.
     pub(super) owners: Recent<u32>,
     pub(super) extensions: Recent<Extension>,
+    /// What is not in the distributions yet.
+    pub(super) ages: Ages,
 }
 
 impl Shard {
@@ -73,11 +76,13 @@ impl Shard {
             places: Places::new(limit),
             owners: Recent::default(),
             extensions: Recent::default(),
+            ages: Ages::default(),
         }
     }
 
-    /// The same with all of its places in their tables.
+    /// The same with everything in its distributions and tables.
     fn settled(mut self) -> Shard {
+        self.ages.settle(&mut self.distributions);
         self.owners.settle(&mut self.places.owners);
         self.extensions.settle(&mut self.places.extensions);
         self
@@ -126,23 +131,11 @@ impl Shard {
         for row in rows {
             self.overhead(row.size_bytes, row.allocated_bytes);
         }
-        for (time, (measure, by_bytes)) in [
-            (Measure::MtimeAge, ByteMeasure::MtimeAge),
-            (Measure::CtimeAge, ByteMeasure::CtimeAge),
-            (Measure::AtimeAge, ByteMeasure::AtimeAge),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            let of_files = self.distributions.of_mut(measure);
+        for time in 0..3 {
             for row in rows {
                 let (days, future) = row.ages[time];
                 self.counts.future_times += u64::from(future);
-                of_files.record(days);
-            }
-            let of_bytes = self.distributions.by_bytes_mut(by_bytes);
-            for row in rows.iter().filter(|row| row.size_bytes > 0) {
-                of_bytes.add(row.ages[time].0, row.size_bytes.into());
+                self.ages.add(&mut self.distributions, time, days, row.size_bytes);
             }
         }
         let mut sums = Tally::default();

@@ -9,18 +9,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::collect::{Collector, Progress};
-use super::run::{MethodChoice, Moments, Outcome, Request, TICK, named, origin};
+use super::run::{Incremental, MethodChoice, Moments, Outcome, Request, TICK, named, origin};
 use super::{Method, Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::exclude::Exclude;
 use crate::scan::inodes::btrfs::{self, Btrfs, Choice};
 use crate::scan::inodes::ext::Ext;
 use crate::scan::inodes::medium::Device;
+use crate::scan::inodes::remember::{Names, Remembering};
 use crate::scan::inodes::target::Target;
 use crate::scan::inodes::xfs::Xfs;
 use crate::scan::inodes::{Ended, FileSystem, Scan, Scope, Source, file_system};
 use crate::scan::walk::display_root;
+use crate::units::{escape_path, format_count};
 
+<<<<<<< HEAD
+=======
+/// What ext file systems are called in the list of mounts.
+const KINDS: [&str; 3] = ["ext2", "ext3", "ext4"];
+
+/// Reading so many places of tables, 16 MiB, takes no longer than a walk of anything.
+const PLACES_ALWAYS_READ: u64 = 1 << 16;
+/// A walk spends as much on an inode as a scan on this many places, warm or cold.
+const PLACES_AN_INODE: u64 = 16;
+
+>>>>>>> 25e110bc64ea75b5cb1465b89096b9143a0b6523
 /// How a survey is taken.
 pub(super) enum Chosen {
     /// By a walk, and why not by inodes; empty where nothing speaks for that.
@@ -54,6 +67,9 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
         MethodChoice::Walk if request.without_names => {
             Err(usage("a walk goes by names").advise("leave out --without-names or --method"))
         }
+        MethodChoice::Walk if request.incremental.is_some() => {
+            Err(usage("a walk reads everything").advise("leave out --incremental or --method"))
+        }
         MethodChoice::Walk => Ok(Chosen::Walk { reason: String::new() }),
         MethodChoice::InodeScan => {
             let [path] = &request.roots[..] else {
@@ -78,7 +94,10 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             None => Chosen::Walk { reason: String::new() },
             Some((path, target)) => {
                 match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
-                    Ok(scan) => Chosen::Scan(scan),
+                    Ok(scan) => match too_empty(&scan.target, &scan.source) {
+                        None => Chosen::Scan(scan),
+                        Some(reason) => Chosen::Walk { reason },
+                    },
                     Err(error) => Chosen::Walk { reason: error.to_string() },
                 }
             }
@@ -111,6 +130,16 @@ fn worth_it(request: &Request) -> Option<(&Path, Target)> {
     (!found.is_dir() || target.is_mount_point(path)).then_some((path.as_path(), target))
 }
 
+/// Why a walk would be faster: most of what the tables have room for was used once or never, and they would be read all the same.
+fn too_empty(target: &Target, source: &impl Source) -> Option<String> {
+    let places: u64 = (0..source.parts()).map(|part| source.slots(part) as u64).sum();
+    let in_use = target.inodes_in_use().or_else(|| source.inodes_in_use())?;
+    (places > PLACES_ALWAYS_READ && places / PLACES_AN_INODE > in_use).then(|| {
+        let [places, in_use] = [places, in_use].map(|count| format_count(count.into()));
+        format!("its tables have {places} places to read for {in_use} inodes, and a walk is faster")
+    })
+}
+
 /// Why a scan would not give what a walk gives.
 fn obstacle(request: &Request, target: &Target) -> Option<Error> {
     if request.file_table.is_some() {
@@ -127,6 +156,65 @@ fn obstacle(request: &Request, target: &Target) -> Option<Error> {
         (true, true) => None,
         (true, false) => Some(usage("parts of it are mounted below it once more")),
         (false, _) => Some(usage("other file systems are mounted below it").advise("leave them out with -x")),
+    }
+}
+
+/// A source that knows the names of directories from an earlier scan, if there was one of the same file system.
+fn remembering<'s, S: Source>(
+    source: &'s S,
+    files: &Incremental,
+    now: i64,
+    notes: &mut Vec<String>,
+) -> Result<Remembering<'s, S>> {
+    let identity = source.identity().ok_or_else(|| {
+        usage("what changed since an earlier one cannot be told on a file system of this kind")
+            .advise("leave out --incremental")
+    })?;
+    let path = escape_path(&files.old);
+    let names = match files.old.exists() {
+        true => Names::open(&files.old, identity).map_err(|cause| format!("{path} cannot be gone by: {cause}")),
+        false => Err(format!("there is no {path} yet")),
+    };
+    let names = names.map_err(|reason| notes.push(format!("{reason}; all directories were read"))).ok();
+    Remembering::new(source, identity, names, &files.new, now)
+}
+
+fn directories_read([reused, read]: [u64; 2]) -> String {
+    let all = format_count((reused + read).into());
+    format!("{} of {all} directories were read, the others are as they were", format_count(read.into()))
+}
+
+/// What attempts to scan have in common.
+struct Run<'r> {
+    request: &'r Request,
+    moments: &'r Moments,
+    interrupted: &'r AtomicBool,
+}
+
+impl Run<'_> {
+    /// Scans once, and once more by name where that turns out to be necessary.
+    fn attempts<S: Source>(
+        &self,
+        source: &S,
+        scope: &mut Scope,
+        on_progress: &mut dyn FnMut(&Progress, Duration),
+    ) -> Result<(Collector, Ended)> {
+        let (request, moments) = (self.request, self.moments);
+        loop {
+            let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit);
+            let scan = Scan::new(source, &collector, scope);
+            let ended = scan.run(TICK, || {
+                on_progress(&collector.progress, moments.started.elapsed());
+                if self.interrupted.load(Ordering::Relaxed) {
+                    scan.stop();
+                }
+            });
+            let ended = ended.map_err(|error| error.at(&request.roots[0]))?;
+            if !ended.again || scope.counted_by_name {
+                return Ok((collector, ended));
+            }
+            scope.counted_by_name = true;
+        }
     }
 }
 
@@ -218,6 +306,7 @@ impl InodeScan {
             device: self.target.device,
         };
         let before = self.target.state();
+<<<<<<< HEAD
         let (collector, ended) = loop {
             let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit);
             let scan = Scan::new(source, &collector, &scope);
@@ -225,13 +314,21 @@ impl InodeScan {
                 on_progress(&collector.progress, moments.started.elapsed());
                 if interrupted.load(Ordering::Relaxed) {
                     scan.stop();
+=======
+        let (mut warnings, mut notes) = (Vec::new(), Vec::new());
+        let run = Run { request, moments, interrupted };
+        let (collector, ended) = match &request.incremental {
+            None => run.attempts(&self.source, &mut scope, on_progress)?,
+            Some(files) => {
+                let source = remembering(&self.source, files, moments.taken_at, &mut notes)?;
+                let attempt = run.attempts(&source, &mut scope, on_progress)?;
+                if !attempt.1.stopped {
+                    notes.push(directories_read(source.counts()));
+                    warnings.extend(source.complete(&files.new).err());
+>>>>>>> 25e110bc64ea75b5cb1465b89096b9143a0b6523
                 }
-            });
-            let ended = ended.map_err(|error| error.at(path))?;
-            if !ended.again || scope.counted_by_name {
-                break (collector, ended);
+                attempt
             }
-            scope.counted_by_name = true;
         };
         on_progress(&collector.progress, moments.started.elapsed());
         let inconsistencies = self.inconsistencies(&ended, before != self.target.state());
@@ -248,7 +345,7 @@ impl InodeScan {
             survey.places = None;
             origin.options.snapshots = Snapshots::Include;
         }
-        Ok(Outcome { survey: named(survey, origin), checkpoint: None, warnings: Vec::new() })
+        Ok(Outcome { survey: named(survey, origin), checkpoint: None, warnings, notes })
     }
 
     /// What keeps the result from being that of one moment.

@@ -5,6 +5,7 @@
 //! ([`mod@file`]), an fsstats CSV ([`fsstats`]) or a published table ([`source`]), added with [`mod@merge`], and set beside others
 //! by [`mod@compare`].
 
+mod ages;
 pub mod checkpoint;
 pub mod collect;
 pub mod compare;

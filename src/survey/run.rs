@@ -42,6 +42,17 @@ pub struct Request {
     pub method: MethodChoice,
     /// Whether names may be left aside where that is faster: a scan of inodes reads no directories then.
     pub without_names: bool,
+    /// Where names of directories are known from an earlier scan of inodes, and where to keep those of this one.
+    pub incremental: Option<Incremental>,
+}
+
+/// Files with the names of directories.
+#[derive(Debug, Clone)]
+pub struct Incremental {
+    /// Those of an earlier survey; there may be none yet.
+    pub old: PathBuf,
+    /// Those of this one; may be the same.
+    pub new: PathBuf,
 }
 
 /// How files are to be enumerated.
@@ -74,6 +85,8 @@ pub struct Outcome {
     pub checkpoint: Option<PathBuf>,
     /// What went wrong besides what the survey itself counts: a checkpoint or a table that could not be written.
     pub warnings: Vec<Error>,
+    /// What is good to know of how it was taken.
+    pub notes: Vec<String>,
 }
 
 /// Takes a survey, or goes on with an interrupted one (whose roots and options then count, not those of the request). Ends early
@@ -138,6 +151,10 @@ pub fn take(
         reference_time,
         elapsed_seconds: elapsed_before + elapsed.as_secs_f64(),
     };
+    let mut notes = Vec::new();
+    if request.incremental.is_some() {
+        notes.push("a walk reads everything: --incremental has no effect, and no names were kept".to_owned());
+    }
     let mut warnings = Vec::new();
     let mut written = None;
     let complete = {
@@ -184,7 +201,7 @@ pub fn take(
     let origin = origin(&request, taken_at, elapsed_seconds, complete);
     let origin = Origin { reference_time: Some(reference_time), method_reason, ..origin };
     let survey = named(collector.survey(), origin);
-    Ok(Outcome { survey, checkpoint: written.map(|(path, _)| path), warnings })
+    Ok(Outcome { survey, checkpoint: written.map(|(path, _)| path), warnings, notes })
 }
 
 /// When a survey began, and what its ages are relative to.

@@ -67,9 +67,9 @@ fn the_scan_of_xfs_says_what_the_walk_says() {
         remount(&root);
         compare(&root, &["--hard-links", "each"], &[]);
         fs::remove_dir_all(root.join("pieces")).unwrap();
-        write_file(root.join("new/file"), 5);
+        write_file(root.join("later/file"), 5);
         compare(&root, &["--hard-links", "each"], &[]);
-        for below in ["deep", "sizes", "random", "new"] {
+        for below in ["deep", "sizes", "random", "later"] {
             compare(&root.join(below), &["--exclude", "*.7"], &[]);
         }
     }
@@ -128,8 +128,6 @@ fn what_is_deleted_and_open_is_not_on_xfs() {
         })
         .collect();
     write_file(root.join("there"), 5);
-    assert_eq!(compare(&root, &[], &[])["counts"]["files"], 1);
-    remount(&root);
     assert_eq!(compare(&root, &[], &[])["counts"]["files"], 1);
     drop(open);
 }
@@ -257,8 +255,8 @@ fn damaged_xfs_is_refused_or_said_to_be_damaged() {
 
 #[test]
 fn spoilt_images_of_xfs_end_soon_and_never_badly() {
-    let directory = sandbox();
     for options in [&["-b", "size=1024", "-d", "agcount=2"][..], &["-m", "crc=0", "-n", "ftype=0"]] {
+        let directory = sandbox();
         let Some(image) = filled(directory.path(), options) else { return };
         let mut image = fs::read(image).unwrap();
         image.truncate(300 << 20);

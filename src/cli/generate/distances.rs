@@ -96,6 +96,7 @@ pub(super) fn survey_back(
         checkpoints: None,
         method: MethodChoice::Walk,
         without_names: false,
+        incremental: None,
     };
     let mut line = ProgressLine::new(quiet);
     let taken = take(request, None, interrupted, &mut |progress, elapsed| line.show(progress, elapsed));

@@ -16,6 +16,7 @@ mod checksum;
 pub mod ext;
 pub mod medium;
 mod records;
+pub mod remember;
 mod scan;
 pub mod target;
 mod tree;
@@ -137,6 +138,30 @@ pub trait Source: Sync {
 
     /// About where a listing is on the device: directories are read in this order.
     fn position(&self, listing: &Self::Listing) -> u64;
+
+    /// How many inodes are in use, as the file system says; `None` if that is not known.
+    fn inodes_in_use(&self) -> Option<u64> {
+        None
+    }
+
+    /// What tells the file system from every other, as far as its directories may be known from an earlier scan; `None` if they may not.
+    fn identity(&self) -> Option<u64> {
+        None
+    }
+
+    /// What a directory says of itself, in one number that is another after every change, and when it changed last (seconds since
+    /// 1970); `None` if that cannot be known.
+    fn version(&self, _listing: &Self::Listing) -> Option<(u64, i64)> {
+        None
+    }
+
+    /// Where on the device the names of a directory begin and how many bytes they take, where that is one place.
+    fn extent(&self, _listing: &Self::Listing) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Says that a range of the device will be read soon.
+    fn will_need(&self, _offset: u64, _length: u64) {}
 
     /// Reads the names of a directory.
     fn list(

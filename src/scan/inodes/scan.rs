@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::records::{Known, Part, Records};
 use super::tree::{At, Links, Tree};
@@ -18,6 +18,12 @@ const BATCH_INODES: usize = 128;
 const BATCH_NAMES: usize = 256;
 /// Directories that a thread takes at a time.
 const CHUNK: usize = 64;
+/// Directories that are in memory are read faster.
+const SLOW_CHUNK: Duration = Duration::from_millis(1);
+/// How many chunks ahead directories are asked for.
+const CHUNKS_AHEAD: usize = 64;
+/// What lies between two directories is asked for with them up to here.
+const GAP_BYTES: u64 = 64 << 10;
 
 /// How a scan ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -277,6 +283,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         });
     }
 
+    #[inline]
     fn push(&self, worker: usize, batch: &mut Vec<(Stat, u32)>, stat: Stat, names: u32) {
         batch.push((stat, if stat.kind == Kind::Directory { 1 } else { names }));
         if batch.len() >= BATCH_INODES {
@@ -303,7 +310,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         tick: Duration,
         on_tick: &mut dyn FnMut(),
     ) -> Vec<Links> {
-        let next = AtomicUsize::new(0);
+        let (next, ahead) = (AtomicUsize::new(0), Ahead::default());
         self.source.begin_listing();
         self.in_parallel(tick, on_tick, |worker| {
             let mut reader = Reader {
@@ -323,12 +330,14 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
                 if from >= directories.len() || self.stopped() {
                     break;
                 }
+                let started = Instant::now();
                 let entries = &directories[from..directories.len().min(from + CHUNK)];
                 let read = entries.iter().zip(from as u32..);
                 let own = read.map(|(entry, position)| reader.read(position, entry, &mut buffers)).collect();
                 if let Some(place) = owns.get(chunk) {
                     let _ = place.set(own);
                 }
+                ahead.ask(self.source, directories, chunk, started.elapsed());
             }
             dangling.fetch_add(reader.dangling, Relaxed);
             snapshots.fetch_add(reader.snapshots, Relaxed);
@@ -421,6 +430,45 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
             let finished = workers.into_iter().map(|worker| worker.join());
             finished.map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         })
+    }
+}
+
+/// Asks for directories before they are read, once it shows that they are not in memory: one after the other, each would be waited for.
+#[derive(Default)]
+struct Ahead {
+    is_slow: AtomicBool,
+    /// Chunks that were asked for.
+    asked: AtomicUsize,
+}
+
+impl Ahead {
+    /// `chunk` was read in a time.
+    fn ask<S: Source>(&self, source: &S, directories: &[Entry<S::Listing>], chunk: usize, taken: Duration) {
+        if taken > SLOW_CHUNK {
+            self.is_slow.store(true, Relaxed);
+        }
+        if !self.is_slow.load(Relaxed) {
+            return;
+        }
+        let until = chunk + 1 + CHUNKS_AHEAD;
+        let from = self.asked.fetch_max(until, Relaxed).max(chunk + 1);
+        let part = directories.len().min(from * CHUNK)..directories.len().min(until.max(from) * CHUNK);
+        let mut range: Option<(u64, u64)> = None;
+        for (offset, length) in directories[part].iter().filter_map(|entry| source.extent(&entry.listing)) {
+            match &mut range {
+                Some((start, end)) if offset >= *start && offset <= *end + GAP_BYTES => {
+                    *end = (*end).max(offset + length)
+                }
+                _ => {
+                    if let Some((start, end)) = range.replace((offset, offset + length)) {
+                        source.will_need(start, end - start);
+                    }
+                }
+            }
+        }
+        if let Some((start, end)) = range {
+            source.will_need(start, end - start);
+        }
     }
 }
 

@@ -142,6 +142,12 @@ impl Target {
         }
     }
 
+    /// How many inodes the mounted file system has in use.
+    pub fn inodes_in_use(&self) -> Option<u64> {
+        let StatVfs { f_files, f_ffree, .. } = statvfs(self.mount.as_ref()?.point()).ok()?;
+        Some(f_files.saturating_sub(f_ffree))
+    }
+
     /// What the mounted file system says of its space and inodes, to be compared after a scan.
     pub fn state(&self) -> Option<[u64; 3]> {
         let mount = self.mount.as_ref().filter(|mount| mount.writable)?;

@@ -1,5 +1,9 @@
 //! An inode as it lies in its table, made into what `stat` says of it.
 
+use std::hash::Hasher;
+
+use twox_hash::XxHash3_64;
+
 use super::superblock::Superblock;
 use super::{u16_at, u32_at};
 use crate::scan::{Kind, Stat, Timestamp};
@@ -40,7 +44,7 @@ fn is_reserved(superblock: &Superblock, number: u32) -> bool {
 pub(super) const ROOT: u32 = 2;
 
 /// Reads an inode. `raw` is as long as inodes are there.
-#[inline]
+#[inline(always)]
 pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u64) -> Decoded {
     let link_count = u16_at(raw, 0x1a);
     if link_count == 0 || is_reserved(superblock, number) {
@@ -130,6 +134,17 @@ pub(super) fn extra_bytes(raw: &[u8]) -> usize {
         0 => NAMED_EXTRA_BYTES,
         extra => extra.min(raw.len() - FIRST_BYTES),
     }
+}
+
+/// A number that is another after every change of a directory: of when it and its content changed, its generation and version, its size,
+/// links, flags and blocks, and of names in the inode. When it was read last does not matter.
+pub(super) fn version(raw: &[u8]) -> u64 {
+    let mut hash = XxHash3_64::with_seed(u64::from(u32_at(raw, 0x4)));
+    // Around them are the time of the last read, and a checksum over all of it.
+    for part in [0xc..0x74, 0x84..0x8c, 0x90..raw.len()] {
+        hash.write(raw.get(part).unwrap_or_default());
+    }
+    hash.finish()
 }
 
 /// A time: 32 bits with a sign, and where there is room two more bits of seconds and the nanoseconds.

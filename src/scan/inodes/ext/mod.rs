@@ -46,27 +46,24 @@ pub struct Ext<M> {
     left: AtomicU64,
 }
 
+/// A directory: where its names are, and its state.
+#[derive(Debug)]
+pub struct Listing {
+    place: Place,
+    version: u64,
+    /// When it changed last, in seconds since 1970.
+    changed: u32,
+}
+
 /// Where the names of a directory are.
 #[derive(Debug)]
-pub enum Listing {
+enum Place {
     /// In consecutive blocks.
-    Run {
-        /// The first.
-        first: u64,
-        /// How many.
-        count: u32,
-    },
-    /// In blocks that a map in the inode leads to.
-    Map {
-        /// The map.
-        root: Box<[u8; BLOCK_BYTES]>,
-        /// Whether it is one of extents.
-        extents: bool,
-        /// How many blocks the directory has.
-        limit: u64,
-    },
+    Run { first: u64, count: u32 },
+    /// In blocks that a map in the inode leads to, one of extents or not. `limit`: how many blocks the directory has.
+    Map { root: Box<[u8; BLOCK_BYTES]>, extents: bool, limit: u64 },
     /// In the inode: the names of both parts.
-    Inline(Box<[u8]>, Box<[u8]>),
+    Inline(Box<[Vec<u8>; 2]>),
 }
 
 /// What a thread needs again.
@@ -144,27 +141,33 @@ impl<M: Medium> Ext<M> {
         spent.map(|_| ()).map_err(|_| damaged("directories have more blocks than the file system"))
     }
 
-    /// The names of a directory, from its inode.
-    fn listing(&self, raw: &[u8], size_bytes: u64, flags: u32) -> Listing {
+    /// A directory, from its inode.
+    fn listing(&self, raw: &[u8], stat: &Stat, flags: u32) -> Listing {
+        let changed = stat.ctime.seconds.max(stat.mtime.seconds).clamp(0, u32::MAX.into()) as u32;
+        Listing { place: self.place(raw, stat.size_bytes, flags), version: inode::version(raw), changed }
+    }
+
+    /// Where the names of a directory are, from its inode.
+    fn place(&self, raw: &[u8], size_bytes: u64, flags: u32) -> Place {
         let map: &[u8; BLOCK_BYTES] = raw[BLOCK..BLOCK + BLOCK_BYTES].try_into().unwrap_or(&[0; BLOCK_BYTES]);
         if flags & INLINE != 0 {
             // The first four bytes are the parent.
             let first = &map[4..(size_bytes as usize).clamp(4, BLOCK_BYTES)];
-            return Listing::Inline(first.into(), inode::inline_rest(raw).unwrap_or_default().into());
+            return Place::Inline(Box::new([first, inode::inline_rest(raw).unwrap_or_default()].map(<[u8]>::to_vec)));
         }
         let limit = size_bytes.div_ceil(self.block_bytes());
         let extents = flags & EXTENTS != 0;
         let single = if extents { single_extent(map) } else { Some((u32_at(map, 0).into(), 1)) };
         match single {
-            Some((first, count)) if first != 0 && count >= limit => Listing::Run { first, count: limit as u32 },
-            _ => Listing::Map { root: Box::new(*map), extents, limit },
+            Some((first, count)) if first != 0 && count >= limit => Place::Run { first, count: limit as u32 },
+            _ => Place::Map { root: Box::new(*map), extents, limit },
         }
     }
 
     /// The block that the target of a symlink is in.
     fn target(&self, raw: &[u8], flags: u32) -> Option<u64> {
-        match self.listing(raw, 1, flags & EXTENTS) {
-            Listing::Run { first, .. } => Some(first),
+        match self.place(raw, 1, flags & EXTENTS) {
+            Place::Run { first, .. } => Some(first),
             _ => None,
         }
     }
@@ -192,6 +195,7 @@ impl<M: Medium> Ext<M> {
     }
 
     /// The inodes of a piece of a table; `first` is the place of its first one.
+    #[inline(always)]
     fn read_piece(
         &self,
         part: usize,
@@ -212,7 +216,7 @@ impl<M: Medium> Ext<M> {
                 }
                 Decoded::Inode { mut stat, flags } => match &mut stat.kind {
                     Kind::Directory => {
-                        let listing = Some(self.listing(raw, stat.size_bytes, flags));
+                        let listing = Some(self.listing(raw, &stat, flags));
                         found(Found::Inode { offset, stat, listing });
                     }
                     Kind::Symlink { absolute } => {
@@ -287,30 +291,55 @@ impl<M: Medium> Source for Ext<M> {
     }
 
     fn position(&self, listing: &Listing) -> u64 {
-        match listing {
-            Listing::Inline(..) => 0,
-            Listing::Run { first, .. } => *first,
-            Listing::Map { root, extents: true, .. } if u16_at(&root[..], 6) == 0 => u32_at(&root[..], 20).into(),
-            Listing::Map { root, extents: true, .. } => u32_at(&root[..], 16).into(),
-            Listing::Map { root, .. } => u32_at(&root[..], 0).into(),
+        match &listing.place {
+            Place::Inline(_) => 0,
+            Place::Run { first, .. } => *first,
+            Place::Map { root, extents: true, .. } if u16_at(&root[..], 6) == 0 => u32_at(&root[..], 20).into(),
+            Place::Map { root, extents: true, .. } => u32_at(&root[..], 16).into(),
+            Place::Map { root, .. } => u32_at(&root[..], 0).into(),
         }
     }
 
     fn list(&self, inode: u64, listing: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
         let mut lister = Lister { ext: self, window: &mut buffers.window, inode, listed };
-        let result = match listing {
-            Listing::Inline(first, rest) => {
-                lister.block(first);
-                lister.block(rest);
+        let result = match &listing.place {
+            Place::Inline(parts) => {
+                parts.iter().for_each(|part| lister.block(part));
                 Ok(())
             }
-            Listing::Run { first, count } => lister.run(*first, (*count).into()).map(|_| ()),
-            Listing::Map { root, extents: true, limit } => blocks::extents(root, *limit, &mut lister),
-            Listing::Map { root, extents: false, limit } => blocks::numbers(root, *limit, &mut lister),
+            Place::Run { first, count } => lister.run(*first, (*count).into()).map(|_| ()),
+            Place::Map { root, extents: true, limit } => blocks::extents(root, *limit, &mut lister),
+            Place::Map { root, extents: false, limit } => blocks::numbers(root, *limit, &mut lister),
         };
         if let Err(error) = result {
             lister.damage(error);
         }
+    }
+
+    fn inodes_in_use(&self) -> Option<u64> {
+        Some(self.superblock.inodes.saturating_sub(self.superblock.free_inodes).into())
+    }
+
+    fn extent(&self, listing: &Listing) -> Option<(u64, u64)> {
+        match listing.place {
+            Place::Run { first, count } => {
+                let offset = self.offset(first, count.into()).ok()?;
+                Some((offset, u64::from(count) * self.block_bytes()))
+            }
+            _ => None,
+        }
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        self.medium.will_need(offset, length);
+    }
+
+    fn identity(&self) -> Option<u64> {
+        Some(self.superblock.identity)
+    }
+
+    fn version(&self, listing: &Listing) -> Option<(u64, i64)> {
+        Some((listing.version, listing.changed.into()))
     }
 
     fn begin_listing(&self) {

@@ -1,5 +1,7 @@
 //! The superblock: what an ext file system says of itself, at 1,024 bytes and in copies.
 
+use twox_hash::XxHash3_64;
+
 use super::checksum::crc32c;
 use super::{u16_at, u32_at};
 use crate::error::{Error, ErrorKind, Result};
@@ -52,6 +54,7 @@ pub(super) struct Superblock {
     pub(super) blocks_per_group: u32,
     pub(super) groups: u32,
     pub(super) inodes: u32,
+    pub(super) free_inodes: u32,
     pub(super) inodes_per_group: u32,
     pub(super) inode_bytes: u32,
     pub(super) first_inode: u32,
@@ -67,6 +70,8 @@ pub(super) struct Superblock {
     /// Whether descriptors have the older checksums.
     pub(super) crc16: bool,
     pub(super) uuid: [u8; 16],
+    /// Of the identifier, of when it was made and of when it was checked last: a check may change what no time tells of.
+    pub(super) identity: u64,
     sparse: bool,
     sparse2: Option<[u32; 2]>,
     /// Whether the journal has changes that are not in their place yet.
@@ -224,6 +229,7 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
         blocks_per_group,
         groups: groups as u32,
         inodes,
+        free_inodes: u32_of(0x10),
         inodes_per_group,
         inode_bytes,
         first_inode,
@@ -237,6 +243,7 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
         seed: checksummed.then_some(seed),
         crc16: !checksummed && read_only & RO_GDT_CSUM != 0,
         uuid,
+        identity: XxHash3_64::oneshot(&[&uuid, &bytes[0x108..0x10c], &bytes[0x40..0x44]].concat()),
         sparse: read_only & RO_SPARSE_SUPER != 0,
         sparse2: (compatible & SPARSE_SUPER2 != 0).then(|| [u32_of(0x24c), u32_of(0x250)]),
         needs_recovery: incompatible & RECOVER != 0,
