@@ -23,17 +23,11 @@ use crate::scan::inodes::{Ended, FileSystem, Scan, Scope, Source, file_system};
 use crate::scan::walk::display_root;
 use crate::units::{escape_path, format_count};
 
-<<<<<<< HEAD
-=======
-/// What ext file systems are called in the list of mounts.
-const KINDS: [&str; 3] = ["ext2", "ext3", "ext4"];
-
 /// Reading so many places of tables, 16 MiB, takes no longer than a walk of anything.
 const PLACES_ALWAYS_READ: u64 = 1 << 16;
 /// A walk spends as much on an inode as a scan on this many places, warm or cold.
 const PLACES_AN_INODE: u64 = 16;
 
->>>>>>> 25e110bc64ea75b5cb1465b89096b9143a0b6523
 /// How a survey is taken.
 pub(super) enum Chosen {
     /// By a walk, and why not by inodes; empty where nothing speaks for that.
@@ -50,7 +44,7 @@ pub(super) struct InodeScan {
 
 /// What reads it.
 enum Opened {
-    Ext(Ext<Device>),
+    Ext(Box<Ext<Device>>),
     Btrfs(Box<Btrfs<Device>>),
     Xfs(Box<Xfs<Device>>),
 }
@@ -94,7 +88,7 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             None => Chosen::Walk { reason: String::new() },
             Some((path, target)) => {
                 match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
-                    Ok(scan) => match too_empty(&scan.target, &scan.source) {
+                    Ok(scan) => match too_empty(&scan) {
                         None => Chosen::Scan(scan),
                         Some(reason) => Chosen::Walk { reason },
                     },
@@ -130,8 +124,10 @@ fn worth_it(request: &Request) -> Option<(&Path, Target)> {
     (!found.is_dir() || target.is_mount_point(path)).then_some((path.as_path(), target))
 }
 
-/// Why a walk would be faster: most of what the tables have room for was used once or never, and they would be read all the same.
-fn too_empty(target: &Target, source: &impl Source) -> Option<String> {
+/// Why a walk would be faster: most of what the tables have room for was used once or never, and they would be read all the same. Only ext
+/// has tables for inodes that there may never be.
+fn too_empty(InodeScan { target, source }: &InodeScan) -> Option<String> {
+    let Opened::Ext(source) = source else { return None };
     let places: u64 = (0..source.parts()).map(|part| source.slots(part) as u64).sum();
     let in_use = target.inodes_in_use().or_else(|| source.inodes_in_use())?;
     (places > PLACES_ALWAYS_READ && places / PLACES_AN_INODE > in_use).then(|| {
@@ -229,14 +225,16 @@ impl InodeScan {
         let direct = |path: &PathBuf| read(path, Device::open_direct(path));
         let source = match mounted.or_else(|| file_system(&device)) {
             // Of ext, copies of the superblock are looked for where there is no mark.
-            None => Ext::open(device, target.device).map(Opened::Ext).map_err(|error| match error.kind() {
+            None => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))).map_err(|error| match error
+                .kind()
+            {
                 ErrorKind::NotRecognised => {
                     let cause = "it is no ext2, ext3, ext4, xfs or btrfs file system";
                     Error::new(ErrorKind::NotRecognised, "read the superblock", cause)
                 }
                 _ => error,
             }),
-            Some(FileSystem::Ext) => Ext::open(device, target.device).map(Opened::Ext),
+            Some(FileSystem::Ext) => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))),
             Some(FileSystem::Xfs) => {
                 let device = direct(&target.device_path)?;
                 Xfs::open(device, target.device, false).map(|xfs| Opened::Xfs(Box::new(xfs)))
@@ -274,7 +272,7 @@ impl InodeScan {
         on_progress: &mut dyn FnMut(&Progress, Duration),
     ) -> Result<Outcome> {
         match &self.source {
-            Opened::Ext(ext) => self.scan(ext, self.target.root, request, moments, interrupted, on_progress),
+            Opened::Ext(ext) => self.scan(&**ext, self.target.root, request, moments, interrupted, on_progress),
             Opened::Xfs(xfs) => self.scan(&**xfs, self.target.root, request, moments, interrupted, on_progress),
             Opened::Btrfs(btrfs) => {
                 self.scan(&**btrfs, Some(btrfs.start()), request, moments, interrupted, on_progress)
@@ -306,26 +304,16 @@ impl InodeScan {
             device: self.target.device,
         };
         let before = self.target.state();
-<<<<<<< HEAD
-        let (collector, ended) = loop {
-            let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit);
-            let scan = Scan::new(source, &collector, &scope);
-            let ended = scan.run(TICK, || {
-                on_progress(&collector.progress, moments.started.elapsed());
-                if interrupted.load(Ordering::Relaxed) {
-                    scan.stop();
-=======
         let (mut warnings, mut notes) = (Vec::new(), Vec::new());
         let run = Run { request, moments, interrupted };
         let (collector, ended) = match &request.incremental {
-            None => run.attempts(&self.source, &mut scope, on_progress)?,
+            None => run.attempts(source, &mut scope, on_progress)?,
             Some(files) => {
-                let source = remembering(&self.source, files, moments.taken_at, &mut notes)?;
+                let source = remembering(source, files, moments.taken_at, &mut notes)?;
                 let attempt = run.attempts(&source, &mut scope, on_progress)?;
                 if !attempt.1.stopped {
                     notes.push(directories_read(source.counts()));
                     warnings.extend(source.complete(&files.new).err());
->>>>>>> 25e110bc64ea75b5cb1465b89096b9143a0b6523
                 }
                 attempt
             }

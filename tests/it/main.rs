@@ -21,12 +21,9 @@ mod generate;
 mod harness;
 mod images;
 mod inode_scan;
-<<<<<<< HEAD
 mod inode_scan_btrfs;
-mod inode_scan_xfs;
-=======
 mod inode_scan_options;
->>>>>>> 25e110bc64ea75b5cb1465b89096b9143a0b6523
+mod inode_scan_xfs;
 mod layers;
 mod merge;
 mod model;
