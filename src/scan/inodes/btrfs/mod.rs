@@ -439,7 +439,7 @@ impl<M: Medium> Reader<'_, '_, M> {
         };
         self.stand_ins += 1;
         // From the end, where no inode is.
-        let offset = self.btrfs.slots(self.part) - self.stand_ins;
+        let Some(offset) = self.btrfs.slots(self.part).checked_sub(self.stand_ins) else { return };
         let slot = Slot { part: self.part, offset };
         if *self.btrfs.stand_ins().entry(number).or_insert(slot) == slot {
             let stat = inode::empty_directory(number, self.btrfs.device);

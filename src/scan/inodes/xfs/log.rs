@@ -144,8 +144,11 @@ impl Log {
         let mut log = Log { head: u64::from(turn) << 32 | head, ..Log::default() };
         let Some((at, record)) = newest else { return Ok(log) };
         let tail = record.tail & u64::from(u32::MAX);
+        if tail >= sectors {
+            return Err(damaged("the newest record of the log is damaged"));
+        }
         let length = (head + sectors - tail) % sectors;
-        if tail >= sectors || length * SECTOR as u64 > MOST_BYTES {
+        if length * SECTOR as u64 > MOST_BYTES {
             return Err(damaged("the log has more changes than fit into memory"));
         }
         let unmounted = record.operations == 1 && record.data.get(9).is_some_and(|flags| flags & UNMOUNT != 0);
