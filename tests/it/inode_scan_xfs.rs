@@ -52,7 +52,7 @@ fn the_scan_of_xfs_says_what_the_walk_says() {
         &["-b", "size=1024", "-n", "size=16384", "-d", "agcount=7"],
         &["-m", "bigtime=0,inobtcount=0,finobt=0,reflink=0,rmapbt=0", "-i", "size=2048,sparse=0"],
         &["-m", "rmapbt=1,reflink=1", "-i", "nrext64=1", "-s", "size=4096"],
-        &["-n", "version=ci", "-b", "size=2048", "-i", "nrext64=0", "-l", "su=64k"],
+        &["-b", "size=2048", "-i", "nrext64=0", "-l", "su=64k"],
     ] {
         eprintln!("mkfs.xfs {options:?}");
         let Some(image) = mounted(options) else { return };
