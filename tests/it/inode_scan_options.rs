@@ -104,7 +104,7 @@ fn whoever_shows_a_survey_without_names_says_so() {
     let both: Value = serde_json::from_slice(&fs::read(path("both.json")).unwrap()).unwrap();
     assert_eq!((&both["without_names"], &both["where"]), (&true.into(), &Value::Null));
     assert!(OF_NAMES.iter().all(|measure| both["distributions"][measure]["count"] == 0));
-    assert_eq!(both["counts"]["files"], 2 * 3401 - 1 + 1);
+    assert_eq!(both["counts"]["files"], 2 * 3400);
     let plan = run(args!["plan", path("alone.json")]).ended(0);
     assert!(flat(plan.text()).contains("directories"), "{}", plan.text());
     let generated = run(args!["generate", "--dry-run", path("alone.json"), path("tree")]).ended(0);
@@ -137,7 +137,10 @@ fn what_did_not_change_is_not_read_and_the_survey_is_the_same() {
         assert!(said.contains("nightly.json.names yet; all directories were read"), "{said}");
         assert_same(&scan_of(&root), &first, &[]);
         let (again, said) = incremental(&root, &nightly, &nightly);
-        assert!(said.contains("note: 0 of 48 directories were read"), "{said}");
+        assert!(
+            said.contains(&format!("note: 0 of {} directories were read", first["counts"]["directories"])),
+            "{said}"
+        );
         assert_same(&first, &again, &[]);
         // Files change without their directories; directories by names that come, go and move.
         fs::write(root.join("d2/e2/file2.2"), vec![1; 70_000]).unwrap();
@@ -162,7 +165,8 @@ fn what_did_not_change_is_not_read_and_the_survey_is_the_same() {
         };
         let kept = nightly.to_str().unwrap();
         let other = directory.path().join("other.json");
-        let partly = survey(arguments(&["--incremental", kept, "-o", other.to_str().unwrap()]));
+        let partly = arguments(&["--json", "--incremental", kept, "-o", other.to_str().unwrap()]);
+        let partly = run([args!["survey", "-q"], partly].concat()).ended(0).json();
         assert_same(&survey(arguments(&[])), &partly, &[]);
     }
 }
