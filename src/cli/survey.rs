@@ -73,7 +73,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, help_heading = "What is counted")]
     include_snapshots: bool,
 
-    /// How to find the files: through directories, or in the tables of inodes of a whole ext2, ext3 or ext4 file system (a mount point, a
+    /// How to find the files: through directories, or in the tables of inodes of a whole ext2, ext3, ext4, xfs or btrfs file system (a mount point, a
     /// device, with inode-scan also an image or a directory of one), which takes the right to read the device
     #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "How it runs")]
     method: MethodArgument,

@@ -4,7 +4,7 @@
 //! root. Where nobody asked for a scan and there is nothing to be said about it (a plain directory), no reason is given.
 
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,16 +13,15 @@ use super::run::{Incremental, MethodChoice, Moments, Outcome, Request, TICK, nam
 use super::{Method, Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::exclude::Exclude;
+use crate::scan::inodes::btrfs::{self, Btrfs, Choice};
 use crate::scan::inodes::ext::Ext;
 use crate::scan::inodes::medium::Device;
 use crate::scan::inodes::remember::{Names, Remembering};
 use crate::scan::inodes::target::Target;
-use crate::scan::inodes::{Ended, Scan, Scope, Source};
+use crate::scan::inodes::xfs::Xfs;
+use crate::scan::inodes::{Ended, FileSystem, Scan, Scope, Source, file_system};
 use crate::scan::walk::display_root;
 use crate::units::{escape_path, format_count};
-
-/// What ext file systems are called in the list of mounts.
-const KINDS: [&str; 3] = ["ext2", "ext3", "ext4"];
 
 /// Reading so many places of tables, 16 MiB, takes no longer than a walk of anything.
 const PLACES_ALWAYS_READ: u64 = 1 << 16;
@@ -40,7 +39,14 @@ pub(super) enum Chosen {
 /// A file system that was opened.
 pub(super) struct InodeScan {
     target: Target,
-    source: Ext<Device>,
+    source: Opened,
+}
+
+/// What reads it.
+enum Opened {
+    Ext(Box<Ext<Device>>),
+    Btrfs(Box<Btrfs<Device>>),
+    Xfs(Box<Xfs<Device>>),
 }
 
 /// Chooses the method for a request.
@@ -72,7 +78,9 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             }
             if let Some(kind) = foreign_kind(&target) {
                 let error = usage(format!("it is a file system of the kind {kind}")).at(path);
-                return Err(error.advise("only ext2, ext3 and ext4 are scanned; survey it with --method walk"));
+                return Err(
+                    error.advise("only ext2, ext3, ext4, xfs and btrfs are scanned; survey it with --method walk")
+                );
             }
             InodeScan::open(target, request, path).map(Chosen::Scan)
         }
@@ -80,7 +88,7 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             None => Chosen::Walk { reason: String::new() },
             Some((path, target)) => {
                 match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
-                    Ok(scan) => match too_empty(&scan.target, &scan.source) {
+                    Ok(scan) => match too_empty(&scan) {
                         None => Chosen::Scan(scan),
                         Some(reason) => Chosen::Walk { reason },
                     },
@@ -102,7 +110,7 @@ fn names_needed(what: &str) -> Error {
 
 /// The kind of a mounted file system that cannot be scanned.
 fn foreign_kind(target: &Target) -> Option<&str> {
-    target.mount.as_ref().map(|mount| mount.kind.as_str()).filter(|kind| !KINDS.contains(kind))
+    target.mount.as_ref().map(|mount| mount.kind.as_str()).filter(|kind| FileSystem::called(kind).is_none())
 }
 
 /// The only root, if it is a whole file system of a kind that can be scanned.
@@ -116,8 +124,10 @@ fn worth_it(request: &Request) -> Option<(&Path, Target)> {
     (!found.is_dir() || target.is_mount_point(path)).then_some((path.as_path(), target))
 }
 
-/// Why a walk would be faster: most of what the tables have room for was used once or never, and they would be read all the same.
-fn too_empty(target: &Target, source: &impl Source) -> Option<String> {
+/// Why a walk would be faster: most of what the tables have room for was used once or never, and they would be read all the same. Only ext
+/// has tables for inodes that there may never be.
+fn too_empty(InodeScan { target, source }: &InodeScan) -> Option<String> {
+    let Opened::Ext(source) = source else { return None };
     let places: u64 = (0..source.parts()).map(|part| source.slots(part) as u64).sum();
     let in_use = target.inodes_in_use().or_else(|| source.inodes_in_use())?;
     (places > PLACES_ALWAYS_READ && places / PLACES_AN_INODE > in_use).then(|| {
@@ -207,10 +217,44 @@ impl Run<'_> {
 impl InodeScan {
     fn open(target: Target, request: &Request, path: &Path) -> Result<Box<InodeScan>> {
         target.synchronise();
-        let device = Device::open(&target.device_path)
-            .map_err(|error| Error::io("read the inodes of", &target.device_path, error))?;
-        let source = Ext::open(device, target.device).map_err(|error| error.at(path))?;
-        if request.without_names && target.root.is_some_and(|root| root != source.root()) {
+        let read = |path: &Path, opened: std::io::Result<Device>| {
+            opened.map_err(|error| Error::io("read the inodes of", path, error))
+        };
+        let device = read(&target.device_path, Device::open(&target.device_path))?;
+        let mounted = target.mount.as_ref().and_then(|mount| FileSystem::called(&mount.kind));
+        let direct = |path: &PathBuf| read(path, Device::open_direct(path));
+        let source = match mounted.or_else(|| file_system(&device)) {
+            // Of ext, copies of the superblock are looked for where there is no mark.
+            None => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))).map_err(|error| match error
+                .kind()
+            {
+                ErrorKind::NotRecognised => {
+                    let cause = "it is no ext2, ext3, ext4, xfs or btrfs file system";
+                    Error::new(ErrorKind::NotRecognised, "read the superblock", cause)
+                }
+                _ => error,
+            }),
+            Some(FileSystem::Ext) => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))),
+            Some(FileSystem::Xfs) => {
+                let device = direct(&target.device_path)?;
+                Xfs::open(device, target.device, false).map(|xfs| Opened::Xfs(Box::new(xfs)))
+            }
+            Some(FileSystem::Btrfs) => {
+                let identifier = btrfs::identifier(&direct(&target.device_path)?).map_err(|error| error.at(path))?;
+                let devices = target.members(identifier).iter().map(direct).collect::<Result<Vec<Device>>>()?;
+                let (subvolume, below) = target.below_subvolume(path).unzip();
+                let one_subvolume = request.options.one_file_system;
+                let choice = Choice { subvolume, below: below.unwrap_or_default(), one_subvolume, unchecked: false };
+                Btrfs::open(devices, &choice, target.device).map(|btrfs| Opened::Btrfs(Box::new(btrfs)))
+            }
+        };
+        let source = source.map_err(|error| error.at(path))?;
+        let whole = match &source {
+            Opened::Ext(ext) => target.root.is_none_or(|root| root == ext.root()),
+            Opened::Xfs(xfs) => target.root.is_none_or(|root| root == xfs.root()),
+            Opened::Btrfs(btrfs) => btrfs.start() == btrfs.root(),
+        };
+        if request.without_names && !whole {
             return Err(names_needed("what is below a directory that is no mount point").at(path));
         }
         Ok(Box::new(InodeScan { target, source }))
@@ -227,11 +271,30 @@ impl InodeScan {
         interrupted: &AtomicBool,
         on_progress: &mut dyn FnMut(&Progress, Duration),
     ) -> Result<Outcome> {
+        match &self.source {
+            Opened::Ext(ext) => self.scan(&**ext, self.target.root, request, moments, interrupted, on_progress),
+            Opened::Xfs(xfs) => self.scan(&**xfs, self.target.root, request, moments, interrupted, on_progress),
+            Opened::Btrfs(btrfs) => {
+                self.scan(&**btrfs, Some(btrfs.start()), request, moments, interrupted, on_progress)
+            }
+        }
+    }
+
+    /// Scans what is below `root`.
+    fn scan<S: Source>(
+        &self,
+        source: &S,
+        root: Option<u64>,
+        request: &Request,
+        moments: &Moments,
+        interrupted: &AtomicBool,
+        on_progress: &mut dyn FnMut(&Progress, Duration),
+    ) -> Result<Outcome> {
         let path = &request.roots[0];
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let mut scope = Scope {
             path: display_root(path).to_vec(),
-            root: self.target.root,
+            root,
             mount_points: self.target.mount_points.iter().map(|nested| nested.below_root.clone()).collect(),
             include_snapshots: request.options.snapshots == Snapshots::Include,
             exclude: Exclude::new(&request.options.excluded)?,
@@ -244,9 +307,9 @@ impl InodeScan {
         let (mut warnings, mut notes) = (Vec::new(), Vec::new());
         let run = Run { request, moments, interrupted };
         let (collector, ended) = match &request.incremental {
-            None => run.attempts(&self.source, &mut scope, on_progress)?,
+            None => run.attempts(source, &mut scope, on_progress)?,
             Some(files) => {
-                let source = remembering(&self.source, files, moments.taken_at, &mut notes)?;
+                let source = remembering(source, files, moments.taken_at, &mut notes)?;
                 let attempt = run.attempts(&source, &mut scope, on_progress)?;
                 if !attempt.1.stopped {
                     notes.push(directories_read(source.counts()));
@@ -275,14 +338,41 @@ impl InodeScan {
 
     /// What keeps the result from being that of one moment.
     fn inconsistencies(&self, ended: &Ended, changed: bool) -> Vec<String> {
-        let mut found = self.source.warnings().to_vec();
-        if changed {
-            found.push("the file system changed while its inodes were read".to_owned());
-        }
-        if self.target.mount.is_none() && self.source.needs_recovery() {
-            let cause =
-                "its journal has changes that are not in their place: it was not unmounted, or is mounted elsewhere";
-            found.push(cause.to_owned());
+        let mut found = Vec::new();
+        match &self.source {
+            Opened::Ext(ext) => {
+                found.extend_from_slice(ext.warnings());
+                if changed {
+                    found.push("the file system changed while its inodes were read".to_owned());
+                }
+                if self.target.mount.is_none() && ext.needs_recovery() {
+                    let cause = "its journal has changes that are not in their place: it was not unmounted, or is mounted \
+                                 elsewhere";
+                    found.push(cause.to_owned());
+                }
+            }
+            Opened::Xfs(xfs) => {
+                found.extend_from_slice(xfs.warnings());
+                if self.target.mount.is_some() && (changed || xfs.has_changed()) {
+                    found.push("the file system changed while its inodes were read".to_owned());
+                }
+                if self.target.mount.is_none() && xfs.was_replayed() {
+                    let cause = "its log had changes that are not in their place: it was not unmounted, or is mounted elsewhere";
+                    found.push(cause.to_owned());
+                }
+            }
+            // What was committed stays, whatever comes after it: but for what took the room of something deleted.
+            Opened::Btrfs(btrfs) => {
+                found.extend_from_slice(btrfs.warnings());
+                if btrfs.replaced() > 0 {
+                    found.push("parts of it were replaced before they were read, and read as they are now".to_owned());
+                }
+                if self.target.mount.is_none() && btrfs.needs_recovery() {
+                    let cause =
+                        "its log has changes that are in no transaction: it was not unmounted, or is mounted elsewhere";
+                    found.push(cause.to_owned());
+                }
+            }
         }
         for (count, what) in [
             (ended.dangling, "names lead to no inode"),

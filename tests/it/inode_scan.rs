@@ -21,8 +21,8 @@ use crate::harness::{
 use crate::images::{Image, Mount, run as command};
 use crate::model::AS_OF;
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
 
 /// A mounted image: `mke2fs OPTIONS`.
 fn mounted(size_bytes: u64, options: &[&str]) -> Option<Image> {
@@ -44,7 +44,7 @@ fn both(root: &Path, more: &[&str]) -> (Value, Value) {
 
 /// Fails where a scan says anything else than a walk; `but`: what may differ.
 #[track_caller]
-fn compare(root: &Path, more: &[&str], but: &[&str]) -> Value {
+pub fn compare(root: &Path, more: &[&str], but: &[&str]) -> Value {
     let (walk, scan) = both(root, more);
     assert_eq!((&walk["method"], &scan["method"]), (&"walk".into(), &"inode-scan".into()));
     assert_eq!(scan["consistent"], true, "{}", scan["inconsistencies"]);
@@ -53,7 +53,7 @@ fn compare(root: &Path, more: &[&str], but: &[&str]) -> Value {
 }
 
 /// Files of every kind, made so that the numbers of hard links divide what they share.
-fn populate(root: &Path, seed: u64, far_times: bool) {
+pub fn populate(root: &Path, seed: u64, far_times: bool) {
     let sizes =
         [0, 1, 59, 60, 61, 100, 150, 156, 157, 160, 200, 511, 512, 513, 900, 1024, 4095, 4096, 5000, 60_000, 300_000];
     for (number, size) in sizes.into_iter().enumerate() {
@@ -137,7 +137,7 @@ fn attributes(root: &Path) {
 }
 
 /// A directory of so many names that it is hashed, of which some were removed again.
-fn many(root: &Path, count: usize) {
+pub fn many(root: &Path, count: usize) {
     let directory = root.join("many");
     fs::create_dir(&directory).unwrap();
     let file = File::create(root.join("named often")).map(|_| root.join("named often")).unwrap();
@@ -332,7 +332,7 @@ fn filled(directory: &Path, name: &str, size_bytes: u64, options: &[&str], from:
     Some(image)
 }
 
-fn source(directory: &Path) -> PathBuf {
+pub fn source(directory: &Path) -> PathBuf {
     let from = directory.join("from");
     for number in 0..300 {
         write_file(from.join(format!("d{}/e{}/f{number}.c", number % 7, number % 3)), number * 37);
@@ -387,13 +387,13 @@ fn blocks_are_those_that_debugfs_sees() {
     assert_eq!(allocated["max"], sectors * 512);
 }
 
-fn patch(image: &Path, offset: u64, bytes: &[u8]) {
+pub fn patch(image: &Path, offset: u64, bytes: &[u8]) {
     File::options().write(true).open(image).unwrap().write_all_at(bytes, offset).unwrap();
 }
 
 /// What a scan says of an image that it cannot read.
 #[track_caller]
-fn refused(image: &Path, cause: &str) {
+pub fn refused(image: &Path, cause: &str) {
     let ran = run(args!["survey", "--json", "--method", "inode-scan", image]).ended(2);
     assert!(ran.said().contains(cause), "{}", ran.said());
 }
@@ -425,9 +425,9 @@ fn what_cannot_be_read_is_refused_with_a_reason() {
     let directory = sandbox();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("text"), "no file system\n".repeat(1000)).unwrap();
-    refused(&path("text"), "it is no ext2, ext3 or ext4 file system");
+    refused(&path("text"), "it is no ext2, ext3, ext4, xfs or btrfs file system");
     fs::write(path("empty"), "").unwrap();
-    refused(&path("empty"), "it is no ext2, ext3 or ext4 file system");
+    refused(&path("empty"), "it is no ext2, ext3, ext4, xfs or btrfs file system");
     refused(&path("nothing"), "No such file or directory");
     let from = source(directory.path());
     let Some(image) = filled(directory.path(), "image", 32 * MIB, &["-t", "ext4", "-O", "^metadata_csum"], &from)
@@ -522,7 +522,7 @@ fn a_changing_file_system_is_said_to_be_one() {
 }
 
 /// Flips bytes where an image holds something.
-fn spoil(image: &[u8], used: &[usize], state: &mut u64) -> Vec<u8> {
+pub fn spoil(image: &[u8], used: &[usize], state: &mut u64) -> Vec<u8> {
     let mut chance = || {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*state >> 33) as usize

@@ -1,11 +1,12 @@
 //! What a file system lies on: a block device, an image file, or bytes in memory. Read only, by position.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, OFlags, fadvise};
 
 /// Bytes at positions.
 pub trait Medium: Sync {
@@ -22,11 +23,21 @@ pub trait Medium: Sync {
     fn will_need(&self, _offset: u64, _length: u64) {}
 }
 
+/// What direct reading is aligned to; no device that exists has larger sectors.
+const ALIGNED_BYTES: usize = 4096;
+
+thread_local! {
+    /// Where direct reading goes.
+    static ALIGNED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// A block device or an image file.
 #[derive(Debug)]
 pub struct Device {
     file: File,
     length_bytes: u64,
+    /// Whether it is read past the cache.
+    direct: bool,
 }
 
 impl Device {
@@ -40,13 +51,52 @@ impl Device {
         let length_bytes = file.seek(SeekFrom::End(0))?;
         // Tables are read from front to back; that this is said is no more than a hint.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
-        Ok(Device { file, length_bytes })
+        Ok(Device { file, length_bytes, direct: false })
+    }
+
+    /// Opens it for reading past the cache, if it is a block device: btrfs and xfs write their metadata past it too, and what it has may
+    /// be old. An image file has one cache for all.
+    ///
+    /// # Errors
+    /// What opening or measuring it fails with.
+    pub fn open_direct(path: &Path) -> io::Result<Device> {
+        let mut device = Device::open(path)?;
+        if device.file.metadata()?.file_type().is_block_device() {
+            let flags = OFlags::DIRECT.bits() as i32;
+            device.file = File::options().read(true).custom_flags(flags).open(path)?;
+            device.direct = true;
+        }
+        Ok(device)
+    }
+
+    fn read_direct(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let aligned = ALIGNED_BYTES as u64;
+        let before = (offset % aligned) as usize;
+        let length = (before + bytes.len()).next_multiple_of(ALIGNED_BYTES);
+        ALIGNED.with_borrow_mut(|buffer| {
+            if buffer.len() < length + ALIGNED_BYTES {
+                buffer.resize(length + ALIGNED_BYTES, 0);
+            }
+            let start = buffer.as_ptr().align_offset(ALIGNED_BYTES);
+            let buffer = buffer.get_mut(start..start + length).ok_or(io::ErrorKind::OutOfMemory)?;
+            let mut filled = 0;
+            while filled < before + bytes.len() {
+                match self.file.read_at(&mut buffer[filled..], offset - before as u64 + filled as u64) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(count) => filled += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            bytes.copy_from_slice(&buffer[before..before + bytes.len()]);
+            Ok(())
+        })
     }
 }
 
 impl Medium for Device {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(bytes, offset)
+        if self.direct { self.read_direct(bytes, offset) } else { self.file.read_exact_at(bytes, offset) }
     }
 
     fn length_bytes(&self) -> u64 {
@@ -54,7 +104,9 @@ impl Medium for Device {
     }
 
     fn will_need(&self, offset: u64, length: u64) {
-        let _ = fadvise(&self.file, offset, std::num::NonZeroU64::new(length), Advice::WillNeed);
+        if !self.direct {
+            let _ = fadvise(&self.file, offset, std::num::NonZeroU64::new(length), Advice::WillNeed);
+        }
     }
 }
 

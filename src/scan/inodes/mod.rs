@@ -9,8 +9,10 @@
 //! mount point hides anything. [`Ended::again`] says where that turned out not to be so; [`Scope::counted_by_name`] then counts what names lead
 //! to, reading the tables twice. This is how an attempt begins where something is left out.
 //!
-//! [`ext`] reads ext2, ext3 and ext4. [`target`] says what a path is, and [`medium`] reads it.
+//! [`ext`] reads ext2, ext3 and ext4, [`btrfs`] and [`xfs`] what they are called after. [`target`] says what a path is, and [`medium`] reads it.
 
+pub mod btrfs;
+mod checksum;
 pub mod ext;
 pub mod medium;
 mod records;
@@ -18,6 +20,7 @@ pub mod remember;
 mod scan;
 pub mod target;
 mod tree;
+pub mod xfs;
 
 pub use scan::{Ended, Scan};
 
@@ -25,6 +28,44 @@ use std::io;
 
 use super::exclude::Exclude;
 use super::{Batch, Stat, Visitor};
+
+/// A kind of file system that can be read by its inodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileSystem {
+    /// ext2, ext3 or ext4.
+    Ext,
+    /// btrfs.
+    Btrfs,
+    /// XFS.
+    Xfs,
+}
+
+impl FileSystem {
+    /// By what it is called in the list of mounts.
+    pub fn called(name: &str) -> Option<FileSystem> {
+        match name {
+            "ext2" | "ext3" | "ext4" => Some(FileSystem::Ext),
+            "btrfs" => Some(FileSystem::Btrfs),
+            "xfs" => Some(FileSystem::Xfs),
+            _ => None,
+        }
+    }
+}
+
+/// What a medium seems to hold, by the mark of a superblock.
+pub fn file_system(medium: &impl medium::Medium) -> Option<FileSystem> {
+    let has = |mark: &[u8], offset: u64| {
+        let mut found = vec![0; mark.len()];
+        medium.read_at(&mut found, offset).is_ok() && found == mark
+    };
+    let marks: [(&[u8], u64, FileSystem); 4] = [
+        (b"XFSB", 0, FileSystem::Xfs),
+        (b"\x53\xef", 1024 + 0x38, FileSystem::Ext),
+        (b"_BHRfS_M", (64 << 10) + 0x40, FileSystem::Btrfs),
+        (b"_BHRfS_M", (64 << 20) + 0x40, FileSystem::Btrfs),
+    ];
+    marks.into_iter().find(|&(mark, offset, _)| has(mark, offset)).map(|(.., kind)| kind)
+}
 
 /// Where a source keeps an inode: a part of its tables, and a place there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +97,8 @@ pub enum Found<L> {
 pub enum Listed<'a> {
     /// A name and the inode that it leads to; also `.` and `..`, where they are stored.
     Name(&'a [u8], u64),
+    /// The name of a directory where another file system begins, which is left out.
+    Elsewhere(&'a [u8]),
     /// A part that could not be read.
     Damaged(Damage),
 }

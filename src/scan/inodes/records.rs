@@ -120,7 +120,13 @@ impl Records {
     }
 
     /// The records of a part that was read.
-    pub(super) fn set(&self, part: usize, records: Part) {
+    pub(super) fn set(&self, part: usize, mut records: Part) {
+        let used = records.packed.iter_mut().rposition(|place| *place.get_mut() != FREE).map_or(0, |last| last + 1);
+        if used < records.packed.len() {
+            let mut packed = records.packed.into_vec();
+            packed.truncate(used);
+            records.packed = packed.into_boxed_slice();
+        }
         // Every part is read once.
         let _ = self.parts[part].set(records);
     }

@@ -515,6 +515,11 @@ impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
                     self.name(position, &below, name, inode, &mut own);
                 }
             }
+            Listed::Elsewhere(name) => {
+                if self.pass.names {
+                    self.elsewhere(&below, name, &mut own);
+                }
+            }
             Listed::Damaged(damage) => {
                 // Directories are read once or twice; what is damaged is reported where names count.
                 if self.pass.names {
@@ -575,6 +580,20 @@ impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
             scan.visitor.names(worker, &self.batch, &mut own.tally);
             self.batch.clear();
         }
+    }
+
+    /// What the name leads to is left out, but the name is there.
+    fn elsewhere(&mut self, below_root: &[u8], name: &[u8], own: &mut Own<V::Tally>) {
+        let (scan, worker) = (self.scan, self.worker);
+        if scan.scope.exclude.matches(below_root, name) {
+            return scan.visitor.skipped(worker, Skipped::Excluded, 1);
+        }
+        if scan.is_snapshot(name) {
+            return scan.visitor.skipped(worker, Skipped::SnapshotDirectory, 1);
+        }
+        own.entries += 1;
+        scan.visitor.name_alone(worker, name);
+        scan.visitor.skipped(worker, Skipped::MountPoint, 1);
     }
 
     /// Why a directory is left out, if it is. One that has several names is counted at one of them.

@@ -9,6 +9,9 @@ use rustix::fs::{StatVfs, statvfs, syncfs};
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// What btrfs is called in the list of mounts.
+const BTRFS: &str = "btrfs";
+
 /// Where the tables of a file system are, and which part of it is meant.
 #[derive(Debug, Clone, Default)]
 pub struct Target {
@@ -48,6 +51,8 @@ pub struct Mount {
     pub writable: bool,
     /// What it was mounted from.
     source: Vec<u8>,
+    /// What the file system was told.
+    options: String,
 }
 
 impl Target {
@@ -61,7 +66,7 @@ impl Target {
         let mounts = read_mounts();
         if found.file_type().is_block_device() {
             let device = found.rdev();
-            let mount = mounts.into_iter().find(|mount| mount.number() == device);
+            let mount = mounts.into_iter().find(|mount| mount.is_of(device));
             return Ok(Target { device_path: path.to_owned(), device, mount, ..Target::default() });
         }
         if found.is_file() {
@@ -78,12 +83,12 @@ impl Target {
         let above = mounts.iter().enumerate().filter(|(_, mount)| whole.starts_with(mount.point()));
         // What was mounted last at a place hides what was mounted there before.
         let (_, mount) = above.max_by_key(|(number, mount)| (mount.point.len(), *number))?;
-        if mount.number() != device {
+        if mount.number() != device && mount.kind != BTRFS {
             return None;
         }
         let below = mounts.iter().filter_map(|mount| {
             let below_root = mount.point().strip_prefix(whole).ok()?.as_os_str().as_bytes().to_vec();
-            let is_left_out = mount.number() != device && fs::metadata(mount.point()).is_ok_and(|found| found.is_dir());
+            let is_left_out = fs::metadata(mount.point()).is_ok_and(|found| found.is_dir() && found.dev() != device);
             (!below_root.is_empty()).then_some(Nested { below_root, is_left_out })
         });
         let mount_points = below.collect();
@@ -99,7 +104,34 @@ impl Target {
     /// Whether the directory that is meant is where something was mounted, and all of that.
     pub fn is_mount_point(&self, path: &Path) -> bool {
         let whole = path.canonicalize().unwrap_or_default();
-        self.mount.as_ref().is_some_and(|mount| mount.point() == whole && mount.root == b"/")
+        let is_whole = |mount: &Mount| match mount.option("subvol") {
+            Some(name) => mount.root == name.as_bytes(),
+            None => mount.root == b"/",
+        };
+        self.mount.as_ref().is_some_and(|mount| mount.point() == whole && is_whole(mount))
+    }
+
+    /// Of a directory on btrfs, the subvolume that is mounted there, and the way from it to the directory.
+    pub fn below_subvolume(&self, path: &Path) -> Option<(u64, Vec<u8>)> {
+        let mount = self.mount.as_ref().filter(|_| self.root.is_some())?;
+        let (subvolume, name) = (mount.option("subvolid")?, mount.option("subvol")?);
+        let whole = path.canonicalize().ok()?;
+        // What is shown may be a directory below the subvolume.
+        let shown = mount.root.strip_prefix(name.as_bytes())?;
+        let below = whole.strip_prefix(mount.point()).ok()?;
+        Some((subvolume.parse().ok()?, [shown, b"/", below.as_os_str().as_bytes()].concat()))
+    }
+
+    /// All devices of the btrfs that has this identifier, where it is mounted; else the one that is known.
+    pub fn members(&self, identifier: [u8; 16]) -> Vec<PathBuf> {
+        let hexadecimal: String = identifier.iter().map(|byte| format!("{byte:02x}")).collect();
+        let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hexadecimal[part]);
+        let listed = fs::read_dir(format!("/sys/fs/btrfs/{}/devices", parts.join("-")));
+        let names = listed.into_iter().flatten().flatten().map(|device| device.file_name());
+        // In the name of a device there may be a slash, which is written as an exclamation mark there.
+        let path = |name: std::ffi::OsString| Path::new("/dev").join(name.to_string_lossy().replace('!', "/"));
+        let found: Vec<PathBuf> = names.map(path).filter(|path| path.exists()).collect();
+        if self.mount.is_some() && !found.is_empty() { found } else { vec![self.device_path.clone()] }
     }
 
     /// Writes what is still in memory to the device, so that the tables say what the file system says.
@@ -132,6 +164,18 @@ impl Mount {
     fn number(&self) -> u64 {
         rustix::fs::makedev(self.device.0, self.device.1)
     }
+
+    /// What an option of the file system says.
+    fn option(&self, name: &str) -> Option<&str> {
+        self.options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// Whether it is mounted from the device of this number. btrfs has numbers of its own, because it may have several devices.
+    fn is_of(&self, device: u64) -> bool {
+        let source = Path::new(std::ffi::OsStr::from_bytes(&self.source));
+        let is_source = || fs::metadata(source).is_ok_and(|found| found.rdev() == device);
+        self.number() == device || self.kind == BTRFS && is_source()
+    }
 }
 
 /// The file that stands for a mount's device.
@@ -142,7 +186,7 @@ fn device_path(mount: &Mount) -> Option<PathBuf> {
     let event = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent")).unwrap_or_default();
     let by_name = event.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(|name| Path::new("/dev").join(name));
     let is_it = |path: &PathBuf| {
-        fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device() && found.rdev() == mount.number())
+        fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device() && mount.is_of(found.rdev()))
     };
     [Some(source), Some(by_number), by_name].into_iter().flatten().find(is_it)
 }
@@ -166,6 +210,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
         root: unescaped(fields.get(3)?),
         writable: options.iter().all(|options| options.split(',').all(|option| option != "ro")),
         source: unescaped(fields.get(behind + 2)?),
+        options: String::from_utf8(unescaped(fields.get(behind + 3).copied().unwrap_or_default())).unwrap_or_default(),
     })
 }
 
