@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::noted::Noted;
 use super::request::Kind;
 
 /// What was noted at a depth; a cache of `C` blocks has the sum of all at `C` or deeper.
@@ -53,8 +54,8 @@ pub struct Curve {
     pub errors: Vec<(u64, f64)>,
     /// Memory that the pass took at most.
     pub memory_bytes: u64,
-    sums: Vec<Bin>,
-    always: Bin,
+    /// Summed up.
+    noted: Noted,
 }
 
 impl Bin {
@@ -101,20 +102,12 @@ impl Curve {
     pub(super) fn new(
         rate: f64,
         references: References,
-        bins: Vec<Bin>,
-        always: Bin,
+        mut noted: Noted,
         errors: Vec<(u64, f64)>,
         memory_bytes: u64,
     ) -> Curve {
-        let mut sums = bins;
-        let mut sum = Bin::default();
-        for bin in sums.iter_mut().rev() {
-            sum.add(bin, 1.0);
-            *bin = sum;
-        }
-        let used = sums.iter().rposition(|bin| *bin != Bin::default()).map_or(0, |last| last + 1);
-        sums.truncate(used);
-        Curve { rate, references, errors, memory_bytes, sums, always }
+        noted.sum_up();
+        Curve { rate, references, errors, memory_bytes, noted }
     }
 
     /// Whether every block was looked at.
@@ -124,12 +117,10 @@ impl Curve {
 
     /// What is noted for a cache of so many sampled blocks, or between two such caches.
     fn sum(&self, sampled_blocks: f64) -> Bin {
-        let mut sum = self.always;
+        let mut sum = self.noted.always();
         let (at, share) = (sampled_blocks as usize, sampled_blocks.fract());
         for (at, share) in [(at, 1.0 - share), (at.saturating_add(1), share)] {
-            if let Some(bin) = self.sums.get(at).filter(|_| share > 0.0) {
-                sum.add(bin, share);
-            }
+            sum.add(&self.noted.at(at), share);
         }
         sum
     }
@@ -149,17 +140,18 @@ impl Curve {
 
     /// Misses that no cache avoids over references: each block's first.
     pub fn compulsory_ratio(&self) -> f64 {
-        ratio(self.always.misses(), self.rate * self.references.all() as f64)
+        ratio(self.noted.always().misses(), self.rate * self.references.all() as f64)
     }
 
     /// Blocks that were referred to; those that came again after they were removed count again.
     pub fn blocks(&self) -> f64 {
-        self.always.misses() / self.rate
+        self.noted.always().misses() / self.rate
     }
 
     /// The least cache that has no other misses than the first of each block.
     pub fn enough_blocks(&self) -> u64 {
-        let last = self.sums.iter().rposition(|bin| bin.misses() > 0.0).map_or(0, |last| last + 1);
+        let last = (0..self.noted.depths()).rev().find(|&depth| self.noted.at(depth).misses() > 0.0);
+        let last = last.map_or(0, |last| last + 1);
         (last as f64 / self.rate).ceil() as u64
     }
 
@@ -167,10 +159,18 @@ impl Curve {
     pub fn least_blocks(&self, miss_ratio: f64) -> Option<u64> {
         let expected = self.rate * self.references.all() as f64;
         let most = miss_ratio * expected * (1.0 + 1e-12);
-        if self.always.misses() > most {
+        let always = self.noted.always().misses();
+        if always > most {
             return None;
         }
-        let at = self.sums.partition_point(|bin| self.always.misses() + bin.misses() > most);
+        let (mut at, mut end) = (0, self.noted.depths());
+        while at < end {
+            let middle = at.midpoint(end);
+            match always + self.noted.at(middle).misses() > most {
+                true => at = middle + 1,
+                false => end = middle,
+            }
+        }
         Some((at as f64 / self.rate).ceil() as u64)
     }
 

@@ -32,7 +32,7 @@ impl Figure {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Noted {
     columns: [Vec<f64>; FIGURES],
     /// What is so in caches of every size.
@@ -72,11 +72,32 @@ impl Noted {
         self.columns.iter().map(|column| column.capacity() * size_of::<f64>()).sum()
     }
 
-    /// What is noted at each depth, and for every size.
-    pub(super) fn finish(self) -> (Vec<Bin>, Bin) {
-        let length = self.columns.iter().map(Vec::len).max().unwrap_or(0);
-        let at = |depth: usize| bin(self.columns.each_ref().map(|column| column.get(depth).copied().unwrap_or(0.0)));
-        ((0..length).map(at).collect(), bin(self.always))
+    /// Adds up, in place: at each depth what was noted at that or deeper.
+    pub(super) fn sum_up(&mut self) {
+        for column in &mut self.columns {
+            let mut sum = 0.0;
+            for number in column.iter_mut().rev() {
+                sum += *number;
+                *number = sum;
+            }
+            let used = column.iter().rposition(|number| *number != 0.0).map_or(0, |last| last + 1);
+            column.truncate(used);
+        }
+    }
+
+    /// What there is at a depth.
+    pub(super) fn at(&self, depth: usize) -> Bin {
+        bin(self.columns.each_ref().map(|column| column.get(depth).copied().unwrap_or(0.0)))
+    }
+
+    /// What is so in caches of every size.
+    pub(super) fn always(&self) -> Bin {
+        bin(self.always)
+    }
+
+    /// Depths up to the last at which there is anything.
+    pub(super) fn depths(&self) -> usize {
+        self.columns.iter().map(Vec::len).max().unwrap_or(0)
     }
 }
 

@@ -366,8 +366,7 @@ impl Recorder {
         }
         let rate = self.rate();
         let errors = self.groups.errors(self.references.all() as f64 * rate, rate);
-        let (bins, always) = self.noted.finish();
-        Curve::new(rate, self.references, bins, always, errors, self.highest_memory_bytes as u64)
+        Curve::new(rate, self.references, self.noted, errors, self.highest_memory_bytes as u64)
     }
 }
 

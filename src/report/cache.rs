@@ -4,13 +4,12 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{COLUMNS, right, shorten, wrap};
+use super::chart::{COLUMNS, right, shorten};
+use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use crate::mrc::policy::Policy;
 use crate::mrc::study::{Beside, BlockSize, Cell, Study, Writes};
 use crate::units::{format_count, format_duration, format_share, format_size};
 
-const HEADING: Style = Style::new().bold();
-const FAINT: Style = Style::new().dimmed();
 const SIZES: Style = AnsiColor::Cyan.on_default();
 const BEST: Style = AnsiColor::Green.on_default();
 
@@ -72,19 +71,6 @@ pub fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out)?;
     notes(study).iter().try_for_each(|note| faint(note, out))
-}
-
-fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out)?;
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))
-}
-
-fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
-}
-
-fn faint(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{FAINT}{line}{FAINT:#}"))
 }
 
 fn size(bytes: u64) -> String {

@@ -8,6 +8,7 @@ mod chart;
 pub mod compare;
 pub mod generate;
 pub mod page;
+mod paragraphs;
 pub mod plan;
 pub mod plan_page;
 mod plan_words;

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
+use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::plan_words::{costs_sentence, fit_sentence, recommendation_sentences, source_sentence};
 use super::terminal::exact_size;
 use crate::layout::Kind;
@@ -13,8 +14,6 @@ use crate::plan::tier::{RATIOS, Tier};
 use crate::plan::{FastTier, Plan};
 use crate::units::{KIB, MIB, format_count, format_share, format_size};
 
-const HEADING: Style = Style::new().bold();
-const FAINT: Style = Style::new().dimmed();
 const FAST: Style = AnsiColor::Cyan.on_default();
 
 /// Block sizes that are printed.
@@ -59,19 +58,6 @@ pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     write_bills(plan, out)
-}
-
-fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out)?;
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))
-}
-
-fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
-}
-
-fn faint(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{FAINT}{line}{FAINT:#}"))
 }
 
 fn write_block_sizes(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
+use super::paragraphs::{FAINT, HEADING, heading};
 use super::words::{remarks, sentences};
 use crate::dist::published::Published;
 use crate::dist::{Bucket, Distribution, Weight};
@@ -16,10 +17,8 @@ use crate::survey::places::{DirectoryRow, Kind, KindTable, Places, Ranking, Tall
 use crate::survey::{Method, Survey};
 use crate::units::{KIB, escape, format_count, format_share, format_size, fraction};
 
-const HEADING: Style = Style::new().bold();
 const FILES: Style = AnsiColor::Cyan.on_default();
 const BYTES: Style = AnsiColor::Magenta.on_default();
-const FAINT: Style = Style::new().dimmed();
 
 /// Block sizes whose shares by decile are shown: those of Fig. 3, and 64 KiB.
 const DECILE_BLOCKS: [u64; 6] = [KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 64 * KIB];
@@ -70,10 +69,6 @@ pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
         write_places(places, survey, out)?;
     }
     Ok(())
-}
-
-fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\n{HEADING}{text}{HEADING:#}")
 }
 
 fn write_histogram(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> {

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{COLUMNS, bar, right, shorten, wrap};
+use super::chart::{COLUMNS, bar, right, shorten};
+use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::terminal::exact_size;
 use crate::dist::{Bucket, Distribution};
 use crate::survey::file::format_time;
@@ -12,8 +13,6 @@ use crate::trace::summary::{BLOCK_SIZES, Pattern, Side, SizeRow, Summary, UNKNOW
 use crate::trace::{Clock, Detail, Kind, Source};
 use crate::units::{MIB, format_count, format_duration, format_share, format_size, fraction};
 
-const HEADING: Style = Style::new().bold();
-const FAINT: Style = Style::new().dimmed();
 const READS: Style = AnsiColor::Cyan.on_default();
 const WRITES: Style = AnsiColor::Magenta.on_default();
 
@@ -43,19 +42,6 @@ pub fn write_trace(name: &str, summary: &Summary, source: &dyn Source, out: &mut
     }
     write_rates(summary, source, out)?;
     write_problems(source, out)
-}
-
-fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out)?;
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))
-}
-
-fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
-}
-
-fn faint(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{FAINT}{line}{FAINT:#}"))
 }
 
 fn write_facts(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {

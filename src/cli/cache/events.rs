@@ -11,7 +11,6 @@ use crate::units::{format_count, format_size};
 #[derive(Debug, Default)]
 struct Counts {
     operations: u64,
-    failed: u64,
     maps: u64,
     mapped_bytes: u128,
     without_offset: u64,
@@ -51,7 +50,6 @@ impl Events {
     fn take(&mut self, operation: &Operation) -> Option<Event> {
         self.counts.operations += 1;
         if operation.failed {
-            self.counts.failed += 1;
             return None;
         }
         let moves_bytes = matches!(operation.kind, Kind::Read | Kind::Write | Kind::Map | Kind::Execute);

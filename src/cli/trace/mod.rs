@@ -28,7 +28,8 @@ use crate::units::{escape_path, format_count, format_share, format_size, fractio
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo trace record -o make.gtrace -- make -j2\n  granulo trace read make.gtrace\n  \
-    granulo plan usr.json --trace make.gtrace\n\nExit status: 0 done; 1 interrupted; 2 could not be done; of record, that of the command."
+    granulo plan usr.json --trace make.gtrace\n\nExit status: 0 done; 1 done, but something in the trace was wrong, or interrupted; 2 could not be \
+    done; of record, that of the command."
 )]
 pub(super) struct TraceArguments {
     #[command(subcommand)]

@@ -25,7 +25,7 @@ use crate::units::escape_path;
 #[command(after_help = "Examples:\n  strace -f -ttt -T -y -o make.strace make\n  granulo trace read make.strace\n  \
     granulo trace read make.strace --below src -o make.gtrace\n  granulo trace read make.gtrace --json | jq .reads.whole.deciles\n  granulo trace read nfs.pcap\n  \
     granulo trace read prxy_0.csv.gz\n  granulo trace read ops.csv --columns time=1:ms,op=2,file=3,offset=4,size=5\n\n\
-    Exit status: 0 done; 1 interrupted; 2 could not be done.")]
+    Exit status: 0 done; 1 done, but something in the trace was wrong, or interrupted; 2 could not be done.")]
 pub(super) struct ReadArguments {
     #[command(flatten)]
     opening: Opening,
@@ -68,6 +68,7 @@ impl ReadArguments {
             output::warn("interrupted: this is what was read until then, and no trace was written");
             return Ok(Ended::Amiss);
         }
-        Ok(ended)
+        // What it comes to names what was wrong.
+        Ok(if source.problems().is_empty() { ended } else { Ended::Amiss })
     }
 }

@@ -13,11 +13,10 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use super::chart::{COLUMNS, left, right, shorten, wrap};
+use super::paragraphs::{FAINT, HEADING, heading};
 use crate::bench::result::{CacheState, Details, Document, Subject};
 use crate::units::{format_count, format_duration, format_share, format_size};
 
-pub(super) const HEADING: Style = Style::new().bold();
-pub(super) const FAINT: Style = Style::new().dimmed();
 pub(super) const TIMES: Style = AnsiColor::Cyan.on_default();
 
 /// Most columns that the name of a subject takes.
@@ -74,10 +73,6 @@ fn title(document: &Document) -> String {
         Details::Metadata(details) => metadata::title(details),
         Details::Cache(details) => cache::title(details),
     }
-}
-
-pub(super) fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\n{HEADING}{text}{HEADING:#}")
 }
 
 /// The name of a subject, in as many columns as names have in tables.

@@ -1,0 +1,25 @@
+//! Headings and paragraphs on a terminal: 80 columns, bold and faint where the terminal has that.
+
+use std::io::{self, Write};
+
+use anstyle::Style;
+
+use super::chart::{COLUMNS, wrap};
+
+pub(super) const HEADING: Style = Style::new().bold();
+pub(super) const FAINT: Style = Style::new().dimmed();
+
+/// An empty line and a heading.
+pub(super) fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))
+}
+
+pub(super) fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// What is to be known besides.
+pub(super) fn faint(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{FAINT}{line}{FAINT:#}"))
+}
