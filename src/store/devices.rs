@@ -226,10 +226,19 @@ impl Devices {
             false => Superblock::read(&*platform.device(home)).ok().flatten().map(|found| found.generation),
         };
         let newest = generations.iter().flatten().copied().max().unwrap_or(0).max(superblock.generation);
-        for (slot, generation) in slots.iter_mut().zip(&generations) {
-            if let Some(generation) = *generation
-                && generation + 2 <= newest
+        for (slot, generation) in slots.iter_mut().zip(&mut generations) {
+            let is_old = |generation: Option<u64>| generation.is_some_and(|generation| generation + 2 <= newest);
+            if !is_old(*generation) {
+                continue;
+            }
+            // A writer that opens may have taken both steps since it was read. None that is there is ever two steps behind another, so one that
+            // still is, read after the others, was away.
+            if let Ok(Some(found)) = Superblock::read(&*slot.device)
+                && found.identity == slot.entry.identity
             {
+                *generation = Some(found.generation);
+            }
+            if let Some(generation) = generation.filter(|&generation| is_old(Some(generation))) {
                 slot.trouble = Some(Trouble::Stale { generation, newest });
             }
         }

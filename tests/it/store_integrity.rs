@@ -748,6 +748,25 @@ fn a_check_beside_a_writer_gives_no_false_alarm() {
 }
 
 #[test]
+fn a_reader_finds_no_device_old_while_writers_open() {
+    let sample = Sample::new(GEOMETRIES[2]);
+    let home = sample.home();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Every opening takes the superblocks two steps further, device by device.
+            for _ in 0..300 {
+                drop(Store::open(&home).unwrap());
+            }
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+            assert_eq!(Store::open_read_only(&home).unwrap().troubles(), []);
+        }
+    });
+}
+
+#[test]
 fn a_scrub_goes_on_where_it_was_and_keeps_to_its_rate() {
     let sample = Sample::new(GEOMETRIES[1]);
     let store = Store::open(&sample.home()).unwrap();
