@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The benchmark of `granulo survey --method inode-scan`: scans of inodes beside walks of the same file system, in one run.
 
-Makes ext4 images that hold one tree each, mounts them, and runs the floor (a bare walk, floor.c), granulo's walk and its scans in
+Makes images of ext4, XFS and btrfs that hold one tree each, mounts them, and runs the floor (a bare walk, floor.c), granulo's walk and its scans in
 interleaved rounds with a warm and with a cold cache. Writes a dated record like run.py, whose protocol it shares.
 
     benchmarks/survey/inodes.py --scratch DIR --keep
@@ -27,20 +27,31 @@ import run as base  # noqa: E402  (it lies beside this file)
 
 FLOOR, WALK, SCAN, ALONE = "floor, 2 threads", "granulo, walk", "granulo, inode scan", "granulo, inode scan, no names"
 NIGHTLY = "granulo, inode scan, incremental"
+FLOOR_ALONE, SCAN_ALONE = "floor, 1 thread", "granulo, inode scan, 1 thread"
 # Factors that the scan has to reach against the floor, and memory that it may take, by number of files.
 FASTER = {SCAN: 10, ALONE: 25}
+# Other file systems, and the factor there.
+FASTER_ELSEWHERE = {"xfs": 2, "btrfs": 1.25}
+MKFS = {
+    "ext4": ["mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+    "xfs": ["mkfs.xfs", "-q", "-f"],
+    "btrfs": ["mkfs.btrfs", "-q", "-f"],
+}
 PEAK_MIB = {1_000_000: 64, 10_000_000: 256}
 
 
 class Images:
-    """One image for each number of entries, with one tree below its root; mounted while it is measured."""
+    """An image of ext4 for each number of entries and one of each other kind, with one tree below its root; mounted while it is measured."""
 
     def __init__(self, args, tools, scratch):
         self.args, self.tools, self.scratch = args, tools, scratch
         self.root = scratch / "mount"
-        self.entries = {str(n): n for n in [args.files, *args.growth]}
+        self.entries = {str(n): n for n in [args.files, *args.growth]} | {kind: args.files for kind in args.kinds}
         self.made = {}
         self.mounted = None
+
+    def kind(self, name):
+        return name if name in MKFS else "ext4"
 
     def image(self, name):
         return self.scratch / f"inodes-{name}.img"
@@ -65,8 +76,7 @@ class Images:
             manifest.unlink(missing_ok=True)
             with open(image, "wb") as file:
                 file.truncate(max(base.IMAGE_BYTES_MIN, base.IMAGE_BYTES_PER_ENTRY * entries))
-            options = ["-E", "lazy_itable_init=0,lazy_journal_init=0"]
-            base.run(["mke2fs", "-q", "-F", "-t", "ext4", *options, image], env=base.administrator())
+            base.run([*MKFS[self.kind(name)], image], env=base.administrator())
             self.mount(name, "rw,noatime")
             tree = self.root / "tree"
             tree.mkdir()
@@ -80,7 +90,7 @@ class Images:
 
     def mount(self, name, options):
         self.root.mkdir(exist_ok=True)
-        base.run(["mount", "-t", "ext4", "-o", f"loop,{options}", self.image(name), self.root], env=base.administrator())
+        base.run(["mount", "-t", self.kind(name), "-o", f"loop,{options}", self.image(name), self.root], env=base.administrator())
         self.mounted = name
 
     def close(self):
@@ -100,26 +110,32 @@ class Images:
                 self.image(name).with_suffix(".json").unlink(missing_ok=True)
 
 
-def commands(tools, root, scratch):
+def commands(tools, root, scratch, kind="ext4"):
     survey = [tools.granulo, "survey", "--json"]
     everything = "every distribution"
     scan = [*survey, "--method", "inode-scan", str(root)]
     nightly = scratch / "nightly.json"
-    return [
+    rows = [
         base.Command(FLOOR, [tools.floor, "2", str(root)], "sum of sizes", "floor"),
         base.Command(SCAN, scan, everything, "granulo"),
         base.Command(ALONE, [*scan, "--without-names"], "all but names", "granulo"),
-        base.Command(NIGHTLY, [*scan, "--incremental", str(nightly), "-o", str(nightly)], everything, "granulo"),
         base.Command(WALK, [*survey, "--method", "walk", str(root)], everything, "granulo"),
+    ]
+    if kind == "ext4":
+        return [*rows, base.Command(NIGHTLY, [*scan, "--incremental", str(nightly), "-o", str(nightly)], everything, "granulo")]
+    return [
+        *rows,
+        base.Command(FLOOR_ALONE, [tools.floor, "1", str(root)], "sum of sizes", "floor"),
+        base.Command(SCAN_ALONE, [*scan, "--threads", "1"], everything, "granulo"),
     ]
 
 
 def check(tools, bench, images, name):
     """What keeps a row from being a result: another count than the tree has, or another survey than the walk's."""
     made, wrong, surveys = images.made[name], [], {}
-    for row in commands(tools, images.root, bench.scratch):
-        if row.name == FLOOR:
-            continue
+    kind = images.kind(name)
+    rows = [row for row in commands(tools, images.root, bench.scratch, kind) if row.kind == "granulo"]
+    for row in rows:
         done = subprocess.run(row.argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=bench.environment)
         try:
             surveys[row.name] = survey = json.loads(done.stdout)
@@ -127,13 +143,13 @@ def check(tools, bench, images, name):
             wrong.append(f"{row.name}: status {done.returncode}, no survey")
             continue
         counts = survey["counts"]
-        # The root of the image and lost+found are there too.
-        expected = (made["regular"], made["extra_links"], made["symlinks"], made["directories"] + 2)
+        # The root of the image is there too, and lost+found.
+        expected = (made["regular"], made["extra_links"], made["symlinks"], made["directories"] + 1 + (kind == "ext4"))
         seen = (counts["files"], counts["hard_links_skipped"], counts["symlinks"], counts["directories"])
         if seen != expected:
             wrong.append(f"{row.name}: counts {seen}, the tree has {expected}")
     if not wrong:
-        for row in (SCAN, ALONE, NIGHTLY):
+        for row in (row.name for row in rows if row.name != WALK):
             for part, value in surveys[WALK]["distributions"].items():
                 missing = row == ALONE and part in ("directory_entries", "name_length", "directory_depth")
                 if not missing and "age" not in part and surveys[row]["distributions"][part] != value:
@@ -153,6 +169,12 @@ def targets(args, bench, wrong):
         for name, factor in FASTER.items():
             have = stats.get(name) and stats.get(FLOOR) and base.ratio(stats[FLOOR].wall, stats[name].wall)
             add(f"{state}: {name}, times as fast as {FLOOR}", factor, have, bool(have) and have >= factor)
+    for kind, factor in FASTER_ELSEWHERE.items():
+        for state in ("warm", "cold"):
+            stats = bench.table("kinds", kind, state)
+            for scan, floor in ((SCAN, FLOOR), (SCAN_ALONE, FLOOR_ALONE)):
+                have = base.ratio(*(stats[row].wall if row in stats else None for row in (floor, scan)))
+                add(f"{kind}, {state}: {scan}, times as fast as {floor}", factor, have, bool(have) and have >= factor)
     lines += ["", "| memory | at most MiB | measured | |", "| --- | ---: | ---: | --- |"]
     for entries, limit in PEAK_MIB.items():
         peaks = [row["peak_kib"] / 1024 for row in bench.samples if row["tree"] == str(entries) and row["command"] in (SCAN, ALONE)]
@@ -163,8 +185,8 @@ def targets(args, bench, wrong):
 def growth(args, bench, images):
     lines = ["| program | entries | warm s | us an entry | cold s | CPU s | peak MiB |", "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
     for row in (SCAN, ALONE, NIGHTLY, FLOOR):
-        for name in images.entries:
-            if name not in images.made:
+        for name in images.made:
+            if name in args.kinds:
                 continue
             warm, cold = (bench.table(section, name, state).get(row) for section, state in
                           ((("main" if name == str(args.files) else "growth"), s) for s in ("warm", "cold")))
@@ -184,15 +206,17 @@ def parse_arguments():
     parser.add_argument("--keep", action="store_true", help="leave the images in --scratch for the next run")
     parser.add_argument("--files", type=int, help="entries of the image that is measured most (default: 1000000)")
     parser.add_argument("--growth", type=int, nargs="*", help="entries of further images (default: 100000 10000000)")
+    parser.add_argument("--kinds", nargs="*", choices=[kind for kind in MKFS if kind != "ext4"], help="other file systems to measure (default: xfs btrfs)")
     parser.add_argument("--rounds", type=int, help="warm rounds (default: 7)")
     parser.add_argument("--cold-rounds", type=int, help="cold rounds; 0 leaves them out (default: 3)")
-    parser.add_argument("--growth-rounds", type=int, help="rounds, warm and cold, on each further image (default: 3)")
+    parser.add_argument("--growth-rounds", type=int, help="rounds, warm and cold, on each further image and file system (default: 3)")
     parser.add_argument("--touch-mib", type=int, help="memory to touch before a command (default: as run.py)")
     parser.add_argument("--out", type=pathlib.Path, help="directory of the record (default: benchmarks/runs/DATE-inode-scan; with --quick target/bench-inodes-quick)")
     parser.add_argument("--quick", action="store_true", help="20,000 entries, 2 rounds: a smoke test")
     args = parser.parse_args()
     defaults = {"files": 20_000, "growth": [2_000], "rounds": 2, "cold_rounds": 1, "growth_rounds": 1} if args.quick else \
                {"files": 1_000_000, "growth": [100_000, 10_000_000], "rounds": 7, "cold_rounds": 3, "growth_rounds": 3}
+    defaults["kinds"] = list(FASTER_ELSEWHERE)
     for name, value in defaults.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
@@ -222,10 +246,12 @@ def measure_all(args, tools, images, scratch):
         if name != main:
             images.open(name)
             wrong += check(tools, bench, images, name)
-            few = [row for row in rows if row.name != WALK]
-            bench.rounds("growth", name, "warm", args.growth_rounds, few)
+            section, few = "growth", [row for row in rows if row.name != WALK]
+            if name in args.kinds:
+                section, few = "kinds", commands(tools, images.root, scratch, name)
+            bench.rounds(section, name, "warm", args.growth_rounds, few)
             if bench.can_drop:
-                bench.rounds("growth", name, "cold", args.growth_rounds, few)
+                bench.rounds(section, name, "cold", args.growth_rounds, few)
     made = images.made[main]
     warm, cold = (bench.table("main", main, state) for state in ("warm", "cold"))
     out = ["# Inode scan benchmark: results", "",
@@ -241,6 +267,13 @@ def measure_all(args, tools, images, scratch):
     for state, stats, count in (("Warm", warm, args.rounds), ("Cold", cold, args.cold_rounds)):
         if stats:
             out += [f"## {state}", "", f"Interleaved rounds: {count}.", "", *base.rows_table(bench, rows, stats, state.lower(), FLOOR), ""]
+    for name in args.kinds:
+        elsewhere = commands(tools, images.root, scratch, name)
+        for state in ("warm", "cold"):
+            stats = bench.table("kinds", name, state)
+            if stats:
+                out += [f"## {name}, {state}", "", f"{images.entry_count(name):,} entries. Interleaved rounds: {args.growth_rounds}.", "",
+                        *base.rows_table(bench, elsewhere, stats, state, FLOOR), ""]
     out += ["## Targets", "", *targets(args, bench, wrong), "", "## Growth", "", *growth(args, bench, images), ""]
     summary = "\n".join(out).rstrip() + "\n"
     readme = base.readme(args, bench, images, facts, base.versions(tools), wrong, rows)

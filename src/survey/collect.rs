@@ -10,7 +10,7 @@ use super::ages::Ages;
 use super::errors::ErrorLog;
 use super::file_table::FileTable;
 use super::measure::{Distributions, Measure};
-use super::places::{Extension, Places, Tally};
+use super::places::{Extension, Packed, Places, Tally};
 use super::recent::Recent;
 use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
 use crate::plan::Padding;
@@ -424,6 +424,8 @@ impl Visitor for Collector {
 }
 
 impl InodeVisitor for Collector {
+    type Kept = Packed;
+
     fn inodes(&self, worker: usize, batch: &[(Stat, u32)]) {
         let mut rows = Vec::with_capacity(batch.len());
         let mut directories = 0;
@@ -441,6 +443,14 @@ impl InodeVisitor for Collector {
         let of_batch = shard.files(&rows, self);
         drop(shard);
         self.advance(directories, &of_batch);
+    }
+
+    fn kept(own: Tally) -> Packed {
+        own.into()
+    }
+
+    fn restored(kept: &Packed) -> Tally {
+        kept.into()
     }
 
     fn names(&self, worker: usize, batch: &Batch<Named>, own: &mut Tally) {

@@ -222,7 +222,7 @@ impl InodeScan {
         };
         let device = read(&target.device_path, Device::open(&target.device_path))?;
         let mounted = target.mount.as_ref().and_then(|mount| FileSystem::called(&mount.kind));
-        let direct = |path: &PathBuf| read(path, Device::open_direct(path));
+        let past_cache = |path: &PathBuf| read(path, Device::open_past_cache(path));
         let source = match mounted.or_else(|| file_system(&device)) {
             // Of ext, copies of the superblock are looked for where there is no mark.
             None => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))).map_err(|error| match error
@@ -236,12 +236,13 @@ impl InodeScan {
             }),
             Some(FileSystem::Ext) => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))),
             Some(FileSystem::Xfs) => {
-                let device = direct(&target.device_path)?;
+                let device = past_cache(&target.device_path)?;
                 Xfs::open(device, target.device, false).map(|xfs| Opened::Xfs(Box::new(xfs)))
             }
             Some(FileSystem::Btrfs) => {
-                let identifier = btrfs::identifier(&direct(&target.device_path)?).map_err(|error| error.at(path))?;
-                let devices = target.members(identifier).iter().map(direct).collect::<Result<Vec<Device>>>()?;
+                let identifier =
+                    btrfs::identifier(&past_cache(&target.device_path)?).map_err(|error| error.at(path))?;
+                let devices = target.members(identifier).iter().map(past_cache).collect::<Result<Vec<Device>>>()?;
                 let (subvolume, below) = target.below_subvolume(path).unzip();
                 let one_subvolume = request.options.one_file_system;
                 let choice = Choice { subvolume, below: below.unwrap_or_default(), one_subvolume, unchecked: false };

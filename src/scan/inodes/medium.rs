@@ -10,11 +10,20 @@ use rustix::fs::{Advice, OFlags, fadvise};
 
 /// Bytes at positions.
 pub trait Medium: Sync {
-    /// Fills `bytes` from `offset`.
+    /// Fills `bytes` from `offset`, with what is there now.
     ///
     /// # Errors
     /// What reading fails with; `UnexpectedEof` behind the end.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// As [`read_at`](Self::read_at), with what was there at some time since it was opened: what was asked for by
+    /// [`will_need`](Self::will_need) may have been read then.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    fn read_since_opened(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_at(bytes, offset)
+    }
 
     /// How long it is.
     fn length_bytes(&self) -> u64;
@@ -36,8 +45,8 @@ thread_local! {
 pub struct Device {
     file: File,
     length_bytes: u64,
-    /// Whether it is read past the cache.
-    direct: bool,
+    /// What reads it past the cache, where the cache is not what is on it.
+    past_cache: Option<File>,
 }
 
 impl Device {
@@ -51,25 +60,30 @@ impl Device {
         let length_bytes = file.seek(SeekFrom::End(0))?;
         // Tables are read from front to back; that this is said is no more than a hint.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
-        Ok(Device { file, length_bytes, direct: false })
+        Ok(Device { file, length_bytes, past_cache: None })
     }
 
-    /// Opens it for reading past the cache, if it is a block device: btrfs and xfs write their metadata past it too, and what it has may
-    /// be old. An image file has one cache for all.
+    /// Opens it for reading what is on it, if it is a block device: btrfs and xfs write their metadata past its cache, and what that has may
+    /// be old. So it is emptied first (but for what another process has mapped), and used to read ahead. An image file has one cache for all.
     ///
     /// # Errors
     /// What opening or measuring it fails with.
-    pub fn open_direct(path: &Path) -> io::Result<Device> {
+    pub fn open_past_cache(path: &Path) -> io::Result<Device> {
         let mut device = Device::open(path)?;
         if device.file.metadata()?.file_type().is_block_device() {
             let flags = OFlags::DIRECT.bits() as i32;
-            device.file = File::options().read(true).custom_flags(flags).open(path)?;
-            device.direct = true;
+            device.past_cache = Some(File::options().read(true).custom_flags(flags).open(path)?);
+            fadvise(&device.file, 0, None, Advice::Random)?;
+            device.empty_cache();
         }
         Ok(device)
     }
 
-    fn read_direct(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    fn empty_cache(&self) {
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+    }
+
+    fn read_direct(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let aligned = ALIGNED_BYTES as u64;
         let before = (offset % aligned) as usize;
         let length = (before + bytes.len()).next_multiple_of(ALIGNED_BYTES);
@@ -81,7 +95,7 @@ impl Device {
             let buffer = buffer.get_mut(start..start + length).ok_or(io::ErrorKind::OutOfMemory)?;
             let mut filled = 0;
             while filled < before + bytes.len() {
-                match self.file.read_at(&mut buffer[filled..], offset - before as u64 + filled as u64) {
+                match file.read_at(&mut buffer[filled..], offset - before as u64 + filled as u64) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(count) => filled += count,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -96,7 +110,14 @@ impl Device {
 
 impl Medium for Device {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        if self.direct { self.read_direct(bytes, offset) } else { self.file.read_exact_at(bytes, offset) }
+        match &self.past_cache {
+            Some(file) => Device::read_direct(file, bytes, offset),
+            None => self.file.read_exact_at(bytes, offset),
+        }
+    }
+
+    fn read_since_opened(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
     }
 
     fn length_bytes(&self) -> u64 {
@@ -104,8 +125,15 @@ impl Medium for Device {
     }
 
     fn will_need(&self, offset: u64, length: u64) {
-        if !self.direct {
-            let _ = fadvise(&self.file, offset, std::num::NonZeroU64::new(length), Advice::WillNeed);
+        let _ = fadvise(&self.file, offset, std::num::NonZeroU64::new(length), Advice::WillNeed);
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // Nobody else has any use for it.
+        if self.past_cache.is_some() {
+            self.empty_cache();
         }
     }
 }
@@ -126,6 +154,10 @@ impl Medium for [u8] {
 impl<M: Medium + ?Sized> Medium for &M {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         (**self).read_at(bytes, offset)
+    }
+
+    fn read_since_opened(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_since_opened(bytes, offset)
     }
 
     fn length_bytes(&self) -> u64 {
@@ -157,7 +189,7 @@ impl Window {
             let rest = medium.length_bytes().saturating_sub(offset);
             let wanted = if follows { length.max(AHEAD_BYTES.min(rest.min(1 << 30) as usize)) } else { length };
             self.bytes.resize(wanted, 0);
-            if let Err(error) = medium.read_at(&mut self.bytes, offset) {
+            if let Err(error) = medium.read_since_opened(&mut self.bytes, offset) {
                 self.bytes.clear();
                 return Err(error);
             }

@@ -198,6 +198,15 @@ pub enum Named {
 
 /// Takes what a scan of inodes finds: inodes and their names apart. Of [`Visitor`] it is told everything but entries and roots.
 pub trait InodeVisitor: Visitor {
+    /// What is kept of the sums of a directory alone until all directories were read: there are as many as directories.
+    type Kept: Default + Send + Sync;
+
+    /// What is kept of sums.
+    fn kept(own: Self::Tally) -> Self::Kept;
+
+    /// The sums of which that was kept.
+    fn restored(kept: &Self::Kept) -> Self::Tally;
+
     /// Some inodes, each with the number of its names below the root. The root itself is among them, with one.
     fn inodes(&self, worker: usize, batch: &[(Stat, u32)]);
 

@@ -59,15 +59,15 @@ struct Entry<L> {
 
 /// What a directory alone holds.
 #[derive(Default)]
-struct Own<T> {
-    tally: T,
+struct Own<K> {
+    tally: K,
     entries: u64,
     /// Whether it was read to its end.
     listed: bool,
 }
 
 /// The sums of all directories, in chunks as threads make them.
-type Owns<T> = Vec<OnceLock<Box<[Own<T>]>>>;
+type Owns<K> = Vec<OnceLock<Box<[Own<K>]>>>;
 
 /// What is left out, once the tree is known.
 struct Filter<'t> {
@@ -305,7 +305,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         records: &Records,
         directories: &[Entry<S::Listing>],
         pass: &Pass<'_>,
-        owns: &Owns<V::Tally>,
+        owns: &Owns<V::Kept>,
         [dangling, snapshots]: [&AtomicU64; 2],
         tick: Duration,
         on_tick: &mut dyn FnMut(),
@@ -379,7 +379,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
     }
 
     /// Passes sums up from the leaves to the root.
-    fn finish(&self, tree: &Tree, owns: &Owns<V::Tally>, filter: Option<&Filter<'_>>) {
+    fn finish(&self, tree: &Tree, owns: &Owns<V::Kept>, filter: Option<&Filter<'_>>) {
         let none = Own::default();
         let enter = |directory: u32| filter.is_none_or(|filter| filter.inside[directory as usize]);
         let leave = |directory: u32, depth: u32, below: &V::Tally| {
@@ -390,7 +390,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
             if own.listed {
                 self.visitor.listed(0, place, own.entries);
             }
-            self.visitor.finished(0, place, &own.tally, below)
+            self.visitor.finished(0, place, &V::restored(&own.tally), below)
         };
         tree.visit(enter, |below: &mut V::Tally, left| below.add(&left), leave);
     }
@@ -477,7 +477,7 @@ fn no_root() -> Error {
     error.advise("check the file system, or survey with --method walk")
 }
 
-fn owns<T>(directories: usize) -> Owns<T> {
+fn owns<K>(directories: usize) -> Owns<K> {
     (0..directories.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect()
 }
 
@@ -501,8 +501,8 @@ struct Reader<'r, S: Source, V: InodeVisitor> {
 }
 
 impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
-    fn read(&mut self, position: u32, entry: &Entry<S::Listing>, buffers: &mut S::Buffers) -> Own<V::Tally> {
-        let mut own = Own { listed: true, ..Own::default() };
+    fn read(&mut self, position: u32, entry: &Entry<S::Listing>, buffers: &mut S::Buffers) -> Own<V::Kept> {
+        let mut own = Own { listed: true, entries: 0, tally: V::Tally::default() };
         let below = match self.pass.filter {
             Some(filter) if !filter.inside[position as usize] => return Own::default(),
             Some(filter) if self.scan.scope.exclude.needs_path() => filter.tree.below_root(position),
@@ -531,7 +531,7 @@ impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
             scan.visitor.names(self.worker, &self.batch, &mut own.tally);
             self.batch.clear();
         }
-        own
+        Own { tally: V::kept(own.tally), entries: own.entries, listed: own.listed }
     }
 
     fn name(&mut self, parent: u32, below_root: &[u8], name: &[u8], inode: u64, own: &mut Own<V::Tally>) {

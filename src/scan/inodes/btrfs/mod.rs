@@ -42,6 +42,8 @@ const FIRST_FREE: u64 = 256;
 const LAST_FREE: u64 = u64::MAX - 255;
 /// Leaves in a part.
 const PART_LEAVES: usize = 64;
+/// How many parts ahead leaves are asked for.
+const AHEAD_PARTS: usize = 4;
 /// Leaves that are read ahead for directories.
 const AHEAD_LEAVES: usize = 8;
 /// More leaves than these, over all snapshots, are not remembered: 160 MiB, for 64 GiB of trees.
@@ -479,6 +481,9 @@ impl<M: Medium> Source for Btrfs<M> {
     }
 
     fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
+        if let Some(next) = self.parts.get(part + AHEAD_PARTS) {
+            self.volume.will_need(self.leaves[next.leaves.clone()].iter().map(Leaf::pointer));
+        }
         let Part { tree, leaves, .. } = &self.parts[part];
         let at = &self.trees[*tree];
         self.load(at, leaves.clone(), &mut buffers.group);

@@ -15,6 +15,9 @@ const MOST_COPIES: usize = 4;
 /// Blocks that lie together are read at once up to here.
 const RUN_BYTES: usize = 1 << 20;
 
+/// A leaf on a device: the device's number, the offset there, its place among those asked for, and what leads to it.
+type Placed = (u64, u64, usize, Pointer);
+
 /// The devices of a file system, and where addresses are on them.
 #[derive(Debug)]
 pub(super) struct Volume<M> {
@@ -121,21 +124,10 @@ impl<M: Medium> Volume<M> {
     ) {
         let node_bytes = self.node_bytes();
         bytes.resize(leaves.len() * node_bytes, 0);
-        let mut places: Vec<(u64, u64, usize, Pointer)> = Vec::with_capacity(leaves.len());
-        for (at, leaf) in leaves.enumerate() {
-            let (device, offset) = self.chunks.place(leaf.block, 0).unwrap_or((u64::MAX, u64::MAX));
-            places.push((device, offset, at, leaf));
-        }
-        places.sort_unstable_by_key(|&(device, offset, at, _)| (device, offset, at));
-        let mut left = &places[..];
-        while let Some(&(device, start, ..)) = left.first() {
-            let follows = |(behind, place): &(u64, &(u64, u64, usize, Pointer))| {
-                place.0 == device && place.1.wrapping_sub(start) == behind * node_bytes as u64
-            };
-            let together = (0..).zip(left).take(RUN_BYTES / node_bytes).take_while(follows).count().max(1);
-            run.resize(together * node_bytes, 0);
-            let whole = self.device(device).is_some_and(|medium| medium.read_at(run, start).is_ok());
-            for (&(_, _, at, leaf), found) in left[..together].iter().zip(run.chunks_exact(node_bytes)) {
+        self.each_run(leaves, |device, start, together| {
+            run.resize(together.len() * node_bytes, 0);
+            let whole = self.device(device).is_some_and(|medium| medium.read_since_opened(run, start).is_ok());
+            for (&(_, _, at, leaf), found) in together.iter().zip(run.chunks_exact(node_bytes)) {
                 let target = &mut bytes[at * node_bytes..][..node_bytes];
                 if whole && self.is_it(found, leaf, 0) {
                     target.copy_from_slice(found);
@@ -143,6 +135,34 @@ impl<M: Medium> Volume<M> {
                     failed(at, error, target);
                 }
             }
+        });
+    }
+
+    /// Says that leaves will be read soon.
+    pub(super) fn will_need(&self, leaves: impl ExactSizeIterator<Item = Pointer>) {
+        self.each_run(leaves, |device, start, together| {
+            if let Some(medium) = self.device(device) {
+                medium.will_need(start, (together.len() * self.node_bytes()) as u64);
+            }
+        });
+    }
+
+    /// Goes through leaves by those that lie together on a device: its number, the offset there, and each leaf with its place among all.
+    fn each_run(&self, leaves: impl ExactSizeIterator<Item = Pointer>, mut run: impl FnMut(u64, u64, &[Placed])) {
+        let node_bytes = self.node_bytes();
+        let mut places: Vec<Placed> = Vec::with_capacity(leaves.len());
+        for (at, leaf) in leaves.enumerate() {
+            let (device, offset) = self.chunks.place(leaf.block, 0).unwrap_or((u64::MAX, u64::MAX));
+            places.push((device, offset, at, leaf));
+        }
+        places.sort_unstable_by_key(|&(device, offset, at, _)| (device, offset, at));
+        let mut left = &places[..];
+        while let Some(&(device, start, ..)) = left.first() {
+            let follows = |(behind, place): &(u64, &Placed)| {
+                place.0 == device && place.1.wrapping_sub(start) == behind * node_bytes as u64
+            };
+            let together = (0..).zip(left).take(RUN_BYTES / node_bytes).take_while(follows).count().max(1);
+            run(device, start, &left[..together]);
             left = &left[together..];
         }
     }

@@ -1,9 +1,10 @@
 //! The descriptors of groups: where each has its table of inodes, and how much of it was ever used.
 
-use super::checksum::{crc16, crc32c};
+use super::checksum::crc16;
 use super::superblock::Superblock;
 use super::{u16_at, u32_at};
 use crate::error::{Error, ErrorKind, Result};
+use crate::scan::inodes::checksum::crc32c;
 use crate::scan::inodes::medium::Medium;
 
 const INODES_UNINITIALISED: u16 = 1;

@@ -2,9 +2,9 @@
 
 use twox_hash::XxHash3_64;
 
-use super::checksum::crc32c;
 use super::{u16_at, u32_at};
 use crate::error::{Error, ErrorKind, Result};
+use crate::scan::inodes::checksum::crc32c;
 use crate::scan::inodes::medium::Medium;
 
 /// Where the first superblock is.

@@ -31,6 +31,8 @@ use crate::scan::{Kind, Stat};
 
 /// Chunks in a part.
 const PART_CHUNKS: usize = 64;
+/// How many parts ahead chunks are asked for.
+const AHEAD_PARTS: usize = 4;
 /// Bytes that are read at a time, and gaps that are read over.
 const RUN_BYTES: u64 = 1 << 20;
 const GAP_BYTES: u64 = 64 << 10;
@@ -184,6 +186,34 @@ impl<M: Medium> Xfs<M> {
         Some((start..start + u64::from(end - first) * u64::from(self.superblock.inode_bytes), first))
     }
 
+    /// The chunks from `at` on, of those before `end`, that are read together: their bytes, and the first chunk behind them.
+    fn run(&self, at: usize, end: usize) -> Option<(Range<u64>, usize)> {
+        let (mut bytes, _) = self.bytes_of(&self.chunks[at])?;
+        let mut behind = at + 1;
+        while let Some((next, _)) = self.chunks[..end].get(behind).and_then(|chunk| self.bytes_of(chunk)) {
+            if next.start < bytes.end || next.start - bytes.end > GAP_BYTES || next.end - bytes.start > RUN_BYTES {
+                break;
+            }
+            bytes.end = next.end;
+            behind += 1;
+        }
+        Some((bytes, behind))
+    }
+
+    fn ask_for(&self, part: usize) {
+        let all = self.chunks_of(part);
+        let mut at = all.start;
+        while at < all.end {
+            match self.run(at, all.end) {
+                Some((bytes, behind)) => {
+                    self.medium.will_need(bytes.start, bytes.end - bytes.start);
+                    at = behind;
+                }
+                None => at += 1,
+            }
+        }
+    }
+
     /// The names of a directory, from its inode, which is at `place`.
     fn listing(&self, raw: &[u8], place: u64) -> Listing {
         let (format, fork) = inode::data_fork(raw);
@@ -300,26 +330,21 @@ impl<M: Medium> Source for Xfs<M> {
     }
 
     fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
+        if part + AHEAD_PARTS < self.parts() {
+            self.ask_for(part + AHEAD_PARTS);
+        }
         let all = self.chunks_of(part);
         let inode_bytes = self.superblock.inode_bytes as usize;
         let mut at = all.start;
         while at < all.end {
-            let Some((Range { start, mut end }, _)) = self.bytes_of(&self.chunks[at]) else {
+            let Some((Range { start, end }, behind)) = self.run(at, all.end) else {
                 let error = damaged("a chunk of inodes is outside of the file system");
                 found(Found::Damaged(Damage { operation: "read a chunk of inodes", inode: None, error }));
                 at += 1;
                 continue;
             };
-            let mut behind = at + 1;
-            while let Some((next, _)) = self.chunks[..all.end].get(behind).and_then(|chunk| self.bytes_of(chunk)) {
-                if next.start < end || next.start - end > GAP_BYTES || next.end - start > RUN_BYTES {
-                    break;
-                }
-                end = next.end;
-                behind += 1;
-            }
             buffers.run.resize((end - start) as usize, 0);
-            match self.medium.read_at(&mut buffers.run, start) {
+            match self.medium.read_since_opened(&mut buffers.run, start) {
                 Ok(()) => {
                     for (number, chunk) in (at..).zip(&self.chunks[at..behind]) {
                         let Some((bytes, first)) = self.bytes_of(chunk) else { continue };
@@ -349,6 +374,20 @@ impl<M: Medium> Source for Xfs<M> {
             Listing::Run { first, .. } => place(*first),
             Listing::Map { position, .. } => place(*position),
         }
+    }
+
+    fn extent(&self, listing: &Listing) -> Option<(u64, u64)> {
+        match *listing {
+            Listing::Run { first, count } => {
+                let start = self.superblock.place_of(first, count.into())?;
+                Some((start, u64::from(count) * self.block_bytes()))
+            }
+            _ => None,
+        }
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        self.medium.will_need(offset, length);
     }
 
     fn list(&self, inode: u64, listing: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
