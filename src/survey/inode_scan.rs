@@ -375,14 +375,14 @@ impl InodeScan {
                 }
             }
         }
-        for (count, what) in [
-            (ended.dangling, "names lead to no inode"),
-            (ended.miscounted, "inodes do not have as many names as they say"),
-            (ended.unreachable, "directories are not below the root"),
-            (ended.doubled, "directories have a second name"),
+        for (count, one, many) in [
+            (ended.dangling, "name leads to no inode", "names lead to no inode"),
+            (ended.miscounted, "inode has not as many names as it says", "inodes have not as many names as they say"),
+            (ended.unreachable, "directory is not below the root", "directories are not below the root"),
+            (ended.doubled, "directory has a second name", "directories have a second name"),
         ] {
             if count > 0 && !ended.stopped {
-                found.push(format!("{count} {what}"));
+                found.push(format!("{} {}", format_count(count.into()), if count == 1 { one } else { many }));
             }
         }
         found

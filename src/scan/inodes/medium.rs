@@ -30,6 +30,9 @@ pub trait Medium: Sync {
 
     /// Says that a range will be read soon.
     fn will_need(&self, _offset: u64, _length: u64) {}
+
+    /// Says that from now on no more will be read than what is asked for.
+    fn will_not_go_on(&self) {}
 }
 
 /// What direct reading is aligned to; no device that exists has larger sectors.
@@ -73,7 +76,7 @@ impl Device {
         if device.file.metadata()?.file_type().is_block_device() {
             let flags = OFlags::DIRECT.bits() as i32;
             device.past_cache = Some(File::options().read(true).custom_flags(flags).open(path)?);
-            fadvise(&device.file, 0, None, Advice::Random)?;
+            device.will_not_go_on();
             device.empty_cache();
         }
         Ok(device)
@@ -127,6 +130,10 @@ impl Medium for Device {
     fn will_need(&self, offset: u64, length: u64) {
         let _ = fadvise(&self.file, offset, std::num::NonZeroU64::new(length), Advice::WillNeed);
     }
+
+    fn will_not_go_on(&self) {
+        let _ = fadvise(&self.file, 0, None, Advice::Random);
+    }
 }
 
 impl Drop for Device {
@@ -166,6 +173,10 @@ impl<M: Medium + ?Sized> Medium for &M {
 
     fn will_need(&self, offset: u64, length: u64) {
         (**self).will_need(offset, length);
+    }
+
+    fn will_not_go_on(&self) {
+        (**self).will_not_go_on();
     }
 }
 

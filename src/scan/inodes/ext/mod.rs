@@ -343,6 +343,7 @@ impl<M: Medium> Source for Ext<M> {
     }
 
     fn begin_listing(&self) {
+        self.medium.will_not_go_on();
         self.left.store(self.superblock.blocks, Relaxed);
     }
 }
