@@ -1,6 +1,6 @@
 # The one entry point for everything that is not `cargo build` and `cargo test`.
 
-FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table recent_changes archive strace columnar trace_readers
+FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table recent_changes archive strace columnar trace_readers ext xfs btrfs
 FUZZ_SECONDS ?= 60
 # Crashes that `torture` tries.
 CRASH_POINTS ?= 5000000
@@ -47,6 +47,7 @@ torture:          ## the store at CRASH_POINTS simulated crashes, from a seed of
 bench-survey:     ## granulo, the floor and its peers on a million files; needs root and some patience
 	cargo build --release
 	benchmarks/survey/run.py
+	benchmarks/survey/inodes.py
 
 bench-plan:       ## plan with every model on a survey of 100 million files
 	cargo build --release

@@ -11,7 +11,7 @@
   // ---------------------------------------------------------------- header
 
   const METHODS = {
-    walk: "walked the tree", merge: "merged from several surveys", fsstats: "read from an fsstats file", published: "published table",
+    walk: "walked the tree", "inode-scan": "read the tables of inodes", merge: "merged from several surveys", fsstats: "read from an fsstats file", published: "published table",
   };
 
   function header(shown) {
@@ -88,7 +88,7 @@
   function command(shown) {
     if (typeof shown.source.command === "string") return shown.source.command;
     const { survey, roots } = shown;
-    if (survey.method !== "walk" || !roots.length) return null;
+    if (!["walk", "inode-scan"].includes(survey.method) || !roots.length) return null;
     const options = survey.options ?? {};
     return ["granulo survey", ...roots.map((path) => shellWord(path.startsWith("-") ? `./${path}` : path)),
       options.hard_links && options.hard_links !== "once" ? `--hard-links ${shellWord(options.hard_links)}` : null,

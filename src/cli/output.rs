@@ -6,9 +6,15 @@ use std::path::Path;
 use super::Ended;
 use crate::error::{Error, Result};
 
+/// Bytes of a document that are written at a time.
+const DOCUMENT_BUFFER_BYTES: usize = 64 << 10;
+
 /// Prints a result; a reader that has seen enough (a closed pipe) is no failure.
 pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
-    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    finish(io::BufWriter::new(anstream::stdout().lock()), write)
+}
+
+fn finish(mut out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
     match write(&mut out).and_then(|()| out.flush()) {
         Ok(()) => Ok(Ended::Well),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Ended::Well),
@@ -16,9 +22,14 @@ pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Res
     }
 }
 
+/// Prints a document for programs, in which there is no colour that would have to be taken out.
+pub(super) fn print_document(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
+    finish(io::BufWriter::with_capacity(DOCUMENT_BUFFER_BYTES, io::stdout().lock()), write)
+}
+
 /// Prints a result as one line of JSON.
 pub(super) fn print_json(value: &impl serde::Serialize) -> Result<Ended> {
-    print(|out| {
+    print_document(|out| {
         serde_json::to_writer(&mut *out, value)?;
         out.write_all(b"\n")
     })

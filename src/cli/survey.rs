@@ -14,7 +14,7 @@ use crate::scan::default_threads;
 use crate::survey::checkpoint::{Checkpoint, may_be_written};
 use crate::survey::file::{Detail, parse_time, write};
 use crate::survey::places::DEFAULT_LIMIT;
-use crate::survey::run::{CheckpointPlan, Outcome, Request, take};
+use crate::survey::run::{CheckpointPlan, Incremental, MethodChoice, Outcome, Request, take};
 use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
 use crate::units::{escape_path, parse_size};
 
@@ -73,6 +73,18 @@ pub(super) struct SurveyArguments {
     #[arg(long, help_heading = "What is counted")]
     include_snapshots: bool,
 
+    /// How to find the files: through directories, or in the tables of inodes of a whole ext2, ext3, ext4, xfs or btrfs file system (a mount point, a
+    /// device, with inode-scan also an image or a directory of one), which takes the right to read the device
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "How it runs")]
+    method: MethodArgument,
+    /// Leave directories unread where inodes are scanned: twice as fast, without entries of directories, names, depths, extensions and
+    /// where files are. A walk, where there has to be one, has them all the same
+    #[arg(long, conflicts_with_all = ["exclude", "files"], help_heading = "How it runs")]
+    without_names: bool,
+    /// Read only directories that changed since an earlier survey with this option, OLD.json, where inodes are scanned: their names are kept
+    /// in OLD.json.names, and those for the next time beside the output. Without them everything is read; the result is the same
+    #[arg(long, value_name = "OLD.json", requires = "output", conflicts_with_all = ["without_names", "anonymous", "files"], help_heading = "How it runs")]
+    incremental: Option<PathBuf>,
     /// Number of threads [default: four for each core, 8 to 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "How it runs")]
     threads: Option<u16>,
@@ -83,7 +95,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "How it runs")]
     checkpoint_every: f64,
     /// Go on with an interrupted survey; it knows its paths and what is counted
-    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots"], help_heading = "How it runs")]
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental"], help_heading = "How it runs")]
     resume: Option<PathBuf>,
     /// Show no progress
     #[arg(short, long, help_heading = "How it runs")]
@@ -98,6 +110,26 @@ enum HardLinkChoice {
     Each,
     /// At every name, divided by the number of names
     Shared,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum MethodArgument {
+    /// By inodes where that gives the same and is possible, else through directories
+    Auto,
+    /// Through directories
+    Walk,
+    /// From the tables of inodes; other file systems mounted below are left out
+    InodeScan,
+}
+
+impl From<MethodArgument> for MethodChoice {
+    fn from(argument: MethodArgument) -> MethodChoice {
+        match argument {
+            MethodArgument::Auto => MethodChoice::Auto,
+            MethodArgument::Walk => MethodChoice::Walk,
+            MethodArgument::InodeScan => MethodChoice::InodeScan,
+        }
+    }
 }
 
 impl From<HardLinkChoice> for HardLinks {
@@ -151,6 +183,13 @@ impl SurveyArguments {
             limit: self.top,
             anonymous: self.anonymous,
             reference_time: self.as_of,
+            method: self.method.into(),
+            without_names: self.without_names,
+            incremental: self
+                .incremental
+                .as_ref()
+                .zip(self.output.as_ref())
+                .map(|(old, output)| Incremental { old: beside(old, ".names"), new: beside(output, ".names") }),
             file_table: self.files.clone(),
             checkpoints: self.checkpoint_path().map(|path| CheckpointPlan {
                 path,
@@ -160,13 +199,8 @@ impl SurveyArguments {
     }
 
     fn checkpoint_path(&self) -> Option<PathBuf> {
-        let beside_output = |output: &PathBuf| {
-            let mut name = output.as_os_str().to_owned();
-            name.push(".checkpoint");
-            PathBuf::from(name)
-        };
-        let beside = || self.output.as_ref().filter(|path| !is_device(path)).map(beside_output);
-        self.checkpoint.clone().or_else(|| self.resume.clone()).or_else(beside)
+        let output = || self.output.as_ref().filter(|path| !is_device(path)).map(|path| beside(path, ".checkpoint"));
+        self.checkpoint.clone().or_else(|| self.resume.clone()).or_else(output)
     }
 
     /// Fails before the walk where a result could not be written after it.
@@ -210,7 +244,7 @@ impl SurveyArguments {
     }
 
     fn finish(&self, outcome: Outcome) -> Result<Ended> {
-        let Outcome { survey, checkpoint, mut warnings } = outcome;
+        let Outcome { survey, checkpoint, mut warnings, notes } = outcome;
         if survey.origin.complete {
             if let Some(path) = &self.output {
                 warnings.extend(write_atomically(path, |out| write(&survey, Detail::Full, out)).err());
@@ -224,10 +258,11 @@ impl SurveyArguments {
             }
         }
         let printed = if self.json {
-            output::print(|out| write(&survey, Detail::Full, out))
+            output::print_document(|out| write(&survey, Detail::Full, out))
         } else {
             output::print(|out| terminal::write_summary(&survey, out))
         };
+        notes.iter().for_each(|text| output::note(text));
         self.say_what_was_wrong(&survey, &warnings);
         if survey.origin.complete {
             self.drop_checkpoint(warnings.is_empty());
@@ -265,6 +300,12 @@ impl SurveyArguments {
     }
 
     fn say_what_was_wrong(&self, survey: &Survey, warnings: &[Error]) {
+        if !survey.origin.method_reason.is_empty() {
+            output::note(&format!("walked, not read by inodes: {}", survey.origin.method_reason));
+        }
+        for inconsistency in &survey.origin.inconsistencies {
+            output::warn(inconsistency);
+        }
         for error in warnings {
             output::complain(error);
         }
@@ -278,6 +319,13 @@ impl SurveyArguments {
             output::warn(&format!("and {unsaid} more could not be read"));
         }
     }
+}
+
+/// The path with something behind it.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
 }
 
 /// Whether there is something at `path` that is neither a file nor a directory.

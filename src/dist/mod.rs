@@ -227,7 +227,7 @@ impl<W: Weight> Distribution<W> {
     }
 
     /// The parts of `exact` that hold something.
-    fn touched_pages(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+    fn touched_pages(&self) -> impl DoubleEndedIterator<Item = std::ops::Range<usize>> + '_ {
         let touched = self.touched.iter().enumerate().filter(|(_, touched)| **touched);
         touched.map(|(page, _)| page * PAGE..((page + 1) * PAGE).min(EXACT_CELLS))
     }
@@ -279,13 +279,22 @@ impl<W: Weight> Distribution<W> {
     /// The largest value, exactly; 0 of nothing.
     pub fn max(&self) -> u64 {
         match self.binned_max {
-            0 => self.cells().last().map_or(0, |cell| cell.high),
+            0 => {
+                let last = |page: std::ops::Range<usize>| {
+                    let within = self.exact[page.clone()].iter().rposition(|&weight| weight.into() > 0);
+                    within.map(|within| (page.start + within) as u64)
+                };
+                self.touched_pages().rev().find_map(last).unwrap_or(0)
+            }
             max => max,
         }
     }
 
     /// How much lies at or below `value`.
     pub fn up_to(&self, value: u64) -> UpTo {
+        if value >= self.max() {
+            return UpTo { count: self.count(), sum: self.total(), doubt: 0 };
+        }
         let mut at = UpTo { count: 0, sum: 0, doubt: 0 };
         for cell in self.cells().take_while(|cell| cell.low <= value) {
             if cell.high <= value {
@@ -297,9 +306,6 @@ impl<W: Weight> Distribution<W> {
                 at.sum += (cell.sum as f64 * share).round() as u128;
                 at.doubt = cell.count;
             }
-        }
-        if value >= self.max() {
-            at = UpTo { count: self.count(), sum: self.total(), doubt: 0 };
         }
         at
     }

@@ -49,6 +49,16 @@ impl AtomicFile {
         }
     }
 
+    /// Gives it its name. A crash may leave it half written: only for what is checked when it is read, and can be made again.
+    ///
+    /// # Errors
+    /// What renaming fails with; the target then is what it was.
+    pub fn publish(mut self) -> Result<()> {
+        fs::rename(&self.temporary, &self.path).map_err(|error| Error::io("write", &self.path, error))?;
+        self.temporary.clear();
+        Ok(())
+    }
+
     /// Makes it durable and gives it its name.
     ///
     /// # Errors

@@ -1,7 +1,12 @@
 //! Rounding up to whole units: one size, a sum, or a population spread over an interval.
 
 /// `size` rounded up to whole units of `unit_bytes` (at least 1); saturates at `u64::MAX`. An empty file takes no unit.
+#[inline]
 pub fn round_up(size_bytes: u64, unit_bytes: u64) -> u64 {
+    if unit_bytes.is_power_of_two() {
+        let rest = unit_bytes - 1;
+        return size_bytes.checked_add(rest).map_or(u64::MAX, |above| above & !rest);
+    }
     size_bytes.checked_next_multiple_of(unit_bytes.max(1)).unwrap_or(u64::MAX)
 }
 
@@ -12,6 +17,7 @@ pub fn round_up_wide(size_bytes: u128, unit_bytes: u64) -> u128 {
 
 /// What a population of `count` files with sizes spread evenly over `low..=high`, of `sum` bytes together, takes in units of
 /// `unit_bytes`, to the nearest byte. Exact where all of them round up to the same size.
+#[inline]
 pub fn round_up_spread(low: u64, high: u64, count: u128, sum: u128, unit_bytes: u64) -> u128 {
     let (first, last) = (round_up(low, unit_bytes), round_up(high, unit_bytes));
     if first == last {

@@ -4,7 +4,7 @@
 //! files up to 64 KiB and for block sizes that divide the width of a cell; for the power-of-two block sizes of
 //! [`BLOCK_SIZES`], [`Padding`] keeps the rest, so that the totals are exact for every file.
 
-use crate::dist::{Distribution, EXACT_LIMIT};
+use crate::dist::{Cell, Distribution, EXACT_LIMIT};
 use crate::layout::{round_up, round_up_spread};
 use crate::units::fraction;
 
@@ -62,59 +62,116 @@ pub struct BlockSize {
 
 /// The analysis for all of [`BLOCK_SIZES`].
 pub fn block_sizes(sizes: &Distribution, padding: Option<&Padding>) -> Vec<BlockSize> {
-    BLOCK_SIZES.iter().map(|&block_bytes| block_size(sizes, padding, block_bytes)).collect()
+    let analysis = Analysis::of(sizes, padding);
+    BLOCK_SIZES.iter().map(|&block_bytes| analysis.row(block_bytes)).collect()
 }
 
 /// The analysis for one block size (at least 1 byte), a power of two or not.
 pub fn block_size(sizes: &Distribution, padding: Option<&Padding>, block_bytes: u64) -> BlockSize {
-    let allocated_bytes = allocated(sizes, padding, block_bytes);
-    let reference = allocated(sizes, padding, REFERENCE_BLOCK_BYTES);
-    BlockSize {
-        block_bytes,
-        allocated_bytes,
-        growth_fraction: if reference == 0 { 0.0 } else { fraction(allocated_bytes, reference) - 1.0 },
-        single_block_fraction: fraction(sizes.up_to(block_bytes).count, sizes.count()),
-        cumulative_weight: cumulative_weight(sizes, block_bytes, allocated_bytes),
-    }
+    Analysis::of(sizes, padding).row(block_bytes)
 }
 
-fn allocated(sizes: &Distribution, padding: Option<&Padding>, block_bytes: u64) -> u128 {
-    let exact = BLOCK_SIZES.iter().position(|&size| size == block_bytes).and_then(|at| Some(padding?.0[at]));
-    match exact {
-        Some(above_limit) => {
-            let in_cell = |cell: crate::dist::Cell| match cell.high {
-                high if high <= EXACT_LIMIT => cell.count * u128::from(round_up(high, block_bytes)),
-                _ => cell.sum,
-            };
-            sizes.cells().map(in_cell).sum::<u128>() + above_limit
+/// What the analyses of all block sizes share.
+struct Analysis<'a> {
+    sizes: &'a Distribution,
+    padding: Option<&'a Padding>,
+    /// The cells with all sizes up to [`EXACT_LIMIT`] rounded up to the smallest block: they are few, and as good for its multiples.
+    coarse: Vec<Cell>,
+    files: u128,
+    /// What all files take in blocks of [`REFERENCE_BLOCK_BYTES`].
+    reference_bytes: u128,
+}
+
+impl<'a> Analysis<'a> {
+    fn of(sizes: &'a Distribution, padding: Option<&'a Padding>) -> Analysis<'a> {
+        let coarse = coarse(sizes);
+        let files = coarse.iter().map(|cell| cell.count).sum();
+        let mut analysis = Analysis { sizes, padding, coarse, files, reference_bytes: 0 };
+        analysis.reference_bytes = analysis.weigh(&analysis.coarse, REFERENCE_BLOCK_BYTES).0;
+        analysis
+    }
+
+    fn row(&self, block_bytes: u64) -> BlockSize {
+        if !block_bytes.is_multiple_of(BLOCK_SIZES[0]) {
+            let cells: Vec<Cell> = self.sizes.cells().collect();
+            return self.row_of(&cells, block_bytes);
         }
-        None => sizes.cells().map(|cell| round_up_spread(cell.low, cell.high, cell.count, cell.sum, block_bytes)).sum(),
+        self.row_of(&self.coarse, block_bytes)
     }
-}
 
-/// Ten shares of `allocated_bytes`. A decile that ends inside a cell takes its part of the cell.
-fn cumulative_weight(sizes: &Distribution, block_bytes: u64, allocated_bytes: u128) -> [f64; 10] {
-    let files = sizes.count() as f64;
-    let mut weights = [0.0; 10];
-    let mut filled = 0;
-    let (mut files_seen, mut bytes_seen) = (0.0, 0.0);
-    for cell in sizes.cells() {
-        let cell_files = cell.count as f64;
-        let cell_bytes = round_up_spread(cell.low, cell.high, cell.count, cell.sum, block_bytes) as f64;
-        while filled < 9 {
-            let boundary = files * (filled + 1) as f64 / 10.0;
-            if boundary > files_seen + cell_files {
-                break;
+    fn row_of(&self, cells: &[Cell], block_bytes: u64) -> BlockSize {
+        let reference = self.reference_bytes;
+        let (allocated_bytes, cumulative_weight) = self.weigh(cells, block_bytes);
+        // No cell lies on both sides of these.
+        let of_one_block = match block_bytes <= EXACT_LIMIT || block_bytes.is_power_of_two() {
+            true => cells.iter().take_while(|cell| cell.high <= block_bytes).map(|cell| cell.count).sum(),
+            false => self.sizes.up_to(block_bytes).count,
+        };
+        BlockSize {
+            block_bytes,
+            allocated_bytes,
+            growth_fraction: if reference == 0 { 0.0 } else { fraction(allocated_bytes, reference) - 1.0 },
+            single_block_fraction: fraction(of_one_block, self.files),
+            cumulative_weight,
+        }
+    }
+
+    /// What all files take in such blocks, and ten shares of it. A decile that ends inside a cell takes its part of the cell.
+    fn weigh(&self, cells: &[Cell], block_bytes: u64) -> (u128, [f64; 10]) {
+        let exact = BLOCK_SIZES.iter().position(|&size| size == block_bytes);
+        let above_limit = exact.and_then(|at| Some(self.padding?.0[at]));
+        let files = self.files as f64;
+        let (mut weights, mut filled) = ([0.0; 10], 0);
+        let (mut files_seen, mut bytes_seen) = (0.0, 0.0);
+        let mut allocated_bytes = above_limit.unwrap_or(0);
+        for cell in cells {
+            let rounded = round_up_spread(cell.low, cell.high, cell.count, cell.sum, block_bytes);
+            // With the padding, the sums of the others are exact.
+            allocated_bytes += if above_limit.is_some() && cell.high > EXACT_LIMIT { cell.sum } else { rounded };
+            if filled == 9 {
+                continue;
             }
-            let bytes = bytes_seen + cell_bytes * (boundary - files_seen) / cell_files;
-            weights[filled] = if allocated_bytes == 0 { 0.0 } else { (bytes / allocated_bytes as f64).min(1.0) };
-            filled += 1;
+            let (cell_files, cell_bytes) = (cell.count as f64, rounded as f64);
+            while filled < 9 {
+                let boundary = files * (filled + 1) as f64 / 10.0;
+                if boundary > files_seen + cell_files {
+                    break;
+                }
+                weights[filled] = bytes_seen + cell_bytes * (boundary - files_seen) / cell_files;
+                filled += 1;
+            }
+            files_seen += cell_files;
+            bytes_seen += cell_bytes;
         }
-        files_seen += cell_files;
-        bytes_seen += cell_bytes;
+        if allocated_bytes == 0 {
+            return (0, [0.0; 10]);
+        }
+        weights.iter_mut().for_each(|weight| *weight = (*weight / allocated_bytes as f64).min(1.0));
+        // What rounding left open: the last is the whole.
+        weights[9] = 1.0;
+        (allocated_bytes, weights)
     }
-    weights[9] = if allocated_bytes == 0 { 0.0 } else { 1.0 };
-    weights
+}
+
+/// The cells of sizes up to [`EXACT_LIMIT`] in steps of the smallest block, and all others.
+fn coarse(sizes: &Distribution) -> Vec<Cell> {
+    let mut coarse: Vec<Cell> = Vec::new();
+    for cell in sizes.cells() {
+        if cell.high > EXACT_LIMIT {
+            coarse.push(cell);
+            continue;
+        }
+        let size = round_up(cell.high, BLOCK_SIZES[0]);
+        match coarse.last_mut().filter(|last| last.high == size) {
+            Some(last) => last.count += cell.count,
+            None => coarse.push(Cell { low: size, high: size, count: cell.count, sum: 0 }),
+        }
+    }
+    coarse
+        .iter_mut()
+        .filter(|cell| cell.high <= EXACT_LIMIT)
+        .for_each(|cell| cell.sum = u128::from(cell.high) * cell.count);
+    coarse
 }
 
 #[cfg(test)]

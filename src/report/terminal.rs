@@ -38,8 +38,10 @@ pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     if let Some(taken_at) = survey.origin.taken_at {
         facts.push(format!("surveyed {}", format_time(taken_at)));
     }
-    if survey.origin.method == Method::Walk {
-        facts.push(format!("in {:.2} s", survey.origin.elapsed_seconds));
+    match survey.origin.method {
+        Method::Walk => facts.push(format!("in {:.2} s", survey.origin.elapsed_seconds)),
+        Method::InodeScan => facts.push(format!("in {:.2} s, by its inodes", survey.origin.elapsed_seconds)),
+        Method::Merge | Method::Fsstats | Method::Published => {}
     }
     if !facts.is_empty() {
         writeln!(out, "{FAINT}{}{FAINT:#}", facts.join(" "))?;

@@ -6,6 +6,10 @@ use crate::survey::measure::Measure;
 use crate::survey::{Method, Resolution, Survey};
 use crate::units::{KIB, format_count, format_share, format_size, fraction};
 
+/// What a survey without names does not say.
+const NO_NAMES: &str = "Names were not read (--without-names): nothing is known of entries of directories, lengths of names, depths, \
+                        extensions and of where the files are.";
+
 /// The answer in a few sentences, the most important first.
 pub fn sentences(survey: &Survey) -> Vec<String> {
     let sizes = survey.distributions.of(Measure::FileSize);
@@ -63,6 +67,9 @@ pub fn sentences(survey: &Survey) -> Vec<String> {
         if table.files_nominal {
             sentences.push("It does not state the number of files; the one here is assumed.".to_owned());
         }
+    }
+    if survey.origin.without_names {
+        sentences.push(NO_NAMES.to_owned());
     }
     if survey.origin.resolution == Resolution::Buckets {
         sentences.push("The source is a table; between its rows the curve is interpolated.".to_owned());

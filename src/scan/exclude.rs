@@ -43,6 +43,11 @@ impl Exclude {
         Ok(Exclude { names: names.build().map_err(wrong)?, paths: paths.build().map_err(wrong)? })
     }
 
+    /// Whether nothing is left out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.paths.is_empty()
+    }
+
     /// Whether [`matches`](Self::matches) looks at the directory.
     pub(super) fn needs_path(&self) -> bool {
         !self.paths.is_empty()

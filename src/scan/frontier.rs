@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Tally, lock};
+use super::{Place, Tally, lock};
 
 /// A directory that is not finished. The one without a parent is no directory: its children are the roots.
 pub(super) struct Node<T> {
@@ -149,10 +149,6 @@ impl<T> Node<T> {
         &self.name
     }
 
-    pub(super) fn depth(&self) -> u32 {
-        self.depth
-    }
-
     pub(super) fn root_device(&self) -> u64 {
         self.root_device
     }
@@ -179,12 +175,18 @@ impl<T> Node<T> {
         names.iter().rev().fold(Vec::new(), |path, name| join(path, name))
     }
 
-    pub(super) fn path(&self) -> Vec<u8> {
+    pub(super) fn path_below_root(&self) -> Vec<u8> {
+        self.assemble(true)
+    }
+}
+
+impl<T> Place for Node<T> {
+    fn path(&self) -> Vec<u8> {
         self.assemble(false)
     }
 
-    pub(super) fn path_below_root(&self) -> Vec<u8> {
-        self.assemble(true)
+    fn depth(&self) -> u32 {
+        self.depth
     }
 }
 

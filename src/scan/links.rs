@@ -27,6 +27,23 @@ struct Key {
     device: u32,
 }
 
+/// A file that may have several names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// The device that holds it.
+    pub device: u64,
+    /// Its inode number there.
+    pub inode: u64,
+    /// How many names it has.
+    pub link_count: u32,
+}
+
+impl From<&Stat> for Link {
+    fn from(stat: &Stat) -> Link {
+        Link { device: stat.device, inode: stat.inode, link_count: stat.link_count }
+    }
+}
+
 /// One entry of the set as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenLink {
@@ -44,20 +61,20 @@ impl SeenLink {
 
 impl LinkSet {
     /// How many names of the file were seen before this one.
-    pub fn ordinal(&self, stat: &Stat) -> u32 {
-        if stat.link_count < 2 {
+    pub fn ordinal(&self, link: Link) -> u32 {
+        if link.link_count < 2 {
             return 0;
         }
-        let key = Key { inode: stat.inode, device: self.device_number(stat.device) };
-        let mut shard = lock(&self.shards[stat.inode as usize % SHARDS]);
+        let key = Key { inode: link.inode, device: self.device_number(link.device) };
+        let mut shard = lock(&self.shards[link.inode as usize % SHARDS]);
         match shard.get_mut(&key) {
             None => {
-                shard.insert(key, stat.link_count - 1);
+                shard.insert(key, link.link_count - 1);
                 0
             }
             Some(unseen) => {
                 // A link made while the scan runs must not make this less than 1.
-                let ordinal = stat.link_count.saturating_sub(*unseen).max(1);
+                let ordinal = link.link_count.saturating_sub(*unseen).max(1);
                 *unseen -= 1;
                 if *unseen == 0 {
                     shard.remove(&key);

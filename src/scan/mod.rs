@@ -1,4 +1,4 @@
-//! Scans: enumerate files by any means. [`walk`] goes through the directories.
+//! Scans: enumerate files by any means. [`walk`] goes through the directories; [`inodes`] reads the tables of a whole file system.
 //!
 //! A scan hands what it finds to a [`Visitor`], directory by directory, and knows nothing of distributions. What a directory
 //! holds is summed into the visitor's own [`Tally`]; when everything below a directory has been seen, its sums pass up to its
@@ -6,6 +6,7 @@
 
 pub mod exclude;
 mod frontier;
+pub mod inodes;
 pub mod links;
 pub mod mounts;
 pub mod walk;
@@ -13,7 +14,6 @@ pub mod walk;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
-use frontier::Node;
 pub use frontier::{Snapshot, join};
 
 /// What a directory entry is.
@@ -77,21 +77,27 @@ pub struct Stat {
 }
 
 /// Names (or paths) and what their inodes say: some entries of one directory, or rows of a table.
-#[derive(Debug, Default)]
-pub struct Batch {
-    stats: Vec<(Stat, u32)>,
+#[derive(Debug)]
+pub struct Batch<T = Stat> {
+    stats: Vec<(T, u32)>,
     names: Vec<u8>,
 }
 
-impl Batch {
+impl<T> Default for Batch<T> {
+    fn default() -> Batch<T> {
+        Batch { stats: Vec::new(), names: Vec::new() }
+    }
+}
+
+impl<T: Copy> Batch<T> {
     /// Adds an entry.
-    pub fn push(&mut self, name: &[u8], stat: Stat) {
+    pub fn push(&mut self, name: &[u8], stat: T) {
         self.names.extend_from_slice(name);
         self.stats.push((stat, self.names.len() as u32));
     }
 
     /// Adds all entries of `other`.
-    pub fn append(&mut self, other: &Batch) {
+    pub fn append(&mut self, other: &Batch<T>) {
         other.iter().for_each(|(name, stat)| self.push(name, *stat));
     }
 
@@ -111,7 +117,7 @@ impl Batch {
     }
 
     /// Names and what their inodes say.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Stat)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &T)> {
         let mut start = 0;
         self.stats.iter().map(move |(stat, end)| {
             let name = &self.names[start..*end as usize];
@@ -122,7 +128,7 @@ impl Batch {
 }
 
 /// Sums over the entries of a directory, or of everything below it.
-pub trait Tally: Clone + Default + Send + serde::Serialize + for<'a> serde::Deserialize<'a> {
+pub trait Tally: Clone + Default + Send + Sync + serde::Serialize + for<'a> serde::Deserialize<'a> {
     /// Adds `other`.
     fn add(&mut self, other: &Self);
 }
@@ -142,23 +148,25 @@ pub enum Skipped {
     MountPoint,
 }
 
+/// Where a directory is: a node of a walk, or one of the directories that a scan of inodes found.
+pub(crate) trait Place {
+    /// Its path: that of the root as given, and the names below it.
+    fn path(&self) -> Vec<u8>;
+
+    /// How far below its root; 0 is a root.
+    fn depth(&self) -> u32;
+}
+
 /// A directory as a visitor sees it.
-pub struct Directory<'a, T> {
-    node: &'a Node<T>,
+#[derive(Clone, Copy)]
+pub struct Directory<'a> {
+    place: &'a dyn Place,
 }
 
-impl<T> Clone for Directory<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Directory<'_, T> {}
-
-impl<T> Directory<'_, T> {
+impl Directory<'_> {
     /// Its path: that of the root as given, and the names below it.
     pub fn path(&self) -> Vec<u8> {
-        self.node.path()
+        self.place.path()
     }
 
     /// The path of an entry in it.
@@ -168,7 +176,7 @@ impl<T> Directory<'_, T> {
 
     /// How far below its root; 0 is a root.
     pub fn depth(&self) -> u32 {
-        self.node.depth()
+        self.place.depth()
     }
 }
 
@@ -178,7 +186,7 @@ pub trait Visitor: Sync {
     type Tally: Tally;
 
     /// Some entries of a directory (all of them, over all calls), to be added to the sums of the directory alone.
-    fn entries(&self, worker: usize, directory: Directory<'_, Self::Tally>, batch: &Batch, own: &mut Self::Tally);
+    fn entries(&self, worker: usize, directory: Directory<'_>, batch: &Batch, own: &mut Self::Tally);
 
     /// An entry that has a name in its directory and is otherwise not part of the population: a mount point that is left out, an
     /// inode that could not be read.
@@ -188,17 +196,11 @@ pub trait Visitor: Sync {
     fn root(&self, path: &[u8], stat: &Stat);
 
     /// A directory was listed to the end and has `entries` entries.
-    fn listed(&self, worker: usize, directory: Directory<'_, Self::Tally>, entries: u64);
+    fn listed(&self, worker: usize, directory: Directory<'_>, entries: u64);
 
     /// Everything below a directory was seen: `own` is its own sum, `below` that of the directories in it. Returns what its
     /// parent adds to its `below`.
-    fn finished(
-        &self,
-        worker: usize,
-        directory: Directory<'_, Self::Tally>,
-        own: &Self::Tally,
-        below: &Self::Tally,
-    ) -> Self::Tally;
+    fn finished(&self, worker: usize, directory: Directory<'_>, own: &Self::Tally, below: &Self::Tally) -> Self::Tally;
 
     /// Something was left out, `count` times.
     fn skipped(&self, worker: usize, what: Skipped, count: u64);

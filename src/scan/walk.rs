@@ -30,7 +30,7 @@ use super::frontier::{Descriptor, Frontier, Names, Node, Work};
 use super::lock;
 use super::mounts::is_pseudo_file_system;
 use super::{
-    Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Settings, Skipped, Snapshot, Stat, Tally, Timestamp, Visitor,
+    Batch, Directory, Kind, Place, SNAPSHOT_DIRECTORIES, Settings, Skipped, Snapshot, Stat, Tally, Timestamp, Visitor,
 };
 
 /// Bytes of directory entries that one `getdents64` may return.
@@ -88,7 +88,7 @@ impl<T: Tally> State<T> {
 
     /// Tells `visitor` that the unfinished directories are finished, as if there were nothing more below them.
     pub fn finish_early<V: Visitor<Tally = T>>(self, visitor: &V) {
-        self.frontier.fold(|node, own, below| visitor.finished(0, Directory { node }, own, below));
+        self.frontier.fold(|node, own, below| visitor.finished(0, Directory { place: node }, own, below));
     }
 }
 
@@ -214,7 +214,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         };
         if !unfinished {
             let finish = |node: &Node<V::Tally>, own: &V::Tally, below: &V::Tally| {
-                self.visitor.finished(buffers.worker, Directory { node }, own, below)
+                self.visitor.finished(buffers.worker, Directory { place: node }, own, below)
             };
             self.frontier.finish(node, finish);
         }
@@ -244,7 +244,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         pending: &mut Names,
     ) {
         let Buffers { listing, batch, worker } = buffers;
-        let directory = Directory { node };
+        let directory = Directory { place: &**node };
         let below_root = if self.settings.exclude.needs_path() { node.path_below_root() } else { Vec::new() };
         let mut entries = 0;
         let mut listing = RawDir::new(fd, listing.spare_capacity_mut());

@@ -174,6 +174,7 @@ impl Checkpoint {
             overhead_by_size: self.overhead_by_size.clone(),
             padding: self.padding,
             places: self.places.clone(),
+            ..Shard::new(self.places.limit())
         };
         let errors = ErrorLog::from_parts(self.errors_by_kind.clone(), self.error_examples.clone());
         collector.restore(shard, errors, LinkSet::restore(&self.links));

@@ -6,13 +6,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use super::ages::Ages;
 use super::errors::ErrorLog;
 use super::file_table::FileTable;
-use super::measure::{ByteMeasure, Distributions, Measure};
-use super::places::{Extension, Kind, Places, Tally};
+use super::measure::{Distributions, Measure};
+use super::places::{Extension, Packed, Places, Tally};
+use super::recent::Recent;
 use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
 use crate::plan::Padding;
-use crate::scan::links::{LinkSet, SeenLink};
+use crate::scan::inodes::{InodeVisitor, Named};
+use crate::scan::links::{Link, LinkSet, SeenLink};
 use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor, lock};
 use crate::units::escape;
 
@@ -55,10 +58,15 @@ pub(super) struct Shard {
     pub(super) overhead_by_size: OverheadBySize,
     pub(super) padding: Padding,
     pub(super) places: Places,
+    /// What is not in the tables of `places` yet.
+    pub(super) owners: Recent<u32>,
+    pub(super) extensions: Recent<Extension>,
+    /// What is not in the distributions yet.
+    pub(super) ages: Ages,
 }
 
 impl Shard {
-    fn new(limit: usize) -> Shard {
+    pub(super) fn new(limit: usize) -> Shard {
         Shard {
             counts: Counts::default(),
             other_allocated: OtherAllocated::default(),
@@ -66,7 +74,28 @@ impl Shard {
             overhead_by_size: OverheadBySize::default(),
             padding: Padding::default(),
             places: Places::new(limit),
+            owners: Recent::default(),
+            extensions: Recent::default(),
+            ages: Ages::default(),
         }
+    }
+
+    /// The same with everything in its distributions and tables.
+    fn settled(mut self) -> Shard {
+        self.ages.settle(&mut self.distributions);
+        self.owners.settle(&mut self.places.owners);
+        self.extensions.settle(&mut self.places.extensions);
+        self
+    }
+
+    #[inline]
+    fn add_owner(&mut self, uid: u32, tally: &Tally) {
+        self.owners.add(&mut self.places.owners, uid, tally);
+    }
+
+    #[inline]
+    fn add_extension(&mut self, name: &[u8], tally: &Tally) {
+        self.extensions.add(&mut self.places.extensions, Extension::of(name), tally);
     }
 
     fn merge(&mut self, other: &Shard) {
@@ -86,35 +115,36 @@ impl Shard {
         self.overhead_by_size.record(size_bytes, positive, 1, overhead.into());
     }
 
-    /// Counts a regular file at the name of number `ordinal`, and returns its sums.
-    #[inline]
-    fn file(&mut self, stat: &Stat, ordinal: u32, collector: &Collector) -> Tally {
-        let (size, allocated) = match collector.hard_links {
-            HardLinks::Shared => (share(stat.size_bytes, stat, ordinal), share(stat.allocated_bytes, stat, ordinal)),
-            HardLinks::Once | HardLinks::Each => (stat.size_bytes, stat.allocated_bytes),
-        };
-        self.counts.files += 1;
-        self.counts.empty_files += u64::from(size == 0);
-        self.counts.sparse_files += u64::from(stat.allocated_bytes < stat.size_bytes);
-        self.padding.record(size);
-        self.overhead(size, allocated);
-        let distributions = &mut self.distributions;
-        distributions.of_mut(Measure::FileSize).record(size);
-        distributions.of_mut(Measure::Allocated).record(allocated);
-        distributions.of_mut(Measure::LinkCount).record(stat.link_count.into());
-        for (measure, by_bytes, time) in [
-            (Measure::MtimeAge, ByteMeasure::MtimeAge, stat.mtime),
-            (Measure::CtimeAge, ByteMeasure::CtimeAge, stat.ctime),
-            (Measure::AtimeAge, ByteMeasure::AtimeAge, stat.atime),
-        ] {
-            let (days, future) = age_days(time, collector.reference_time);
-            self.counts.future_times += u64::from(future);
-            distributions.of_mut(measure).record(days);
-            if size > 0 {
-                distributions.by_bytes_mut(by_bytes).add(days, size.into());
+    /// Counts regular files, one distribution after the other: then what each of them touches stays near. Returns their sums.
+    fn files(&mut self, rows: &[FileRow], collector: &Collector) -> Tally {
+        self.counts.files += rows.len() as u64;
+        for row in rows {
+            self.counts.empty_files += u64::from(row.size_bytes == 0);
+            self.counts.sparse_files += u64::from(row.is_sparse);
+            self.padding.record(row.size_bytes);
+            self.distributions.of_mut(Measure::FileSize).record(row.size_bytes);
+        }
+        for row in rows {
+            self.distributions.of_mut(Measure::Allocated).record(row.allocated_bytes);
+            self.distributions.of_mut(Measure::LinkCount).record(row.link_count.into());
+        }
+        for row in rows {
+            self.overhead(row.size_bytes, row.allocated_bytes);
+        }
+        for time in 0..3 {
+            for row in rows {
+                let (days, future) = row.ages[time];
+                self.counts.future_times += u64::from(future);
+                self.ages.add(&mut self.distributions, time, days, row.size_bytes);
             }
         }
-        Tally::of_file(size, allocated, size <= collector.small_file_bytes)
+        let mut sums = Tally::default();
+        for row in rows {
+            let tally = collector.tally(row.size_bytes, row.allocated_bytes);
+            self.add_owner(row.uid, &tally);
+            scan::Tally::add(&mut sums, &tally);
+        }
+        sums
     }
 
     /// Counts what is no regular file.
@@ -146,11 +176,16 @@ impl Shard {
     }
 }
 
-/// What the name of number `ordinal` gets of `bytes` that all names of a file share: the shares of all differ by a byte at most and
-/// add up.
-fn share(bytes: u64, stat: &Stat, ordinal: u32) -> u64 {
-    let names = u64::from(stat.link_count.max(1));
-    bytes / names + u64::from(u64::from(ordinal) < bytes % names)
+/// A regular file as it counts at one of its names.
+struct FileRow {
+    size_bytes: u64,
+    allocated_bytes: u64,
+    /// Whether less is allocated than its size, both in full.
+    is_sparse: bool,
+    link_count: u32,
+    uid: u32,
+    /// Days since content and inode changed and since it was read, and whether that is yet to come.
+    ages: [(u64, bool); 3],
 }
 
 /// Whole days from `time` to `reference`; 0 and true if `time` is later.
@@ -202,9 +237,9 @@ impl Collector {
 
     /// All shards added up.
     pub(super) fn whole(&self) -> Shard {
-        let mut whole = lock(&self.shards[0]).clone();
+        let mut whole = lock(&self.shards[0]).clone().settled();
         for shard in &self.shards[1..] {
-            whole.merge(&lock(shard));
+            whole.merge(&lock(shard).clone().settled());
         }
         whole
     }
@@ -230,8 +265,8 @@ impl Collector {
     /// The survey of what was collected, without its origin.
     pub fn survey(self) -> Survey {
         let mut shards = self.shards.into_iter().map(|shard| shard.into_inner().unwrap_or_else(|p| p.into_inner()));
-        let mut whole = shards.next().unwrap_or_else(|| Shard::new(0));
-        shards.for_each(|shard| whole.merge(&shard));
+        let mut whole = shards.next().unwrap_or_else(|| Shard::new(0)).settled();
+        shards.for_each(|shard| whole.merge(&shard.settled()));
         Survey {
             counts: whole.counts,
             other_allocated: whole.other_allocated,
@@ -244,18 +279,53 @@ impl Collector {
         }
     }
 
-    /// Counts a file into the shard and the tables of kinds, if this name of it counts.
+    /// What the name of number `ordinal` gets of `bytes`. Where all names of a file share them, the shares of all differ by a byte at
+    /// most and add up.
     #[inline]
-    fn count_file(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> Option<Tally> {
-        let ordinal = if self.hard_links == HardLinks::Each { 0 } else { self.links.ordinal(stat) };
+    fn share(&self, bytes: u64, link_count: u32, ordinal: u32) -> u64 {
+        if self.hard_links != HardLinks::Shared {
+            return bytes;
+        }
+        let names = u64::from(link_count.max(1));
+        bytes / names + u64::from(u64::from(ordinal) < bytes % names)
+    }
+
+    /// How many names of the file were met before this one, as far as it matters.
+    #[inline]
+    fn ordinal(&self, link: Link) -> u32 {
+        if self.hard_links == HardLinks::Each { 0 } else { self.links.ordinal(link) }
+    }
+
+    /// The sums of one file.
+    #[inline]
+    fn tally(&self, size_bytes: u64, allocated_bytes: u64) -> Tally {
+        Tally::of_file(size_bytes, allocated_bytes, size_bytes <= self.small_file_bytes)
+    }
+
+    /// A file at the name of number `ordinal`.
+    #[inline]
+    fn row(&self, stat: &Stat, ordinal: u32) -> FileRow {
+        FileRow {
+            size_bytes: self.share(stat.size_bytes, stat.link_count, ordinal),
+            allocated_bytes: self.share(stat.allocated_bytes, stat.link_count, ordinal),
+            is_sparse: stat.allocated_bytes < stat.size_bytes,
+            link_count: stat.link_count,
+            uid: stat.uid,
+            ages: [stat.mtime, stat.ctime, stat.atime].map(|time| age_days(time, self.reference_time)),
+        }
+    }
+
+    /// What a file counts for at a name that was met, if this name of it counts.
+    #[inline]
+    fn row_of_name(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> Option<FileRow> {
+        let ordinal = self.ordinal(Link::from(stat));
         if self.hard_links == HardLinks::Once && ordinal > 0 {
             shard.counts.hard_links_skipped += 1;
             return None;
         }
-        let tally = shard.file(stat, ordinal, self);
-        shard.places.owners.add(Kind::Named(stat.uid), &tally);
-        shard.places.extensions.add(Kind::Named(Extension::of(name)), &tally);
-        Some(tally)
+        let row = self.row(stat, ordinal);
+        shard.add_extension(name, &self.tally(row.size_bytes, row.allocated_bytes));
+        Some(row)
     }
 
     fn advance(&self, directories: u64, of_batch: &Tally) {
@@ -268,16 +338,16 @@ impl Collector {
 impl Visitor for Collector {
     type Tally = Tally;
 
-    fn entries(&self, worker: usize, directory: Directory<'_, Tally>, batch: &Batch, own: &mut Tally) {
-        let mut of_batch = Tally::default();
+    fn entries(&self, worker: usize, directory: Directory<'_>, batch: &Batch, own: &mut Tally) {
+        let mut files = Vec::with_capacity(batch.len());
         let mut directories = 0;
         let mut rows = self.file_table.as_ref().map(|_| (directory.path(), Batch::default()));
         let mut shard = self.shard(worker);
         for (name, stat) in batch.iter() {
             shard.distributions.of_mut(Measure::NameLength).record(name.len() as u64);
             if stat.kind == scan::Kind::File {
-                if let Some(tally) = self.count_file(&mut shard, name, stat) {
-                    scan::Tally::add(&mut of_batch, &tally);
+                if let Some(file) = self.row_of_name(&mut shard, name, stat) {
+                    files.push(file);
                     if let Some((path, rows)) = &mut rows {
                         rows.push(&scan::join(path.clone(), name), *stat);
                     }
@@ -287,6 +357,7 @@ impl Visitor for Collector {
                 shard.other(stat);
             }
         }
+        let of_batch = shard.files(&files, self);
         drop(shard);
         scan::Tally::add(own, &of_batch);
         self.advance(directories, &of_batch);
@@ -307,7 +378,8 @@ impl Visitor for Collector {
             return;
         }
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-        if let Some(tally) = self.count_file(&mut shard, name, stat) {
+        if let Some(file) = self.row_of_name(&mut shard, name, stat) {
+            let tally = shard.files(&[file], self);
             self.advance(0, &tally);
             if let Some(table) = &self.file_table {
                 let mut row = Batch::default();
@@ -317,13 +389,13 @@ impl Visitor for Collector {
         }
     }
 
-    fn listed(&self, worker: usize, directory: Directory<'_, Tally>, entries: u64) {
+    fn listed(&self, worker: usize, directory: Directory<'_>, entries: u64) {
         let mut shard = self.shard(worker);
         shard.distributions.of_mut(Measure::DirectoryEntries).record(entries);
         shard.distributions.of_mut(Measure::DirectoryDepth).record(directory.depth().into());
     }
 
-    fn finished(&self, worker: usize, directory: Directory<'_, Tally>, own: &Tally, below: &Tally) -> Tally {
+    fn finished(&self, worker: usize, directory: Directory<'_>, own: &Tally, below: &Tally) -> Tally {
         let own = Tally { directories: 1, ..*own };
         let mut subtree = own;
         scan::Tally::add(&mut subtree, below);
@@ -348,5 +420,53 @@ impl Visitor for Collector {
         lock(&self.errors).record(operation, &crate::error::os_message(&error), || escape(&path()));
         self.shard(0).counts.errors += 1;
         self.progress.errors.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl InodeVisitor for Collector {
+    type Kept = Packed;
+
+    fn inodes(&self, worker: usize, batch: &[(Stat, u32)]) {
+        let mut rows = Vec::with_capacity(batch.len());
+        let mut directories = 0;
+        let mut shard = self.shard(worker);
+        for (stat, names) in batch {
+            if stat.kind != scan::Kind::File {
+                directories += u64::from(stat.kind == scan::Kind::Directory);
+                (0..*names).for_each(|_| shard.other(stat));
+                continue;
+            }
+            let counted = if self.hard_links == HardLinks::Once { (*names).min(1) } else { *names };
+            shard.counts.hard_links_skipped += u64::from(names - counted);
+            rows.extend((0..counted).map(|ordinal| self.row(stat, ordinal)));
+        }
+        let of_batch = shard.files(&rows, self);
+        drop(shard);
+        self.advance(directories, &of_batch);
+    }
+
+    fn kept(own: Tally) -> Packed {
+        own.into()
+    }
+
+    fn restored(kept: &Packed) -> Tally {
+        kept.into()
+    }
+
+    fn names(&self, worker: usize, batch: &Batch<Named>, own: &mut Tally) {
+        let mut shard = self.shard(worker);
+        for (name, named) in batch.iter() {
+            shard.distributions.of_mut(Measure::NameLength).record(name.len() as u64);
+            let Named::File { device, inode, size_bytes, allocated_bytes, link_count } = *named else { continue };
+            let ordinal = self.ordinal(Link { device, inode, link_count });
+            if self.hard_links == HardLinks::Once && ordinal > 0 {
+                continue;
+            }
+            let divide = |bytes| self.share(bytes, link_count, ordinal);
+            let (size, allocated) = (divide(size_bytes), divide(allocated_bytes));
+            let tally = self.tally(size, allocated);
+            shard.add_extension(name, &tally);
+            scan::Tally::add(own, &tally);
+        }
     }
 }

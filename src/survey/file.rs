@@ -124,6 +124,14 @@ pub struct Document<'a> {
     name: &'a Option<String>,
     roots: &'a [String],
     method: Method,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    method_reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consistent: Option<bool>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    inconsistencies: &'a [String],
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    without_names: bool,
     resolution: Resolution,
     taken_at: Option<String>,
     ages_relative_to: Option<String>,
@@ -153,6 +161,10 @@ impl<'a> Document<'a> {
             name: &origin.name,
             roots: &origin.roots,
             method: origin.method,
+            method_reason: &origin.method_reason,
+            consistent: (origin.method == Method::InodeScan).then_some(origin.inconsistencies.is_empty()),
+            inconsistencies: &origin.inconsistencies,
+            without_names: origin.without_names,
             resolution: origin.resolution,
             taken_at: origin.taken_at.map(format_time),
             ages_relative_to: origin.reference_time.map(format_time),
@@ -233,15 +245,27 @@ struct DistributionMap<'a> {
 impl Serialize for DistributionMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let distributions = &self.survey.distributions;
-        let mut map = serializer.serialize_map(None)?;
-        for measure in Measure::ALL {
+        let of_counted = |measure: Measure| {
             let padding = self.survey.padding.as_ref().filter(|_| measure == Measure::FileSize);
-            let record = DistributionRecord::of(distributions.of(measure), measure.unit(), padding, self.detail);
-            map.serialize_entry(measure.name(), &record)?;
+            DistributionRecord::of(distributions.of(measure), measure.unit(), padding, self.detail)
+        };
+        let of_weighted = |measure: ByteMeasure| {
+            DistributionRecord::of(distributions.by_bytes(measure), measure.unit(), None, self.detail)
+        };
+        // The first two have most of the cells.
+        let (first, others) = Measure::ALL.split_at(2);
+        let (first, others, weighted) = std::thread::scope(|scope| {
+            let first = scope.spawn(|| first.iter().map(|&measure| of_counted(measure)).collect::<Vec<_>>());
+            let others: Vec<_> = others.iter().map(|&measure| of_counted(measure)).collect();
+            let weighted = ByteMeasure::ALL.map(of_weighted);
+            (first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), others, weighted)
+        });
+        let mut map = serializer.serialize_map(None)?;
+        for (measure, record) in Measure::ALL.iter().zip(first.iter().chain(&others)) {
+            map.serialize_entry(measure.name(), record)?;
         }
-        for measure in ByteMeasure::ALL {
-            let record = DistributionRecord::of(distributions.by_bytes(measure), measure.unit(), None, self.detail);
-            map.serialize_entry(measure.name(), &record)?;
+        for (measure, record) in ByteMeasure::ALL.iter().zip(&weighted) {
+            map.serialize_entry(measure.name(), record)?;
         }
         map.end()
     }
@@ -479,6 +503,12 @@ struct Stored {
     #[serde(default)]
     roots: Vec<String>,
     method: Method,
+    #[serde(default)]
+    method_reason: String,
+    #[serde(default)]
+    inconsistencies: Vec<String>,
+    #[serde(default)]
+    without_names: bool,
     resolution: Resolution,
     #[serde(default)]
     taken_at: Option<String>,
@@ -626,6 +656,9 @@ impl Stored {
                 name: self.name.map(safe),
                 roots: self.roots.into_iter().map(safe).collect(),
                 method: self.method,
+                method_reason: safe(self.method_reason),
+                inconsistencies: self.inconsistencies.into_iter().map(safe).collect(),
+                without_names: self.without_names,
                 resolution: self.resolution,
                 taken_at,
                 reference_time,

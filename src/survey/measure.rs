@@ -64,6 +64,9 @@ impl Measure {
         Measure::DirectoryDepth,
     ];
 
+    /// Those that only names tell.
+    pub const OF_NAMES: [Measure; 3] = [Measure::DirectoryEntries, Measure::NameLength, Measure::DirectoryDepth];
+
     /// Its name in survey files.
     pub fn name(self) -> &'static str {
         match self {

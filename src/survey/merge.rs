@@ -99,7 +99,13 @@ fn add(whole: &mut Survey, other: Survey) {
     whole.counts.merge(&other.counts);
     whole.other_allocated.merge(&other.other_allocated);
     whole.distributions.merge(&other.distributions);
-    // Depths of a part of the directories would be those of no tree.
+    // What only some of them know of names would be that of no tree.
+    origin.without_names |= theirs.without_names;
+    if origin.without_names {
+        for measure in Measure::OF_NAMES {
+            *whole.distributions.of_mut(measure) = Distribution::default();
+        }
+    }
     let of = |measure| whole.distributions.of(measure).count();
     if of(Measure::DirectoryDepth) != of(Measure::DirectoryEntries) {
         *whole.distributions.of_mut(Measure::DirectoryDepth) = Distribution::default();

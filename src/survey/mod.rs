@@ -5,6 +5,7 @@
 //! ([`mod@file`]), an fsstats CSV ([`fsstats`]) or a published table ([`source`]), added with [`mod@merge`], and set beside others
 //! by [`mod@compare`].
 
+mod ages;
 pub mod checkpoint;
 pub mod collect;
 pub mod compare;
@@ -12,9 +13,11 @@ pub mod errors;
 pub mod file;
 pub mod file_table;
 pub mod fsstats;
+mod inode_scan;
 pub mod measure;
 pub mod merge;
 pub mod places;
+mod recent;
 pub mod run;
 pub mod source;
 
@@ -57,6 +60,12 @@ pub struct Origin {
     pub roots: Vec<String>,
     /// How the files were enumerated.
     pub method: Method,
+    /// Why the files were enumerated so, where that was not what was asked for; empty where it was.
+    pub method_reason: String,
+    /// What changed while inodes were scanned, or was not as it should be; empty where the result is of one moment.
+    pub inconsistencies: Vec<String>,
+    /// Whether names were left aside: nothing is known of entries, names, depths, extensions and of where files are.
+    pub without_names: bool,
     /// How fine the data are.
     pub resolution: Resolution,
     /// Start, seconds since 1970. `None` if unknown.
@@ -79,6 +88,9 @@ impl Default for Origin {
             name: None,
             roots: Vec::new(),
             method: Method::Walk,
+            method_reason: String::new(),
+            inconsistencies: Vec::new(),
+            without_names: false,
             resolution: Resolution::Exact,
             taken_at: None,
             reference_time: None,
@@ -96,6 +108,9 @@ impl Default for Origin {
 pub enum Method {
     /// Through the directories.
     Walk,
+    /// From the tables of inodes.
+    #[serde(rename = "inode-scan")]
+    InodeScan,
     /// Added from other surveys.
     Merge,
     /// Read from an fsstats CSV.

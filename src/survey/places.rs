@@ -67,6 +67,55 @@ impl Tally {
     }
 }
 
+/// Sums in half the room, where all of them are below 2^64 and those of files below 2^32, as they are in nearly every directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Packed {
+    /// They are, and there are no directories among what was summed: files, small files; sizes, small sizes, allocated, overheads.
+    Small([u32; 2], [u64; 4]),
+    /// They are not.
+    Large(Box<Tally>),
+}
+
+impl Default for Packed {
+    fn default() -> Packed {
+        Packed::Small([0; 2], [0; 4])
+    }
+}
+
+impl From<Tally> for Packed {
+    fn from(tally: Tally) -> Packed {
+        let small = || {
+            let counts = [tally.files.try_into().ok()?, tally.small_files.try_into().ok()?];
+            let Tally { size_bytes, small_size_bytes, allocated_bytes, overhead_bytes, .. } = tally;
+            let [a, b, c, d] =
+                [size_bytes, small_size_bytes, allocated_bytes, overhead_bytes].map(|sum| sum.try_into().ok());
+            (tally.directories == 0).then_some(Packed::Small(counts, [a?, b?, c?, d?]))
+        };
+        small().unwrap_or_else(|| Packed::Large(Box::new(tally)))
+    }
+}
+
+impl From<&Packed> for Tally {
+    fn from(packed: &Packed) -> Tally {
+        match packed {
+            Packed::Small([files, small_files], sums) => {
+                let [size_bytes, small_size_bytes, allocated_bytes, overhead_bytes] = sums.map(u128::from);
+                let [files, small_files] = [*files, *small_files].map(u64::from);
+                Tally {
+                    files,
+                    small_files,
+                    size_bytes,
+                    small_size_bytes,
+                    allocated_bytes,
+                    overhead_bytes,
+                    directories: 0,
+                }
+            }
+            Packed::Large(tally) => **tally,
+        }
+    }
+}
+
 /// What directories are ranked by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
@@ -244,6 +293,12 @@ impl Extension {
         let word = Extension(padded);
         let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() && !b.is_ascii_uppercase() || b"_-+".contains(&b));
         (plain || word == Extension::NUMERIC || word == Extension::OTHER).then_some(word)
+    }
+
+    /// The bytes as a number.
+    #[inline]
+    pub(super) fn bits(self) -> u128 {
+        u128::from_ne_bytes(self.0)
     }
 
     /// As text, without the dot; empty for [`Extension::NONE`].
@@ -425,6 +480,31 @@ mod tests {
 
     fn files(files: u64) -> Tally {
         Tally { files, size_bytes: u128::from(files) * 10, ..Tally::default() }
+    }
+
+    #[test]
+    fn packed_sums_come_back() {
+        let tally = |files, sum: u128, directories| Tally {
+            files,
+            small_files: files / 2,
+            size_bytes: sum,
+            small_size_bytes: sum / 3,
+            allocated_bytes: sum / 2,
+            overhead_bytes: sum / 5,
+            directories,
+        };
+        let most = u128::from(u64::MAX);
+        for (files, sum, directories, is_small) in [
+            (0, 0, 0, true),
+            (u64::from(u32::MAX), most, 0, true),
+            (u64::from(u32::MAX) + 1, 1, 0, false),
+            (1, most + 1, 0, false),
+            (1, 1, 1, false),
+        ] {
+            let packed = Packed::from(tally(files, sum, directories));
+            assert_eq!(matches!(packed, Packed::Small(..)), is_small);
+            assert_eq!(Tally::from(&packed), tally(files, sum, directories));
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::checkpoint::{Checkpoint, Session};
 use super::collect::{Collector, Progress};
 use super::file_table::FileTable;
+use super::inode_scan::{self, Chosen};
 use super::{Method, Options, Origin, Resolution, Snapshots, Survey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::exclude::Exclude;
@@ -16,7 +17,7 @@ use crate::scan::{Settings, Visitor};
 use crate::units::escape;
 
 /// How often progress is shown and an interruption looked for.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// What to survey and how.
 #[derive(Debug, Clone)]
@@ -35,8 +36,35 @@ pub struct Request {
     pub reference_time: Option<i64>,
     /// Where to write one row a file.
     pub file_table: Option<PathBuf>,
-    /// Where and how often to write checkpoints.
+    /// Where and how often to write checkpoints. A scan of inodes writes none.
     pub checkpoints: Option<CheckpointPlan>,
+    /// How to enumerate files.
+    pub method: MethodChoice,
+    /// Whether names may be left aside where that is faster: a scan of inodes reads no directories then.
+    pub without_names: bool,
+    /// Where names of directories are known from an earlier scan of inodes, and where to keep those of this one.
+    pub incremental: Option<Incremental>,
+}
+
+/// Files with the names of directories.
+#[derive(Debug, Clone)]
+pub struct Incremental {
+    /// Those of an earlier survey; there may be none yet.
+    pub old: PathBuf,
+    /// Those of this one; may be the same.
+    pub new: PathBuf,
+}
+
+/// How files are to be enumerated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MethodChoice {
+    /// By their inodes where that gives what a walk would, else by a walk.
+    #[default]
+    Auto,
+    /// Through the directories.
+    Walk,
+    /// From the tables of inodes of one file system.
+    InodeScan,
 }
 
 /// Where and how often to write checkpoints.
@@ -57,6 +85,8 @@ pub struct Outcome {
     pub checkpoint: Option<PathBuf>,
     /// What went wrong besides what the survey itself counts: a checkpoint or a table that could not be written.
     pub warnings: Vec<Error>,
+    /// What is good to know of how it was taken.
+    pub notes: Vec<String>,
 }
 
 /// Takes a survey, or goes on with an interrupted one (whose roots and options then count, not those of the request). Ends early
@@ -88,6 +118,17 @@ pub fn take(
     let reference_time =
         resumed.as_ref().map_or(request.reference_time.unwrap_or(now), |checkpoint| checkpoint.reference_time);
     let elapsed_before = resumed.as_ref().map_or(0.0, |checkpoint| checkpoint.elapsed_seconds);
+    let mut method_reason = String::new();
+    if resumed.is_none() {
+        let session = Moments { taken_at, reference_time, started };
+        match inode_scan::choose(&request)? {
+            Chosen::Walk { reason } => method_reason = reason,
+            Chosen::Scan(scan) => match scan.take(&request, &session, interrupted, on_progress) {
+                Err(error) if request.method == MethodChoice::Auto => method_reason = error.to_string(),
+                taken => return taken,
+            },
+        }
+    }
     let settings = settings(&request)?;
     let mut collector = Collector::new(&request.options, request.threads, reference_time, request.limit);
     let table = match &resumed {
@@ -110,6 +151,10 @@ pub fn take(
         reference_time,
         elapsed_seconds: elapsed_before + elapsed.as_secs_f64(),
     };
+    let mut notes = Vec::new();
+    if request.incremental.is_some() {
+        notes.push("a walk reads everything: --incremental has no effect, and no names were kept".to_owned());
+    }
     let mut warnings = Vec::new();
     let mut written = None;
     let complete = {
@@ -152,16 +197,29 @@ pub fn take(
             table.abandon(written.as_ref().map_or(0, |(_, parts)| *parts));
         }
     }
-    let mut survey = collector.survey();
     let elapsed_seconds = session(started.elapsed()).elapsed_seconds;
-    survey.origin =
-        Origin { reference_time: Some(reference_time), ..origin(&request, taken_at, elapsed_seconds, complete) };
+    let origin = origin(&request, taken_at, elapsed_seconds, complete);
+    let origin = Origin { reference_time: Some(reference_time), method_reason, ..origin };
+    let survey = named(collector.survey(), origin);
+    Ok(Outcome { survey, checkpoint: written.map(|(path, _)| path), warnings, notes })
+}
+
+/// When a survey began, and what its ages are relative to.
+pub(super) struct Moments {
+    pub(super) taken_at: i64,
+    pub(super) reference_time: i64,
+    pub(super) started: Instant,
+}
+
+/// The survey with its origin and the names of owners; or without any name.
+pub(super) fn named(survey: Survey, origin: Origin) -> Survey {
+    let mut survey = Survey { origin, ..survey };
     survey.places.iter_mut().for_each(|places| places.name_owners(owner_name));
-    if request.anonymous {
+    if survey.origin.anonymous {
         survey.places.iter_mut().for_each(|places| places.anonymise());
         survey.errors.anonymise();
     }
-    Ok(Outcome { survey, checkpoint: written.map(|(path, _)| path), warnings })
+    survey
 }
 
 fn settings(request: &Request) -> Result<Settings> {
@@ -204,7 +262,7 @@ fn begin<'c>(
     Ok(walk)
 }
 
-fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, complete: bool) -> Origin {
+pub(super) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, complete: bool) -> Origin {
     let roots: Vec<String> = request.roots.iter().map(|root| escape(display_root(root))).collect();
     let anonymous = request.anonymous;
     let excluded = if anonymous { Vec::new() } else { request.options.excluded.clone() };
@@ -212,6 +270,9 @@ fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, complete: bool
         name: (!anonymous).then(|| roots.join(" + ")),
         roots: if anonymous { Vec::new() } else { roots },
         method: Method::Walk,
+        method_reason: String::new(),
+        inconsistencies: Vec::new(),
+        without_names: false,
         resolution: Resolution::Exact,
         taken_at: Some(taken_at),
         reference_time: None,

@@ -71,7 +71,8 @@ impl Image {
         self.directory.path().join("root")
     }
 
-    fn file(&self) -> PathBuf {
+    /// The image itself.
+    pub fn file(&self) -> PathBuf {
         self.directory.path().join("image")
     }
 }

@@ -293,7 +293,9 @@ rpcbind -f & binder=$!
 ganesha.nfsd -F -f ganesha.conf -L ganesha.log -p ganesha.pid & server=$!
 capture=
 end() {
-  [ -z "$capture" ] || { sleep 1.5; kill -INT $capture; wait $capture || true; }
+  # What was captured is complete when nothing comes any more: on a busy machine that takes its time.
+  seen=
+  [ -z "$capture" ] || { while [ "$(stat -c %s nfs.pcap)" != "$seen" ]; do seen=$(stat -c %s nfs.pcap); sleep 1.5; done; kill -INT $capture; wait $capture || true; }
   kill $server $binder 2> /dev/null || true
   wait || true
 }
@@ -303,7 +305,7 @@ until nfs-ls nfs://127.0.0.1/srv/export > /dev/null 2>&1; do
   tries=$((tries + 1)); [ $tries -lt 300 ] || { tail -n 5 ganesha.log >&2; exit 1; }
   sleep 0.1
 done
-tcpdump -i lo -s 0 -U -B 16384 -Z root -w nfs.pcap 'tcp port 2049 or tcp port 20048' > tcpdump.log 2>&1 & capture=$!
+tcpdump -i lo -s 0 -U --immediate-mode -B 16384 -Z root -w nfs.pcap 'tcp port 2049 or tcp port 20048' > tcpdump.log 2>&1 & capture=$!
 until grep -q 'listening on' tcpdump.log; do sleep 0.1; done
 eval "$2"
 "#;

@@ -11,7 +11,7 @@ use crate::population::stratify::{count_for_distance, least_distance_by_sum};
 use crate::population::{Design, Recipe, Shape};
 use crate::scan::default_threads;
 use crate::survey::measure::Measure;
-use crate::survey::run::{Request, take};
+use crate::survey::run::{MethodChoice, Request, take};
 use crate::survey::{Options, Snapshots, Survey};
 
 /// The distances that a design has before anything is made.
@@ -94,6 +94,9 @@ pub(super) fn survey_back(
         reference_time: Some(reference_time),
         file_table: None,
         checkpoints: None,
+        method: MethodChoice::Walk,
+        without_names: false,
+        incremental: None,
     };
     let mut line = ProgressLine::new(quiet);
     let taken = take(request, None, interrupted, &mut |progress, elapsed| line.show(progress, elapsed));

@@ -36,6 +36,8 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         cutoff_bytes: 4096,
         stripe_unit_bytes: 4096,
         segment_bytes: 1 << 20,
+        // However full the disk is that the test runs on.
+        watermarks_percent: (100, 99),
         ..Plan::default()
     };
     let store = Store::create(&sandbox.path().join("home"), &plan).unwrap();

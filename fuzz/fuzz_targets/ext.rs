@@ -1,0 +1,21 @@
+//! Images of ext2, ext3 and ext4: whatever they hold, a scan ends soon, and counts no more inodes than there can be.
+#![no_main]
+
+use granulo::scan::inodes::ext::Ext;
+use granulo::scan::inodes::{Scan, Scope};
+use granulo::survey::Options;
+use granulo::survey::collect::Collector;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(source) = Ext::open(bytes, 1) else { return };
+    for counted_by_name in [false, true] {
+        let scope = Scope { counted_by_name, threads: 1, ..Scope::default() };
+        let collector = Collector::new(&Options::default(), 1, 0, 20);
+        let ended = Scan::new(&source, &collector, &scope).run(std::time::Duration::from_secs(60), || {});
+        let survey = collector.survey();
+        let inodes = bytes.len() as u64 / 128;
+        assert!(survey.counts.files + survey.counts.directories <= inodes, "more inodes than room");
+        assert!(ended.is_err() || survey.counts.directories > 0, "no root");
+    }
+});

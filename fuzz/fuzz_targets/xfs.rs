@@ -1,0 +1,24 @@
+//! Images of XFS, in pieces: whatever they hold, a scan ends soon and finds a root or says that there is none. Checksums are left aside,
+//! because what is spoilt would get no further.
+#![no_main]
+
+mod pieces;
+
+use granulo::scan::inodes::xfs::Xfs;
+use granulo::scan::inodes::{Scan, Scope};
+use granulo::survey::Options;
+use granulo::survey::collect::Collector;
+use libfuzzer_sys::fuzz_target;
+
+use pieces::Pieces;
+
+fuzz_target!(|bytes: &[u8]| {
+    for counted_by_name in [false, true] {
+        let Some(pieces) = Pieces::parse(bytes) else { return };
+        let Ok(source) = Xfs::open(pieces, 1, true) else { return };
+        let scope = Scope { counted_by_name, threads: 1, ..Scope::default() };
+        let collector = Collector::new(&Options::default(), 1, 0, 20);
+        let ended = Scan::new(&source, &collector, &scope).run(std::time::Duration::from_secs(60), || {});
+        assert!(ended.is_err() || collector.survey().counts.directories > 0, "no root");
+    }
+});

@@ -1,0 +1,130 @@
+//! Chunks: where logical addresses are on devices.
+
+use super::{u16_at, u64_at};
+
+const HEADER_BYTES: usize = 48;
+const STRIPE_BYTES: usize = 32;
+/// Chunks of one of these hold trees.
+const SYSTEM: u64 = 2;
+const METADATA: u64 = 4;
+const RAID0: u64 = 8;
+const RAID10: u64 = 64;
+const RAID5: u64 = 128;
+const RAID6: u64 = 256;
+
+/// A range of logical addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Chunk {
+    length_bytes: u64,
+    stripe_bytes: u64,
+    kind: u64,
+    /// How many copies of each stripe RAID10 has.
+    copies: usize,
+    /// Number of a device, and place on it.
+    stripes: Vec<(u64, u64)>,
+}
+
+/// All chunks, by their first address.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    chunks: Vec<(u64, Chunk)>,
+}
+
+impl Chunk {
+    /// A chunk and how long its item is, if it can be one.
+    pub(super) fn parse(bytes: &[u8]) -> Option<(Chunk, usize)> {
+        let count = usize::from(u16_at(bytes, 44));
+        let length = HEADER_BYTES + count * STRIPE_BYTES;
+        let stripes = bytes.get(HEADER_BYTES..length)?.chunks_exact(STRIPE_BYTES);
+        let chunk = Chunk {
+            length_bytes: u64_at(bytes, 0),
+            stripe_bytes: u64_at(bytes, 16),
+            kind: u64_at(bytes, 24),
+            copies: usize::from(u16_at(bytes, 46)),
+            stripes: stripes.map(|stripe| (u64_at(stripe, 0), u64_at(stripe, 8))).collect(),
+        };
+        let grouped = chunk.kind & RAID10 == 0 || chunk.copies > 0 && count.is_multiple_of(chunk.copies);
+        let fits = count > chunk.parities() && chunk.length_bytes > 0 && chunk.stripe_bytes >= 4096 && grouped;
+        fits.then_some((chunk, length))
+    }
+
+    fn parities(&self) -> usize {
+        usize::from(self.kind & RAID5 != 0) + 2 * usize::from(self.kind & RAID6 != 0)
+    }
+
+    /// Where the byte at `offset` is, in its copy of number `copy`.
+    fn place(&self, offset: u64, copy: usize) -> Option<(u64, u64)> {
+        let (number, within) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
+        let all = self.stripes.len();
+        let (row, column) = if self.kind & (RAID0 | RAID5 | RAID6) != 0 {
+            let data = all - self.parities();
+            let (row, column) = (number / data as u64, (number % data as u64) as usize);
+            // Parity wanders over the devices.
+            let turn = if self.parities() > 0 { (row % all as u64) as usize } else { 0 };
+            (row, (copy == 0).then_some((column + turn) % all)?)
+        } else if self.kind & RAID10 != 0 {
+            let groups = (all / self.copies) as u64;
+            (number / groups, (number % groups) as usize * self.copies + (copy < self.copies).then_some(copy)?)
+        } else {
+            (number, copy)
+        };
+        let &(device, start) = self.stripes.get(column)?;
+        Some((device, start.checked_add(row * self.stripe_bytes)?.checked_add(within)?))
+    }
+}
+
+impl Chunks {
+    /// Takes the chunks that hold trees.
+    pub(super) fn new(mut chunks: Vec<(u64, Chunk)>) -> Chunks {
+        chunks.retain(|(_, chunk)| chunk.kind & (SYSTEM | METADATA) != 0);
+        chunks.sort_by_key(|(start, _)| *start);
+        chunks.dedup_by_key(|(start, _)| *start);
+        Chunks { chunks }
+    }
+
+    /// The device and the place there of a copy of the block at an address; `None` if there is no such copy.
+    pub(super) fn place(&self, address: u64, copy: usize) -> Option<(u64, u64)> {
+        let behind = self.chunks.partition_point(|(start, _)| *start <= address);
+        let (start, chunk) = self.chunks.get(behind.checked_sub(1)?)?;
+        let offset = address - start;
+        (offset < chunk.length_bytes).then(|| chunk.place(offset, copy)).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(kind: u64, copies: u16, stripes: &[(u64, u64)]) -> Chunk {
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(&(1u64 << 30).to_le_bytes());
+        bytes[16..24].copy_from_slice(&(1u64 << 16).to_le_bytes());
+        bytes[24..32].copy_from_slice(&(kind | METADATA).to_le_bytes());
+        bytes[44..46].copy_from_slice(&(stripes.len() as u16).to_le_bytes());
+        bytes[46..48].copy_from_slice(&copies.to_le_bytes());
+        for (device, start) in stripes {
+            bytes.extend(device.to_le_bytes());
+            bytes.extend(start.to_le_bytes());
+            bytes.extend([0; 16]);
+        }
+        Chunk::parse(&bytes).unwrap().0
+    }
+
+    #[test]
+    fn addresses_are_found_on_every_profile() {
+        const STRIPE: u64 = 1 << 16;
+        let devices = [(1, 0), (2, 10 * STRIPE), (3, 20 * STRIPE), (4, 30 * STRIPE)];
+        let at = |chunk: Chunk, address: u64, copy: usize| Chunks::new(vec![(100, chunk)]).place(100 + address, copy);
+        assert_eq!(at(chunk(0, 1, &devices[..1]), 5 * STRIPE + 7, 0), Some((1, 5 * STRIPE + 7)));
+        assert_eq!(at(chunk(32, 1, &[(1, 0), (1, 9 * STRIPE)]), 7, 1), Some((1, 9 * STRIPE + 7)));
+        assert_eq!(at(chunk(16, 1, &devices[..2]), STRIPE, 2), None);
+        assert_eq!(at(chunk(RAID0, 1, &devices), 6 * STRIPE + 7, 0), Some((3, 21 * STRIPE + 7)));
+        assert_eq!(at(chunk(RAID0, 1, &devices), 0, 1), None);
+        assert_eq!(at(chunk(RAID10, 2, &devices), 3 * STRIPE, 0), Some((3, 21 * STRIPE)));
+        assert_eq!(at(chunk(RAID10, 2, &devices), 3 * STRIPE, 1), Some((4, 31 * STRIPE)));
+        assert_eq!(at(chunk(RAID5, 1, &devices[..3]), 3 * STRIPE, 0), Some((3, 21 * STRIPE)));
+        assert_eq!(at(chunk(RAID6, 1, &devices), 2 * STRIPE + 1, 0), Some((2, 11 * STRIPE + 1)));
+        let single = Chunks::new(vec![(1 << 40, chunk(0, 1, &devices[..1]))]);
+        assert_eq!(single.place(0, 0).or(single.place((1 << 40) + (1 << 30), 0)), None);
+    }
+}

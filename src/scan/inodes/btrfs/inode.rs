@@ -1,0 +1,96 @@
+//! An inode item, made into what `stat` says of it.
+
+use super::{u32_at, u64_at};
+use crate::scan::{Kind, Stat, Timestamp};
+
+const BYTES: usize = 160;
+
+/// Reads an inode; `None` where no name leads to it any more. Of a symlink it is not said yet whether its target is absolute.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn decode(data: &[u8], inode: u64, device: u64, sector_bytes: u32) -> Result<Option<Stat>, &'static str> {
+    if data.len() < BYTES {
+        return Err("it is cut off");
+    }
+    let link_count = u32_at(data, 40);
+    if link_count == 0 {
+        return Ok(None);
+    }
+    let mode = u32_at(data, 52);
+    let kind = match mode >> 12 {
+        0x1 => Kind::Fifo,
+        0x2 => Kind::CharacterDevice,
+        0x4 => Kind::Directory,
+        0x6 => Kind::BlockDevice,
+        0x8 => Kind::File,
+        0xa => Kind::Symlink { absolute: false },
+        0xc => Kind::Socket,
+        _ => return Err("its kind is none that there is"),
+    };
+    let (size_bytes, bytes) = (u64_at(data, 16), u64_at(data, 24));
+    if size_bytes > i64::MAX as u64 || bytes > i64::MAX as u64 {
+        return Err("its size is impossible");
+    }
+    let time = |at: usize| Timestamp { seconds: u64_at(data, at) as i64, nanoseconds: u32_at(data, at + 8) };
+    Ok(Some(Stat {
+        kind,
+        size_bytes,
+        // What is inline is said to take a sector, and what is compressed what it would take otherwise: so says `stat`.
+        allocated_bytes: bytes.next_multiple_of(sector_bytes.into()),
+        link_count,
+        uid: u32_at(data, 44),
+        gid: u32_at(data, 48),
+        mode: mode as u16,
+        device,
+        inode,
+        mtime: time(136),
+        ctime: time(124),
+        atime: time(112),
+    }))
+}
+
+/// The directory that stands for a subvolume that is linked elsewhere: what a snapshot shows of those in its original.
+pub(super) fn empty_directory(inode: u64, device: u64) -> Stat {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    // The kernel makes it up when it is looked at.
+    let time = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
+    Stat {
+        kind: Kind::Directory,
+        size_bytes: 0,
+        allocated_bytes: 0,
+        link_count: 1,
+        uid: 0,
+        gid: 0,
+        mode: 0o40755,
+        device,
+        inode,
+        mtime: time,
+        ctime: time,
+        atime: time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inode_says_what_stat_says() {
+        let mut data = vec![0; BYTES];
+        let put = |data: &mut Vec<u8>, at: usize, bytes: &[u8]| data[at..at + bytes.len()].copy_from_slice(bytes);
+        put(&mut data, 16, &5u64.to_le_bytes());
+        put(&mut data, 24, &5u64.to_le_bytes());
+        assert_eq!(decode(&data, 300, 1, 4096), Ok(None));
+        put(&mut data, 40, &2u32.to_le_bytes());
+        assert!(decode(&data, 300, 1, 4096).is_err());
+        put(&mut data, 52, &0o100644u32.to_le_bytes());
+        put(&mut data, 136, &(-7i64).to_le_bytes());
+        let stat = decode(&data, 300, 1, 4096).unwrap().unwrap();
+        assert_eq!((stat.kind, stat.size_bytes, stat.allocated_bytes), (Kind::File, 5, 4096));
+        assert_eq!((stat.link_count, stat.mode, stat.mtime.seconds), (2, 0o100644, -7));
+        put(&mut data, 24, &u64::MAX.to_le_bytes());
+        assert!(decode(&data, 300, 1, 4096).is_err());
+        assert!(decode(&data[..100], 300, 1, 4096).is_err());
+    }
+}

@@ -1,0 +1,571 @@
+//! btrfs, read from its devices or an image.
+//!
+//! A tree of trees has one tree for each subvolume and snapshot. In it, the items of an inode stand together: the inode, the names in
+//! a directory, the target of a symlink. Where the leaves of a tree are is read from the nodes above them when it is opened; a part
+//! of the tables is a run of leaves. Nothing is ever changed in its place: what the superblock leads to stays as it is until a later
+//! transaction takes the room of what was deleted since. A leaf that was replaced meanwhile is looked for where the newest transaction has it.
+//!
+//! Every block has a checksum, its own address and the transaction that wrote it, which are held against what led to it. The inodes of all
+//! trees have numbers here that are made of the position of the tree and the number there.
+
+mod chunks;
+mod inode;
+mod node;
+mod subvolumes;
+mod superblock;
+mod volume;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use self::node::{HEADER_BYTES, Key, Pointer, items};
+use self::subvolumes::{Edge, Subvolumes};
+use self::superblock::Superblock;
+use self::volume::{Volume, refuse};
+use super::medium::Medium;
+use super::{Damage, Found, Listed, Slot, Source, damaged};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::{Kind, Stat};
+
+const CHECKSUM_BYTES: usize = 32;
+const INODE_ITEM: u8 = 1;
+const DIR_ITEM: u8 = 84;
+const DIR_INDEX: u8 = 96;
+const EXTENT_DATA: u8 = 108;
+const ROOT_ITEM: u8 = 132;
+const ROOT_REF: u8 = 156;
+const CHUNK_ITEM: u8 = 228;
+/// Numbers of inodes and trees that belong to people are between these; the first is the root of each subvolume.
+const FIRST_FREE: u64 = 256;
+const LAST_FREE: u64 = u64::MAX - 255;
+/// Leaves in a part.
+const PART_LEAVES: usize = 64;
+/// How many parts ahead leaves are asked for.
+const AHEAD_PARTS: usize = 4;
+/// Leaves that are read ahead for directories.
+const AHEAD_LEAVES: usize = 8;
+/// More leaves than these, over all snapshots, are not remembered: 160 MiB, for 64 GiB of trees.
+const MOST_LEAVES: usize = 1 << 22;
+/// An entry of a directory with a name of one byte.
+const SMALLEST_ENTRY_BYTES: usize = 56;
+/// The position of a tree stands before the number of an inode in it.
+const TREE_SHIFT: u32 = 48;
+const MOST_TREES: usize = (1 << (u64::BITS - TREE_SHIFT)) - 1;
+/// A directory that stands for a subvolume that is linked elsewhere; its number is that of the subvolume.
+const STAND_IN: u64 = 1 << (TREE_SHIFT - 1);
+
+/// Which part of a file system is meant.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    /// The subvolume; `None`: the default one.
+    pub subvolume: Option<u64>,
+    /// The directory below it, which may be in another one.
+    pub below: Vec<u8>,
+    /// Whether to leave out the subvolumes and snapshots below it.
+    pub one_subvolume: bool,
+    /// Whether checksums are left aside: for what was spoilt on purpose.
+    pub unchecked: bool,
+}
+
+/// A btrfs file system, or one subvolume of it.
+#[derive(Debug)]
+pub struct Btrfs<M> {
+    volume: Volume<M>,
+    subvolumes: Subvolumes,
+    trees: Vec<Tree>,
+    leaves: Vec<Leaf>,
+    parts: Vec<Part>,
+    /// Where the directories are that stand for subvolumes.
+    stand_ins: Mutex<HashMap<u64, Slot>>,
+    start: u64,
+    one_subvolume: bool,
+    replaced: AtomicU64,
+    warnings: Vec<String>,
+    device: u64,
+}
+
+/// A subvolume.
+#[derive(Debug)]
+struct Tree {
+    id: u64,
+    leaves: std::ops::Range<usize>,
+    parts: std::ops::Range<usize>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Leaf {
+    block: u64,
+    generation: u64,
+    /// Its first key; of a leaf that is the whole tree, the first there is.
+    first: Key,
+}
+
+impl Leaf {
+    fn pointer(&self) -> Pointer {
+        let first = Some(self.first).filter(|first| *first != Key::default());
+        Pointer { block: self.block, generation: self.generation, first }
+    }
+}
+
+#[derive(Debug)]
+struct Part {
+    tree: usize,
+    leaves: std::ops::Range<usize>,
+    /// The numbers of its inodes, ascending, once it was read.
+    numbers: OnceLock<Box<[u64]>>,
+}
+
+/// Where the names of a directory begin: the position of a leaf.
+#[derive(Debug)]
+pub struct Listing(u32);
+
+/// What a thread needs again.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    group: Group,
+    listing: Group,
+}
+
+/// Some leaves in memory.
+#[derive(Debug, Default)]
+struct Group {
+    leaves: std::ops::Range<usize>,
+    bytes: Vec<u8>,
+    run: Vec<u8>,
+    /// What has the items now of leaves that were replaced.
+    replaced: HashMap<usize, Vec<u8>>,
+    failed: Vec<io::Error>,
+}
+
+impl<M: Medium> Btrfs<M> {
+    /// Reads everything above the leaves. `media` are all devices; inodes will be said to be on `device`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotRecognised`] for another file system or features that are not known, [`ErrorKind::Corrupt`] for what is
+    /// damaged beyond reading or lacks devices, [`ErrorKind::NotFound`] where there is no such subvolume or directory.
+    pub fn open(media: Vec<M>, choice: &Choice, device: u64) -> Result<Btrfs<M>> {
+        let (volume, mut warnings) = Volume::open(media, !choice.unchecked)?;
+        let subvolumes = Subvolumes::read(&volume, volume.superblock.root, volume.superblock.root_level)?;
+        let top = choice.subvolume.unwrap_or(subvolumes.default);
+        let (top, directory) = resolve(&volume, &subvolumes, top, &choice.below)?;
+        let ids = if choice.one_subvolume { vec![top] } else { subvolumes.below(top) };
+        if ids.len() > MOST_TREES {
+            return Err(refuse(format!("it has {} subvolumes", ids.len())).advise("leave them out with -x"));
+        }
+        let (mut trees, mut leaves, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for id in ids {
+            let from = (leaves.len(), parts.len());
+            if let Err(error) = collect(&volume, &subvolumes, id, &mut leaves) {
+                warnings.push(format!("subvolume {id} is damaged, and inodes of it are missing: {error}"));
+            }
+            if leaves.len() > MOST_LEAVES {
+                let cause = "it has more metadata, over all snapshots, than are read this way";
+                return Err(refuse(cause).advise("leave out snapshots with -x, or survey it with --method walk"));
+            }
+            let of_part = |first: usize| first..leaves.len().min(first + PART_LEAVES);
+            let tree = trees.len();
+            let found = (from.0..leaves.len()).step_by(PART_LEAVES).map(of_part);
+            parts.extend(found.map(|leaves| Part { tree, leaves, numbers: OnceLock::new() }));
+            trees.push(Tree { id, leaves: from.0..leaves.len(), parts: from.1..parts.len() });
+        }
+        let one_subvolume = choice.one_subvolume;
+        Ok(Btrfs {
+            volume,
+            subvolumes,
+            trees,
+            leaves,
+            parts,
+            stand_ins: Mutex::default(),
+            start: directory,
+            one_subvolume,
+            replaced: AtomicU64::new(0),
+            warnings,
+            device,
+        })
+    }
+
+    /// The directory that was chosen.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// What is wrong with the file system as a whole.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Whether there is a log of what was made durable after the last transaction.
+    pub fn needs_recovery(&self) -> bool {
+        self.volume.superblock.has_log
+    }
+
+    /// How often something was read as a later transaction left it.
+    pub fn replaced(&self) -> u64 {
+        self.replaced.load(Relaxed)
+    }
+
+    /// The number here of an inode in a tree; `None` if it is no one's.
+    fn number(&self, tree: usize, object: u64) -> Option<u64> {
+        (FIRST_FREE..STAND_IN).contains(&object).then_some((tree as u64) << TREE_SHIFT | object)
+    }
+
+    /// The keys that a leaf may have: from the first, up to the second.
+    fn keys(&self, leaf: usize, tree: &Tree) -> (Key, Key) {
+        let from = if leaf == tree.leaves.start { Key::default() } else { self.leaves[leaf].first };
+        let next = self.leaves.get(leaf + 1).filter(|_| leaf + 1 < tree.leaves.end);
+        (from, next.map_or(Key::LAST, |next| next.first))
+    }
+
+    /// The leaf of a tree that has a key, if there is such a key.
+    fn leaf_of(&self, tree: &Tree, key: Key) -> usize {
+        let leaves = &self.leaves[tree.leaves.clone()];
+        tree.leaves.start + leaves.partition_point(|leaf| leaf.first <= key).saturating_sub(1)
+    }
+
+    /// Reads leaves of a tree into a group.
+    fn load(&self, tree: &Tree, leaves: std::ops::Range<usize>, group: &mut Group) {
+        group.leaves = leaves.clone();
+        group.replaced.clear();
+        group.failed.clear();
+        let pointers = self.leaves[leaves.clone()].iter().map(Leaf::pointer);
+        let mut missing = Vec::new();
+        self.volume.read_leaves(pointers, &mut group.bytes, &mut group.run, |at, error, bytes| {
+            bytes.fill(0);
+            missing.push((leaves.start + at, error));
+        });
+        for (leaf, error) in missing {
+            match self.look_again(tree, leaf) {
+                Some(blocks) => {
+                    self.replaced.fetch_add(1, Relaxed);
+                    group.replaced.insert(leaf, blocks);
+                }
+                None => group.failed.push(error),
+            }
+        }
+    }
+
+    /// What the newest transaction has in the place of a leaf.
+    fn look_again(&self, tree: &Tree, leaf: usize) -> Option<Vec<u8>> {
+        let (from, to) = self.keys(leaf, tree);
+        let mut before = self.volume.superblock.generation;
+        // While it is looked for, it may be replaced once more.
+        loop {
+            let now = self.volume.superblock_now().filter(|now| now.generation > before)?;
+            before = now.generation;
+            let subvolumes = Subvolumes::read(&self.volume, now.root, now.root_level);
+            let Some((root, level)) = subvolumes.ok().and_then(|found| found.root(tree.id)) else { continue };
+            let (mut blocks, mut whole) = (Vec::new(), true);
+            self.volume.each_leaf(root, level, from, to, &mut |leaf| {
+                let start = blocks.len();
+                blocks.resize(start + self.volume.node_bytes(), 0);
+                whole = leaf.and_then(|leaf| self.volume.read(leaf, 0, &mut blocks[start..])).is_ok();
+                whole
+            });
+            if whole {
+                return Some(blocks);
+            }
+        }
+    }
+
+    /// Tells the items of a leaf of a group.
+    fn each_item(&self, tree: &Tree, group: &Group, leaf: usize, mut tell: impl FnMut(Key, &[u8])) {
+        let node_bytes = self.volume.node_bytes();
+        let Some(replaced) = group.replaced.get(&leaf) else {
+            let start = (leaf - group.leaves.start) * node_bytes;
+            return items(&group.bytes[start..start + node_bytes]).for_each(|(key, data)| tell(key, data));
+        };
+        let (from, to) = self.keys(leaf, tree);
+        let all = replaced.chunks_exact(node_bytes).flat_map(items);
+        all.filter(|(key, _)| *key >= from && *key < to).for_each(|(key, data)| tell(key, data));
+    }
+
+    /// What an entry of a directory leads to; `None`: to another subvolume, and those are left out.
+    fn target(&self, tree: usize, directory: u64, entry: &Entry<'_>) -> Option<u64> {
+        if entry.location.kind != ROOT_ITEM {
+            // A number that no inode has, where it leads to nowhere.
+            return Some(self.number(tree, entry.location.object).unwrap_or(0));
+        }
+        if self.one_subvolume {
+            return None;
+        }
+        let (parent, child) = (self.trees[tree].id, entry.location.object);
+        let meant = |edge: &&Edge| edge.directory == directory && edge.name == entry.name;
+        let linked = self.subvolumes.edge(parent, child).filter(meant);
+        let position = linked.and_then(|_| self.trees.iter().position(|tree| tree.id == child));
+        Some(match position {
+            Some(position) => (position as u64) << TREE_SHIFT | FIRST_FREE,
+            None => (tree as u64) << TREE_SHIFT | STAND_IN | child & (STAND_IN - 1),
+        })
+    }
+
+    fn stand_ins(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Slot>> {
+        self.stand_ins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The identifier of the file system that a device belongs to.
+///
+/// # Errors
+/// As of [`Btrfs::open`].
+pub fn identifier(medium: &impl Medium) -> Result<[u8; 16]> {
+    Ok(Superblock::read(medium, true)?.0.identifier)
+}
+
+/// The subvolume and the number of the directory at a path.
+fn resolve(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, top: u64, below: &[u8]) -> Result<(u64, u64)> {
+    let missing = |what: String| Error::new(ErrorKind::NotFound, "find the directory to begin at", what);
+    let (mut tree, mut object) = (top, FIRST_FREE);
+    let mut root = subvolumes.root(tree).ok_or_else(|| missing(format!("there is no subvolume {tree}")))?;
+    for name in below.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+        let of = |offset| Key { object, kind: DIR_INDEX, offset };
+        let mut found = None;
+        let read = volume.each_item(root.0, root.1, of(0), of(u64::MAX), &mut |_, data| {
+            found = Entry::parse(data).filter(|entry| entry.name == name).map(|entry| entry.location).or(found);
+        });
+        read.map_err(|error| refuse(format!("the way to the directory cannot be read: {error}")))?;
+        match found {
+            Some(location) if location.kind == ROOT_ITEM => {
+                let edge = subvolumes.edge(tree, location.object);
+                if edge.is_none_or(|edge| edge.directory != object || edge.name != name) {
+                    return Err(missing("it stands for a subvolume that is elsewhere".to_owned()));
+                }
+                (tree, object) = (location.object, FIRST_FREE);
+                root = subvolumes.root(tree).ok_or_else(|| missing(format!("there is no subvolume {tree}")))?;
+            }
+            Some(location) => object = location.object,
+            None => return Err(missing("no name leads to it".to_owned())),
+        }
+    }
+    Ok((tree, object))
+}
+
+/// Appends the leaves of a subvolume.
+fn collect(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, id: u64, leaves: &mut Vec<Leaf>) -> io::Result<()> {
+    let (root, level) = subvolumes.root(id).ok_or_else(|| damaged("it has no tree"))?;
+    let (start, most) = (leaves.len(), volume.most_blocks());
+    let mut result = Ok(());
+    volume.each_leaf(root, level, Key::default(), Key::LAST, &mut |leaf| {
+        match leaf {
+            Ok(Pointer { block, generation, first }) => {
+                leaves.push(Leaf { block, generation, first: first.unwrap_or_default() });
+            }
+            Err(error) => result = Err(error),
+        }
+        (leaves.len() - start) as u64 <= most && leaves.len() <= MOST_LEAVES
+    });
+    result
+}
+
+/// An entry of a directory.
+struct Entry<'a> {
+    location: Key,
+    name: &'a [u8],
+}
+
+impl Entry<'_> {
+    fn parse(data: &[u8]) -> Option<Entry<'_>> {
+        let name = data.get(30..30 + usize::from(u16_at(data, 27)))?;
+        Some(Entry { location: Key::at(data, 0), name })
+    }
+}
+
+/// Reads the inodes of a part.
+struct Reader<'r, 'f, M> {
+    btrfs: &'r Btrfs<M>,
+    part: usize,
+    tree: usize,
+    numbers: Vec<u64>,
+    stand_ins: usize,
+    /// A symlink whose target comes later.
+    symlink: Option<Stat>,
+    found: &'r mut (dyn FnMut(Found<Listing>) + 'f),
+}
+
+impl<M: Medium> Reader<'_, '_, M> {
+    fn item(&mut self, key: Key, data: &[u8]) {
+        match key.kind {
+            INODE_ITEM => self.inode(key, data),
+            EXTENT_DATA
+                if self.symlink.is_some_and(|stat| Some(stat.inode) == self.btrfs.number(self.tree, key.object)) =>
+            {
+                // An inline extent: 21 bytes and the target.
+                let first = data.get(21).filter(|_| data.get(20) == Some(&0));
+                self.finish_symlink(first == Some(&b'/'));
+            }
+            DIR_INDEX => self.entry(key, data),
+            _ => {}
+        }
+    }
+
+    fn finish_symlink(&mut self, absolute: bool) {
+        if let Some(mut stat) = self.symlink.take() {
+            stat.kind = Kind::Symlink { absolute };
+            self.push(stat, None);
+        }
+    }
+
+    fn push(&mut self, stat: Stat, listing: Option<Listing>) {
+        (self.found)(Found::Inode { offset: self.numbers.len(), stat, listing });
+        self.numbers.push(stat.inode);
+    }
+
+    fn inode(&mut self, key: Key, data: &[u8]) {
+        self.finish_symlink(false);
+        let Some(number) = self.btrfs.number(self.tree, key.object) else { return };
+        match inode::decode(data, number, self.btrfs.device, self.btrfs.volume.superblock.sector_bytes) {
+            Ok(None) => {}
+            Ok(Some(stat)) => match stat.kind {
+                Kind::Symlink { .. } => self.symlink = Some(stat),
+                Kind::Directory => {
+                    let names = Key { object: key.object, kind: DIR_INDEX, offset: 0 };
+                    let leaf = self.btrfs.leaf_of(&self.btrfs.trees[self.tree], names);
+                    self.push(stat, Some(Listing(leaf as u32)));
+                }
+                _ => self.push(stat, None),
+            },
+            Err(cause) => {
+                let (operation, inode) = ("read the inode", Some(key.object));
+                (self.found)(Found::Damaged(Damage { operation, inode, error: damaged(cause) }));
+            }
+        }
+    }
+
+    /// A directory that stands for a subvolume is nowhere but in its entry.
+    fn entry(&mut self, key: Key, data: &[u8]) {
+        let Some(entry) = Entry::parse(data).filter(|entry| entry.location.kind == ROOT_ITEM) else { return };
+        let Some(number) = self.btrfs.target(self.tree, key.object, &entry).filter(|number| number & STAND_IN != 0)
+        else {
+            return;
+        };
+        self.stand_ins += 1;
+        // From the end, where no inode is.
+        let Some(offset) = self.btrfs.slots(self.part).checked_sub(self.stand_ins) else { return };
+        let slot = Slot { part: self.part, offset };
+        if *self.btrfs.stand_ins().entry(number).or_insert(slot) == slot {
+            let stat = inode::empty_directory(number, self.btrfs.device);
+            (self.found)(Found::Inode { offset, stat, listing: Some(Listing(0)) });
+        }
+    }
+}
+
+impl<M: Medium> Source for Btrfs<M> {
+    type Listing = Listing;
+    type Buffers = Buffers;
+
+    fn root(&self) -> u64 {
+        FIRST_FREE
+    }
+
+    fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    fn slots(&self, part: usize) -> usize {
+        let a_leaf = (self.volume.node_bytes() - HEADER_BYTES) / SMALLEST_ENTRY_BYTES;
+        self.parts[part].leaves.len() * a_leaf
+    }
+
+    fn slot(&self, inode: u64) -> Option<Slot> {
+        if inode & STAND_IN != 0 {
+            return self.stand_ins().get(&inode).copied();
+        }
+        let tree = self.trees.get((inode >> TREE_SHIFT) as usize)?;
+        let key = Key { object: inode & (STAND_IN - 1), kind: INODE_ITEM, offset: 0 };
+        let parts = &self.parts[tree.parts.clone()];
+        let behind = parts.partition_point(|part| self.leaves[part.leaves.start].first <= key);
+        let part = tree.parts.start + behind.checked_sub(1)?;
+        let offset = self.parts[part].numbers.get()?.binary_search(&inode).ok()?;
+        Some(Slot { part, offset })
+    }
+
+    fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
+        if let Some(next) = self.parts.get(part + AHEAD_PARTS) {
+            self.volume.will_need(self.leaves[next.leaves.clone()].iter().map(Leaf::pointer));
+        }
+        let Part { tree, leaves, .. } = &self.parts[part];
+        let at = &self.trees[*tree];
+        self.load(at, leaves.clone(), &mut buffers.group);
+        for error in buffers.group.failed.drain(..) {
+            found(Found::Damaged(Damage { operation: "read a leaf of inodes", inode: None, error }));
+        }
+        let (numbers, stand_ins) = (Vec::new(), 0);
+        let mut reader = Reader { btrfs: self, part, tree: *tree, numbers, stand_ins, symlink: None, found };
+        for leaf in leaves.clone() {
+            self.each_item(at, &buffers.group, leaf, |key, data| reader.item(key, data));
+        }
+        if let Some(object) = reader.symlink.map(|stat| stat.inode & (STAND_IN - 1))
+            && leaves.end < at.leaves.end
+        {
+            // Its target is in the next part.
+            self.load(at, leaves.end..leaves.end + 1, &mut buffers.listing);
+            self.each_item(at, &buffers.listing, leaves.end, |key, data| {
+                if key.object == object && key.kind == EXTENT_DATA {
+                    reader.item(key, data);
+                }
+            });
+        }
+        reader.finish_symlink(false);
+        let mut numbers = reader.numbers;
+        // A damaged leaf may have them in any order; then some are not found again.
+        numbers.shrink_to_fit();
+        let _ = self.parts[part].numbers.set(numbers.into_boxed_slice());
+    }
+
+    fn position(&self, listing: &Listing) -> u64 {
+        listing.0.into()
+    }
+
+    fn list(&self, inode: u64, listing: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
+        let (tree, object) = ((inode >> TREE_SHIFT) as usize, inode & (STAND_IN - 1));
+        let Some(at) = self.trees.get(tree).filter(|_| inode & STAND_IN == 0) else { return };
+        let last = self.leaf_of(at, Key { object, kind: DIR_INDEX, offset: u64::MAX });
+        for leaf in listing.0 as usize..=last {
+            let group = &mut buffers.listing;
+            if !group.leaves.contains(&leaf) {
+                let ahead = if group.leaves.end == leaf { AHEAD_LEAVES } else { 1 };
+                let end = (leaf + ahead.max((last + 1 - leaf).min(PART_LEAVES))).min(at.leaves.end);
+                self.load(at, leaf..end, group);
+            }
+            for error in group.failed.drain(..) {
+                let (operation, inode) = ("list the directory", Some(object));
+                listed(Listed::Damaged(Damage { operation, inode, error }));
+            }
+            self.each_item(at, group, leaf, |key, data| {
+                if key.object != object || key.kind != DIR_INDEX {
+                    return;
+                }
+                let Some(entry) = Entry::parse(data) else {
+                    let (operation, inode, error) =
+                        ("list the directory", Some(object), damaged("an entry is cut off"));
+                    return listed(Listed::Damaged(Damage { operation, inode, error }));
+                };
+                match self.target(tree, object, &entry) {
+                    Some(number) => listed(Listed::Name(entry.name, number)),
+                    None => listed(Listed::Elsewhere(entry.name)),
+                }
+            });
+        }
+    }
+
+    fn begin_listing(&self) {}
+}
+
+/// Two bytes, the lowest first; 0 behind the end.
+#[inline]
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
+}
+
+/// Four bytes, the lowest first; 0 behind the end.
+#[inline]
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+/// Eight bytes, the lowest first; 0 behind the end.
+#[inline]
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8])))
+}

@@ -1,0 +1,90 @@
+//! Subvolumes and snapshots: each is a tree of its own, and the names in one lead to others.
+
+use std::collections::HashMap;
+
+use super::node::{Key, Pointer};
+use super::volume::{Volume, refuse};
+use super::{DIR_ITEM, FIRST_FREE, LAST_FREE, ROOT_ITEM, ROOT_REF, u16_at, u32_at, u64_at};
+use crate::error::Result;
+use crate::scan::inodes::medium::Medium;
+
+/// The tree that a file system begins with.
+const TOP: u64 = 5;
+/// The directory in the tree of trees that has the name of the default one.
+const ROOT_DIRECTORY: u64 = 6;
+const ROOT_ITEM_BYTES: usize = 239;
+
+/// Where a subvolume is linked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Edge {
+    pub(super) directory: u64,
+    pub(super) name: Vec<u8>,
+}
+
+/// All subvolumes.
+#[derive(Debug, Default)]
+pub(super) struct Subvolumes {
+    roots: HashMap<u64, (Pointer, u8)>,
+    /// By parent and child.
+    edges: HashMap<(u64, u64), Edge>,
+    children: HashMap<u64, Vec<u64>>,
+    /// The one that is mounted where none is named.
+    pub(super) default: u64,
+}
+
+impl Subvolumes {
+    /// Reads them from the tree of trees that begins at `root`.
+    pub(super) fn read(volume: &Volume<impl Medium>, root: Pointer, level: u8) -> Result<Subvolumes> {
+        let mut found = Subvolumes { default: TOP, ..Subvolumes::default() };
+        let read = volume.each_item(root, level, Key::default(), Key::LAST, &mut |key, data| found.take(key, data));
+        read.map_err(|error| refuse(format!("its tree of trees cannot be read: {error}")))?;
+        found.children.values_mut().for_each(|children| children.sort_unstable());
+        Ok(found)
+    }
+
+    fn take(&mut self, key: Key, data: &[u8]) {
+        let is_tree = key.object == TOP || (FIRST_FREE..=LAST_FREE).contains(&key.object);
+        match key.kind {
+            // What is being deleted has no references.
+            ROOT_ITEM if is_tree && data.len() >= ROOT_ITEM_BYTES && u32_at(data, 216) > 0 => {
+                let root = Pointer { block: u64_at(data, 176), generation: u64_at(data, 160), first: None };
+                self.roots.insert(key.object, (root, data[238]));
+            }
+            ROOT_REF => {
+                let length = usize::from(u16_at(data, 16));
+                let name = data.get(18..18 + length).unwrap_or_default().to_vec();
+                self.edges.insert((key.object, key.offset), Edge { directory: u64_at(data, 0), name });
+                self.children.entry(key.object).or_default().push(key.offset);
+            }
+            DIR_ITEM if key.object == ROOT_DIRECTORY => {
+                let length = usize::from(u16_at(data, 27));
+                if data.get(30..30 + length) == Some(b"default") {
+                    self.default = u64_at(data, 0);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Where the tree of a subvolume begins, and how high it is.
+    pub(super) fn root(&self, id: u64) -> Option<(Pointer, u8)> {
+        self.roots.get(&id).copied()
+    }
+
+    pub(super) fn edge(&self, parent: u64, child: u64) -> Option<&Edge> {
+        self.edges.get(&(parent, child))
+    }
+
+    /// A subvolume and all below it, each once.
+    pub(super) fn below(&self, top: u64) -> Vec<u64> {
+        let mut found = vec![top];
+        let mut seen = std::collections::HashSet::from([top]);
+        let mut at = 0;
+        while let Some(id) = found.get(at) {
+            let children = self.children.get(id).into_iter().flatten();
+            found.extend(children.copied().filter(|child| self.roots.contains_key(child) && seen.insert(*child)));
+            at += 1;
+        }
+        found
+    }
+}

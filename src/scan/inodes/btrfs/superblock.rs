@@ -1,0 +1,173 @@
+//! The superblock: where the trees begin, and what a reader has to know. It is at 64 KiB and in copies.
+
+use super::chunks::Chunk;
+use super::node::{Key, Pointer};
+use super::{CHECKSUM_BYTES, CHUNK_ITEM, u16_at, u32_at, u64_at};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::inodes::checksum::crc32c;
+use crate::scan::inodes::medium::Medium;
+
+/// Where the superblock and its copies are.
+const OFFSETS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
+const BYTES: usize = 4096;
+const MAGIC: &[u8] = b"_BHRfS_M";
+const METADATA_UUID: u64 = 0x400;
+/// Mixed references, a default subvolume, mixed groups, lzo, zstd, large blocks, extended references, raid56, short references,
+/// no holes, another identifier of metadata, raid1c34, a tree of stripes (of data), simple quotas.
+const KNOWN: u64 = 0x7ff | 0x800 | 0x4000 | 0x1_0000;
+const ZONED: u64 = 0x1000;
+
+/// How blocks are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checksum {
+    Crc32c,
+    XxHash64,
+    /// One that is not computed here: SHA-256 or BLAKE2. Address, generation and keys of a block are checked all the same.
+    Other,
+}
+
+/// What is used of a superblock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub(super) generation: u64,
+    pub(super) root: Pointer,
+    pub(super) root_level: u8,
+    pub(super) chunk_root: Pointer,
+    pub(super) chunk_root_level: u8,
+    /// Whether there is a log of what was made durable after the last transaction.
+    pub(super) has_log: bool,
+    pub(super) devices: u64,
+    pub(super) device: u64,
+    pub(super) sector_bytes: u32,
+    pub(super) node_bytes: u32,
+    pub(super) checksum: Checksum,
+    /// The identifier of the file system.
+    pub(super) identifier: [u8; 16],
+    /// That of its metadata.
+    pub(super) metadata_identifier: [u8; 16],
+    /// The chunks that hold the tree of chunks.
+    pub(super) chunks: Vec<(u64, Chunk)>,
+    /// The bytes that the device should have.
+    pub(super) device_bytes: u64,
+}
+
+/// Why some bytes are no superblock to go by.
+enum Refused {
+    Other,
+    Damaged(&'static str),
+    Unknown(String),
+}
+
+impl Superblock {
+    /// Reads the superblock, or the newest copy where it is damaged; and whether that was so.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotRecognised`] for what is no btrfs, or one with features that are not known here, [`ErrorKind::Corrupt`] where no
+    /// superblock is whole.
+    pub(super) fn read(medium: &impl Medium, checked: bool) -> Result<(Superblock, bool)> {
+        let first = match at(medium, OFFSETS[0], checked) {
+            Ok(found) => return Ok((found, false)),
+            Err(Refused::Unknown(what)) => {
+                let error = Error::new(ErrorKind::NotRecognised, "read the superblock", what);
+                return Err(error.advise("survey it with --method walk"));
+            }
+            Err(refused) => refused,
+        };
+        let copies = OFFSETS[1..].iter().filter_map(|&offset| at(medium, offset, checked).ok());
+        if let Some(copy) = copies.max_by_key(|copy| copy.generation) {
+            return Ok((copy, true));
+        }
+        Err(match first {
+            Refused::Damaged(cause) => {
+                Error::new(ErrorKind::Corrupt, "read the superblock", format!("{cause}, and no copy is whole"))
+                    .advise("check it with btrfs check")
+            }
+            _ => Error::new(ErrorKind::NotRecognised, "read the superblock", "it is no btrfs"),
+        })
+    }
+}
+
+fn at(medium: &impl Medium, offset: u64, checked: bool) -> std::result::Result<Superblock, Refused> {
+    let mut bytes = vec![0; BYTES];
+    medium.read_at(&mut bytes, offset).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => Refused::Other,
+        _ => Refused::Damaged("it cannot be read"),
+    })?;
+    let found = parse(&bytes, checked)?;
+    if u64_at(&bytes, 0x30) != offset {
+        return Err(Refused::Damaged("it is not where it says"));
+    }
+    Ok(found)
+}
+
+fn parse(bytes: &[u8], checked: bool) -> std::result::Result<Superblock, Refused> {
+    let (u32_of, u64_of) = (|at| u32_at(bytes, at), |at| u64_at(bytes, at));
+    if &bytes[0x40..0x48] != MAGIC {
+        return Err(Refused::Other);
+    }
+    let identifier_at = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default();
+    let checksum = match u16_at(bytes, 0xc4) {
+        0 => Checksum::Crc32c,
+        1 => Checksum::XxHash64,
+        2 | 3 => Checksum::Other,
+        other => return Err(Refused::Unknown(format!("its checksums are of a kind that is not known here: {other}"))),
+    };
+    if checked && !is_whole(checksum, bytes) {
+        return Err(Refused::Damaged("its checksum is wrong"));
+    }
+    let incompatible = u64_of(0xbc);
+    let not_known = incompatible & !KNOWN;
+    if not_known != 0 {
+        let bit = 1u64 << not_known.trailing_zeros();
+        let name = if bit == ZONED { "zones".to_owned() } else { format!("incompat {bit:#x}") };
+        return Err(Refused::Unknown(format!("it has a feature that is not known here: {name}")));
+    }
+    let (sector_bytes, node_bytes) = (u32_of(0x90), u32_of(0x94));
+    let fits = |bytes: u32| bytes.is_power_of_two() && (512..=64 << 10).contains(&bytes);
+    if !fits(sector_bytes) || !fits(node_bytes) || node_bytes < 4096 {
+        return Err(Refused::Damaged("its size of a block is impossible"));
+    }
+    let identifier = identifier_at(0x20);
+    let has_other = incompatible & METADATA_UUID != 0;
+    let root = |at: usize, generation: u64| Pointer { block: u64_of(at), generation, first: None };
+    let chunks = bytes.get(0x32b..0x32b + u32_of(0xa0) as usize).filter(|_| u32_of(0xa0) <= 2048);
+    let chunks = chunks.ok_or(Refused::Damaged("its list of chunks is too long"))?;
+    Ok(Superblock {
+        generation: u64_of(0x48),
+        root: root(0x50, u64_of(0x48)),
+        root_level: bytes[0xc6],
+        chunk_root: root(0x58, u64_of(0xa4)),
+        chunk_root_level: bytes[0xc7],
+        has_log: u64_of(0x60) != 0,
+        devices: u64_of(0x88),
+        device: u64_of(0xc9),
+        sector_bytes,
+        node_bytes,
+        checksum,
+        identifier,
+        metadata_identifier: if has_other { identifier_at(0x23b) } else { identifier },
+        chunks: system_chunks(chunks),
+        device_bytes: u64_of(0xc9 + 8),
+    })
+}
+
+fn system_chunks(mut rest: &[u8]) -> Vec<(u64, Chunk)> {
+    let mut chunks = Vec::new();
+    while rest.len() > 17 {
+        let key = Key::at(rest, 0);
+        let Some((chunk, length)) = Chunk::parse(&rest[17..]).filter(|_| key.kind == CHUNK_ITEM) else { break };
+        chunks.push((key.offset, chunk));
+        rest = &rest[17 + length..];
+    }
+    chunks
+}
+
+/// Whether the checksum at the beginning of a block is that of the rest of it.
+pub(super) fn is_whole(checksum: Checksum, block: &[u8]) -> bool {
+    let Some((stored, rest)) = block.split_at_checked(CHECKSUM_BYTES) else { return false };
+    match checksum {
+        Checksum::Crc32c => !crc32c(!0, rest) == u32_at(stored, 0),
+        Checksum::XxHash64 => twox_hash::XxHash64::oneshot(0, rest) == u64_at(stored, 0),
+        Checksum::Other => true,
+    }
+}

@@ -1,0 +1,256 @@
+//! Blocks of trees by their logical address, from whichever copy is whole.
+
+use std::io;
+
+use super::chunks::{Chunk, Chunks};
+use super::node::{Key, MOST_LEVELS, Pointer, fits, items, level, pointers};
+use super::superblock::{Superblock, is_whole};
+use super::{CHUNK_ITEM, u64_at};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::inodes::damaged;
+use crate::scan::inodes::medium::Medium;
+
+/// More copies of a block than this there are nowhere.
+const MOST_COPIES: usize = 4;
+/// Blocks that lie together are read at once up to here.
+const RUN_BYTES: usize = 1 << 20;
+
+/// A leaf on a device: the device's number, the offset there, its place among those asked for, and what leads to it.
+type Placed = (u64, u64, usize, Pointer);
+
+/// The devices of a file system, and where addresses are on them.
+#[derive(Debug)]
+pub(super) struct Volume<M> {
+    /// By the number that the file system gives each.
+    devices: Vec<(u64, M)>,
+    pub(super) superblock: Superblock,
+    chunks: Chunks,
+    checked: bool,
+}
+
+impl<M: Medium> Volume<M> {
+    /// Reads the superblocks and the tree of chunks; and says what is wrong with them.
+    pub(super) fn open(media: Vec<M>, checked: bool) -> Result<(Volume<M>, Vec<String>)> {
+        let (mut devices, mut newest, mut warnings) = (Vec::new(), None::<Superblock>, Vec::new());
+        for medium in media {
+            let (found, copied) = Superblock::read(&medium, checked)?;
+            if newest.as_ref().is_some_and(|newest| newest.identifier != found.identifier) {
+                return Err(refuse("its devices are of different file systems"));
+            }
+            if copied {
+                warnings.push("the first superblock is damaged; a copy was read".to_owned());
+            }
+            if medium.length_bytes() < found.device_bytes {
+                let missing = found.device_bytes - medium.length_bytes();
+                let cause = format!("it is {missing} bytes shorter than its superblock says");
+                return Err(refuse(cause).advise("is it a part of an image?"));
+            }
+            devices.push((found.device, medium));
+            if newest.as_ref().is_none_or(|newest| newest.generation < found.generation) {
+                newest = Some(found);
+            }
+        }
+        let superblock = newest.ok_or_else(|| refuse("it has no device"))?;
+        if superblock.devices != devices.len() as u64 {
+            let cause = format!("it has {} devices and {} could be read", superblock.devices, devices.len());
+            return Err(refuse(cause).advise("mount it; then all of them are found"));
+        }
+        let chunks = Chunks::new(superblock.chunks.clone());
+        let mut volume = Volume { devices, superblock, chunks, checked };
+        let mut chunks = volume.superblock.chunks.clone();
+        let (root, level) = (volume.superblock.chunk_root, volume.superblock.chunk_root_level);
+        volume
+            .each_item(root, level, Key::default(), Key::LAST, &mut |key, data| {
+                if key.kind == CHUNK_ITEM {
+                    chunks.extend(Chunk::parse(data).map(|(chunk, _)| (key.offset, chunk)));
+                }
+            })
+            .map_err(|error| refuse(format!("its tree of chunks cannot be read: {error}")))?;
+        volume.chunks = Chunks::new(chunks);
+        Ok((volume, warnings))
+    }
+
+    /// The same file system as it is now, where more transactions were committed meanwhile.
+    pub(super) fn superblock_now(&self) -> Option<Superblock> {
+        Superblock::read(&self.devices.first()?.1, self.checked).ok().map(|(found, _)| found)
+    }
+
+    pub(super) fn node_bytes(&self) -> usize {
+        self.superblock.node_bytes as usize
+    }
+
+    /// Blocks that there can be at all.
+    pub(super) fn most_blocks(&self) -> u64 {
+        let bytes: u64 = self.devices.iter().map(|(_, medium)| medium.length_bytes()).sum();
+        bytes / u64::from(self.superblock.node_bytes)
+    }
+
+    /// Whether a block is the one that is meant.
+    fn is_it(&self, block: &[u8], pointer: Pointer, at_level: u8) -> bool {
+        (!self.checked || is_whole(self.superblock.checksum, block))
+            && block.get(0x20..0x30) == Some(&self.superblock.metadata_identifier)
+            && u64_at(block, 0x30) == pointer.block
+            && u64_at(block, 0x50) == pointer.generation
+            && level(block) == at_level
+            && fits(block, pointer.first)
+    }
+
+    fn device(&self, number: u64) -> Option<&M> {
+        self.devices.iter().find(|(device, _)| *device == number).map(|(_, medium)| medium)
+    }
+
+    /// Reads a block into `bytes` from the first copy that is whole.
+    pub(super) fn read(&self, pointer: Pointer, at_level: u8, bytes: &mut [u8]) -> io::Result<()> {
+        let mut last = damaged("a block of a tree is on no device");
+        for copy in 0..MOST_COPIES {
+            let Some((number, offset)) = self.chunks.place(pointer.block, copy) else { break };
+            let Some(medium) = self.device(number) else { continue };
+            match medium.read_at(bytes, offset) {
+                Ok(()) if self.is_it(bytes, pointer, at_level) => return Ok(()),
+                Ok(()) => last = damaged("a block of a tree is damaged or was replaced"),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Reads leaves one after the other into `bytes`, in the order in which they lie on the devices; `failed` is told which cannot be read.
+    pub(super) fn read_leaves(
+        &self,
+        leaves: impl ExactSizeIterator<Item = Pointer>,
+        bytes: &mut Vec<u8>,
+        run: &mut Vec<u8>,
+        mut failed: impl FnMut(usize, io::Error, &mut [u8]),
+    ) {
+        let node_bytes = self.node_bytes();
+        bytes.resize(leaves.len() * node_bytes, 0);
+        self.each_run(leaves, |device, start, together| {
+            run.resize(together.len() * node_bytes, 0);
+            let whole = self.device(device).is_some_and(|medium| medium.read_since_opened(run, start).is_ok());
+            for (&(_, _, at, leaf), found) in together.iter().zip(run.chunks_exact(node_bytes)) {
+                let target = &mut bytes[at * node_bytes..][..node_bytes];
+                if whole && self.is_it(found, leaf, 0) {
+                    target.copy_from_slice(found);
+                } else if let Err(error) = self.read(leaf, 0, target) {
+                    failed(at, error, target);
+                }
+            }
+        });
+    }
+
+    /// Says that leaves will be read soon.
+    pub(super) fn will_need(&self, leaves: impl ExactSizeIterator<Item = Pointer>) {
+        self.each_run(leaves, |device, start, together| {
+            if let Some(medium) = self.device(device) {
+                medium.will_need(start, (together.len() * self.node_bytes()) as u64);
+            }
+        });
+    }
+
+    /// Goes through leaves by those that lie together on a device: its number, the offset there, and each leaf with its place among all.
+    fn each_run(&self, leaves: impl ExactSizeIterator<Item = Pointer>, mut run: impl FnMut(u64, u64, &[Placed])) {
+        let node_bytes = self.node_bytes();
+        let mut places: Vec<Placed> = Vec::with_capacity(leaves.len());
+        for (at, leaf) in leaves.enumerate() {
+            let (device, offset) = self.chunks.place(leaf.block, 0).unwrap_or((u64::MAX, u64::MAX));
+            places.push((device, offset, at, leaf));
+        }
+        places.sort_unstable_by_key(|&(device, offset, at, _)| (device, offset, at));
+        let mut left = &places[..];
+        while let Some(&(device, start, ..)) = left.first() {
+            let follows = |(behind, place): &(u64, &Placed)| {
+                place.0 == device && place.1.wrapping_sub(start) == behind * node_bytes as u64
+            };
+            let together = (0..).zip(left).take(RUN_BYTES / node_bytes).take_while(follows).count().max(1);
+            run(device, start, &left[..together]);
+            left = &left[together..];
+        }
+    }
+
+    /// Tells the leaves of a tree that may have keys from `from` to `to`, in order. What cannot be read is told as such.
+    pub(super) fn each_leaf(
+        &self,
+        root: Pointer,
+        root_level: u8,
+        from: Key,
+        to: Key,
+        tell: &mut dyn FnMut(std::result::Result<Pointer, io::Error>) -> bool,
+    ) {
+        if root_level > MOST_LEVELS {
+            tell(Err(damaged("a tree has too many levels")));
+            return;
+        }
+        if root_level == 0 {
+            tell(Ok(root));
+            return;
+        }
+        self.descend(root, root_level, (from, to), Key::default(), Key::LAST, tell);
+    }
+
+    /// `false`: enough.
+    fn descend(
+        &self,
+        node: Pointer,
+        level: u8,
+        range: (Key, Key),
+        low: Key,
+        high: Key,
+        tell: &mut dyn FnMut(std::result::Result<Pointer, io::Error>) -> bool,
+    ) -> bool {
+        let mut block = vec![0; self.node_bytes()];
+        if let Err(error) = self.read(node, level, &mut block) {
+            return tell(Err(error));
+        }
+        // Keys ascend and every child begins with the key that leads to it: so no block is met twice.
+        let mut before = None;
+        let mut children = pointers(&block).peekable();
+        while let Some(child) = children.next() {
+            let first = child.first.unwrap_or_default();
+            let next = children.peek().and_then(|next| next.first).unwrap_or(high);
+            if first < low || first > high || before.is_some_and(|before| before >= first) {
+                return tell(Err(damaged("the keys of a tree are in no order")));
+            }
+            before = Some(first);
+            if next <= range.0 && next != high || first > range.1 {
+                continue;
+            }
+            let go_on =
+                if level == 1 { tell(Ok(child)) } else { self.descend(child, level - 1, range, first, next, tell) };
+            if !go_on {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Tells the items of a tree from `from` to `to`.
+    ///
+    /// # Errors
+    /// Where a block of it cannot be read.
+    pub(super) fn each_item(
+        &self,
+        root: Pointer,
+        root_level: u8,
+        from: Key,
+        to: Key,
+        tell: &mut dyn FnMut(Key, &[u8]),
+    ) -> io::Result<()> {
+        let mut block = vec![0; self.node_bytes()];
+        let (mut result, mut left) = (Ok(()), self.most_blocks().max(1));
+        self.each_leaf(root, root_level, from, to, &mut |leaf| {
+            left = left.saturating_sub(1);
+            let read = leaf.and_then(|leaf| self.read(leaf, 0, &mut block));
+            if let Err(error) = read {
+                result = Err(error);
+                return false;
+            }
+            items(&block).filter(|(key, _)| (from..=to).contains(key)).for_each(|(key, data)| tell(key, data));
+            left > 0
+        });
+        result
+    }
+}
+
+pub(super) fn refuse(cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Corrupt, "read the file system", cause).advise("survey it with --method walk")
+}

@@ -1,0 +1,85 @@
+//! The names in a block of a directory, or in the inode of a small one.
+//!
+//! A hashed directory is read like any other: the blocks of its index look like blocks of free entries to who does not know them, and
+//! so do the checksums at the end of blocks.
+
+use std::io;
+
+use super::{u16_at, u32_at};
+use crate::scan::inodes::damaged;
+
+const HEADER_BYTES: usize = 8;
+
+/// Tells the names in `bytes`.
+///
+/// # Errors
+/// Where an entry leads out of the block or into itself; what comes before it was told.
+pub(super) fn names(bytes: &[u8], mut tell: impl FnMut(&[u8], u32)) -> io::Result<()> {
+    let mut at = 0;
+    while bytes.len() - at >= HEADER_BYTES {
+        let entry = &bytes[at..];
+        let (inode, name_bytes) = (u32_at(entry, 0), usize::from(entry[6]));
+        let length = entry_bytes(u16_at(entry, 4), bytes.len());
+        let fits = length >= HEADER_BYTES + name_bytes && length.is_multiple_of(4) && length <= entry.len();
+        if !fits {
+            return Err(damaged("a block of it is damaged"));
+        }
+        if inode != 0 && name_bytes > 0 {
+            tell(&entry[HEADER_BYTES..HEADER_BYTES + name_bytes], inode);
+        }
+        at += length;
+    }
+    Ok(())
+}
+
+/// The length of an entry as 16 bits say it: the two lowest bits are the highest where blocks have 64 KiB.
+fn entry_bytes(stored: u16, block_bytes: usize) -> usize {
+    let stored = usize::from(stored);
+    match stored {
+        0 | 0xffff if block_bytes > 0xffff => block_bytes,
+        _ if block_bytes > 0xffff => stored & 0xfffc | (stored & 3) << 16,
+        _ => stored,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(inode: u32, length: u16, name: &[u8]) -> Vec<u8> {
+        let mut entry = inode.to_le_bytes().to_vec();
+        entry.extend(length.to_le_bytes());
+        entry.extend([name.len() as u8, 1]);
+        entry.extend(name);
+        entry.resize(usize::from(length).max(entry.len()), 0);
+        entry
+    }
+
+    fn told(bytes: &[u8]) -> (Vec<(Vec<u8>, u32)>, bool) {
+        let mut found = Vec::new();
+        let whole = names(bytes, |name, inode| found.push((name.to_vec(), inode))).is_ok();
+        (found, whole)
+    }
+
+    #[test]
+    fn names_are_told_until_the_first_that_cannot_be() {
+        let good = [entry(5, 12, b"abc"), entry(0, 16, b"gone"), entry(7, 36, b"x")].concat();
+        assert_eq!(told(&good), (vec![(b"abc".to_vec(), 5), (b"x".to_vec(), 7)], true));
+        for bad in [entry(6, 0, b""), entry(6, 8, b"x"), entry(6, 10, b"x"), entry(6, 400, b"x")[..40].to_vec()] {
+            let bytes = [entry(5, 12, b"abc"), bad].concat();
+            let (found, _) = told(&bytes);
+            assert_eq!(found[0].0, b"abc");
+            assert!(found.len() < 2 || bytes.len() < 20, "{found:?}");
+        }
+        assert_eq!(told(&[0; 4096]), (vec![], false));
+        assert_eq!(told(&[]), (vec![], true));
+    }
+
+    #[test]
+    fn entries_of_large_blocks_fit_in_16_bits() {
+        assert_eq!(entry_bytes(12, 4096), 12);
+        assert_eq!(entry_bytes(0, 65_536), 65_536);
+        assert_eq!(entry_bytes(0xffff, 65_536), 65_536);
+        assert_eq!(entry_bytes(0xfff0, 65_536), 0xfff0);
+    }
+}

@@ -1,0 +1,144 @@
+//! The descriptors of groups: where each has its table of inodes, and how much of it was ever used.
+
+use super::checksum::crc16;
+use super::superblock::Superblock;
+use super::{u16_at, u32_at};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::inodes::checksum::crc32c;
+use crate::scan::inodes::medium::Medium;
+
+const INODES_UNINITIALISED: u16 = 1;
+/// Where the checksum is in a descriptor.
+const CHECKSUM: usize = 0x1e;
+
+/// A group's table of inodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Group {
+    /// Its first block.
+    pub(super) table: u64,
+    /// How many of its inodes, from the first, may be in use.
+    pub(super) slots: u32,
+}
+
+/// All groups, and how many descriptors were wrong; of those with a wrong place the table is left out.
+pub(super) struct Groups {
+    pub(super) groups: Vec<Group>,
+    /// Groups whose descriptor cannot be gone by.
+    pub(super) damaged: Vec<u32>,
+    /// How many were read from copies.
+    pub(super) copied: usize,
+}
+
+/// Reads all descriptors.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] when no table of inodes can be found.
+pub(super) fn read(medium: &impl Medium, superblock: &Superblock) -> Result<Groups> {
+    let (first, unreadable) = from(medium, superblock, 0);
+    if superblock.group == 0 && first.damaged.is_empty() && !unreadable {
+        return Ok(first);
+    }
+    // A copy of descriptors knows where the tables are; how much of them is used was true when the file system was made.
+    let copies = (1..u64::from(superblock.groups)).filter(|&group| superblock.has_copy(group)).take(4);
+    let mut best = first;
+    for group in copies {
+        let (mut copy, _) = from(medium, superblock, group);
+        copy.groups
+            .iter_mut()
+            .filter(|group| group.table != 0)
+            .for_each(|group| group.slots = superblock.inodes_per_group);
+        if copy.damaged.len() < best.damaged.len() {
+            // What the first ones say is newer, where they are right.
+            for (number, group) in copy.groups.iter_mut().enumerate() {
+                if best.damaged.binary_search(&(number as u32)).is_err() {
+                    *group = best.groups[number];
+                }
+            }
+            copy.copied = best.copied + best.damaged.len() - copy.damaged.len();
+            best = copy;
+        }
+    }
+    if best.damaged.len() == best.groups.len() {
+        let error = Error::new(ErrorKind::Corrupt, "read the descriptors of groups", "none of them is whole");
+        return Err(error.advise("check the file system with e2fsck"));
+    }
+    Ok(best)
+}
+
+/// The descriptors beside the superblock of `home`; and whether some could not be read.
+fn from(medium: &impl Medium, superblock: &Superblock, home: u64) -> (Groups, bool) {
+    let block_bytes = superblock.block_bytes as usize;
+    let a_block = block_bytes / superblock.descriptor_bytes as usize;
+    let mut block = vec![0; block_bytes];
+    let mut groups = Vec::with_capacity(superblock.groups as usize);
+    let (mut damaged, mut unreadable) = (Vec::new(), false);
+    while groups.len() < superblock.groups as usize {
+        let number = (groups.len() / a_block) as u64;
+        let place = place(superblock, home, number);
+        let read = medium.read_at(&mut block, place.saturating_mul(block_bytes as u64));
+        unreadable |= read.is_err();
+        for descriptor in block.chunks_exact(superblock.descriptor_bytes as usize) {
+            let group = groups.len() as u32;
+            if group == superblock.groups {
+                break;
+            }
+            let parsed = if read.is_ok() { parse(superblock, group, descriptor) } else { None };
+            if parsed.is_none() {
+                damaged.push(group);
+            }
+            groups.push(parsed.unwrap_or(Group { table: 0, slots: 0 }));
+        }
+    }
+    (Groups { groups, damaged, copied: 0 }, unreadable)
+}
+
+/// The block that has the descriptors of number `number`, by the block.
+fn place(superblock: &Superblock, home: u64, number: u64) -> u64 {
+    let small = superblock.block_bytes == 1024;
+    if !superblock.has_meta_bg || number < u64::from(superblock.first_meta_bg) {
+        let own = u64::from(small && superblock.first_data_block == 0);
+        return superblock.first_block(home) + own + 1 + number;
+    }
+    let a_block = u64::from(superblock.block_bytes / superblock.descriptor_bytes);
+    // The copies are in the second and in the last group of those that the block describes.
+    let group = number * a_block + u64::from(home != 0);
+    let own = u64::from(small && group == 0 && superblock.first_data_block == 0);
+    superblock.first_block(group) + u64::from(superblock.has_copy(group)) + own
+}
+
+/// A descriptor, if it can be gone by.
+fn parse(superblock: &Superblock, number: u32, descriptor: &[u8]) -> Option<Group> {
+    let wide = descriptor.len() >= 64;
+    let high = if wide { u64::from(u32_at(descriptor, 0x28)) << 32 } else { 0 };
+    let table = high | u64::from(u32_at(descriptor, 0x8));
+    let table_bytes = u64::from(superblock.inodes_per_group) * u64::from(superblock.inode_bytes);
+    let end = table.checked_add(table_bytes.div_ceil(superblock.block_bytes.into()))?;
+    if table <= superblock.first_data_block.into() || end > superblock.blocks {
+        return None;
+    }
+    let stored = u16_at(descriptor, CHECKSUM);
+    let expected = match superblock.seed {
+        Some(seed) => {
+            let crc = crc32c(crc32c(seed, &number.to_le_bytes()), &descriptor[..CHECKSUM]);
+            Some(crc32c(crc32c(crc, &[0; 2]), &descriptor[CHECKSUM + 2..]) as u16)
+        }
+        None if superblock.crc16 => {
+            let crc = crc16(crc16(!0, &superblock.uuid), &number.to_le_bytes());
+            let crc = crc16(crc, &descriptor[..CHECKSUM]);
+            Some(if wide { crc16(crc, &descriptor[CHECKSUM + 2..]) } else { crc })
+        }
+        None => None,
+    };
+    let all = superblock.inodes_per_group;
+    let slots = match expected {
+        Some(expected) if expected != stored => return None,
+        // Only with checksums is it noted how much of a table was used.
+        Some(_) if u16_at(descriptor, 0x12) & INODES_UNINITIALISED != 0 => 0,
+        Some(_) => {
+            let high = if wide { u32::from(u16_at(descriptor, 0x32)) << 16 } else { 0 };
+            all.saturating_sub(high | u32::from(u16_at(descriptor, 0x1c)))
+        }
+        None => all,
+    };
+    Some(Group { table, slots })
+}

@@ -1,0 +1,227 @@
+//! An inode as it lies in its table, made into what `stat` says of it.
+
+use std::hash::Hasher;
+
+use twox_hash::XxHash3_64;
+
+use super::superblock::Superblock;
+use super::{u16_at, u32_at};
+use crate::scan::{Kind, Stat, Timestamp};
+
+/// Where the 60 bytes of block numbers, extents, a short target or small data are.
+pub(super) const BLOCK: usize = 0x28;
+pub(super) const BLOCK_BYTES: usize = 60;
+/// The part of an inode that all file systems have.
+const FIRST_BYTES: usize = 128;
+/// The fields beyond it that have a name today.
+const NAMED_EXTRA_BYTES: usize = 32;
+
+pub(super) const ENCRYPTED: u32 = 0x800;
+const HUGE: u32 = 0x4_0000;
+pub(super) const EXTENTS: u32 = 0x8_0000;
+const ATTRIBUTE: u32 = 0x20_0000;
+pub(super) const INLINE: u32 = 0x1000_0000;
+
+const EXTENT_MAGIC: u16 = 0xf30a;
+const SECTOR_BYTES: u64 = 512;
+
+/// What a place in a table holds.
+pub(super) enum Decoded {
+    /// No inode that a name leads to: free, deleted, unlinked and still open, or one that keeps something of the file system.
+    None,
+    /// An inode. Of a symlink it is not said yet whether its target is absolute.
+    Inode { stat: Stat, flags: u32 },
+    /// Noise.
+    Damaged(&'static str),
+}
+
+/// Whether the inode of this number keeps something of the file system.
+fn is_reserved(superblock: &Superblock, number: u32) -> bool {
+    number != ROOT && (number < superblock.first_inode || superblock.hidden.contains(&number))
+}
+
+/// The inode of the root directory.
+pub(super) const ROOT: u32 = 2;
+
+/// Reads an inode. `raw` is as long as inodes are there.
+#[inline(always)]
+pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u64) -> Decoded {
+    let link_count = u16_at(raw, 0x1a);
+    if link_count == 0 || is_reserved(superblock, number) {
+        return Decoded::None;
+    }
+    let (mode, flags) = (u16_at(raw, 0), u32_at(raw, 0x20));
+    if flags & ATTRIBUTE != 0 {
+        return Decoded::None;
+    }
+    let kind = match mode >> 12 {
+        0x1 => Kind::Fifo,
+        0x2 => Kind::CharacterDevice,
+        0x4 => Kind::Directory,
+        0x6 => Kind::BlockDevice,
+        0x8 => Kind::File,
+        0xa => Kind::Symlink { absolute: false },
+        0xc => Kind::Socket,
+        _ => return Decoded::Damaged("its kind is none that there is"),
+    };
+    let high = if kind == Kind::File || superblock.large_directories { u64::from(u32_at(raw, 0x6c)) << 32 } else { 0 };
+    let size_bytes = high | u64::from(u32_at(raw, 0x4));
+    let mut sectors = u64::from(u32_at(raw, 0x1c));
+    if superblock.huge_files {
+        sectors |= u64::from(u16_at(raw, 0x74)) << 32;
+        if flags & HUGE != 0 {
+            sectors = sectors.saturating_mul(u64::from(superblock.block_bytes) / SECTOR_BYTES);
+        }
+    }
+    if let Some(cause) = impossible(superblock, kind, size_bytes, sectors, flags, raw) {
+        return Decoded::Damaged(cause);
+    }
+    if kind == Kind::File && flags & INLINE != 0 {
+        // The kernel says so of data that takes no block, lest the file look empty.
+        sectors += size_bytes.div_ceil(SECTOR_BYTES);
+    }
+    let owner = |low, high| u32::from(u16_at(raw, low)) | u32::from(u16_at(raw, high)) << 16;
+    let extra = extra_bytes(raw);
+    let stat = Stat {
+        kind,
+        size_bytes,
+        allocated_bytes: sectors.saturating_mul(SECTOR_BYTES),
+        link_count: link_count.into(),
+        uid: owner(0x2, 0x78),
+        gid: owner(0x18, 0x7a),
+        mode,
+        device,
+        inode: number.into(),
+        mtime: time(raw, 0x10, 0x88, extra),
+        ctime: time(raw, 0xc, 0x84, extra),
+        atime: time(raw, 0x8, 0x8c, extra),
+    };
+    Decoded::Inode { stat, flags }
+}
+
+/// What no inode can say.
+fn impossible(
+    superblock: &Superblock,
+    kind: Kind,
+    size_bytes: u64,
+    sectors: u64,
+    flags: u32,
+    raw: &[u8],
+) -> Option<&'static str> {
+    if size_bytes > i64::MAX as u64 {
+        return Some("its size is impossible");
+    }
+    if sectors.saturating_mul(SECTOR_BYTES) > superblock.length_bytes() {
+        return Some("it has more blocks than the file system");
+    }
+    if kind == Kind::Directory && size_bytes > superblock.length_bytes() {
+        return Some("it is a directory larger than the file system");
+    }
+    let mapped = matches!(kind, Kind::Directory | Kind::File);
+    if mapped && flags & (EXTENTS | INLINE) == EXTENTS && u16_at(raw, BLOCK) != EXTENT_MAGIC {
+        return Some("its extents are damaged");
+    }
+    None
+}
+
+/// Bytes that are used beyond the first 128.
+pub(super) fn extra_bytes(raw: &[u8]) -> usize {
+    if raw.len() <= FIRST_BYTES {
+        return 0;
+    }
+    match usize::from(u16_at(raw, 0x80)) {
+        // The kernel takes room that was never claimed as its own.
+        0 => NAMED_EXTRA_BYTES,
+        extra => extra.min(raw.len() - FIRST_BYTES),
+    }
+}
+
+/// A number that is another after every change of a directory: of when it and its content changed, its generation and version, its size,
+/// links, flags and blocks, and of names in the inode. When it was read last does not matter.
+pub(super) fn version(raw: &[u8]) -> u64 {
+    let mut hash = XxHash3_64::with_seed(u64::from(u32_at(raw, 0x4)));
+    // Around them are the time of the last read, and a checksum over all of it.
+    for part in [0xc..0x74, 0x84..0x8c, 0x90..raw.len()] {
+        hash.write(raw.get(part).unwrap_or_default());
+    }
+    hash.finish()
+}
+
+/// A time: 32 bits with a sign, and where there is room two more bits of seconds and the nanoseconds.
+#[inline]
+fn time(raw: &[u8], low: usize, high: usize, extra: usize) -> Timestamp {
+    let seconds = i64::from(u32_at(raw, low) as i32);
+    if high + 4 > FIRST_BYTES + extra {
+        return Timestamp { seconds, nanoseconds: 0 };
+    }
+    let more = u32_at(raw, high);
+    Timestamp { seconds: seconds + (i64::from(more & 3) << 32), nanoseconds: more >> 2 }
+}
+
+/// The part of inline data that does not fit among the block numbers: the attribute `system.data`.
+pub(super) fn inline_rest(raw: &[u8]) -> Option<&[u8]> {
+    const ATTRIBUTES_MAGIC: u32 = 0xea02_0000;
+    const SYSTEM: u8 = 7;
+    const ENTRY_BYTES: usize = 16;
+    let area = raw.get(FIRST_BYTES + extra_bytes(raw)..)?;
+    let entries = area.get(4..).filter(|_| area.len() >= 4 && u32_at(area, 0) == ATTRIBUTES_MAGIC)?;
+    let mut at = 0;
+    loop {
+        let entry = entries.get(at..at + ENTRY_BYTES).filter(|entry| u32_at(entry, 0) != 0)?;
+        let name = entries.get(at + ENTRY_BYTES..at + ENTRY_BYTES + usize::from(entry[0]))?;
+        if entry[1] == SYSTEM && name == b"data" {
+            let (start, length) = (usize::from(u16_at(entry, 2)), u32_at(entry, 8) as usize);
+            return entries.get(start..start.checked_add(length)?);
+        }
+        at += (ENTRY_BYTES + usize::from(entry[0])).next_multiple_of(4);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(length: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut raw = vec![0; length];
+        for (at, bytes) in fields {
+            raw[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        raw
+    }
+
+    #[test]
+    fn times_go_on_after_2038_where_there_is_room() {
+        let fields: &[(usize, &[u8])] =
+            &[(0x80, &28u16.to_le_bytes()), (0x10, &(-1i32).to_le_bytes()), (0x88, &(5u32 << 2 | 1).to_le_bytes())];
+        let wide = raw(256, fields);
+        let expected = Timestamp { seconds: (1 << 32) - 1, nanoseconds: 5 };
+        assert_eq!(time(&wide, 0x10, 0x88, extra_bytes(&wide)), expected);
+        let narrow = raw(256, &[(0x80, &8u16.to_le_bytes()), fields[1], fields[2]]);
+        assert_eq!(time(&narrow, 0x10, 0x88, extra_bytes(&narrow)), Timestamp { seconds: -1, nanoseconds: 0 });
+        assert_eq!(extra_bytes(&raw(128, &[])), 0);
+        assert_eq!(extra_bytes(&raw(256, &[])), 32);
+        assert_eq!(extra_bytes(&raw(256, &[(0x80, &[0xff, 0xff])])), 128);
+    }
+
+    #[test]
+    fn attributes_that_lead_out_of_the_inode_lead_nowhere() {
+        let start = 128 + 32;
+        let entry = |offset: u16, length: u32| {
+            let mut entry = vec![4, 7];
+            entry.extend(offset.to_le_bytes());
+            entry.extend([0; 4]);
+            entry.extend(length.to_le_bytes());
+            entry.extend([0; 4]);
+            entry.extend(b"data");
+            entry
+        };
+        let with = |entry: &[u8]| {
+            raw(256, &[(0x80, &32u16.to_le_bytes()), (start, &0xea02_0000u32.to_le_bytes()), (start + 4, entry)])
+        };
+        assert_eq!(inline_rest(&with(&entry(60, 8))).map(<[u8]>::len), Some(8));
+        assert_eq!(inline_rest(&with(&entry(90, 8))), None);
+        assert_eq!(inline_rest(&with(&entry(u16::MAX, u32::MAX))), None);
+        assert_eq!(inline_rest(&raw(256, &[])), None);
+        assert_eq!(inline_rest(&raw(128, &[])), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! The superblock: what an ext file system says of itself, at 1,024 bytes and in copies.
+
+use twox_hash::XxHash3_64;
+
+use super::{u16_at, u32_at};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::inodes::checksum::crc32c;
+use crate::scan::inodes::medium::Medium;
+
+/// Where the first superblock is.
+const OFFSET: u64 = 1024;
+const BYTES: usize = 1024;
+const MAGIC: u16 = 0xef53;
+/// Blocks larger than 64 KiB do not exist.
+const MOST_LOG_BLOCK: u32 = 6;
+/// Compatible features.
+const SPARSE_SUPER2: u32 = 0x200;
+/// Features that one may not know and read all the same.
+const RO_SPARSE_SUPER: u32 = 0x1;
+const RO_HUGE_FILE: u32 = 0x8;
+const RO_GDT_CSUM: u32 = 0x10;
+const RO_METADATA_CSUM: u32 = 0x400;
+/// Incompatible features: who does not know one reads nonsense.
+const COMPRESSION: u32 = 0x1;
+const RECOVER: u32 = 0x4;
+const JOURNAL_DEVICE: u32 = 0x8;
+const META_BG: u32 = 0x10;
+const WIDE: u32 = 0x80;
+const CSUM_SEED: u32 = 0x2000;
+const LARGE_DIRECTORIES: u32 = 0x4000;
+/// File types in entries, recovery, meta_bg, extents, 64 bits, multiple mount protection, flex_bg, attributes in inodes, data in
+/// entries, a seed for checksums, large directories, inline data, encryption, names of any case.
+const KNOWN: u32 = 0x2
+    | RECOVER
+    | META_BG
+    | 0x40
+    | WIDE
+    | 0x100
+    | 0x200
+    | 0x400
+    | 0x1000
+    | CSUM_SEED
+    | LARGE_DIRECTORIES
+    | 0x8000
+    | 0x1_0000
+    | 0x2_0000;
+
+/// What is used of a superblock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub(super) block_bytes: u32,
+    pub(super) blocks: u64,
+    pub(super) first_data_block: u32,
+    pub(super) blocks_per_group: u32,
+    pub(super) groups: u32,
+    pub(super) inodes: u32,
+    pub(super) free_inodes: u32,
+    pub(super) inodes_per_group: u32,
+    pub(super) inode_bytes: u32,
+    pub(super) first_inode: u32,
+    /// Inodes that no name leads to though they are beyond the reserved ones.
+    pub(super) hidden: [u32; 6],
+    pub(super) descriptor_bytes: u32,
+    pub(super) first_meta_bg: u32,
+    pub(super) has_meta_bg: bool,
+    pub(super) huge_files: bool,
+    pub(super) large_directories: bool,
+    /// The seed of the checksums of metadata, where there are any.
+    pub(super) seed: Option<u32>,
+    /// Whether descriptors have the older checksums.
+    pub(super) crc16: bool,
+    pub(super) uuid: [u8; 16],
+    /// Of the identifier, of when it was made and of when it was checked last: a check may change what no time tells of.
+    pub(super) identity: u64,
+    sparse: bool,
+    sparse2: Option<[u32; 2]>,
+    /// Whether the journal has changes that are not in their place yet.
+    pub(super) needs_recovery: bool,
+    /// The group that holds it; not 0 in a copy.
+    pub(super) group: u32,
+}
+
+/// Why some bytes are no superblock to go by.
+enum Refused {
+    /// They are something else.
+    Other,
+    /// They contradict themselves.
+    Damaged(&'static str),
+    /// They ask for more than this reader knows.
+    Unknown(String),
+}
+
+impl Superblock {
+    /// Reads the first superblock, or the first copy that is whole where that one is damaged.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotRecognised`] for what is no ext file system, or one with features that are not known here,
+    /// [`ErrorKind::Corrupt`] for one without a superblock that is whole.
+    pub(super) fn read(medium: &impl Medium) -> Result<Superblock> {
+        let first = match at(medium, OFFSET) {
+            Ok(found) => return Ok(found),
+            Err(Refused::Unknown(what)) => return Err(unknown(what)),
+            Err(refused) => refused,
+        };
+        for log_block in [2, 0, 1, 4, 3, 5, 6] {
+            for group in [1u64, 3, 5, 7] {
+                let block_bytes = 1024u64 << log_block;
+                let block = u64::from(log_block == 0) + 8 * block_bytes * group;
+                if let Ok(copy) = at(medium, block * block_bytes)
+                    && u64::from(copy.block_bytes) == block_bytes
+                    && u64::from(copy.group) == group
+                {
+                    return Ok(copy);
+                }
+            }
+        }
+        match first {
+            Refused::Damaged(cause) => {
+                let error =
+                    Error::new(ErrorKind::Corrupt, "read the superblock", format!("{cause}, and no copy is whole"));
+                Err(error.advise("check it with e2fsck"))
+            }
+            _ => Err(Error::new(
+                ErrorKind::NotRecognised,
+                "read the superblock",
+                "it is no ext2, ext3 or ext4 file system",
+            )),
+        }
+    }
+
+    /// The first block of a group.
+    pub(super) fn first_block(&self, group: u64) -> u64 {
+        u64::from(self.first_data_block) + group * u64::from(self.blocks_per_group)
+    }
+
+    /// Whether a group has a copy of the superblock.
+    pub(super) fn has_copy(&self, group: u64) -> bool {
+        let power = |base: u64| {
+            std::iter::successors(Some(base), |p| p.checked_mul(base)).take_while(|&p| p <= group).any(|p| p == group)
+        };
+        match self.sparse2 {
+            _ if group == 0 => true,
+            Some(groups) => groups.iter().any(|&copy| u64::from(copy) == group),
+            None => !self.sparse || group == 1 || power(3) || power(5) || power(7),
+        }
+    }
+
+    /// Bytes of the whole file system.
+    pub(super) fn length_bytes(&self) -> u64 {
+        self.blocks.saturating_mul(self.block_bytes.into())
+    }
+}
+
+fn unknown(what: String) -> Error {
+    Error::new(ErrorKind::NotRecognised, "read the superblock", what).advise("survey it with --method walk")
+}
+
+fn at(medium: &impl Medium, offset: u64) -> std::result::Result<Superblock, Refused> {
+    let mut bytes = [0; BYTES];
+    medium.read_at(&mut bytes, offset).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => Refused::Other,
+        _ => Refused::Damaged("it cannot be read"),
+    })?;
+    parse(&bytes)
+}
+
+fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
+    let (u16_of, u32_of) = (|at| u16_at(bytes, at), |at| u32_at(bytes, at));
+    if u16_of(0x38) != MAGIC {
+        return Err(Refused::Other);
+    }
+    let (compatible, incompatible, read_only) = match u32_of(0x4c) {
+        0 => (0, 0, 0),
+        _ => (u32_of(0x5c), u32_of(0x60), u32_of(0x64)),
+    };
+    let uuid: [u8; 16] = bytes[0x68..0x78].try_into().unwrap_or([0; 16]);
+    let checksummed = read_only & RO_METADATA_CSUM != 0;
+    if checksummed && crc32c(!0, &bytes[..0x3fc]) != u32_of(0x3fc) {
+        return Err(Refused::Damaged("its checksum is wrong"));
+    }
+    if incompatible & JOURNAL_DEVICE != 0 {
+        return Err(Refused::Unknown("it is the journal of another file system".to_owned()));
+    }
+    let not_known = incompatible & !KNOWN;
+    if not_known != 0 {
+        let bit = 1 << not_known.trailing_zeros();
+        let name = if bit == COMPRESSION { "compression".to_owned() } else { format!("incompat {bit:#x}") };
+        return Err(Refused::Unknown(format!("it has a feature that is not known here: {name}")));
+    }
+    if u32_of(0x48) == 1 {
+        return Err(Refused::Unknown("it was made by GNU Hurd, which lays out inodes in its own way".to_owned()));
+    }
+    let refuse = |wrong: bool, what| if wrong { Err(Refused::Damaged(what)) } else { Ok(()) };
+    refuse(u32_of(0x18) > MOST_LOG_BLOCK, "its size of a block is impossible")?;
+    let block_bytes = 1024 << u32_of(0x18);
+    let revised = u32_of(0x4c) > 0;
+    let inode_bytes = if revised { u32::from(u16_of(0x58)) } else { 128 };
+    let fits = inode_bytes >= 128 && inode_bytes.is_power_of_two() && inode_bytes <= block_bytes;
+    refuse(!fits, "its size of an inode is impossible")?;
+    let wide = incompatible & WIDE != 0;
+    let descriptor_bytes = if wide { u32::from(u16_of(0xfe)) } else { 32 };
+    let fits = descriptor_bytes >= if wide { 64 } else { 32 }
+        && descriptor_bytes.is_power_of_two()
+        && descriptor_bytes <= 1024;
+    refuse(!fits, "its size of a descriptor is impossible")?;
+    let high = if wide { u64::from(u32_of(0x150)) << 32 } else { 0 };
+    let blocks = high | u64::from(u32_of(0x4));
+    let (first_data_block, blocks_per_group) = (u32_of(0x14), u32_of(0x20));
+    let (inodes, inodes_per_group) = (u32_of(0x0), u32_of(0x28));
+    refuse(
+        first_data_block > 1 || blocks <= first_data_block.into() || blocks >> 48 != 0,
+        "its number of blocks is impossible",
+    )?;
+    refuse(blocks_per_group == 0, "its groups have no blocks")?;
+    let whole = u64::from(inodes_per_group) * u64::from(inode_bytes) >= u64::from(block_bytes);
+    refuse(!whole || inodes_per_group > 8 * block_bytes, "its groups have an impossible number of inodes")?;
+    let groups = (blocks - u64::from(first_data_block)).div_ceil(blocks_per_group.into());
+    let all = groups * u64::from(inodes_per_group);
+    refuse(all != u64::from(inodes), "its number of inodes is not that of its groups")?;
+    let tables = all.saturating_mul(inode_bytes.into());
+    refuse(tables > blocks * u64::from(block_bytes), "it is smaller than its tables of inodes")?;
+    let first_inode = if revised { u32_of(0x54) } else { 11 };
+    refuse(first_inode < 3 || first_inode > inodes, "its first inode is impossible")?;
+    let seed = if incompatible & CSUM_SEED != 0 { u32_of(0x270) } else { crc32c(!0, &uuid) };
+    Ok(Superblock {
+        block_bytes,
+        blocks,
+        first_data_block,
+        blocks_per_group,
+        groups: groups as u32,
+        inodes,
+        free_inodes: u32_of(0x10),
+        inodes_per_group,
+        inode_bytes,
+        first_inode,
+        // The journal, quotas of users, groups and projects, orphans, and the snapshots of a fork of ext4.
+        hidden: [0xe0, 0x240, 0x244, 0x26c, 0x280, 0x180].map(u32_of),
+        descriptor_bytes,
+        first_meta_bg: u32_of(0x104),
+        has_meta_bg: incompatible & META_BG != 0,
+        huge_files: read_only & RO_HUGE_FILE != 0,
+        large_directories: incompatible & LARGE_DIRECTORIES != 0,
+        seed: checksummed.then_some(seed),
+        crc16: !checksummed && read_only & RO_GDT_CSUM != 0,
+        uuid,
+        identity: XxHash3_64::oneshot(&[&uuid, &bytes[0x108..0x10c], &bytes[0x40..0x44]].concat()),
+        sparse: read_only & RO_SPARSE_SUPER != 0,
+        sparse2: (compatible & SPARSE_SUPER2 != 0).then(|| [u32_of(0x24c), u32_of(0x250)]),
+        needs_recovery: incompatible & RECOVER != 0,
+        group: u16_of(0x5a).into(),
+    })
+}

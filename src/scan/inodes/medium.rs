@@ -1,0 +1,230 @@
+//! What a file system lies on: a block device, an image file, or bytes in memory. Read only, by position.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{Advice, OFlags, fadvise};
+
+/// Bytes at positions.
+pub trait Medium: Sync {
+    /// Fills `bytes` from `offset`, with what is there now.
+    ///
+    /// # Errors
+    /// What reading fails with; `UnexpectedEof` behind the end.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// As [`read_at`](Self::read_at), with what was there at some time since it was opened: what was asked for by
+    /// [`will_need`](Self::will_need) may have been read then.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    fn read_since_opened(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_at(bytes, offset)
+    }
+
+    /// How long it is.
+    fn length_bytes(&self) -> u64;
+
+    /// Says that a range will be read soon.
+    fn will_need(&self, _offset: u64, _length: u64) {}
+
+    /// Says that from now on no more will be read than what is asked for.
+    fn will_not_go_on(&self) {}
+}
+
+/// What direct reading is aligned to; no device that exists has larger sectors.
+const ALIGNED_BYTES: usize = 4096;
+
+thread_local! {
+    /// Where direct reading goes.
+    static ALIGNED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A block device or an image file.
+#[derive(Debug)]
+pub struct Device {
+    file: File,
+    length_bytes: u64,
+    /// What reads it past the cache, where the cache is not what is on it.
+    past_cache: Option<File>,
+}
+
+impl Device {
+    /// Opens it for reading.
+    ///
+    /// # Errors
+    /// What opening or measuring it fails with.
+    pub fn open(path: &Path) -> io::Result<Device> {
+        let mut file = File::open(path)?;
+        // Of a block device only seeking tells the length.
+        let length_bytes = file.seek(SeekFrom::End(0))?;
+        // Tables are read from front to back; that this is said is no more than a hint.
+        let _ = fadvise(&file, 0, None, Advice::Sequential);
+        Ok(Device { file, length_bytes, past_cache: None })
+    }
+
+    /// Opens it for reading what is on it, if it is a block device: btrfs and xfs write their metadata past its cache, and what that has may
+    /// be old. So it is emptied first (but for what another process has mapped), and used to read ahead. An image file has one cache for all.
+    ///
+    /// # Errors
+    /// What opening or measuring it fails with.
+    pub fn open_past_cache(path: &Path) -> io::Result<Device> {
+        let mut device = Device::open(path)?;
+        if device.file.metadata()?.file_type().is_block_device() {
+            let flags = OFlags::DIRECT.bits() as i32;
+            device.past_cache = Some(File::options().read(true).custom_flags(flags).open(path)?);
+            device.will_not_go_on();
+            device.empty_cache();
+        }
+        Ok(device)
+    }
+
+    fn empty_cache(&self) {
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+    }
+
+    fn read_direct(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let aligned = ALIGNED_BYTES as u64;
+        let before = (offset % aligned) as usize;
+        let length = (before + bytes.len()).next_multiple_of(ALIGNED_BYTES);
+        ALIGNED.with_borrow_mut(|buffer| {
+            if buffer.len() < length + ALIGNED_BYTES {
+                buffer.resize(length + ALIGNED_BYTES, 0);
+            }
+            let start = buffer.as_ptr().align_offset(ALIGNED_BYTES);
+            let buffer = buffer.get_mut(start..start + length).ok_or(io::ErrorKind::OutOfMemory)?;
+            let mut filled = 0;
+            while filled < before + bytes.len() {
+                match file.read_at(&mut buffer[filled..], offset - before as u64 + filled as u64) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(count) => filled += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            bytes.copy_from_slice(&buffer[before..before + bytes.len()]);
+            Ok(())
+        })
+    }
+}
+
+impl Medium for Device {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match &self.past_cache {
+            Some(file) => Device::read_direct(file, bytes, offset),
+            None => self.file.read_exact_at(bytes, offset),
+        }
+    }
+
+    fn read_since_opened(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
+    }
+
+    fn length_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        let _ = fadvise(&self.file, offset, std::num::NonZeroU64::new(length), Advice::WillNeed);
+    }
+
+    fn will_not_go_on(&self) {
+        let _ = fadvise(&self.file, 0, None, Advice::Random);
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // Nobody else has any use for it.
+        if self.past_cache.is_some() {
+            self.empty_cache();
+        }
+    }
+}
+
+impl Medium for [u8] {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let part = self.get(start..).and_then(|rest| rest.get(..bytes.len()));
+        bytes.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn length_bytes(&self) -> u64 {
+        self.len() as u64
+    }
+}
+
+impl<M: Medium + ?Sized> Medium for &M {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_at(bytes, offset)
+    }
+
+    fn read_since_opened(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_since_opened(bytes, offset)
+    }
+
+    fn length_bytes(&self) -> u64 {
+        (**self).length_bytes()
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        (**self).will_need(offset, length);
+    }
+
+    fn will_not_go_on(&self) {
+        (**self).will_not_go_on();
+    }
+}
+
+/// How far a window reads on when what is asked for lies just behind it.
+const AHEAD_BYTES: usize = 64 << 10;
+
+/// A part of a medium in memory, so that what is read in the order of the device is read in large pieces.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    bytes: Vec<u8>,
+    start: u64,
+}
+
+impl Window {
+    /// `length` bytes at `offset`.
+    pub(super) fn read(&mut self, medium: &(impl Medium + ?Sized), offset: u64, length: usize) -> io::Result<&[u8]> {
+        let end = self.start + self.bytes.len() as u64;
+        if offset < self.start || offset + length as u64 > end {
+            let behind = offset >= self.start && offset <= end.saturating_add(AHEAD_BYTES as u64 / 4);
+            let follows = behind && !self.bytes.is_empty();
+            let rest = medium.length_bytes().saturating_sub(offset);
+            let wanted = if follows { length.max(AHEAD_BYTES.min(rest.min(1 << 30) as usize)) } else { length };
+            self.bytes.resize(wanted, 0);
+            if let Err(error) = medium.read_since_opened(&mut self.bytes, offset) {
+                self.bytes.clear();
+                return Err(error);
+            }
+            self.start = offset;
+        }
+        let at = (offset - self.start) as usize;
+        Ok(&self.bytes[at..at + length])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_gives_what_is_there_and_never_more() {
+        let bytes: Vec<u8> = (0..1_000_000u32).map(|i| (i % 251) as u8).collect();
+        let mut window = Window::default();
+        for (offset, length) in [(0, 10), (10, 10), (20, 300_000), (5, 1), (999_990, 10), (999_000, 5), (999_004, 996)]
+        {
+            let read = window.read(&bytes[..], offset, length).unwrap();
+            assert_eq!(read, &bytes[offset as usize..offset as usize + length]);
+        }
+        assert!(window.read(&bytes[..], 999_995, 6).is_err());
+        assert_eq!(window.read(&bytes[..], 999_995, 5).unwrap(), &bytes[999_995..]);
+    }
+}

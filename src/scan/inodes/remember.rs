@@ -1,0 +1,379 @@
+//! Directories that did not change are not read again: a file beside a survey keeps their names for the next one.
+//!
+//! [`Remembering`] is a source before another source. A directory whose inode says the same as when its names were kept (when it and
+//! its content changed, its size, its generation and version) is told from the file; any other is read, and its names are kept. What is told is the
+//! same either way, so that a scan is what it would be without. A directory that changed in the last moments before it was read is not kept,
+//! since it may change once more without a later time; and nothing that was damaged.
+//!
+//! The file: a header, the listings one after the other, and an index by inode. Index and listings have checksums; a file that is
+//! damaged, or of another file system, is as good as none.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use twox_hash::XxHash3_64;
+
+use super::medium::{Device, Medium, Window};
+use super::{Found, Listed, Slot, Source};
+use crate::error::{Error, Result};
+use crate::io::{AtomicFile, varint};
+use crate::scan::lock;
+
+const MAGIC: &[u8; 24] = b"granulo directories v1 \n";
+/// Magic, identity of the file system, position and number of entries of the index, its checksum, and one of all that.
+const HEADER_BYTES: usize = 24 + 8 * 5;
+const ENTRY_BYTES: usize = 8 * 5;
+/// More than a file system can have: larger indexes are damaged.
+const MOST_DIRECTORIES: u64 = u32::MAX as u64;
+/// Listings that are written at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Times of file systems may be whole seconds, and lag behind those of programs.
+const SETTLED_SECONDS: i64 = 2;
+
+/// Where the names of a directory are, and what it said of itself when they were read.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    inode: u64,
+    version: u64,
+    offset: u64,
+    length: u64,
+    checksum: u64,
+}
+
+impl Kept {
+    fn words(self) -> [u64; 5] {
+        [self.inode, self.version, self.offset, self.length, self.checksum]
+    }
+}
+
+/// Names that an earlier scan kept.
+#[derive(Debug)]
+pub struct Names {
+    file: Device,
+    /// By inode.
+    index: Vec<Kept>,
+}
+
+impl Names {
+    /// Opens a file that was kept of the file system of this identity; why not, where it is none to go by.
+    ///
+    /// # Errors
+    /// A reason, for people.
+    pub fn open(path: &Path, identity: u64) -> std::result::Result<Names, String> {
+        let file = Device::open(path).map_err(|error| error.to_string())?;
+        let mut header = [0; HEADER_BYTES];
+        file.read_at(&mut header, 0).map_err(|_| "it is too short".to_owned())?;
+        let word = |at: usize| u64::from_le_bytes(header[24 + 8 * at..32 + 8 * at].try_into().unwrap_or_default());
+        if header[..24] != *MAGIC {
+            return Err("it is not what granulo keeps names in, or of another version".to_owned());
+        }
+        if word(4) != XxHash3_64::oneshot(&header[..HEADER_BYTES - 8]) {
+            return Err("it is damaged".to_owned());
+        }
+        if word(0) != identity {
+            return Err("it is of another file system, or of this one before it was checked".to_owned());
+        }
+        let (start, count) = (word(1), word(2));
+        let length = count.saturating_mul(ENTRY_BYTES as u64);
+        if count > MOST_DIRECTORIES || start.saturating_add(length) != file.length_bytes() {
+            return Err("it is damaged".to_owned());
+        }
+        let mut bytes = vec![0; length as usize];
+        file.read_at(&mut bytes, start).map_err(|error| error.to_string())?;
+        if word(3) != XxHash3_64::oneshot(&bytes) {
+            return Err("it is damaged".to_owned());
+        }
+        let entry = |bytes: &[u8]| {
+            let word = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().unwrap_or_default());
+            Kept { inode: word(0), version: word(1), offset: word(2), length: word(3), checksum: word(4) }
+        };
+        Ok(Names { file, index: bytes.chunks_exact(ENTRY_BYTES).map(entry).collect() })
+    }
+
+    fn find(&self, inode: u64) -> Option<&Kept> {
+        let at = self.index.binary_search_by_key(&inode, |kept| kept.inode).ok()?;
+        self.index.get(at)
+    }
+}
+
+/// What a thread needs again.
+#[derive(Debug, Default)]
+pub struct Buffers<B> {
+    inner: B,
+    window: Window,
+    listing: Vec<u8>,
+}
+
+/// What is kept for the next time.
+struct Keeping {
+    target: AtomicFile,
+    file: File,
+    /// What is not written yet.
+    block: Vec<u8>,
+    /// What is, with the header.
+    written: u64,
+    index: Vec<Kept>,
+    failed: Option<std::io::Error>,
+}
+
+/// A source that reads only directories that changed.
+pub struct Remembering<'s, S> {
+    source: &'s S,
+    identity: u64,
+    names: Option<Names>,
+    keeping: Mutex<Keeping>,
+    /// What changed since is not kept.
+    settled_before: i64,
+    passes: AtomicUsize,
+    reused: AtomicU64,
+    read: AtomicU64,
+}
+
+impl<'s, S: Source> Remembering<'s, S> {
+    /// Reads what `names` does not have from `source`, and keeps all of it at `target`. `now`: seconds since 1970.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn new(source: &'s S, identity: u64, names: Option<Names>, target: &Path, now: i64) -> Result<Self> {
+        let target_file = AtomicFile::create(target)?;
+        let file = target_file.file().map_err(|error| Error::io("keep the names in", target, error))?;
+        let keeping = Keeping {
+            target: target_file,
+            file,
+            block: Vec::with_capacity(BLOCK_BYTES + (64 << 10)),
+            written: HEADER_BYTES as u64,
+            index: Vec::new(),
+            failed: None,
+        };
+        Ok(Remembering {
+            source,
+            identity,
+            names,
+            keeping: Mutex::new(keeping),
+            settled_before: now - SETTLED_SECONDS,
+            passes: AtomicUsize::new(0),
+            reused: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+        })
+    }
+
+    /// How many directories were told from the file, and how many were read.
+    pub fn counts(&self) -> [u64; 2] {
+        [self.reused.load(Relaxed), self.read.load(Relaxed)]
+    }
+
+    /// Completes what is kept.
+    ///
+    /// # Errors
+    /// What writing it failed with; what was kept before is still there then.
+    pub fn complete(self, path: &Path) -> Result<()> {
+        let mut keeping = self.keeping.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let fail = |error| Error::io("keep the names in", path, error);
+        keeping.flush();
+        if let Some(error) = keeping.failed.take() {
+            return Err(fail(error));
+        }
+        let mut index = std::mem::take(&mut keeping.index);
+        index.sort_unstable_by_key(|kept| kept.inode);
+        let bytes: Vec<u8> = index.iter().flat_map(|kept| kept.words()).flat_map(u64::to_le_bytes).collect();
+        let words = [self.identity, keeping.written, index.len() as u64, XxHash3_64::oneshot(&bytes)];
+        let mut header = MAGIC.to_vec();
+        header.extend(words.into_iter().flat_map(u64::to_le_bytes));
+        header.extend(XxHash3_64::oneshot(&header).to_le_bytes());
+        keeping.file.write_all_at(&bytes, keeping.written).map_err(fail)?;
+        keeping.file.write_all_at(&header, 0).map_err(fail)?;
+        drop(keeping.file);
+        // It can be made again, and what a crash leaves half written is known by its checksums.
+        keeping.target.publish()
+    }
+
+    /// Directories may be gone through more than once; they are kept and counted the first time.
+    fn is_first_pass(&self) -> bool {
+        self.passes.load(Relaxed) <= 1
+    }
+
+    fn keep(&self, inode: u64, version: u64, listing: &[u8]) {
+        let checksum = XxHash3_64::oneshot(listing);
+        let mut keeping = lock(&self.keeping);
+        let offset = keeping.written + keeping.block.len() as u64;
+        keeping.index.push(Kept { inode, version, offset, length: listing.len() as u64, checksum });
+        keeping.block.extend_from_slice(listing);
+        if keeping.block.len() >= BLOCK_BYTES {
+            keeping.flush();
+        }
+    }
+
+    /// Tells a directory as it was kept; `false` if it was not, or not as it is now.
+    fn recall(
+        &self,
+        inode: u64,
+        version: u64,
+        buffers: &mut Buffers<S::Buffers>,
+        listed: &mut dyn FnMut(Listed<'_>),
+    ) -> bool {
+        let Some(names) = &self.names else { return false };
+        let Some(kept) = names.find(inode).filter(|kept| kept.version == version) else { return false };
+        let fits = kept.offset.checked_add(kept.length).is_some_and(|end| end <= names.file.length_bytes());
+        if !fits {
+            return false;
+        }
+        let Ok(listing) = buffers.window.read(&names.file, kept.offset, kept.length as usize) else { return false };
+        if XxHash3_64::oneshot(listing) != kept.checksum {
+            return false;
+        }
+        if self.is_first_pass() {
+            self.keep(inode, version, listing);
+        }
+        tell(listing, listed);
+        true
+    }
+}
+
+impl Keeping {
+    fn flush(&mut self) {
+        if let Err(error) = self.file.write_all_at(&self.block, self.written) {
+            self.failed.get_or_insert(error);
+        }
+        self.written += self.block.len() as u64;
+        self.block.clear();
+    }
+}
+
+/// Adds a name to a listing; `last` is the inode of the one before it, or of the directory.
+fn put(listing: &mut Vec<u8>, name: &[u8], inode: u64, last: &mut u64) {
+    varint::put(listing, varint::zigzag(inode.wrapping_sub(*last) as i64));
+    varint::put(listing, name.len() as u64);
+    listing.extend_from_slice(name);
+    *last = inode;
+}
+
+/// Tells the names of a listing, which begins with the inode of its directory.
+fn tell(listing: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
+    let mut at = 0;
+    let Some(mut last) = varint::take(listing, &mut at) else { return };
+    while at < listing.len() {
+        let Some(step) = varint::take(listing, &mut at) else { return };
+        let Some(length) = varint::take(listing, &mut at) else { return };
+        let Some(name) = varint::take_bytes(listing, &mut at, length) else { return };
+        last = last.wrapping_add(varint::unzigzag(step) as u64);
+        listed(Listed::Name(name, last));
+    }
+}
+
+impl<S: Source> Source for Remembering<'_, S> {
+    type Listing = S::Listing;
+    type Buffers = Buffers<S::Buffers>;
+
+    fn root(&self) -> u64 {
+        self.source.root()
+    }
+
+    fn parts(&self) -> usize {
+        self.source.parts()
+    }
+
+    fn slots(&self, part: usize) -> usize {
+        self.source.slots(part)
+    }
+
+    fn slot(&self, inode: u64) -> Option<Slot> {
+        self.source.slot(inode)
+    }
+
+    fn read_part(&self, part: usize, buffers: &mut Self::Buffers, found: &mut impl FnMut(Found<Self::Listing>)) {
+        self.source.read_part(part, &mut buffers.inner, found);
+    }
+
+    fn position(&self, listing: &Self::Listing) -> u64 {
+        self.source.position(listing)
+    }
+
+    fn inodes_in_use(&self) -> Option<u64> {
+        self.source.inodes_in_use()
+    }
+
+    fn extent(&self, listing: &Self::Listing) -> Option<(u64, u64)> {
+        // What is kept will not be read.
+        self.source.extent(listing).filter(|_| self.names.is_none())
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        self.source.will_need(offset, length);
+    }
+
+    fn identity(&self) -> Option<u64> {
+        self.source.identity()
+    }
+
+    fn version(&self, listing: &Self::Listing) -> Option<(u64, i64)> {
+        self.source.version(listing)
+    }
+
+    fn list(
+        &self,
+        inode: u64,
+        listing: &Self::Listing,
+        buffers: &mut Self::Buffers,
+        listed: &mut dyn FnMut(Listed<'_>),
+    ) {
+        let version = self.source.version(listing);
+        let first = self.is_first_pass();
+        if let Some((version, _)) = version
+            && self.recall(inode, version, buffers, listed)
+        {
+            self.reused.fetch_add(u64::from(first), Relaxed);
+            return;
+        }
+        self.read.fetch_add(u64::from(first), Relaxed);
+        let Buffers { inner, listing: kept, .. } = buffers;
+        kept.clear();
+        varint::put(kept, inode);
+        let (mut last, mut whole) = (inode, true);
+        self.source.list(inode, listing, inner, &mut |found| {
+            match &found {
+                Listed::Name(b"." | b"..", _) => {}
+                Listed::Name(name, inode) => put(kept, name, *inode, &mut last),
+                _ => whole = false,
+            }
+            listed(found);
+        });
+        if let Some((version, changed)) = version
+            && first
+            && whole
+            && changed < self.settled_before
+        {
+            self.keep(inode, version, kept);
+        }
+    }
+
+    fn begin_listing(&self) {
+        self.passes.fetch_add(1, Relaxed);
+        self.source.begin_listing();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listings_come_back() {
+        let names: [(&[u8], u64); 4] = [(b"a", 12), (b"", 7), (&[0xff; 255], u64::MAX), (b"x/y", 0)];
+        let (mut listing, mut last) = (Vec::new(), 100);
+        varint::put(&mut listing, last);
+        names.iter().for_each(|(name, inode)| put(&mut listing, name, *inode, &mut last));
+        for length in 0..=listing.len() {
+            let mut told = Vec::new();
+            tell(&listing[..length], &mut |found| match found {
+                Listed::Name(name, inode) => told.push((name.to_vec(), inode)),
+                Listed::Elsewhere(_) | Listed::Damaged(_) => panic!(),
+            });
+            assert!(told.len() <= names.len());
+            assert!(told.iter().zip(&names).all(|((name, inode), known)| (&name[..], *inode) == *known));
+            assert!(length < listing.len() || told.len() == names.len());
+        }
+    }
+}

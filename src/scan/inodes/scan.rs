@@ -1,0 +1,608 @@
+//! The passes of a scan: tables, then directories in the order of the device, then the tree from below.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use super::records::{Known, Part, Records};
+use super::tree::{At, Links, Tree};
+use super::{Damage, Found, InodeVisitor, Listed, Named, Scope, Source};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::{Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Skipped, Stat, Tally, join};
+
+/// Inodes that are handed over at a time.
+const BATCH_INODES: usize = 128;
+/// Names that are handed over at a time.
+const BATCH_NAMES: usize = 256;
+/// Directories that a thread takes at a time.
+const CHUNK: usize = 64;
+/// Directories that are in memory are read faster.
+const SLOW_CHUNK: Duration = Duration::from_millis(1);
+/// How many chunks ahead directories are asked for.
+const CHUNKS_AHEAD: usize = 64;
+/// What lies between two directories is asked for with them up to here.
+const GAP_BYTES: u64 = 64 << 10;
+
+/// How a scan ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// It was stopped.
+    pub stopped: bool,
+    /// Whether it has to be done again, counted by name, with a visitor that knows nothing yet: there are directories to leave out,
+    /// or some that the root does not lead to.
+    pub again: bool,
+    /// Names that lead to no inode.
+    pub dangling: u64,
+    /// Inodes that other numbers of names lead to than they say.
+    pub miscounted: u64,
+    /// Directories that the root does not lead to.
+    pub unreachable: u64,
+    /// Directories with several names.
+    pub doubled: u64,
+}
+
+/// A scan of a source that tells a visitor what it finds.
+pub struct Scan<'s, S: Source, V: InodeVisitor> {
+    source: &'s S,
+    visitor: &'s V,
+    scope: &'s Scope,
+    stop: AtomicBool,
+}
+
+/// A directory as the tables have it.
+struct Entry<L> {
+    inode: u64,
+    listing: L,
+}
+
+/// What a directory alone holds.
+#[derive(Default)]
+struct Own<K> {
+    tally: K,
+    entries: u64,
+    /// Whether it was read to its end.
+    listed: bool,
+}
+
+/// The sums of all directories, in chunks as threads make them.
+type Owns<K> = Vec<OnceLock<Box<[Own<K>]>>>;
+
+/// What is left out, once the tree is known.
+struct Filter<'t> {
+    tree: &'t Tree,
+    /// Whether each directory is below the root and not left out.
+    inside: Vec<bool>,
+    /// Directories whose names are there but that are left out.
+    cut: HashMap<u32, Skipped>,
+}
+
+/// What a pass over directories does.
+struct Pass<'t> {
+    links: bool,
+    names: bool,
+    filter: Option<&'t Filter<'t>>,
+}
+
+impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
+    /// A scan; [`run`](Self::run) does it.
+    pub fn new(source: &'s S, visitor: &'s V, scope: &'s Scope) -> Scan<'s, S, V> {
+        Scan { source, visitor, scope, stop: AtomicBool::new(false) }
+    }
+
+    /// Ends the scan soon.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// Scans to the end (or until [`stop`](Self::stop)), calling `on_tick` on this thread about every `tick`.
+    ///
+    /// # Errors
+    /// When there is nothing to begin at: no root, or one that is no directory.
+    pub fn run(&self, tick: Duration, mut on_tick: impl FnMut()) -> Result<Ended> {
+        let by_name = self.scope.counted_by_name
+            || self.scope.root.is_some_and(|root| root != self.source.root())
+            || !self.scope.mount_points.is_empty()
+            || !self.scope.exclude.is_empty();
+        if self.scope.without_names && !by_name {
+            return self.count_inodes_alone(tick, &mut on_tick);
+        }
+        let records = Records::new(self.source.parts());
+        let directories = self.read_tables(Some(&records), !by_name, tick, &mut on_tick);
+        let root = self.find_root(&records)?;
+        if directories.is_empty() {
+            return Ok(Ended { stopped: true, ..Ended::default() });
+        }
+        let (ended, dangling) = if by_name {
+            self.count_by_name(&records, directories, root, tick, &mut on_tick)
+        } else {
+            self.count_all(&records, directories, root, tick, &mut on_tick)
+        };
+        Ok(Ended { stopped: self.stopped(), dangling, ..ended })
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    fn find_root(&self, records: &Records) -> Result<u32> {
+        let root = self.scope.root.unwrap_or(self.source.root());
+        match self.source.slot(root).map(|slot| records.get(slot)) {
+            Some(Known::Directory(position)) => Ok(position),
+            // What was stopped may not have come to it.
+            _ if self.stopped() => Ok(0),
+            _ => Err(no_root()),
+        }
+    }
+
+    /// Everything counts, and no name is asked for: nothing needs to be remembered.
+    fn count_inodes_alone(&self, tick: Duration, on_tick: &mut dyn FnMut()) -> Result<Ended> {
+        let directories = self.read_tables(None, true, tick, on_tick);
+        match self.stopped() || directories.iter().any(|entry| entry.inode == self.source.root()) {
+            true => Ok(Ended { stopped: self.stopped(), ..Ended::default() }),
+            false => Err(no_root()),
+        }
+    }
+
+    /// Everything below the root of the file system counts: inodes were counted as they came.
+    fn count_all(
+        &self,
+        records: &Records,
+        directories: Vec<Entry<S::Listing>>,
+        root: u32,
+        tick: Duration,
+        on_tick: &mut dyn FnMut(),
+    ) -> (Ended, u64) {
+        let count = directories.len();
+        let (dangling, snapshots) = (AtomicU64::new(0), AtomicU64::new(0));
+        let owns = owns(count);
+        let pass = Pass { links: true, names: true, filter: None };
+        let found = self.read_directories(records, &directories, &pass, &owns, [&dangling, &snapshots], tick, on_tick);
+        drop(directories);
+        let tree = Tree::new(self.scope.path.clone(), root, true, count, found);
+        let unreachable = count as u64 - reachable(&tree);
+        let again = !self.stopped() && (unreachable > 0 || tree.doubled > 0 || snapshots.load(Relaxed) > 0);
+        if !again {
+            self.finish(&tree, &owns, None);
+        }
+        let (doubled, miscounted) = (tree.doubled, records.miscounted());
+        (Ended { again, unreachable, doubled, miscounted, ..Ended::default() }, dangling.into_inner())
+    }
+
+    /// Only what names lead to counts, and not what is left out.
+    fn count_by_name(
+        &self,
+        records: &Records,
+        directories: Vec<Entry<S::Listing>>,
+        root: u32,
+        tick: Duration,
+        on_tick: &mut dyn FnMut(),
+    ) -> (Ended, u64) {
+        let count = directories.len();
+        let (dangling, ignored) = (AtomicU64::new(0), AtomicU64::new(0));
+        let pass = Pass { links: true, names: false, filter: None };
+        let found = self.read_directories(records, &directories, &pass, &Vec::new(), [&ignored; 2], tick, on_tick);
+        let whole = self.scope.root.is_none_or(|root| root == self.source.root());
+        let tree = Tree::new(self.scope.path.clone(), root, whole, count, found);
+        let unreachable = if whole && !self.stopped() { count as u64 - reachable(&tree) } else { 0 };
+        let filter = self.filter(&tree, count);
+        let owns = owns(count);
+        let pass = Pass { links: false, names: true, filter: Some(&filter) };
+        self.read_directories(records, &directories, &pass, &owns, [&dangling, &ignored], tick, on_tick);
+        drop(directories);
+        self.count_met(records, &filter, root, tick, on_tick);
+        self.finish(&tree, &owns, Some(&filter));
+        let ended = Ended { unreachable, doubled: tree.doubled, ..Ended::default() };
+        (ended, dangling.into_inner())
+    }
+
+    /// The first pass: reads all tables, remembers what names will ask for, and counts inodes if all of them count. Without `records`
+    /// nothing is remembered, and of directories only the root.
+    fn read_tables(
+        &self,
+        records: Option<&Records>,
+        count: bool,
+        tick: Duration,
+        on_tick: &mut dyn FnMut(),
+    ) -> Vec<Entry<S::Listing>> {
+        let next = AtomicUsize::new(0);
+        let found = self.in_parallel(tick, on_tick, |worker| {
+            let (mut buffers, mut batch, mut directories) = (S::Buffers::default(), Vec::new(), Vec::new());
+            while let Some(part) = self.next_part(&next) {
+                let slots = self.source.slots(part);
+                if slots == 0 {
+                    continue;
+                }
+                let mut records_of_part = records.map(|_| Part::new(slots));
+                self.source.read_part(part, &mut buffers, &mut |found| match found {
+                    Found::Inode { offset, stat, listing } => {
+                        if let Some(records) = &mut records_of_part {
+                            records.put(offset, &stat);
+                        }
+                        if let Some(listing) = listing
+                            && (records.is_some() || stat.inode == self.source.root())
+                        {
+                            directories.push(Entry { inode: stat.inode, listing });
+                        }
+                        if count {
+                            self.push(worker, &mut batch, stat, stat.link_count);
+                        }
+                    }
+                    Found::Damaged(damage) => self.report(damage),
+                });
+                if let (Some(records), Some(of_part)) = (records, records_of_part) {
+                    records.set(part, of_part);
+                }
+            }
+            self.visitor.inodes(worker, &batch);
+            let key = |entry: &Entry<S::Listing>| (self.source.position(&entry.listing), entry.inode);
+            directories.sort_unstable_by_key(key);
+            directories
+        });
+        let mut directories: Vec<Entry<S::Listing>> = Vec::with_capacity(found.iter().map(Vec::len).sum());
+        found.into_iter().for_each(|found| directories.extend(found));
+        // Each thread has sorted its own: there is little left to do.
+        directories.sort_by_key(|entry| (self.source.position(&entry.listing), entry.inode));
+        // Positions are 32 bits wide: no file system of this kind has more inodes.
+        directories.truncate(u32::MAX as usize - 1);
+        for (position, entry) in (0u32..).zip(&directories) {
+            if let (Some(records), Some(slot)) = (records, self.source.slot(entry.inode)) {
+                records.set_position(slot, position);
+            }
+        }
+        directories
+    }
+
+    /// The last pass where something is left out: counts the inodes of which names were met.
+    fn count_met(&self, records: &Records, filter: &Filter<'_>, root: u32, tick: Duration, on_tick: &mut dyn FnMut()) {
+        let next = AtomicUsize::new(0);
+        self.in_parallel(tick, on_tick, |worker| {
+            let (mut buffers, mut batch) = (S::Buffers::default(), Vec::new());
+            while let Some(part) = self.next_part(&next) {
+                if self.source.slots(part) == 0 {
+                    continue;
+                }
+                self.source.read_part(part, &mut buffers, &mut |found| {
+                    // What is damaged was reported when it was read first.
+                    let Found::Inode { stat, .. } = found else { return };
+                    let Some(slot) = self.source.slot(stat.inode) else { return };
+                    let names = match records.get(slot) {
+                        Known::Directory(position) if stat.kind == Kind::Directory => {
+                            u32::from(position == root || filter.inside[position as usize])
+                        }
+                        _ if stat.kind == Kind::Directory => 0,
+                        _ => records.names(slot),
+                    };
+                    if names > 0 {
+                        self.push(worker, &mut batch, stat, names);
+                    }
+                });
+            }
+            self.visitor.inodes(worker, &batch);
+        });
+    }
+
+    #[inline]
+    fn push(&self, worker: usize, batch: &mut Vec<(Stat, u32)>, stat: Stat, names: u32) {
+        batch.push((stat, if stat.kind == Kind::Directory { 1 } else { names }));
+        if batch.len() >= BATCH_INODES {
+            self.visitor.inodes(worker, batch);
+            batch.clear();
+        }
+    }
+
+    fn next_part(&self, next: &AtomicUsize) -> Option<usize> {
+        let part = next.fetch_add(1, Relaxed);
+        (part < self.source.parts() && !self.stopped()).then_some(part)
+    }
+
+    /// A pass over the directories; the links between them, if they are asked for. `dangling` counts names that lead nowhere,
+    /// `snapshots` directories that would be left out.
+    #[expect(clippy::too_many_arguments, reason = "a pass, what it reads, what it makes, and progress")]
+    fn read_directories(
+        &self,
+        records: &Records,
+        directories: &[Entry<S::Listing>],
+        pass: &Pass<'_>,
+        owns: &Owns<V::Kept>,
+        [dangling, snapshots]: [&AtomicU64; 2],
+        tick: Duration,
+        on_tick: &mut dyn FnMut(),
+    ) -> Vec<Links> {
+        let (next, ahead) = (AtomicUsize::new(0), Ahead::default());
+        self.source.begin_listing();
+        self.in_parallel(tick, on_tick, |worker| {
+            let mut reader = Reader {
+                scan: self,
+                records,
+                pass,
+                worker,
+                links: Links::default(),
+                batch: Batch::default(),
+                dangling: 0,
+                snapshots: 0,
+            };
+            let mut buffers = S::Buffers::default();
+            loop {
+                let chunk = next.fetch_add(1, Relaxed);
+                let from = chunk * CHUNK;
+                if from >= directories.len() || self.stopped() {
+                    break;
+                }
+                let started = Instant::now();
+                let entries = &directories[from..directories.len().min(from + CHUNK)];
+                let read = entries.iter().zip(from as u32..);
+                let own = read.map(|(entry, position)| reader.read(position, entry, &mut buffers)).collect();
+                if let Some(place) = owns.get(chunk) {
+                    let _ = place.set(own);
+                }
+                ahead.ask(self.source, directories, chunk, started.elapsed());
+            }
+            dangling.fetch_add(reader.dangling, Relaxed);
+            snapshots.fetch_add(reader.snapshots, Relaxed);
+            reader.links
+        })
+    }
+
+    /// What is left out, from the top downwards.
+    fn filter<'t>(&self, tree: &'t Tree, count: usize) -> Filter<'t> {
+        let mut cut = HashMap::new();
+        for path in &self.scope.mount_points {
+            if let Some(directory) = tree.find(path).filter(|&directory| directory != tree.root()) {
+                cut.insert(directory, Skipped::MountPoint);
+            }
+        }
+        let mut inside = vec![false; count];
+        let mut paths: Vec<(u32, Vec<u8>)> = vec![(tree.root(), Vec::new())];
+        while let Some((directory, path)) = paths.pop() {
+            inside[directory as usize] = true;
+            for &child in tree.children(directory) {
+                let name = tree.name(child);
+                if self.scope.exclude.matches(&path, name) {
+                    continue;
+                }
+                if self.is_snapshot(name) {
+                    cut.insert(child, Skipped::SnapshotDirectory);
+                }
+                if !cut.contains_key(&child) {
+                    let below = if self.scope.exclude.needs_path() { join(path.clone(), name) } else { Vec::new() };
+                    paths.push((child, below));
+                }
+            }
+        }
+        Filter { tree, inside, cut }
+    }
+
+    fn is_snapshot(&self, name: &[u8]) -> bool {
+        !self.scope.include_snapshots && SNAPSHOT_DIRECTORIES.contains(&name)
+    }
+
+    /// Passes sums up from the leaves to the root.
+    fn finish(&self, tree: &Tree, owns: &Owns<V::Kept>, filter: Option<&Filter<'_>>) {
+        let none = Own::default();
+        let enter = |directory: u32| filter.is_none_or(|filter| filter.inside[directory as usize]);
+        let leave = |directory: u32, depth: u32, below: &V::Tally| {
+            let at = At { tree, directory, depth };
+            let place = Directory { place: &at };
+            let own = owns.get(directory as usize / CHUNK).and_then(OnceLock::get);
+            let own = own.and_then(|chunk| chunk.get(directory as usize % CHUNK)).unwrap_or(&none);
+            if own.listed {
+                self.visitor.listed(0, place, own.entries);
+            }
+            self.visitor.finished(0, place, &V::restored(&own.tally), below)
+        };
+        tree.visit(enter, |below: &mut V::Tally, left| below.add(&left), leave);
+    }
+
+    fn report(&self, damage: Damage) {
+        let path = || match damage.inode {
+            Some(inode) => [&self.scope.path[..], format!(" (inode {inode})").as_bytes()].concat(),
+            None => self.scope.path.clone(),
+        };
+        self.visitor.failed(damage.operation, damage.error, &path);
+    }
+
+    /// Runs `work` on each thread and waits, with a tick now and then.
+    fn in_parallel<R: Send>(
+        &self,
+        tick: Duration,
+        on_tick: &mut dyn FnMut(),
+        work: impl Fn(usize) -> R + Sync,
+    ) -> Vec<R> {
+        let work = &work;
+        std::thread::scope(|scope| {
+            let (alive, ended) = mpsc::channel::<()>();
+            let workers: Vec<_> = (0..self.scope.threads.max(1))
+                .map(|worker| {
+                    let alive = alive.clone();
+                    scope.spawn(move || {
+                        let result = work(worker);
+                        drop(alive);
+                        result
+                    })
+                })
+                .collect();
+            drop(alive);
+            while ended.recv_timeout(tick) == Err(RecvTimeoutError::Timeout) {
+                on_tick();
+            }
+            let finished = workers.into_iter().map(|worker| worker.join());
+            finished.map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        })
+    }
+}
+
+/// Asks for directories before they are read, once it shows that they are not in memory: one after the other, each would be waited for.
+#[derive(Default)]
+struct Ahead {
+    is_slow: AtomicBool,
+    /// Chunks that were asked for.
+    asked: AtomicUsize,
+}
+
+impl Ahead {
+    /// `chunk` was read in a time.
+    fn ask<S: Source>(&self, source: &S, directories: &[Entry<S::Listing>], chunk: usize, taken: Duration) {
+        if taken > SLOW_CHUNK {
+            self.is_slow.store(true, Relaxed);
+        }
+        if !self.is_slow.load(Relaxed) {
+            return;
+        }
+        let until = chunk + 1 + CHUNKS_AHEAD;
+        let from = self.asked.fetch_max(until, Relaxed).max(chunk + 1);
+        let part = directories.len().min(from * CHUNK)..directories.len().min(until.max(from) * CHUNK);
+        let mut range: Option<(u64, u64)> = None;
+        for (offset, length) in directories[part].iter().filter_map(|entry| source.extent(&entry.listing)) {
+            match &mut range {
+                Some((start, end)) if offset >= *start && offset <= *end + GAP_BYTES => {
+                    *end = (*end).max(offset + length)
+                }
+                _ => {
+                    if let Some((start, end)) = range.replace((offset, offset + length)) {
+                        source.will_need(start, end - start);
+                    }
+                }
+            }
+        }
+        if let Some((start, end)) = range {
+            source.will_need(start, end - start);
+        }
+    }
+}
+
+fn no_root() -> Error {
+    let error = Error::new(ErrorKind::Corrupt, "find the directory to begin at", "its inode is no directory");
+    error.advise("check the file system, or survey with --method walk")
+}
+
+fn owns<K>(directories: usize) -> Owns<K> {
+    (0..directories.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect()
+}
+
+/// How many directories the root leads to, itself included.
+fn reachable(tree: &Tree) -> u64 {
+    let mut count = 0;
+    tree.visit(|_| true, |_: &mut (), ()| {}, |_, _, ()| count += 1);
+    count
+}
+
+/// Reads directories on one thread.
+struct Reader<'r, S: Source, V: InodeVisitor> {
+    scan: &'r Scan<'r, S, V>,
+    records: &'r Records,
+    pass: &'r Pass<'r>,
+    worker: usize,
+    links: Links,
+    batch: Batch<Named>,
+    dangling: u64,
+    snapshots: u64,
+}
+
+impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
+    fn read(&mut self, position: u32, entry: &Entry<S::Listing>, buffers: &mut S::Buffers) -> Own<V::Kept> {
+        let mut own = Own { listed: true, entries: 0, tally: V::Tally::default() };
+        let below = match self.pass.filter {
+            Some(filter) if !filter.inside[position as usize] => return Own::default(),
+            Some(filter) if self.scan.scope.exclude.needs_path() => filter.tree.below_root(position),
+            _ => Vec::new(),
+        };
+        let scan = self.scan;
+        scan.source.list(entry.inode, &entry.listing, buffers, &mut |listed| match listed {
+            Listed::Name(name, inode) => {
+                if name != b"." && name != b".." {
+                    self.name(position, &below, name, inode, &mut own);
+                }
+            }
+            Listed::Elsewhere(name) => {
+                if self.pass.names {
+                    self.elsewhere(&below, name, &mut own);
+                }
+            }
+            Listed::Damaged(damage) => {
+                // Directories are read once or twice; what is damaged is reported where names count.
+                if self.pass.names {
+                    scan.report(damage);
+                }
+            }
+        });
+        if !self.batch.is_empty() {
+            scan.visitor.names(self.worker, &self.batch, &mut own.tally);
+            self.batch.clear();
+        }
+        Own { tally: V::kept(own.tally), entries: own.entries, listed: own.listed }
+    }
+
+    fn name(&mut self, parent: u32, below_root: &[u8], name: &[u8], inode: u64, own: &mut Own<V::Tally>) {
+        let (scan, worker) = (self.scan, self.worker);
+        let slot = scan.source.slot(inode);
+        if !self.pass.names {
+            if let Known::Directory(child) = slot.map_or(Known::Free, |slot| self.records.get(slot)) {
+                self.links.push(parent, child, name);
+            }
+            return;
+        }
+        if scan.scope.exclude.matches(below_root, name) {
+            return scan.visitor.skipped(worker, Skipped::Excluded, 1);
+        }
+        let named = match slot.map_or(Known::Free, |slot| self.records.meet(slot)) {
+            Known::Free => {
+                self.dangling += 1;
+                return scan.visitor.skipped(worker, Skipped::Vanished, 1);
+            }
+            Known::Directory(child) => {
+                if self.pass.links {
+                    self.links.push(parent, child, name);
+                }
+                let left_out = match self.pass.filter {
+                    Some(filter) => self.left_out(filter, parent, child),
+                    None => None,
+                };
+                self.snapshots += u64::from(scan.is_snapshot(name));
+                if let Some(what) = left_out {
+                    if what != Skipped::SnapshotDirectory {
+                        own.entries += 1;
+                        scan.visitor.name_alone(worker, name);
+                    }
+                    return scan.visitor.skipped(worker, what, 1);
+                }
+                Named::Other
+            }
+            Known::File { size_bytes, allocated_bytes, link_count } => {
+                Named::File { device: scan.scope.device, inode, size_bytes, allocated_bytes, link_count }
+            }
+            Known::Other => Named::Other,
+        };
+        own.entries += 1;
+        self.batch.push(name, named);
+        if self.batch.len() >= BATCH_NAMES {
+            scan.visitor.names(worker, &self.batch, &mut own.tally);
+            self.batch.clear();
+        }
+    }
+
+    /// What the name leads to is left out, but the name is there.
+    fn elsewhere(&mut self, below_root: &[u8], name: &[u8], own: &mut Own<V::Tally>) {
+        let (scan, worker) = (self.scan, self.worker);
+        if scan.scope.exclude.matches(below_root, name) {
+            return scan.visitor.skipped(worker, Skipped::Excluded, 1);
+        }
+        if scan.is_snapshot(name) {
+            return scan.visitor.skipped(worker, Skipped::SnapshotDirectory, 1);
+        }
+        own.entries += 1;
+        scan.visitor.name_alone(worker, name);
+        scan.visitor.skipped(worker, Skipped::MountPoint, 1);
+    }
+
+    /// Why a directory is left out, if it is. One that has several names is counted at one of them.
+    fn left_out(&self, filter: &Filter<'_>, parent: u32, child: u32) -> Option<Skipped> {
+        if !filter.tree.is_child(parent, child) {
+            let error = super::damaged("it has several names");
+            self.scan.report(Damage { operation: "read the directory", inode: None, error });
+            return Some(Skipped::Root);
+        }
+        filter.cut.get(&child).copied()
+    }
+}

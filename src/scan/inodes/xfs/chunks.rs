@@ -1,0 +1,112 @@
+//! Chunks of 64 inodes, from the trees of inodes of all groups.
+
+use std::io;
+
+use super::superblock::{Superblock, is_sealed};
+use super::{u16_at, u32_at, u64_at};
+use crate::scan::inodes::damaged;
+
+/// Inodes in a chunk.
+pub(super) const CHUNK_INODES: u32 = 64;
+/// The header of a group's inodes is in its third sector.
+pub(super) const HEADER_SECTOR: u64 = 2;
+const HEADER_MAGIC: &[u8] = b"XAGI";
+const HEADER_CHECKSUM: usize = 312;
+const MAGIC: &[u8] = b"IABT";
+const V5_MAGIC: &[u8] = b"IAB3";
+const CHECKSUM: usize = 52;
+const RECORD_BYTES: usize = 16;
+const MOST_LEVELS: u32 = 9;
+/// A bit of the mask of holes stands for so many inodes.
+const HOLE_INODES: u32 = 4;
+
+/// A chunk of inodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub(super) group: u32,
+    /// The number of its first inode in the group.
+    pub(super) first: u32,
+    /// A bit for each inode that is in use.
+    pub(super) used: u64,
+}
+
+/// Reads a block, from the byte at which it begins.
+pub(super) type ReadBlock<'r> = &'r mut dyn FnMut(u64, usize) -> io::Result<(Vec<u8>, bool)>;
+
+/// Appends the chunks of a group, in their order. `read` says with a block whether it has to have its checksum.
+pub(super) fn of_group(
+    superblock: &Superblock,
+    group: u32,
+    read: ReadBlock<'_>,
+    chunks: &mut Vec<Chunk>,
+) -> io::Result<()> {
+    let start = superblock.place(group, 0, 1).ok_or_else(|| damaged("a group is outside of the file system"))?;
+    let sector_bytes = superblock.sector_bytes as usize;
+    let (header, sealed) = read(start + HEADER_SECTOR * sector_bytes as u64, sector_bytes)?;
+    let whole = !superblock.is_v5 || !sealed || is_sealed(&header, HEADER_CHECKSUM);
+    if &header[..4] != HEADER_MAGIC || u32_at(&header, 8) != group || !whole {
+        return Err(damaged("the header of its inodes is damaged"));
+    }
+    let (root, levels) = (u32_at(&header, 20), u32_at(&header, 24));
+    if levels == 0 || levels > MOST_LEVELS {
+        return Err(damaged("its tree of inodes has too many levels"));
+    }
+    Tree { superblock, group, read, chunks, next: 0 }.node(root, levels - 1)
+}
+
+struct Tree<'r, 'c> {
+    superblock: &'r Superblock,
+    group: u32,
+    read: ReadBlock<'r>,
+    chunks: &'c mut Vec<Chunk>,
+    /// No chunk begins before this one: so no block of the tree is met twice.
+    next: u64,
+}
+
+impl Tree<'_, '_> {
+    fn node(&mut self, block: u32, level: u32) -> io::Result<()> {
+        let place = self.superblock.place(self.group, block.into(), 1);
+        let place = place.ok_or_else(|| damaged("a node of its tree of inodes is outside of it"))?;
+        let (bytes, sealed) = (self.read)(place, self.superblock.block_bytes as usize)?;
+        let is_v5 = self.superblock.is_v5;
+        let (magic, header) = if is_v5 { (V5_MAGIC, 56) } else { (MAGIC, 16) };
+        let count = usize::from(u16_at(&bytes, 6));
+        let whole = !is_v5 || !sealed || is_sealed(&bytes, CHECKSUM);
+        if &bytes[..4] != magic || u32::from(u16_at(&bytes, 4)) != level || !whole {
+            return Err(damaged("a node of its tree of inodes is damaged"));
+        }
+        let entries = &bytes[header..];
+        if level == 0 {
+            let records = entries.chunks_exact(RECORD_BYTES).take(count);
+            return records.into_iter().try_for_each(|record| self.record(record));
+        }
+        let most = entries.len() / 8;
+        for at in 0..count.min(most) {
+            let (key, child) = (u32_at(entries, 4 * at), u32_at(entries, 4 * (most + at)));
+            let before = self.next;
+            if u64::from(key) < before {
+                return Err(damaged("its tree of inodes is in no order"));
+            }
+            self.node(child, level - 1)?;
+            if self.next == before {
+                return Err(damaged("a node of its tree of inodes is empty"));
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: &[u8]) -> io::Result<()> {
+        let (first, holes, free) = (u32_at(record, 0), u16_at(record, 4), u64_at(record, 8));
+        if u64::from(first) < self.next || first > u32::MAX - CHUNK_INODES {
+            return Err(damaged("its tree of inodes is in no order"));
+        }
+        self.next = u64::from(first) + u64::from(CHUNK_INODES);
+        let hole = |at: u32| ((1u64 << HOLE_INODES) - 1) << (at * HOLE_INODES);
+        let holes = (0..u16::BITS).filter(|at| holes >> at & 1 == 1);
+        let used = holes.fold(!free, |used, at| used & !hole(at));
+        if used != 0 {
+            self.chunks.push(Chunk { group: self.group, first, used });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! Where the blocks of a directory are: in a list of extents, or in a tree of them.
+//!
+//! Extents must ascend and levels descend, so that no block is met twice.
+
+use std::io;
+
+use super::superblock::Superblock;
+use super::{u16_at, u64_at};
+use crate::scan::inodes::damaged;
+
+const RECORD_BYTES: usize = 16;
+const MOST_LEVELS: u16 = 9;
+
+/// A run of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// The block of the file that it begins with.
+    pub(super) offset: u64,
+    /// The number of that block over all groups.
+    pub(super) start: u64,
+    pub(super) count: u64,
+}
+
+impl Extent {
+    pub(super) fn parse(record: &[u8]) -> Extent {
+        let (high, low) = (u64_at(record, 0), u64_at(record, 8));
+        Extent { offset: high << 1 >> 10, start: (high & 0x1ff) << 43 | low >> 21, count: low & ((1 << 21) - 1) }
+    }
+}
+
+/// The extents in a list of `count`.
+pub(super) fn of_list(fork: &[u8], count: u64) -> impl Iterator<Item = Extent> {
+    fork.chunks_exact(RECORD_BYTES).take(usize::try_from(count).unwrap_or(usize::MAX)).map(Extent::parse)
+}
+
+/// Tells the extents of a tree whose root is in an inode, up to block `limit` of the file.
+pub(super) fn of_tree(
+    superblock: &Superblock,
+    root: &[u8],
+    limit: u64,
+    read: &mut dyn FnMut(u64) -> io::Result<Vec<u8>>,
+    tell: &mut dyn FnMut(Extent),
+) -> io::Result<()> {
+    let level = u16_at(root, 0);
+    if level == 0 || level > MOST_LEVELS {
+        return Err(damaged("its tree of extents has an impossible number of levels"));
+    }
+    let mut tree = Tree { superblock, limit, next: 0, read, tell };
+    let entries = root.get(4..).unwrap_or_default();
+    tree.children(entries, usize::from(u16_at(root, 2)), level)
+}
+
+struct Tree<'t> {
+    superblock: &'t Superblock,
+    limit: u64,
+    next: u64,
+    read: &'t mut dyn FnMut(u64) -> io::Result<Vec<u8>>,
+    tell: &'t mut dyn FnMut(Extent),
+}
+
+impl Tree<'_> {
+    fn children(&mut self, entries: &[u8], count: usize, level: u16) -> io::Result<()> {
+        let most = entries.len() / 16;
+        for at in 0..count.min(most) {
+            let (key, block) = (u64_at(entries, 8 * at), u64_at(entries, 8 * (most + at)));
+            if key >= self.limit {
+                break;
+            }
+            let before = self.next;
+            self.node(block, level - 1)?;
+            if self.next == before {
+                return Err(damaged("a node of its tree of extents is empty"));
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, block: u64, level: u16) -> io::Result<()> {
+        let place = self.superblock.place_of(block, 1);
+        let bytes = (self.read)(place.ok_or_else(|| damaged("a block of it is outside of the file system"))?)?;
+        let (magic, header) = if self.superblock.is_v5 { (b"BMA3", 72) } else { (b"BMAP", 24) };
+        if &bytes[..4] != magic || u16_at(&bytes, 4) != level {
+            return Err(damaged("a node of its tree of extents is damaged"));
+        }
+        let (count, entries) = (u16_at(&bytes, 6), &bytes[header..]);
+        if level > 0 {
+            return self.children(entries, count.into(), level);
+        }
+        for extent in of_list(entries, count.into()) {
+            if extent.offset < self.next || extent.count == 0 {
+                return Err(damaged("its extents overlap"));
+            }
+            self.next = extent.offset + extent.count;
+            (self.tell)(extent);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_is_packed_into_sixteen_bytes() {
+        let (offset, start, count) = (0x2a_bcde_f012u64, 0xf_1234_5678_9abcu64, 0x1f_fff1u64);
+        let high = 1 << 63 | offset << 9 | start >> 43;
+        let low = start << 21 | count;
+        let record = [high.to_be_bytes(), low.to_be_bytes()].concat();
+        assert_eq!(Extent::parse(&record), Extent { offset, start, count });
+    }
+}

@@ -1,0 +1,150 @@
+//! An inode as it lies on the device, made into what `stat` says of it.
+
+use super::superblock::{Superblock, is_sealed};
+use super::{u16_at, u32_at, u64_at};
+use crate::scan::{Kind, Stat, Timestamp};
+
+pub(super) const MAGIC: u16 = 0x494e;
+const CHECKSUM: usize = 100;
+const V2_CORE_BYTES: usize = 100;
+pub(super) const V3_CORE_BYTES: usize = 176;
+/// Where the length of the data fork is.
+pub(super) const FORK_OFFSET: usize = 82;
+/// Marks among the second flags.
+pub(super) const LARGE_TIMES: u64 = 0x8;
+pub(super) const LARGE_COUNTS: u64 = 0x10;
+const INTERNAL: u64 = 0x20;
+/// Large times count nanoseconds from where 32 bits begin.
+const LARGE_EPOCH: i64 = -(1 << 31);
+
+/// How a fork keeps what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Device,
+    Local,
+    Extents,
+    Tree,
+    Other,
+}
+
+/// What a place for an inode holds.
+pub(super) enum Decoded {
+    /// No inode that a name leads to.
+    None,
+    /// An inode. Of a symlink it is not said yet whether its target is absolute.
+    Inode(Stat),
+    /// Noise.
+    Damaged(&'static str),
+}
+
+/// Reads an inode. `sealed`: whether it has to have its checksum, which what comes from the log has not.
+pub(super) fn decode(superblock: &Superblock, inode: u64, raw: &[u8], sealed: bool, device: u64) -> Decoded {
+    if u16_at(raw, 0) != MAGIC {
+        return Decoded::Damaged("it is none");
+    }
+    let version = raw[4];
+    if superblock.is_v5 != (version == 3) || !(1..=3).contains(&version) {
+        return Decoded::Damaged("its version is impossible");
+    }
+    if superblock.is_v5 && (u64_at(raw, 152) != inode || sealed && !is_sealed(raw, CHECKSUM)) {
+        return Decoded::Damaged("its checksum is wrong, or it is another one");
+    }
+    let mode = u16_at(raw, 2);
+    let link_count = if version == 1 { u16_at(raw, 6).into() } else { u32_at(raw, 16) };
+    let flags = if version == 3 { u64_at(raw, 120) } else { 0 };
+    if mode == 0 || link_count == 0 || flags & INTERNAL != 0 || superblock.internal.contains(&inode) {
+        return Decoded::None;
+    }
+    let kind = match mode >> 12 {
+        0x1 => Kind::Fifo,
+        0x2 => Kind::CharacterDevice,
+        0x4 => Kind::Directory,
+        0x6 => Kind::BlockDevice,
+        0x8 => Kind::File,
+        0xa => Kind::Symlink { absolute: false },
+        0xc => Kind::Socket,
+        _ => return Decoded::Damaged("its kind is none that there is"),
+    };
+    let (size_bytes, blocks) = (u64_at(raw, 56), u64_at(raw, 64));
+    if size_bytes > i64::MAX as u64 || blocks > i64::MAX as u64 / u64::from(superblock.block_bytes) {
+        return Decoded::Damaged("its size is impossible");
+    }
+    let time = |at| time(u64_at(raw, at), flags & LARGE_TIMES != 0);
+    Decoded::Inode(Stat {
+        kind,
+        size_bytes,
+        allocated_bytes: blocks * u64::from(superblock.block_bytes),
+        link_count,
+        uid: u32_at(raw, 8),
+        gid: u32_at(raw, 12),
+        mode,
+        device,
+        inode,
+        mtime: time(40),
+        ctime: time(48),
+        atime: time(32),
+    })
+}
+
+fn time(stored: u64, large: bool) -> Timestamp {
+    const SECOND: u64 = 1_000_000_000;
+    if large {
+        return Timestamp { seconds: (stored / SECOND) as i64 + LARGE_EPOCH, nanoseconds: (stored % SECOND) as u32 };
+    }
+    Timestamp { seconds: i64::from((stored >> 32) as i32), nanoseconds: stored as u32 }
+}
+
+/// Bytes before the data fork.
+pub(super) fn core_bytes(raw: &[u8]) -> usize {
+    if raw.get(4) == Some(&3) { V3_CORE_BYTES } else { V2_CORE_BYTES }
+}
+
+/// The data fork: how it keeps what it has, and its bytes.
+pub(super) fn data_fork(raw: &[u8]) -> (Format, &[u8]) {
+    let format = match raw.get(5) {
+        Some(0) => Format::Device,
+        Some(1) => Format::Local,
+        Some(2) => Format::Extents,
+        Some(3) => Format::Tree,
+        _ => Format::Other,
+    };
+    let rest = raw.get(core_bytes(raw)..).unwrap_or_default();
+    let length = match raw.get(FORK_OFFSET) {
+        Some(&offset) if offset > 0 => (usize::from(offset) * 8).min(rest.len()),
+        _ => rest.len(),
+    };
+    (format, &rest[..length])
+}
+
+/// How many extents the data fork has.
+pub(super) fn extents(raw: &[u8]) -> u64 {
+    let flags = if raw.get(4) == Some(&3) { u64_at(raw, 120) } else { 0 };
+    if flags & LARGE_COUNTS != 0 { u64_at(raw, 24) } else { u32_at(raw, 76).into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_in_both_forms() {
+        let small = (u64::from((-5i32) as u32)) << 32 | 7;
+        assert_eq!(time(small, false), Timestamp { seconds: -5, nanoseconds: 7 });
+        assert_eq!(time(3, true), Timestamp { seconds: -(1 << 31), nanoseconds: 3 });
+        assert_eq!(time(((1 << 31) + 9_000_000_000) * 1_000_000_000, true).seconds, 9_000_000_000);
+    }
+
+    #[test]
+    fn forks_end_where_attributes_begin() {
+        let mut raw = vec![0; 512];
+        raw[4] = 3;
+        raw[5] = 1;
+        assert_eq!(data_fork(&raw).1.len(), 512 - 176);
+        raw[FORK_OFFSET] = 2;
+        assert_eq!(data_fork(&raw), (Format::Local, &[0; 16][..]));
+        raw[FORK_OFFSET] = 255;
+        assert_eq!(data_fork(&raw).1.len(), 512 - 176);
+        raw[4] = 2;
+        assert_eq!(data_fork(&raw).1.len(), 512 - 100);
+    }
+}

@@ -1,0 +1,294 @@
+//! The log: what was committed and is not in its place yet, replayed in memory.
+//!
+//! While a file system is mounted, its log holds what `syncfs` made durable, and inodes and blocks follow when there is time. From the
+//! last record that still matters (the tail, which the newest record names) to the newest, transactions are put together and done
+//! in their order: changed pieces of blocks are laid over what is read from the device, changed inodes are merged into theirs. That is what
+//! mounting does after a crash, but nothing is written, and intents, which only concern free space, are left aside.
+//!
+//! The log is a ring of sectors that begin with the number of the turn they were written in; records have a checksum.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+use super::inode::V3_CORE_BYTES;
+use super::superblock::Superblock;
+use super::transactions::Transactions;
+use super::{u32_at, u64_at};
+use crate::scan::inodes::checksum::crc32c;
+use crate::scan::inodes::damaged;
+use crate::scan::inodes::medium::Medium;
+
+const SECTOR: usize = 512;
+const MAGIC: u32 = 0xfeed_babe;
+/// Sectors whose turns fit into one header.
+const HEADER_SECTORS: usize = 64;
+const CHECKSUM: usize = 32;
+/// Where the first bytes of sectors are.
+const TURNS: usize = 44;
+/// Numbers in items with the lowest byte first.
+const LITTLE_ENDIAN: u32 = 1;
+/// The mark of the operation that is the last before a file system is unmounted.
+const UNMOUNT: u8 = 0x20;
+/// What of headers is in the checksum.
+const HEADER_BYTES: usize = 328;
+const MORE_HEADER_BYTES: usize = 260;
+/// Records are at most 256 KiB long; and what stripes of a device add.
+const MOST_RECORD_BYTES: usize = 1 << 20;
+/// How far back from the end of the log the newest record is looked for.
+const MOST_BACK: u64 = 8 * MOST_RECORD_BYTES as u64 / SECTOR as u64;
+/// A log with more than this is not replayed: what it changes has to be in memory.
+pub(super) const MOST_BYTES: u64 = 128 << 20;
+/// Blocks are logged in pieces of this length.
+pub(super) const PIECE_BYTES: u64 = 128;
+
+/// What the log changes.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// Pieces of blocks, by their place on the device.
+    pieces: BTreeMap<u64, [u8; PIECE_BYTES as usize]>,
+    inodes: HashMap<u64, Logged>,
+    /// Where the newest record ends: turn and sector.
+    head: u64,
+}
+
+/// An inode in the log.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Logged {
+    /// As it would lie on the device; of version 2 only the first 96 bytes.
+    pub(super) core: [u8; V3_CORE_BYTES],
+    pub(super) core_bytes: usize,
+    pub(super) data: Option<Fork>,
+}
+
+/// The data fork of an inode in the log.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fork {
+    /// As it would lie on the device.
+    Bytes(Box<[u8]>),
+    /// The root of a tree as it is in memory: with the header of a block.
+    Root(Box<[u8]>),
+}
+
+/// The sectors of a log.
+struct Ring<'m, M> {
+    medium: &'m M,
+    start: u64,
+    sectors: u64,
+}
+
+impl<M: Medium> Ring<'_, M> {
+    /// Reads sectors, going on at the beginning behind the end.
+    fn read(&self, sector: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let sector = sector % self.sectors;
+        let before = ((self.sectors - sector) * SECTOR as u64).min(bytes.len() as u64) as usize;
+        let (first, rest) = bytes.split_at_mut(before);
+        self.medium.read_at(first, self.start + sector * SECTOR as u64)?;
+        if rest.is_empty() { Ok(()) } else { self.medium.read_at(rest, self.start) }
+    }
+
+    /// The turn that a sector was written in.
+    fn turn(&self, sector: u64) -> io::Result<u32> {
+        let mut bytes = [0; 8];
+        self.read_part(sector, &mut bytes)?;
+        Ok(turn_of(&bytes))
+    }
+
+    fn read_part(&self, sector: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.medium.read_at(bytes, self.start + sector % self.sectors * SECTOR as u64)
+    }
+
+    /// The first sector that was not written in the newest turn; and that turn.
+    fn head(&self) -> io::Result<(u64, u32)> {
+        let newest = self.turn(0)?;
+        let (mut low, mut high) = (0, self.sectors);
+        // Up to the head it is the newest turn, behind it the one before.
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.turn(middle)? == newest { low = middle } else { high = middle }
+        }
+        Ok((high, newest))
+    }
+}
+
+fn turn_of(sector: &[u8]) -> u32 {
+    let first = u32_at(sector, 0);
+    if first == MAGIC { u32_at(sector, 4) } else { first }
+}
+
+/// A record of the log.
+struct Record {
+    /// How long it is, with its headers.
+    sectors: u64,
+    tail: u64,
+    operations: u32,
+    data: Vec<u8>,
+}
+
+impl Log {
+    /// Reads the log and what it changes.
+    ///
+    /// # Errors
+    /// Where it is damaged, or more than can be kept in memory.
+    pub(super) fn read(medium: &impl Medium, superblock: &Superblock, checked: bool) -> io::Result<Log> {
+        let start = superblock.log.ok_or_else(|| damaged("the log is on another device"))?;
+        let blocks = superblock.log_blocks.into();
+        let start =
+            superblock.place_of(start, blocks).ok_or_else(|| damaged("the log is outside of the file system"))?;
+        let sectors = blocks * u64::from(superblock.block_bytes) / SECTOR as u64;
+        if sectors < HEADER_SECTORS as u64 {
+            return Err(damaged("the log is too short"));
+        }
+        let ring = Ring { medium, start, sectors };
+        let (head, turn) = ring.head()?;
+        let newest = newest_record(&ring, superblock, head, turn, checked)?;
+        let mut log = Log { head: u64::from(turn) << 32 | head, ..Log::default() };
+        let Some((at, record)) = newest else { return Ok(log) };
+        let tail = record.tail & u64::from(u32::MAX);
+        if tail >= sectors {
+            return Err(damaged("the newest record of the log is damaged"));
+        }
+        let length = (head + sectors - tail) % sectors;
+        if length * SECTOR as u64 > MOST_BYTES {
+            return Err(damaged("the log has more changes than fit into memory"));
+        }
+        let unmounted = record.operations == 1 && record.data.get(9).is_some_and(|flags| flags & UNMOUNT != 0);
+        if unmounted && (at + record.sectors) % sectors == head % sectors {
+            return Ok(log);
+        }
+        let mut transactions = Transactions::default();
+        let mut sector = tail;
+        let mut done = 0;
+        while done < length {
+            let record = read_record(&ring, superblock, sector, checked)?;
+            transactions.take(&record.data, record.operations, &mut log)?;
+            done += record.sectors;
+            sector = (sector + record.sectors) % sectors;
+        }
+        if done != length {
+            return Err(damaged("the newest record of the log is not whole"));
+        }
+        Ok(log)
+    }
+
+    /// Whether there is nothing that is not in its place.
+    pub(super) fn is_clean(&self) -> bool {
+        self.inodes.is_empty() && self.pieces.is_empty()
+    }
+
+    /// Whether the inodes in it are those that were in it `before`.
+    pub(super) fn has_same_inodes(&self, before: &Log) -> bool {
+        self.head == before.head || self.inodes.iter().all(|(number, inode)| before.inodes.get(number) == Some(inode))
+    }
+
+    /// What the log says of an inode.
+    pub(super) fn inode(&self, inode: u64) -> Option<&Logged> {
+        self.inodes.get(&inode)
+    }
+
+    pub(super) fn inode_mut(&mut self, inode: u64) -> &mut Logged {
+        self.inodes.entry(inode).or_insert_with(|| Logged { core: [0; V3_CORE_BYTES], core_bytes: 0, data: None })
+    }
+
+    pub(super) fn set_piece(&mut self, place: u64, piece: [u8; PIECE_BYTES as usize]) {
+        self.pieces.insert(place, piece);
+    }
+
+    /// Forgets the changes of blocks that were freed.
+    pub(super) fn forget(&mut self, place: u64, length: u64) {
+        while let Some((&piece, _)) = self.pieces.range(place..place.saturating_add(length)).next() {
+            self.pieces.remove(&piece);
+        }
+    }
+
+    /// Lays what was changed over bytes read from `place`; whether there was any.
+    pub(super) fn lay_over(&self, place: u64, bytes: &mut [u8]) -> bool {
+        let mut any = false;
+        let end = place + bytes.len() as u64;
+        for (&start, piece) in self.pieces.range(place.saturating_sub(PIECE_BYTES - 1)..end) {
+            let (from, to) = (start.max(place), (start + PIECE_BYTES).min(end));
+            let piece = &piece[(from - start) as usize..(to - start) as usize];
+            bytes[(from - place) as usize..(to - place) as usize].copy_from_slice(piece);
+            any = true;
+        }
+        any
+    }
+}
+
+/// The newest record, which ends before `head`; `None` in a log that was never written to.
+fn newest_record(
+    ring: &Ring<'_, impl Medium>,
+    superblock: &Superblock,
+    head: u64,
+    turn: u32,
+    checked: bool,
+) -> io::Result<Option<(u64, Record)>> {
+    for back in 1..=MOST_BACK.min(ring.sectors) {
+        let sector = (head + ring.sectors - back) % ring.sectors;
+        let mut start = [0; 8];
+        ring.read_part(sector, &mut start)?;
+        if u32_at(&start, 0) != MAGIC {
+            continue;
+        }
+        let written = u32_at(&start, 4);
+        if written != turn && written.wrapping_add(1) != turn {
+            break;
+        }
+        let record = read_record(ring, superblock, sector, checked)?;
+        if record.sectors > back {
+            return Err(damaged("the newest record of the log is not whole"));
+        }
+        return Ok(Some((sector, record)));
+    }
+    if turn == 0 { Ok(None) } else { Err(damaged("the newest record of the log was not found")) }
+}
+
+fn read_record(
+    ring: &Ring<'_, impl Medium>,
+    superblock: &Superblock,
+    sector: u64,
+    checked: bool,
+) -> io::Result<Record> {
+    let wrong = || damaged("a record of the log is damaged");
+    let mut header = vec![0; SECTOR];
+    ring.read(sector, &mut header)?;
+    let length = u32_at(&header, 12) as usize;
+    if u32_at(&header, 0) != MAGIC || length > MOST_RECORD_BYTES {
+        return Err(wrong());
+    }
+    if u32_at(&header, 300) != LITTLE_ENDIAN {
+        return Err(damaged("the log was written by a machine of another kind"));
+    }
+    if header[304..320] != superblock.user_identifier {
+        return Err(damaged("the log is of another file system"));
+    }
+    // 32 KiB for each header, of as many as the largest record may need.
+    let most = u32_at(&header, 320) as usize;
+    let version2 = u32_at(&header, 8) & 2 != 0;
+    let headers = if version2 { most.div_ceil(HEADER_SECTORS * SECTOR).clamp(1, 32) } else { 1 };
+    header.resize(headers * SECTOR, 0);
+    ring.read(sector, &mut header)?;
+    let count = length.div_ceil(SECTOR);
+    let mut data = vec![0; count * SECTOR];
+    ring.read(sector + headers as u64, &mut data)?;
+    let stored = u32::from_le_bytes([header[CHECKSUM], header[33], header[34], header[35]]);
+    if checked && stored != 0 {
+        let crc = crc32c(crc32c(!0, &header[..CHECKSUM]), &[0; 4]);
+        let mut crc = crc32c(crc, &header[CHECKSUM + 4..HEADER_BYTES]);
+        for more in header[SECTOR..].chunks_exact(SECTOR) {
+            crc = crc32c(crc, &more[..MORE_HEADER_BYTES]);
+        }
+        if !crc32c(crc, &data[..length]) != stored {
+            return Err(wrong());
+        }
+    }
+    // The first four bytes of each sector are in the headers; in their place is the turn.
+    for (at, sector) in data.chunks_exact_mut(SECTOR).enumerate() {
+        let (number, place) = (at / HEADER_SECTORS, at % HEADER_SECTORS);
+        let start = if number == 0 { TURNS } else { number * SECTOR + 4 };
+        let first = header.get(start + 4 * place..start + 4 * place + 4).ok_or_else(wrong)?;
+        sector[..4].copy_from_slice(first);
+    }
+    data.truncate(length);
+    let sectors = (headers + count) as u64;
+    Ok(Record { sectors, tail: u64_at(&header, 24), operations: u32_at(&header, 40), data })
+}

@@ -1,0 +1,193 @@
+//! The superblock: where an XFS file system has what, and what a reader has to know.
+
+use super::{u16_at, u32_at, u64_at};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::inodes::checksum::crc32c;
+
+/// The most that is read: the superblock is in the first sector.
+pub(super) const BYTES: usize = 512;
+const MAGIC: &[u8] = b"XFSB";
+const CHECKSUM: usize = 224;
+/// Versions below 5 have their features in these.
+const V4_DIRECTORIES2: u16 = 0x2000;
+const V4_MORE: u16 = 0x8000;
+const V4_FILE_TYPES: u32 = 0x200;
+/// Features that one may not know and read all the same are elsewhere. These are file types in entries, sparse chunks of inodes, another
+/// identifier, large times, large counts of extents, exchanging of ranges, parents, a tree of internal files, and zones with gaps.
+const KNOWN: u32 = 0x1 | 0x2 | 0x4 | 0x8 | NEEDS_REPAIR | 0x20 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400;
+const FILE_TYPES: u32 = 0x1;
+const OTHER_IDENTIFIER: u32 = 0x4;
+const NEEDS_REPAIR: u32 = 0x10;
+
+/// What is used of a superblock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub(super) block_bytes: u32,
+    pub(super) blocks: u64,
+    pub(super) group_blocks: u32,
+    pub(super) groups: u32,
+    /// Bits of a block number within a group, of the inodes in a block, and of a block.
+    pub(super) group_bits: u32,
+    pub(super) inode_bits: u32,
+    pub(super) sector_bytes: u32,
+    pub(super) inode_bytes: u32,
+    pub(super) directory_bytes: u32,
+    pub(super) root: u64,
+    /// Inodes that keep something of the file system.
+    pub(super) internal: [u64; 5],
+    /// The first block of the log; `None`: it is on another device.
+    pub(super) log: Option<u64>,
+    pub(super) log_blocks: u32,
+    /// Whether there are checksums.
+    pub(super) is_v5: bool,
+    pub(super) file_types: bool,
+    /// The identifier that metadata have.
+    pub(super) identifier: [u8; 16],
+    /// That of the file system, which the log has.
+    pub(super) user_identifier: [u8; 16],
+}
+
+impl Superblock {
+    /// Reads it from the first sector.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotRecognised`] for what is no XFS, or one with features that are not known here, [`ErrorKind::Corrupt`] for one
+    /// that contradicts itself.
+    pub(super) fn parse(bytes: &[u8; BYTES], checked: bool) -> Result<Superblock> {
+        let (u16_of, u32_of, u64_of) = (|at| u16_at(bytes, at), |at| u32_at(bytes, at), |at| u64_at(bytes, at));
+        if &bytes[..4] != MAGIC {
+            return Err(Error::new(ErrorKind::NotRecognised, "read the superblock", "it is no XFS"));
+        }
+        let is_v5 = match u16_of(100) & 0xf {
+            4 if u16_of(100) & V4_DIRECTORIES2 != 0 => false,
+            5 => true,
+            version => return Err(unknown(format!("version {version} of XFS"))),
+        };
+        let incompatible = if is_v5 { u32_of(216) } else { 0 };
+        let not_known = incompatible & !KNOWN;
+        if not_known != 0 {
+            return Err(unknown(format!("incompat {:#x}", 1u32 << not_known.trailing_zeros())));
+        }
+        if incompatible & NEEDS_REPAIR != 0 {
+            return Err(damaged("it says that it has to be repaired"));
+        }
+        let more = if u16_of(100) & V4_MORE != 0 { u32_of(200) } else { 0 };
+        let identifier_at = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default();
+        let [blocks_log, sectors_log, inodes_log, inodes_a_block, groups_log] =
+            [120, 121, 122, 123, 124].map(|at| u32::from(bytes[at]));
+        let superblock = Superblock {
+            block_bytes: u32_of(4),
+            blocks: u64_of(8),
+            group_blocks: u32_of(84),
+            groups: u32_of(88),
+            group_bits: groups_log,
+            inode_bits: inodes_a_block,
+            sector_bytes: u16_of(102).into(),
+            inode_bytes: u16_of(104).into(),
+            directory_bytes: u32_of(4).checked_shl(bytes[192].into()).unwrap_or(0),
+            root: u64_of(56),
+            internal: [64, 72, 160, 168, 232].map(u64_of),
+            log: Some(u64_of(48)).filter(|&start| start != 0),
+            log_blocks: u32_of(96),
+            is_v5,
+            file_types: incompatible & FILE_TYPES != 0 || !is_v5 && more & V4_FILE_TYPES != 0,
+            identifier: identifier_at(if incompatible & OTHER_IDENTIFIER != 0 { 248 } else { 32 }),
+            user_identifier: identifier_at(32),
+        };
+        let fits = |bytes: u32, log: u32, least: u32, most: u32| {
+            (least..=most).contains(&bytes) && bytes.is_power_of_two() && log == bytes.trailing_zeros()
+        };
+        let least_inode = if is_v5 { 512 } else { 256 };
+        let sizes = fits(superblock.block_bytes, blocks_log, 512, 64 << 10)
+            && fits(superblock.sector_bytes, sectors_log, 512, 32 << 10)
+            && fits(superblock.inode_bytes, inodes_log, least_inode, 2048)
+            && blocks_log == inodes_log + inodes_a_block
+            && (superblock.block_bytes..=64 << 10).contains(&superblock.directory_bytes);
+        if !sizes {
+            return Err(damaged("its sizes are impossible"));
+        }
+        let groups = superblock.blocks.div_ceil(superblock.group_blocks.max(1).into());
+        let bits = u64::from(superblock.group_blocks).next_power_of_two().trailing_zeros();
+        let counts = superblock.blocks > 0
+            && superblock.blocks >> 52 == 0
+            && groups == u64::from(superblock.groups)
+            && bits == groups_log
+            && groups_log + inodes_a_block <= 32;
+        if !counts {
+            return Err(damaged("its number of blocks is not that of its groups"));
+        }
+        Ok(superblock).and_then(|superblock| {
+            let sealed = !is_v5 || !checked || superblock.is_sealed(bytes);
+            if sealed { Ok(superblock) } else { Err(damaged("its checksum is wrong")) }
+        })
+    }
+
+    /// Whether the checksum of the superblock is right. It is that of the sector; what is behind the known part of it is empty.
+    fn is_sealed(&self, bytes: &[u8; BYTES]) -> bool {
+        let mut sector = vec![0; self.sector_bytes as usize];
+        sector[..BYTES].copy_from_slice(bytes);
+        is_sealed(&sector, CHECKSUM)
+    }
+
+    /// Bytes of the whole data device.
+    pub(super) fn length_bytes(&self) -> u64 {
+        self.blocks.saturating_mul(self.block_bytes.into())
+    }
+
+    /// How many blocks a group has.
+    pub(super) fn blocks_of(&self, group: u32) -> u64 {
+        let before = u64::from(group) * u64::from(self.group_blocks);
+        self.blocks.saturating_sub(before).min(self.group_blocks.into())
+    }
+
+    /// The byte at which blocks of a group begin, if there are `count` of them.
+    pub(super) fn place(&self, group: u32, block: u64, count: u64) -> Option<u64> {
+        let end = block.checked_add(count)?;
+        let fits = group < self.groups && end <= self.blocks_of(group);
+        let first = u64::from(group) * u64::from(self.group_blocks) + block;
+        fits.then(|| first * u64::from(self.block_bytes))
+    }
+
+    /// The byte at which blocks begin that are numbered over all groups.
+    pub(super) fn place_of(&self, number: u64, count: u64) -> Option<u64> {
+        let group = u32::try_from(number >> self.group_bits).ok()?;
+        self.place(group, number & ((1 << self.group_bits) - 1), count)
+    }
+
+    /// The group of an inode, and its number there.
+    pub(super) fn split(&self, inode: u64) -> Option<(u32, u32)> {
+        let bits = self.group_bits + self.inode_bits;
+        let group = u32::try_from(inode >> bits).ok().filter(|&group| group < self.groups)?;
+        Some((group, (inode & ((1 << bits) - 1)) as u32))
+    }
+
+    /// The number of an inode, from its group and the number there.
+    pub(super) fn inode(&self, group: u32, number: u32) -> u64 {
+        u64::from(group) << (self.group_bits + self.inode_bits) | u64::from(number)
+    }
+
+    /// The byte at which inodes of a group begin, if all of them are in it.
+    pub(super) fn inode_place(&self, group: u32, number: u32, count: u32) -> Option<u64> {
+        let a_block = 1u64 << self.inode_bits;
+        let (first, end) = (u64::from(number), u64::from(number) + u64::from(count));
+        let block = first >> self.inode_bits;
+        let start = self.place(group, block, end.div_ceil(a_block) - block)?;
+        Some(start + (first & (a_block - 1)) * u64::from(self.inode_bytes))
+    }
+}
+
+/// Whether a block has the checksum of the rest of it, which is at `at`.
+pub(super) fn is_sealed(block: &[u8], at: usize) -> bool {
+    let Some(stored) = block.get(at..at + 4) else { return false };
+    let crc = crc32c(crc32c(crc32c(!0, &block[..at]), &[0; 4]), &block[at + 4..]);
+    (!crc).to_le_bytes() == stored
+}
+
+fn unknown(what: String) -> Error {
+    let cause = format!("it has a feature that is not known here: {what}");
+    Error::new(ErrorKind::NotRecognised, "read the superblock", cause).advise("survey it with --method walk")
+}
+
+fn damaged(cause: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, "read the superblock", cause).advise("check it with xfs_repair -n")
+}

@@ -1,0 +1,300 @@
+//! Transactions, put together from the operations in records, and what their items change.
+//!
+//! Items are in the order of bytes of the machine that wrote them, the lowest first; what is copied from blocks is as on the device.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::inode::{LARGE_TIMES, V3_CORE_BYTES};
+use super::log::{Fork, Log, Logged, PIECE_BYTES};
+use super::{u16_at, u32_at};
+use crate::scan::inodes::damaged;
+
+const OPERATION_BYTES: usize = 12;
+/// Marks of operations.
+const START: u8 = 0x01;
+const COMMIT: u8 = 0x02;
+const WAS_CONTINUED: u8 = 0x08;
+const UNMOUNT: u8 = 0x20;
+/// Kinds of items.
+const BUFFER: u16 = 0x123c;
+const INODE: u16 = 0x123b;
+/// Marks of buffers: one of inodes, of which only lists of deleted ones are logged; one that was freed.
+const OF_INODES: u16 = 0x1;
+const FREED: u16 = 0x2;
+/// What is logged of an inode: its data fork in one of three ways.
+const DATA: u32 = 0x2;
+const EXTENTS: u32 = 0x4;
+const ROOT: u32 = 0x8;
+const INODE_ITEM_BYTES: usize = 56;
+const SECTOR_BYTES: u64 = 512;
+
+/// Transactions that have not been committed yet, by their number.
+#[derive(Debug, Default)]
+pub(super) struct Transactions {
+    open: HashMap<u32, Vec<Vec<u8>>>,
+}
+
+impl Transactions {
+    /// Takes the operations in a record, and does what is committed.
+    pub(super) fn take(&mut self, record: &[u8], operations: u32, log: &mut Log) -> io::Result<()> {
+        let mut rest = record;
+        for _ in 0..operations {
+            let Some((header, behind)) = rest.split_at_checked(OPERATION_BYTES) else { return Err(cut()) };
+            let (number, length, flags) = (u32_at(header, 0), u32_at(header, 4) as usize, header[9]);
+            let Some((body, behind)) = behind.split_at_checked(length) else { return Err(cut()) };
+            rest = behind;
+            if flags & START != 0 {
+                self.open.insert(number, Vec::new());
+            } else if flags & COMMIT != 0 {
+                if let Some(regions) = self.open.remove(&number) {
+                    commit(&regions, log)?;
+                }
+            } else if flags & UNMOUNT == 0 {
+                // What began before the tail is of no matter.
+                let Some(regions) = self.open.get_mut(&number) else { continue };
+                match regions.last_mut().filter(|_| flags & WAS_CONTINUED != 0) {
+                    Some(last) => last.extend_from_slice(body),
+                    None if length > 0 => regions.push(body.to_vec()),
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cut() -> io::Error {
+    damaged("a record of the log is cut off")
+}
+
+/// Does the items of a transaction: those that free blocks last. The first region is its header.
+fn commit(regions: &[Vec<u8>], log: &mut Log) -> io::Result<()> {
+    let mut rest = regions.get(1..).unwrap_or_default();
+    let mut freed = Vec::new();
+    while let Some(format) = rest.first() {
+        let (kind, count) = (u16_le(format, 0), usize::from(u16_le(format, 2)));
+        let (item, behind) = rest.split_at_checked(count.max(1)).ok_or_else(cut)?;
+        rest = behind;
+        match kind {
+            BUFFER if u16_le(format, 4) & FREED != 0 => freed.push(format),
+            BUFFER => buffer(item, log),
+            INODE => inode(item, log)?,
+            _ => {}
+        }
+    }
+    for format in freed {
+        log.forget(u64_le(format, 8).saturating_mul(SECTOR_BYTES), u64::from(u16_le(format, 6)) * SECTOR_BYTES);
+    }
+    Ok(())
+}
+
+/// Changed pieces of a block: a map of them, and each run of them as a region.
+fn buffer(item: &[Vec<u8>], log: &mut Log) {
+    let format = &item[0];
+    let Some(place) = u64_le(format, 8).checked_mul(SECTOR_BYTES).filter(|&place| place < 1 << 60) else { return };
+    if u16_le(format, 4) & OF_INODES != 0 {
+        return;
+    }
+    let words = format.get(20..).unwrap_or_default().chunks_exact(4).take(u32_le(format, 16) as usize);
+    let bits = words.flat_map(|word| (0..u32::BITS).map(move |bit| u32_le(word, 0) >> bit & 1 == 1));
+    let (mut regions, mut region, mut before) = (item[1..].iter(), &[][..], false);
+    for (number, is_set) in (0u64..).zip(bits) {
+        if is_set && !before {
+            region = regions.next().map_or(&[][..], |region| &region[..]);
+        }
+        before = is_set;
+        if let Some((piece, rest)) = region.split_first_chunk::<{ PIECE_BYTES as usize }>().filter(|_| is_set) {
+            log.set_piece(place + number * PIECE_BYTES, *piece);
+            region = rest;
+        }
+    }
+}
+
+/// An inode: its format, its core, and what of its forks has changed.
+fn inode(item: &[Vec<u8>], log: &mut Log) -> io::Result<()> {
+    let (Some(format), Some(core)) = (item.first(), item.get(1)) else { return Err(cut()) };
+    if format.len() < INODE_ITEM_BYTES {
+        return Err(damaged("the log was written by a machine of another kind"));
+    }
+    let fields = u32_le(format, 4);
+    let logged = log.inode_mut(u64_le(format, 16));
+    set_core(logged, core);
+    if let Some(data) = item.get(2) {
+        let fork = data.clone().into_boxed_slice();
+        if fields & ROOT != 0 {
+            logged.data = Some(Fork::Root(fork));
+        } else if fields & (DATA | EXTENTS) != 0 {
+            logged.data = Some(Fork::Bytes(fork));
+        }
+    }
+    Ok(())
+}
+
+/// The fields of a core and their lengths; what is not among them is as it is on the device.
+const FIELDS: [(usize, usize); 25] = [
+    (0, 2),
+    (2, 2),
+    (4, 1),
+    (5, 1),
+    (6, 2),
+    (8, 4),
+    (12, 4),
+    (16, 4),
+    (20, 2),
+    (22, 2),
+    (24, 8),
+    (56, 8),
+    (64, 8),
+    (72, 4),
+    (76, 4),
+    (80, 2),
+    (82, 1),
+    (83, 1),
+    (84, 4),
+    (88, 2),
+    (90, 2),
+    (92, 4),
+    (104, 8),
+    (120, 8),
+    (128, 4),
+];
+
+fn set_core(logged: &mut Logged, core: &[u8]) {
+    let mut turned = [0; V3_CORE_BYTES];
+    let mut turn = |at: usize, length: usize| {
+        if let Some(field) = core.get(at..at + length) {
+            turned[at..at + length].copy_from_slice(field);
+            turned[at..at + length].reverse();
+        }
+    };
+    FIELDS.iter().for_each(|&(at, length)| turn(at, length));
+    let is_v3 = core.get(4) == Some(&3);
+    let large = is_v3 && u64_le(core, 120) & LARGE_TIMES != 0;
+    for at in [32, 40, 48, 144] {
+        if large {
+            turn(at, 8);
+        } else {
+            turn(at, 4);
+            turn(at + 4, 4);
+        }
+    }
+    if is_v3 {
+        // The number of the inode, and the identifier, which has no order.
+        turn(152, 8);
+        turned[160..].copy_from_slice(core.get(160..V3_CORE_BYTES).unwrap_or(&[0; 16]));
+    }
+    logged.core = turned;
+    logged.core_bytes = if is_v3 { V3_CORE_BYTES } else { 96 };
+}
+
+impl Logged {
+    /// Puts what is logged in the place of what `raw`, the inode on the device, has.
+    pub(super) fn merge(&self, is_v5: bool, raw: &mut [u8]) {
+        raw[..self.core_bytes].copy_from_slice(&self.core[..self.core_bytes]);
+        let start = super::inode::core_bytes(raw);
+        let end = start + super::inode::data_fork(raw).1.len();
+        let fork = &mut raw[start..end];
+        match &self.data {
+            Some(Fork::Bytes(bytes)) => {
+                let length = bytes.len().min(fork.len());
+                fork[..length].copy_from_slice(&bytes[..length]);
+            }
+            Some(Fork::Root(root)) => set_root(is_v5, root, fork),
+            None => {}
+        }
+    }
+}
+
+/// The root of a tree is in memory with the header of a block, and with room for more entries.
+fn set_root(is_v5: bool, root: &[u8], fork: &mut [u8]) {
+    let Some(entries) = root.get(if is_v5 { 72.. } else { 24.. }).filter(|_| fork.len() > 4) else { return };
+    let (room, most) = (entries.len() / 16, (fork.len() - 4) / 16);
+    let count = usize::from(u16_at(root, 6)).min(room).min(most);
+    fork.fill(0);
+    fork[..2].copy_from_slice(&root[4..6]);
+    fork[2..4].copy_from_slice(&(count as u16).to_be_bytes());
+    for (from, to) in [(0, 4), (8 * room, 4 + 8 * most)] {
+        fork[to..to + 8 * count].copy_from_slice(&entries[from..from + 8 * count]);
+    }
+}
+
+fn u16_le(bytes: &[u8], at: usize) -> u16 {
+    u16_at(bytes, at).swap_bytes()
+}
+
+fn u32_le(bytes: &[u8], at: usize) -> u32 {
+    u32_at(bytes, at).swap_bytes()
+}
+
+fn u64_le(bytes: &[u8], at: usize) -> u64 {
+    super::u64_at(bytes, at).swap_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(number: u32, flags: u8, body: &[u8]) -> Vec<u8> {
+        let mut bytes = [number.to_be_bytes(), (body.len() as u32).to_be_bytes()].concat();
+        bytes.extend([0x69, flags, 0, 0]);
+        bytes.extend(body);
+        bytes
+    }
+
+    fn buffer_item(place: u64, flags: u16, map: u32) -> Vec<u8> {
+        let mut format = Vec::new();
+        let pieces = u16::try_from(map.count_ones().min(1) + 1).unwrap();
+        [BUFFER, pieces, flags, 8].iter().for_each(|field| format.extend(field.to_le_bytes()));
+        format.extend((place / 512).to_le_bytes());
+        format.extend(1u32.to_le_bytes());
+        format.extend(map.to_le_bytes());
+        format
+    }
+
+    #[test]
+    fn pieces_are_laid_over_in_the_order_of_commits() {
+        let (mut transactions, mut log) = (Transactions::default(), Log::default());
+        let first = [
+            operation(1, START, &[]),
+            operation(1, 0, &[0; 16]),
+            operation(1, 0, &buffer_item(8192, 0, 0b110)),
+            operation(1, 0x4, &[1; 100]),
+        ];
+        transactions.take(&first.concat(), 4, &mut log).unwrap();
+        let mut bytes = [0; 1024];
+        assert!(!log.lay_over(8192, &mut bytes));
+        // The rest of the region is in the next record.
+        let second = [operation(1, WAS_CONTINUED | 0x10, &[2; 156]), operation(1, COMMIT, &[])];
+        transactions.take(&second.concat(), 2, &mut log).unwrap();
+        assert!(log.lay_over(8192, &mut bytes));
+        assert_eq!((bytes[127], bytes[128], bytes[227], bytes[228], bytes[383], bytes[384]), (0, 1, 1, 2, 2, 0));
+        let mut part = [9; 4];
+        assert!(log.lay_over(8192 + 226, &mut part));
+        assert_eq!(part, [1, 1, 2, 2]);
+        let third = [
+            operation(2, START, &[]),
+            operation(2, 0, &[0; 16]),
+            operation(2, 0, &buffer_item(8192, FREED, 0)[..]),
+            operation(2, COMMIT, &[]),
+        ];
+        let mut third = third.concat();
+        // An item of one region.
+        third[OPERATION_BYTES + OPERATION_BYTES + 16 + OPERATION_BYTES + 2] = 1;
+        transactions.take(&third, 4, &mut log).unwrap();
+        assert!(log.is_clean());
+        assert!(transactions.take(&third, 9, &mut log).is_err());
+    }
+
+    #[test]
+    fn roots_of_trees_get_less_room() {
+        let mut root = vec![0; 72 + 16 * 5];
+        root[5] = 1;
+        root[7] = 2;
+        root[72 + 15] = 7;
+        root[72 + 40 + 7] = 9;
+        let mut fork = vec![0xff; 4 + 16 * 3];
+        set_root(true, &root, &mut fork);
+        assert_eq!((u16_at(&fork, 0), u16_at(&fork, 2), fork[4 + 15], fork[4 + 24 + 7]), (1, 2, 7, 9));
+    }
+}

@@ -1,0 +1,390 @@
+//! Taking a survey by the inodes of a whole file system: when that is possible, and how it is done.
+//!
+//! What a scan of inodes cannot do is left to the walk: several roots, a table of files with their paths, what is mounted below the
+//! root. Where nobody asked for a scan and there is nothing to be said about it (a plain directory), no reason is given.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::collect::{Collector, Progress};
+use super::run::{Incremental, MethodChoice, Moments, Outcome, Request, TICK, named, origin};
+use super::{Method, Origin, Snapshots};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::exclude::Exclude;
+use crate::scan::inodes::btrfs::{self, Btrfs, Choice};
+use crate::scan::inodes::ext::Ext;
+use crate::scan::inodes::medium::Device;
+use crate::scan::inodes::remember::{Names, Remembering};
+use crate::scan::inodes::target::Target;
+use crate::scan::inodes::xfs::Xfs;
+use crate::scan::inodes::{Ended, FileSystem, Scan, Scope, Source, file_system};
+use crate::scan::walk::display_root;
+use crate::units::{escape_path, format_count};
+
+/// Reading so many places of tables, 16 MiB, takes no longer than a walk of anything.
+const PLACES_ALWAYS_READ: u64 = 1 << 16;
+/// A walk spends as much on an inode as a scan on this many places, warm or cold.
+const PLACES_AN_INODE: u64 = 16;
+
+/// How a survey is taken.
+pub(super) enum Chosen {
+    /// By a walk, and why not by inodes; empty where nothing speaks for that.
+    Walk { reason: String },
+    /// By inodes.
+    Scan(Box<InodeScan>),
+}
+
+/// A file system that was opened.
+pub(super) struct InodeScan {
+    target: Target,
+    source: Opened,
+}
+
+/// What reads it.
+enum Opened {
+    Ext(Box<Ext<Device>>),
+    Btrfs(Box<Btrfs<Device>>),
+    Xfs(Box<Xfs<Device>>),
+}
+
+/// Chooses the method for a request.
+///
+/// # Errors
+/// When a scan of inodes was asked for and is not possible.
+pub(super) fn choose(request: &Request) -> Result<Chosen> {
+    if request.without_names && !request.options.excluded.is_empty() {
+        return Err(names_needed("what is excluded"));
+    }
+    match request.method {
+        MethodChoice::Walk if request.without_names => {
+            Err(usage("a walk goes by names").advise("leave out --without-names or --method"))
+        }
+        MethodChoice::Walk if request.incremental.is_some() => {
+            Err(usage("a walk reads everything").advise("leave out --incremental or --method"))
+        }
+        MethodChoice::Walk => Ok(Chosen::Walk { reason: String::new() }),
+        MethodChoice::InodeScan => {
+            let [path] = &request.roots[..] else {
+                return Err(usage("it takes one path").advise("survey each by itself and merge the surveys"));
+            };
+            if request.file_table.is_some() {
+                return Err(usage("a table of files is made by a walk").advise("leave out --files or --method"));
+            }
+            let target = Target::of(path)?;
+            if request.without_names && !target.mount_points.is_empty() {
+                return Err(names_needed("what is hidden below a mount point").at(path));
+            }
+            if let Some(kind) = foreign_kind(&target) {
+                let error = usage(format!("it is a file system of the kind {kind}")).at(path);
+                return Err(
+                    error.advise("only ext2, ext3, ext4, xfs and btrfs are scanned; survey it with --method walk")
+                );
+            }
+            InodeScan::open(target, request, path).map(Chosen::Scan)
+        }
+        MethodChoice::Auto => Ok(match worth_it(request) {
+            None => Chosen::Walk { reason: String::new() },
+            Some((path, target)) => {
+                match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
+                    Ok(scan) => match too_empty(&scan) {
+                        None => Chosen::Scan(scan),
+                        Some(reason) => Chosen::Walk { reason },
+                    },
+                    Err(error) => Chosen::Walk { reason: error.to_string() },
+                }
+            }
+        }),
+    }
+}
+
+fn usage(cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Usage, "scan the inodes of", cause)
+}
+
+/// Only names say what is left out.
+fn names_needed(what: &str) -> Error {
+    usage(format!("only names tell {what}")).advise("leave out --without-names")
+}
+
+/// The kind of a mounted file system that cannot be scanned.
+fn foreign_kind(target: &Target) -> Option<&str> {
+    target.mount.as_ref().map(|mount| mount.kind.as_str()).filter(|kind| FileSystem::called(kind).is_none())
+}
+
+/// The only root, if it is a whole file system of a kind that can be scanned.
+fn worth_it(request: &Request) -> Option<(&Path, Target)> {
+    let [path] = &request.roots[..] else { return None };
+    let found = std::fs::metadata(path).ok()?;
+    if !found.is_dir() && !found.file_type().is_block_device() {
+        return None;
+    }
+    let target = Target::of(path).ok().filter(|target| foreign_kind(target).is_none())?;
+    (!found.is_dir() || target.is_mount_point(path)).then_some((path.as_path(), target))
+}
+
+/// Why a walk would be faster: most of what the tables have room for was used once or never, and they would be read all the same. Only ext
+/// has tables for inodes that there may never be.
+fn too_empty(InodeScan { target, source }: &InodeScan) -> Option<String> {
+    let Opened::Ext(source) = source else { return None };
+    let places: u64 = (0..source.parts()).map(|part| source.slots(part) as u64).sum();
+    let in_use = target.inodes_in_use().or_else(|| source.inodes_in_use())?;
+    (places > PLACES_ALWAYS_READ && places / PLACES_AN_INODE > in_use).then(|| {
+        let [places, in_use] = [places, in_use].map(|count| format_count(count.into()));
+        format!("its tables have {places} places to read for {in_use} inodes, and a walk is faster")
+    })
+}
+
+/// Why a scan would not give what a walk gives.
+fn obstacle(request: &Request, target: &Target) -> Option<Error> {
+    if request.file_table.is_some() {
+        return Some(usage("a table of files is made by a walk"));
+    }
+    if request.without_names && !target.mount_points.is_empty() {
+        return Some(names_needed("what is hidden below a mount point"));
+    }
+    if target.mount_points.is_empty() {
+        return None;
+    }
+    let left_out = target.mount_points.iter().all(|nested| nested.is_left_out);
+    match (request.options.one_file_system, left_out) {
+        (true, true) => None,
+        (true, false) => Some(usage("parts of it are mounted below it once more")),
+        (false, _) => Some(usage("other file systems are mounted below it").advise("leave them out with -x")),
+    }
+}
+
+/// A source that knows the names of directories from an earlier scan, if there was one of the same file system.
+fn remembering<'s, S: Source>(
+    source: &'s S,
+    files: &Incremental,
+    now: i64,
+    notes: &mut Vec<String>,
+) -> Result<Remembering<'s, S>> {
+    let identity = source.identity().ok_or_else(|| {
+        usage("what changed since an earlier one cannot be told on a file system of this kind")
+            .advise("leave out --incremental")
+    })?;
+    let path = escape_path(&files.old);
+    let names = match files.old.exists() {
+        true => Names::open(&files.old, identity).map_err(|cause| format!("{path} cannot be gone by: {cause}")),
+        false => Err(format!("there is no {path} yet")),
+    };
+    let names = names.map_err(|reason| notes.push(format!("{reason}; all directories were read"))).ok();
+    Remembering::new(source, identity, names, &files.new, now)
+}
+
+fn directories_read([reused, read]: [u64; 2]) -> String {
+    let all = format_count((reused + read).into());
+    format!("{} of {all} directories were read, the others are as they were", format_count(read.into()))
+}
+
+/// What attempts to scan have in common.
+struct Run<'r> {
+    request: &'r Request,
+    moments: &'r Moments,
+    interrupted: &'r AtomicBool,
+}
+
+impl Run<'_> {
+    /// Scans once, and once more by name where that turns out to be necessary.
+    fn attempts<S: Source>(
+        &self,
+        source: &S,
+        scope: &mut Scope,
+        on_progress: &mut dyn FnMut(&Progress, Duration),
+    ) -> Result<(Collector, Ended)> {
+        let (request, moments) = (self.request, self.moments);
+        loop {
+            let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit);
+            let scan = Scan::new(source, &collector, scope);
+            let ended = scan.run(TICK, || {
+                on_progress(&collector.progress, moments.started.elapsed());
+                if self.interrupted.load(Ordering::Relaxed) {
+                    scan.stop();
+                }
+            });
+            let ended = ended.map_err(|error| error.at(&request.roots[0]))?;
+            if !ended.again || scope.counted_by_name {
+                return Ok((collector, ended));
+            }
+            scope.counted_by_name = true;
+        }
+    }
+}
+
+impl InodeScan {
+    fn open(target: Target, request: &Request, path: &Path) -> Result<Box<InodeScan>> {
+        target.synchronise();
+        let read = |path: &Path, opened: std::io::Result<Device>| {
+            opened.map_err(|error| Error::io("read the inodes of", path, error))
+        };
+        let device = read(&target.device_path, Device::open(&target.device_path))?;
+        let mounted = target.mount.as_ref().and_then(|mount| FileSystem::called(&mount.kind));
+        let past_cache = |path: &PathBuf| read(path, Device::open_past_cache(path));
+        let source = match mounted.or_else(|| file_system(&device)) {
+            // Of ext, copies of the superblock are looked for where there is no mark.
+            None => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))).map_err(|error| match error
+                .kind()
+            {
+                ErrorKind::NotRecognised => {
+                    let cause = "it is no ext2, ext3, ext4, xfs or btrfs file system";
+                    Error::new(ErrorKind::NotRecognised, "read the superblock", cause)
+                }
+                _ => error,
+            }),
+            Some(FileSystem::Ext) => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))),
+            Some(FileSystem::Xfs) => {
+                let device = past_cache(&target.device_path)?;
+                Xfs::open(device, target.device, false).map(|xfs| Opened::Xfs(Box::new(xfs)))
+            }
+            Some(FileSystem::Btrfs) => {
+                let identifier =
+                    btrfs::identifier(&past_cache(&target.device_path)?).map_err(|error| error.at(path))?;
+                let devices = target.members(identifier).iter().map(past_cache).collect::<Result<Vec<Device>>>()?;
+                let (subvolume, below) = target.below_subvolume(path).unzip();
+                let one_subvolume = request.options.one_file_system;
+                let choice = Choice { subvolume, below: below.unwrap_or_default(), one_subvolume, unchecked: false };
+                Btrfs::open(devices, &choice, target.device).map(|btrfs| Opened::Btrfs(Box::new(btrfs)))
+            }
+        };
+        let source = source.map_err(|error| error.at(path))?;
+        let whole = match &source {
+            Opened::Ext(ext) => target.root.is_none_or(|root| root == ext.root()),
+            Opened::Xfs(xfs) => target.root.is_none_or(|root| root == xfs.root()),
+            Opened::Btrfs(btrfs) => btrfs.start() == btrfs.root(),
+        };
+        if request.without_names && !whole {
+            return Err(names_needed("what is below a directory that is no mount point").at(path));
+        }
+        Ok(Box::new(InodeScan { target, source }))
+    }
+
+    /// Takes the survey.
+    ///
+    /// # Errors
+    /// When there is no directory to begin at.
+    pub(super) fn take(
+        &self,
+        request: &Request,
+        moments: &Moments,
+        interrupted: &AtomicBool,
+        on_progress: &mut dyn FnMut(&Progress, Duration),
+    ) -> Result<Outcome> {
+        match &self.source {
+            Opened::Ext(ext) => self.scan(&**ext, self.target.root, request, moments, interrupted, on_progress),
+            Opened::Xfs(xfs) => self.scan(&**xfs, self.target.root, request, moments, interrupted, on_progress),
+            Opened::Btrfs(btrfs) => {
+                self.scan(&**btrfs, Some(btrfs.start()), request, moments, interrupted, on_progress)
+            }
+        }
+    }
+
+    /// Scans what is below `root`.
+    fn scan<S: Source>(
+        &self,
+        source: &S,
+        root: Option<u64>,
+        request: &Request,
+        moments: &Moments,
+        interrupted: &AtomicBool,
+        on_progress: &mut dyn FnMut(&Progress, Duration),
+    ) -> Result<Outcome> {
+        let path = &request.roots[0];
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let mut scope = Scope {
+            path: display_root(path).to_vec(),
+            root,
+            mount_points: self.target.mount_points.iter().map(|nested| nested.below_root.clone()).collect(),
+            include_snapshots: request.options.snapshots == Snapshots::Include,
+            exclude: Exclude::new(&request.options.excluded)?,
+            counted_by_name: false,
+            without_names: request.without_names,
+            threads: request.threads.clamp(1, cores),
+            device: self.target.device,
+        };
+        let before = self.target.state();
+        let (mut warnings, mut notes) = (Vec::new(), Vec::new());
+        let run = Run { request, moments, interrupted };
+        let (collector, ended) = match &request.incremental {
+            None => run.attempts(source, &mut scope, on_progress)?,
+            Some(files) => {
+                let source = remembering(source, files, moments.taken_at, &mut notes)?;
+                let attempt = run.attempts(&source, &mut scope, on_progress)?;
+                if !attempt.1.stopped {
+                    notes.push(directories_read(source.counts()));
+                    warnings.extend(source.complete(&files.new).err());
+                }
+                attempt
+            }
+        };
+        on_progress(&collector.progress, moments.started.elapsed());
+        let inconsistencies = self.inconsistencies(&ended, before != self.target.state());
+        let mut origin = Origin {
+            reference_time: Some(moments.reference_time),
+            method: Method::InodeScan,
+            inconsistencies,
+            without_names: scope.without_names,
+            ..origin(request, moments.taken_at, moments.started.elapsed().as_secs_f64(), !ended.stopped)
+        };
+        let mut survey = collector.survey();
+        if scope.without_names {
+            // Where files are, nobody asked; and a directory of snapshots is one like any other.
+            survey.places = None;
+            origin.options.snapshots = Snapshots::Include;
+        }
+        Ok(Outcome { survey: named(survey, origin), checkpoint: None, warnings, notes })
+    }
+
+    /// What keeps the result from being that of one moment.
+    fn inconsistencies(&self, ended: &Ended, changed: bool) -> Vec<String> {
+        let mut found = Vec::new();
+        match &self.source {
+            Opened::Ext(ext) => {
+                found.extend_from_slice(ext.warnings());
+                if changed {
+                    found.push("the file system changed while its inodes were read".to_owned());
+                }
+                if self.target.mount.is_none() && ext.needs_recovery() {
+                    let cause = "its journal has changes that are not in their place: it was not unmounted, or is mounted \
+                                 elsewhere";
+                    found.push(cause.to_owned());
+                }
+            }
+            Opened::Xfs(xfs) => {
+                found.extend_from_slice(xfs.warnings());
+                if self.target.mount.is_some() && (changed || xfs.has_changed()) {
+                    found.push("the file system changed while its inodes were read".to_owned());
+                }
+                if self.target.mount.is_none() && xfs.was_replayed() {
+                    let cause = "its log had changes that are not in their place: it was not unmounted, or is mounted elsewhere";
+                    found.push(cause.to_owned());
+                }
+            }
+            // What was committed stays, whatever comes after it: but for what took the room of something deleted.
+            Opened::Btrfs(btrfs) => {
+                found.extend_from_slice(btrfs.warnings());
+                if btrfs.replaced() > 0 {
+                    found.push("parts of it were replaced before they were read, and read as they are now".to_owned());
+                }
+                if self.target.mount.is_none() && btrfs.needs_recovery() {
+                    let cause =
+                        "its log has changes that are in no transaction: it was not unmounted, or is mounted elsewhere";
+                    found.push(cause.to_owned());
+                }
+            }
+        }
+        for (count, one, many) in [
+            (ended.dangling, "name leads to no inode", "names lead to no inode"),
+            (ended.miscounted, "inode has not as many names as it says", "inodes have not as many names as they say"),
+            (ended.unreachable, "directory is not below the root", "directories are not below the root"),
+            (ended.doubled, "directory has a second name", "directories have a second name"),
+        ] {
+            if count > 0 && !ended.stopped {
+                found.push(format!("{} {}", format_count(count.into()), if count == 1 { one } else { many }));
+            }
+        }
+        found
+    }
+}

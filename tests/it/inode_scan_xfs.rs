@@ -1,0 +1,303 @@
+//! Surveys of XFS by its inodes against walks: equal in every number, while the log holds what is not in its place, and after it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use granulo::scan::inodes::xfs::Xfs;
+use granulo::scan::inodes::{Scan, Scope};
+use granulo::survey::collect::Collector;
+use rustix::fs::syncfs;
+use serde_json::Value;
+
+use crate::args;
+use crate::harness::{assert_same, has_program, run, sandbox, skip, survey, write_file};
+use crate::images::{Image, Mount, run as command};
+use crate::inode_scan::{MIB, compare, many, patch, populate, refused, source, spoil};
+use crate::model::AS_OF;
+
+fn mounted(mkfs: &[&str]) -> Option<Image> {
+    let mkfs = [&["mkfs.xfs", "-q", "-f"], mkfs].concat();
+    Image::make(512 * MIB, &mkfs, Mount::Kernel(""))
+}
+
+/// Directories that grow in turn, so that each is in many pieces; and one that got empty again.
+fn pieces(root: &Path) {
+    for number in 0..2000 {
+        for directory in 0..6 {
+            let directory = root.join(format!("pieces/{directory}"));
+            fs::create_dir_all(&directory).unwrap();
+            File::create(directory.join(format!("{number}{}", "p".repeat(180)))).unwrap();
+        }
+    }
+    for number in 0..2000 {
+        fs::remove_file(root.join(format!("pieces/5/{number}{}", "p".repeat(180)))).unwrap();
+    }
+    for number in (0..2000).filter(|number| number % 7 != 0) {
+        fs::remove_file(root.join(format!("pieces/4/{number}{}", "p".repeat(180)))).unwrap();
+    }
+}
+
+fn remount(root: &Path) {
+    command(Command::new("mount").args(["-o", "remount,ro"]).arg(root));
+    command(Command::new("mount").args(["-o", "remount,rw"]).arg(root));
+}
+
+#[test]
+fn the_scan_of_xfs_says_what_the_walk_says() {
+    for options in [
+        &[][..],
+        &["-b", "size=1024"],
+        &["-b", "size=1024", "-n", "size=16384", "-d", "agcount=7"],
+        &["-m", "bigtime=0,inobtcount=0,finobt=0,reflink=0,rmapbt=0", "-i", "size=2048,sparse=0"],
+        &["-m", "rmapbt=1,reflink=1", "-i", "nrext64=1", "-s", "size=4096"],
+        &["-b", "size=2048", "-i", "nrext64=0", "-l", "su=64k"],
+    ] {
+        eprintln!("mkfs.xfs {options:?}");
+        let Some(image) = mounted(options) else { return };
+        let root = image.root();
+        populate(&root, 8, !options.iter().any(|option| option.contains("bigtime=0")));
+        many(&root, 4000);
+        // Nothing of this is in its place yet.
+        compare(&root, &[], &["where"]);
+        compare(&root, &["--hard-links", "each"], &[]);
+        pieces(&root);
+        compare(&root, &["--hard-links", "shared"], &[]);
+        remount(&root);
+        compare(&root, &["--hard-links", "each"], &[]);
+        fs::remove_dir_all(root.join("pieces")).unwrap();
+        write_file(root.join("later/file"), 5);
+        compare(&root, &["--hard-links", "each"], &[]);
+        for below in ["deep", "sizes", "random", "later"] {
+            compare(&root.join(below), &["--exclude", "*.7"], &[]);
+        }
+    }
+}
+
+#[test]
+fn the_scan_of_the_fourth_version_of_xfs_says_what_the_walk_says() {
+    for options in
+        [&["-m", "crc=0"][..], &["-m", "crc=0", "-n", "ftype=0,size=8192", "-b", "size=1024", "-i", "size=256"]]
+    {
+        let mkfs = [&["mkfs.xfs", "-q", "-f"], options].concat();
+        let directory = sandbox();
+        let probe = directory.path().join("probe");
+        if !has_program("mkfs.xfs") {
+            return skip("there is no mkfs.xfs");
+        }
+        File::create(&probe).unwrap().set_len(512 * MIB).unwrap();
+        command(Command::new(mkfs[0]).args(&mkfs[1..]).arg(&probe));
+        assert_eq!(survey(args!["--method", "inode-scan", &probe])["counts"]["directories"], 1);
+        let root = directory.path().join("root");
+        fs::create_dir(&root).unwrap();
+        if !Command::new("mount").args(["-o", "loop"]).arg(&probe).arg(&root).status().is_ok_and(|done| done.success())
+        {
+            // Kernels may be built without it; then only reading an empty one is tried.
+            continue;
+        }
+        let unmount = Unmount(root);
+        populate(&unmount.0, 9, false);
+        many(&unmount.0, 4000);
+        pieces(&unmount.0);
+        compare(&unmount.0, &["--hard-links", "each"], &[]);
+        remount(&unmount.0);
+        compare(&unmount.0, &["--hard-links", "each"], &[]);
+    }
+}
+
+/// Unmounts when dropped.
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn what_is_deleted_and_open_is_not_on_xfs() {
+    let Some(image) = mounted(&[]) else { return };
+    let root = image.root();
+    let open: Vec<File> = (0..50)
+        .map(|number| {
+            let path = write_file(root.join(format!("{number}")), 10_000);
+            let file = File::open(&path).unwrap();
+            fs::remove_file(path).unwrap();
+            file
+        })
+        .collect();
+    write_file(root.join("there"), 5);
+    assert_eq!(compare(&root, &[], &[])["counts"]["files"], 1);
+    drop(open);
+}
+
+#[test]
+fn many_changes_in_the_log_are_replayed_in_their_order() {
+    let Some(image) = mounted(&["-b", "size=1024"]) else { return };
+    let root = image.root();
+    let mut state = 5u64;
+    for round in 0..6 {
+        for _ in 0..1500 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let path = root.join(format!("d{}/e{}/f{}", state >> 61, state >> 56 & 7, state >> 50 & 31));
+            match state >> 40 & 7 {
+                0 => drop(fs::remove_dir_all(path.parent().unwrap())),
+                1 | 2 => drop(fs::remove_file(&path)),
+                3 => drop(fs::rename(&path, root.join(format!("moved-{}", state >> 33 & 63)))),
+                _ => drop(write_file(path, (state >> 20) as usize % 20_000)),
+            }
+            if state >> 34 & 0xff == 0 {
+                syncfs(File::open(&root).unwrap()).unwrap();
+            }
+        }
+        compare(&root, &["--hard-links", "each"], &[]);
+        if round == 2 {
+            remount(&root);
+        }
+    }
+}
+
+#[test]
+fn an_image_of_xfs_is_surveyed_clean_or_not() {
+    let Some(image) = mounted(&[]) else { return };
+    let root = image.root();
+    populate(&root, 10, true);
+    let walked = compare(&root, &["--hard-links", "each"], &[]);
+    let copy = sandbox();
+    let file = copy.path().join("image");
+    let scan = || {
+        let arguments =
+            args!["survey", "--json", "--as-of", AS_OF, "--method", "inode-scan", "--hard-links", "each", &file];
+        run(arguments).ended(0)
+    };
+    // As it would be found after a crash.
+    command(Command::new("cp").arg("--sparse=always").arg(image.file()).arg(&file));
+    let found = scan();
+    assert!(found.said().contains("its log had changes that are not in their place"), "{}", found.said());
+    for part in ["counts", "distributions"] {
+        assert_same(&walked[part], &found.json()[part], &[]);
+    }
+    assert_eq!(found.json()["consistent"], false);
+    command(Command::new("mount").args(["-o", "remount,ro"]).arg(&root));
+    command(Command::new("cp").arg("--sparse=always").arg(image.file()).arg(&file));
+    let found = scan();
+    for part in ["counts", "distributions"] {
+        assert_same(&walked[part], &found.json()[part], &[]);
+    }
+}
+
+/// An image that mkfs.xfs filled by a list of files.
+fn filled(at: &Path, options: &[&str]) -> Option<PathBuf> {
+    if !has_program("mkfs.xfs") {
+        skip("there is no mkfs.xfs");
+        return None;
+    }
+    let from = source(at);
+    let mut list = "/dev/null\n0 0\nd--755 0 0\n".to_owned();
+    for number in 0..300 {
+        let file = from.join(format!("d{}/e{}/f{number}.c", number % 7, number % 3));
+        list.push_str(&format!("file{number} ---644 0 0 {}\n", file.display()));
+    }
+    list.push_str("down d--755 0 0\nlink l--777 0 0 /usr\nfifo p--644 0 0\n$\n$\n");
+    let protofile = at.join("list");
+    fs::write(&protofile, list).unwrap();
+    let image = at.join("image");
+    File::create(&image).unwrap().set_len(300 * MIB).unwrap();
+    command(Command::new("mkfs.xfs").args(["-q", "-f", "-p"]).arg(&protofile).args(options).arg(&image));
+    Some(image)
+}
+
+#[test]
+fn damaged_xfs_is_refused_or_said_to_be_damaged() {
+    let directory = sandbox();
+    let Some(image) = filled(directory.path(), &["-d", "agcount=3"]) else { return };
+    let scan = || run(args!["survey", "--json", "--as-of", AS_OF, "--method", "inode-scan", &image]);
+    let whole = scan().ended(0).json();
+    assert_eq!((&whole["counts"]["files"], &whole["counts"]["symlinks_absolute"]), (&300.into(), &1.into()));
+    assert_eq!((&whole["counts"]["directories"], &whole["consistent"]), (&2.into(), &true.into()));
+    let bytes = fs::read(&image).unwrap();
+    let u32_at = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    patch(&image, 90, &[0xff; 2]);
+    refused(&image, "its number of blocks is not that of its groups");
+    patch(&image, 84, &bytes[84..100]);
+    patch(&image, 110, &[0xff; 2]);
+    refused(&image, "its checksum is wrong");
+    patch(&image, 110, &bytes[110..112]);
+    patch(&image, 216, &[0x40]);
+    refused(&image, "it has a feature that is not known here: incompat 0x40000000");
+    patch(&image, 216, &bytes[216..220]);
+    // A group less.
+    let group = u64::from(u32_at(84)) * u64::from(u32_at(4));
+    patch(&image, group + 1024, &[0; 4]);
+    let ran = scan().ended(0);
+    assert!(ran.said().contains("inodes of group 1 are missing"), "{}", ran.said());
+    patch(&image, group + 1024, b"XAGI");
+    // One inode less.
+    let root = u64::from_be_bytes(bytes[56..64].try_into().unwrap());
+    let inode = (root + 7) * 512;
+    assert_eq!(&bytes[inode as usize..inode as usize + 2], b"IN");
+    patch(&image, inode + 60, &[0xff; 2]);
+    let ran = scan().ended(1);
+    assert!(ran.said().contains("its checksum is wrong, or it is another one"), "{}", ran.said());
+    assert_eq!(ran.json()["counts"]["files"], 299);
+    patch(&image, inode + 60, &bytes[inode as usize + 60..inode as usize + 62]);
+    // A log that cannot be read.
+    let block = u64::from_be_bytes(bytes[48..56].try_into().unwrap());
+    let bits = u32::from(bytes[124]);
+    let log = ((block >> bits) * u64::from(u32_at(84)) + (block & ((1 << bits) - 1))) * u64::from(u32_at(4));
+    patch(&image, log, &[0xff; 8]);
+    refused(&image, "the newest record of the log was not found");
+    patch(&image, log, &bytes[log as usize..log as usize + 8]);
+    File::options().write(true).open(&image).unwrap().set_len(200 * MIB).unwrap();
+    refused(&image, "bytes shorter than its superblock says");
+}
+
+#[test]
+fn spoilt_images_of_xfs_end_soon_and_never_badly() {
+    for options in [&["-b", "size=1024", "-d", "agcount=2"][..], &["-m", "crc=0", "-n", "ftype=0"]] {
+        let directory = sandbox();
+        let Some(image) = filled(directory.path(), options) else { return };
+        let mut image = fs::read(image).unwrap();
+        image.truncate(300 << 20);
+        // Data are noise; the rest is what counts.
+        let metadata = (0..image.len() / 512).filter(|at| {
+            let sector = &image[at * 512..][..512];
+            sector[..2] == *b"IN"
+                || sector[..2] == *b"XF"
+                || sector[..2] == *b"XA"
+                || sector[..2] == *b"IA"
+                || sector[..2] == *b"XD"
+        });
+        let used: Vec<usize> = metadata.flat_map(|at| at * 512..(at + 1) * 512).filter(|&at| image[at] != 0).collect();
+        let (mut opened, mut errors, mut state) = (0, 0, 13);
+        for _ in 0..25 {
+            let spoilt = spoil(&image, &used, &mut state);
+            let Ok(source) = Xfs::open(&spoilt[..], 1, true) else { continue };
+            opened += 1;
+            for counted_by_name in [false, true] {
+                let scope = Scope { counted_by_name, threads: 1, ..Scope::default() };
+                let collector = Collector::new(&granulo::survey::Options::default(), 1, 0, 20);
+                let started = Instant::now();
+                let ended = Scan::new(&source, &collector, &scope).run(Duration::from_secs(60), || {});
+                assert!(started.elapsed() < Duration::from_secs(20), "{options:?}: {:?}", started.elapsed());
+                let counts = collector.survey().counts;
+                assert!(counts.files + counts.directories < 10_000);
+                assert!(ended.is_err() || counts.directories > 0);
+                errors += usize::from(counts.errors > 0);
+            }
+        }
+        assert!(opened > 4 && errors > 2, "{options:?}: {opened} of 25 were opened, damage was seen {errors} times");
+    }
+}
+
+#[test]
+fn auto_takes_the_scan_of_xfs() {
+    let Some(image) = mounted(&[]) else { return };
+    let root = image.root();
+    write_file(root.join("a/b"), 100);
+    let auto = survey(args![&root]);
+    assert_eq!((&auto["method"], &auto["consistent"]), (&"inode-scan".into(), &true.into()));
+    let part: Value = survey(args![root.join("a")]);
+    assert_eq!(part["method"], "walk");
+}
