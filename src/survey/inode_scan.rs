@@ -28,6 +28,9 @@ const PLACES_ALWAYS_READ: u64 = 1 << 16;
 /// A walk spends as much on an inode as a scan on this many places, warm or cold.
 const PLACES_AN_INODE: u64 = 16;
 
+/// So few inodes are read in no time either way.
+const FEW_INODES: u64 = 1 << 16;
+
 /// How a survey is taken.
 pub(super) enum Chosen {
     /// By a walk, and why not by inodes; empty where nothing speaks for that.
@@ -88,7 +91,7 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             None => Chosen::Walk { reason: String::new() },
             Some((path, target)) => {
                 match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
-                    Ok(scan) => match too_empty(&scan) {
+                    Ok(scan) => match too_empty(&scan).or_else(|| in_memory(request, &scan)) {
                         None => Chosen::Scan(scan),
                         Some(reason) => Chosen::Walk { reason },
                     },
@@ -133,6 +136,16 @@ fn too_empty(InodeScan { target, source }: &InodeScan) -> Option<String> {
     (places > PLACES_ALWAYS_READ && places / PLACES_AN_INODE > in_use).then(|| {
         let [places, in_use] = [places, in_use].map(|count| format_count(count.into()));
         format!("its tables have {places} places to read for {in_use} inodes, and a walk is faster")
+    })
+}
+
+/// Why a walk would be as fast: of XFS a scan reads from the device what the kernel may have in memory.
+fn in_memory(request: &Request, InodeScan { target, source }: &InodeScan) -> Option<String> {
+    let (Opened::Xfs(_), false) = (source, request.without_names) else { return None };
+    let (in_use, in_memory) = (target.inodes_in_use()?, target.inodes_in_memory()?);
+    (in_use > FEW_INODES && in_memory / 4 > in_use / 5).then(|| {
+        let [in_memory, in_use] = [in_memory, in_use].map(|count| format_count(count.into()));
+        format!("the kernel has {in_memory} inodes of this kind in memory, of {in_use}, and a walk is as fast")
     })
 }
 

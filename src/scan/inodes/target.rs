@@ -148,12 +148,24 @@ impl Target {
         Some(f_files.saturating_sub(f_ffree))
     }
 
+    /// How many inodes the kernel has in memory, of all mounted file systems of this kind; `None` where it does not say.
+    pub fn inodes_in_memory(&self) -> Option<u64> {
+        in_memory(&fs::read_to_string("/proc/slabinfo").ok()?, &self.mount.as_ref()?.kind)
+    }
+
     /// What the mounted file system says of its space and inodes, to be compared after a scan.
     pub fn state(&self) -> Option<[u64; 3]> {
         let mount = self.mount.as_ref().filter(|mount| mount.writable)?;
         let StatVfs { f_files, f_ffree, f_bfree, .. } = statvfs(mount.point()).ok()?;
         Some([f_files, f_ffree, f_bfree])
     }
+}
+
+/// The inodes in a table of the kernel's caches: a line each, with its name and how many of its objects are in use.
+fn in_memory(slabs: &str, kind: &str) -> Option<u64> {
+    let mut lines = slabs.lines().map(str::split_whitespace);
+    let cache = format!("{kind}_inode");
+    lines.find_map(|mut fields| (fields.next()? == cache).then(|| fields.next()?.parse().ok())?)
 }
 
 impl Mount {
@@ -240,6 +252,16 @@ mod tests {
 
     fn mount(line: &str) -> Mount {
         parse_mount(line.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn inodes_in_memory_are_those_of_the_kind() {
+        let slabs =
+            "slabinfo - version: 2.1\n# name <active_objs>\nxfs_inode_log 5 6\nxfs_inode 77424 77430 1024 : a\nnone\n";
+        assert_eq!(
+            (in_memory(slabs, "xfs"), in_memory(slabs, "btrfs"), in_memory("", "xfs")),
+            (Some(77424), None, None)
+        );
     }
 
     #[test]
