@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
-use crate::io::mounts::{Mount, mounts};
+use crate::mounts::{Mount, mounts};
 
 /// The groups of one controller of cgroup v1, or all of cgroup v2, as they are mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -41,6 +41,7 @@
 //! | [`images`], [`loops`], [`emulate`] | file systems made for a run, their devices, devices that are slow on purpose |
 //! | `cgroups`, `confine` | control groups; a limit of memory for a program |
 //! | [`scratch`] | the directory of a run, and what killed runs left |
+//! | [`device`] | `cache --measure`: a device as two figures |
 //! | [`caches`], [`clock`] | what has to be right before something is timed; timing |
 //! | [`host`], [`volume`], [`programs`] | what a result says of machine, file system, device and programs |
 
@@ -51,6 +52,7 @@ pub mod clock;
 mod confine;
 pub mod content;
 pub mod create;
+pub mod device;
 pub mod emulate;
 pub mod fill;
 pub mod host;

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::samples::{LatencySummary, Spread};
+use crate::document::read_document;
 use crate::error::Result;
-use crate::io::read_document;
 
 /// The schema that documents name.
 pub const SCHEMA: &str = "granulo/bench/1";

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 
 /// Most bins of a curve; a power of two.
 pub const CURVE_BINS: usize = 1024;

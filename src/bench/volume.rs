@@ -11,7 +11,7 @@ use rustix::fs::{major, minor, statvfs};
 use super::host::line;
 use super::result::{Device, FileSystem};
 use crate::error::{Error, Result};
-use crate::io::mounts::{Mount, mounts};
+use crate::mounts::{Mount, mounts};
 use crate::units::{escape, escape_path, fraction};
 
 /// Room on a file system.

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use crate::bench::result::{self, Document};
+use crate::document::read_document;
 use crate::error::{Error, Result};
-use crate::io::{read_bounded, read_document};
+use crate::io::read_bounded;
 use crate::mrc::study::{SCHEMA as CACHES, Study};
 use crate::plan::{self, Plan};
 

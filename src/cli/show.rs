@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::results::{self, Stored};
 use super::{Ended, output, sources, usage_error};
-use crate::dist::published;
+use crate::distribution::published;
 use crate::error::Result;
 use crate::io::write_atomically;
 use crate::plan::systems::{self, Suited, System, SystemShares};

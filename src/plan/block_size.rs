@@ -4,7 +4,7 @@
 //! files up to 64 KiB and for block sizes that divide the width of a cell; for the power-of-two block sizes of
 //! [`BLOCK_SIZES`], [`Padding`] keeps the rest, so that the totals are exact for every file.
 
-use crate::dist::{Cell, Distribution, EXACT_LIMIT};
+use crate::distribution::{Cell, Distribution, EXACT_LIMIT};
 use crate::layout::{round_up, round_up_spread};
 use crate::units::fraction;
 

@@ -9,8 +9,8 @@ use super::population::Population;
 use super::recommend::{Recommendation, recommend};
 use super::space::{ModelSpace, model_space};
 use super::tier::{Allowance, Fit, Profile, Tier, Tiers, cutoffs, scale};
+use crate::document::read_document;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::read_document;
 use crate::layout::{Model, Wanted, kinds};
 use crate::units::format_size;
 

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::block_size::BLOCK_SIZES;
-use crate::dist::{Distribution, Interval, spread};
+use crate::distribution::{Distribution, Interval, spread};
 use crate::units::fraction;
 
 const FIG_4: &str = include_str!("../../data/tanenbaum_fig4_dynamic_deciles.csv");

@@ -5,7 +5,7 @@
 //! cell (at most 0.8 % apart) are taken to lie evenly around their mean: [`SAMPLES`] of them stand for all.
 
 use super::block_size::{BLOCK_SIZES, Padding};
-use crate::dist::{Cell, Distribution, EXACT_LIMIT};
+use crate::distribution::{Cell, Distribution, EXACT_LIMIT};
 use crate::layout::{Layout, Space};
 
 /// Sizes that stand for the files of one cell above [`EXACT_LIMIT`].

@@ -69,7 +69,7 @@ mod tests {
     use super::super::block_size::block_sizes;
     use super::super::operations::Operations;
     use super::*;
-    use crate::dist::published;
+    use crate::distribution::published;
 
     #[test]
     fn four_kib_for_the_files_of_2005_and_more_where_more_growth_is_borne() {

@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::population::Population;
 use super::space::model_space;
 use super::tier::{Allowance, RATIOS, Tiers};
-use crate::dist::{Distribution, published};
+use crate::distribution::{Distribution, published};
 use crate::error::Result;
 use crate::layout::Model;
 use crate::units::{GIB, KIB, SMALL_FILE_BYTES, TIB, fraction};

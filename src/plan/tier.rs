@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::population::{Population, SAMPLES, add, samples};
 use super::space::ModelSpace;
-use crate::dist::Cell;
+use crate::distribution::Cell;
 use crate::layout::{Model, Placement, round_up};
 use crate::units::fraction;
 
@@ -345,7 +345,7 @@ pub fn cutoffs(largest_bytes: u64, per_octave: u32) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dist::{Distribution, published};
+    use crate::distribution::{Distribution, published};
     use crate::layout::kinds;
     use crate::plan::model_space;
     use proptest::prelude::*;

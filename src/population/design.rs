@@ -7,7 +7,7 @@ use super::names::{LONGEST, Names};
 use super::permutation::Permutation;
 use super::stratify::{Table, scaled, stratify};
 use super::tree::Tree;
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Files of a directory where nothing else is known.
@@ -284,7 +284,7 @@ impl Design {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dist::published;
+    use crate::distribution::published;
 
     fn recipe() -> Recipe {
         Recipe::of_sizes(published::find("vu-2005").unwrap().distribution().clone())
@@ -342,7 +342,7 @@ mod tests {
             found.record(((as_of - times.mtime.unwrap()) / 86_400) as u64);
             assert_eq!(times.atime, Some(as_of), "not known, but a time was given");
         }
-        assert_eq!(crate::dist::distance(&ages, &found).by_count, 0.0);
+        assert_eq!(crate::distribution::distance(&ages, &found).by_count, 0.0);
         assert_eq!(Design::new(&recipe, 10, 1.0, 3, None, 255).times(0, 5).atime, None);
     }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::extents::Fragmentation;
 use super::room::{Needed, Room};
-use crate::dist::Distance;
+use crate::distribution::Distance;
 
 /// The schema that documents name.
 pub const SCHEMA: &str = "granulo/generate/1";

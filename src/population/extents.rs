@@ -15,7 +15,7 @@ use fiemap::Fiemap;
 use rustix::fs::{major, minor};
 use serde::Serialize;
 
-use crate::io::mounts::{Mount, mounts};
+use crate::mounts::{Mount, mounts};
 use crate::units::fraction;
 
 /// Files that are looked at, at most.
@@ -176,7 +176,7 @@ fn mount_in(mounts: Vec<Mount>, device: (u32, u32)) -> Option<Mount> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::mounts::parse;
+    use crate::mounts::parse;
     use std::io::Write;
 
     #[test]

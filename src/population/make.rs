@@ -480,7 +480,7 @@ impl Worker {
 mod tests {
     use super::super::{Recipe, Shape};
     use super::*;
-    use crate::dist::Distribution;
+    use crate::distribution::Distribution;
     use std::collections::BTreeMap;
     use std::fs::{self, File};
     use std::os::unix::fs::MetadataExt;

@@ -5,7 +5,7 @@
 //! which files are deleted while a tree ages ([`super::age`]), not how many days old a file is.
 
 use super::design::{DIRECTORY_FILES, Recipe, Shape};
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 
 const TABLE: &str = include_str!("../../data/geriatrix_profiles.csv");
 /// What the names of profiles begin with on the command line.

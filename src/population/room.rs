@@ -6,7 +6,7 @@ use rustix::fs::{fstatfs, fstatvfs};
 
 use super::content::Content;
 use super::design::Design;
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Layout, Model};
 use crate::units::{format_count, format_share, format_size};
@@ -215,7 +215,7 @@ impl Room {
 mod tests {
     use super::super::Recipe;
     use super::*;
-    use crate::dist::published;
+    use crate::distribution::published;
 
     fn room() -> Room {
         Room {

@@ -8,7 +8,7 @@
 //! Invariants, property-tested: exactly as many values as asked for; every one of them in a cell of the source.
 //! A [`Table`] has a row for each cell, so it takes the same memory for any number of values.
 
-use crate::dist::{Cell, Distribution};
+use crate::distribution::{Cell, Distribution};
 
 /// Values that share a cell, evenly spread over `base .. base + span`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,7 +217,7 @@ pub fn scaled(source: &Distribution, factor: f64) -> Distribution {
 mod tests {
     use super::super::SizeLaw;
     use super::*;
-    use crate::dist::{distance, published};
+    use crate::distribution::{distance, published};
     use proptest::prelude::*;
 
     fn sizes() -> impl Strategy<Value = Distribution> {

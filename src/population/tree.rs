@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::chance::{Chance, Stream};
 use super::stratify::{Table, stratify};
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 
 /// Child directories of a directory where nothing else is known.
 const FAN_OUT: u64 = 100;
@@ -308,7 +308,7 @@ fn breadth_first(mut pool: Vec<u64>) -> (Vec<u64>, Vec<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dist::distance;
+    use crate::distribution::distance;
     use proptest::prelude::*;
 
     fn of(values: &[(u64, u64)]) -> Distribution {

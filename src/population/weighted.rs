@@ -2,7 +2,7 @@
 //! e^(k(x-1)) function where k is a configurable constant and x is a random number between 0 and 1".
 
 use super::chance::Chance;
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::units::{KIB, MIB, parse_size};
 
 /// `min + (max - min) · e^(k(x-1))` for an `x` between 0 and 1.

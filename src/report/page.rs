@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::words::sentences;
-use crate::dist::{Distribution, published};
+use crate::distribution::{Distribution, published};
 use crate::survey::Survey;
 use crate::survey::file::{Detail, Document, UpToRow, format_time};
 use crate::survey::measure::Measure;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::page::{Scripts, assemble};
 use super::plan_words::{fit_sentence, recommendation_sentences, source_sentence};
-use crate::dist::published;
+use crate::distribution::published;
 use crate::layout::Model;
 use crate::plan::{Plan, systems};
 use crate::units::{GIB, KIB, MIB};

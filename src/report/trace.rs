@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use super::chart::{COLUMNS, bar, right, shorten};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::terminal::exact_size;
-use crate::dist::{Bucket, Distribution};
+use crate::distribution::{Bucket, Distribution};
 use crate::survey::file::format_time;
 use crate::trace::summary::{BLOCK_SIZES, Pattern, Side, SizeRow, Summary, UNKNOWN_SIZE};
 use crate::trace::{Clock, Detail, Kind, Source};

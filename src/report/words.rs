@@ -1,6 +1,6 @@
 //! A survey in sentences: what a person would answer who had looked at it.
 
-use crate::dist::published;
+use crate::distribution::published;
 use crate::plan::block_size;
 use crate::survey::measure::Measure;
 use crate::survey::{Method, Resolution, Survey};

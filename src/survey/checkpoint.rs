@@ -21,7 +21,7 @@ use super::errors::{ErrorLog, Example, KindCount};
 use super::measure::{ByteMeasure, Distributions, Measure};
 use super::places::{Places, Tally};
 use super::{Counts, Options, OtherAllocated, OverheadBySize};
-use crate::dist::{Distribution, Encoded};
+use crate::distribution::{Distribution, Encoded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{read_bounded, write_atomically};
 use crate::plan::Padding;

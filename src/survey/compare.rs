@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::file::{UpToRow, up_to};
 use super::measure::Measure;
 use super::{Resolution, Survey};
-use crate::dist::{Distribution, distance};
+use crate::distribution::{Distribution, distance};
 
 /// Populations side by side. Lists in its rows have one figure for each source, in order.
 #[derive(Debug, Clone, PartialEq, Serialize)]

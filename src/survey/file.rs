@@ -18,7 +18,7 @@ use super::errors::{ErrorLog, Example, KindCount};
 use super::measure::{ByteMeasure, Distributions, Measure};
 use super::places::{DirectoryRow, Extension, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
 use super::{Counts, MOST, Method, Options, Origin, OtherAllocated, OverheadBySize, Resolution, Survey};
-use crate::dist::{Bucket, Distribution, Encoded, Weight, bucket_number};
+use crate::distribution::{Bucket, Distribution, Encoded, Weight, bucket_number};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{BlockSize, Padding, block_sizes};
 use crate::units::{escape, fraction, unescape};

@@ -1,6 +1,6 @@
 //! The distributions that a survey takes: those of fsstats (Dayal 2008), by name and unit.
 
-use crate::dist::{Distribution, Weight};
+use crate::distribution::{Distribution, Weight};
 
 /// What is measured of each file, directory, symlink or name; once for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

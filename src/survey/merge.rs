@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::measure::Measure;
 use super::{Method, Resolution, Snapshots, Survey};
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Adds `surveys`, of which there is at least one.

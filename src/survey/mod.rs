@@ -23,7 +23,7 @@ pub mod source;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dist::{Bucket, bucket_number};
+use crate::distribution::{Bucket, bucket_number};
 use crate::plan::{Padding, Population, Tree};
 use crate::units::{SMALL_FILE_BYTES, fraction};
 use errors::ErrorLog;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::measure::Measure;
 use super::{Method, Origin, Resolution, Survey, file, fsstats};
-use crate::dist::Distribution;
-use crate::dist::published::{self, Published};
+use crate::distribution::Distribution;
+use crate::distribution::published::{self, Published};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
 use crate::plan::systems::{self, System};

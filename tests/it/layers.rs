@@ -231,7 +231,7 @@ fn the_reader_of_imports_sees_every_kind_of_path() {
     let code = r##"
         //! crate::cli in a comment
         /* crate::cli /* nested */ crate::cli */
-        use crate::{dist::{self, Cell}, units, error::{Error, Result}};
+        use crate::{distribution::{self, Cell}, units, error::{Error, Result}};
         use super::measure::Measure;
         fn f<'a>(x: &'a str) -> crate::scan::Stat { let c = '"'; let d = '\''; "crate::cli"; r#"crate::"cli"# ; b"crate::cli" }
         macro_rules! m { () => { $crate::plan::up() } }

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use granulo::dist::published;
+use granulo::distribution::published;
 use granulo::layout::{Layout, Model};
 
 use crate::images::{Image, Mount};

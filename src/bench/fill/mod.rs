@@ -25,7 +25,7 @@ use super::result::{CacheState, Details, Document, FillDetails, Series};
 use super::run::{Measured, Progress, Run, Watch};
 use super::volume;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::mounts::Mount;
+use crate::mounts::Mount;
 use crate::units::MIB;
 use device::Baseline;
 use files::Files;

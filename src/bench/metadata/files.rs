@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::{Permutation, scramble};
 use crate::units::MIB;
@@ -186,7 +186,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::dist::{distance, published};
+    use crate::distribution::{distance, published};
 
     fn made(files: u64, largest_bytes: u64) -> FileSet {
         let source = published::find("vu-2005").unwrap().distribution();

@@ -15,7 +15,7 @@ use super::target::{Aim, Fresh, Memory};
 use crate::bench::clock::nanoseconds_since;
 use crate::bench::result::OperationTime;
 use crate::bench::run::Watch;
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::error::{Error, Result};
 use crate::population::scramble;
 

@@ -30,7 +30,7 @@ use super::place::Prepared;
 use super::result::{Details, Document, MetadataDetails};
 use super::run::{Measured, Progress, Run, Watch, turns};
 use super::volume::Room;
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{format_count, format_size};
 use files::FileSet;

@@ -103,7 +103,7 @@ pub(super) fn is_right(expected: &[u8], found: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dist::Distribution;
+    use crate::distribution::Distribution;
 
     #[test]
     fn what_is_removed_was_made() {

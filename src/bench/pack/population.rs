@@ -1,7 +1,7 @@
 //! What is packed: files by their numbers, all of one size as the source has them, or with the sizes of a measured population.
 
 use crate::bench::numbered::NumberedPath;
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::design::{Design, Recipe};
 use crate::units::{GIB, MIB, format_count, format_size};
@@ -134,7 +134,7 @@ fn check(files: u64, bytes: u128) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dist::published;
+    use crate::distribution::published;
 
     #[test]
     fn the_published_one_is_a_gigabyte() {

@@ -116,7 +116,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::dist::published;
+    use crate::distribution::published;
     use crate::error::ErrorKind;
 
     #[test]

@@ -10,7 +10,7 @@ use crate::bench::pack::{
 };
 use crate::bench::result::{Details, Document};
 use crate::cli::{Ended, output, sources, usage_error};
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::error::Result;
 use crate::population::{SizeLaw, profiles, weighted};
 use crate::survey::measure::Measure;

@@ -12,6 +12,7 @@ use super::progress::Line;
 use super::trace::only_below;
 use super::trace::opening::Opening;
 use super::{Ended, output, signals, usage_error};
+use crate::bench;
 use crate::error::Result;
 use crate::io::write_atomically;
 use crate::mrc::device::{self, Device};
@@ -210,7 +211,7 @@ impl CacheArguments {
         let mut source = only_below(self.opening.open()?, &self.below)?;
         let interrupted = signals::watch()?;
         if let Some(path) = &self.measure {
-            wanted.device = device::measure(path, &interrupted)?;
+            wanted.device = bench::device::measure(path, &interrupted)?;
         }
         let mut events = Events::new(self.mapped == Mapped::Read);
         let line = Line::new(self.quiet);

@@ -9,7 +9,7 @@ use super::super::{Ended, output};
 use super::distances::survey_back;
 use super::wanted::Wanted;
 use super::{GenerateArguments, Run};
-use crate::dist::distance;
+use crate::distribution::distance;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::Room;
 use crate::population::age::{AgeProgress, Aged, Aging, age, written_fraction};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::super::progress::ProgressLine;
-use crate::dist::{Distance, Distribution, distance};
+use crate::distribution::{Distance, Distribution, distance};
 use crate::error::Result;
 use crate::population::document::{BOUND_BY_BYTES, BOUND_BY_FILES, BOUNDED_FILES, Bounds, MeasureDistance};
 use crate::population::stratify::{count_for_distance, least_distance_by_sum};

@@ -14,7 +14,7 @@ use clap::Args;
 use super::progress::Line;
 use super::survey::{as_of, now};
 use super::{Ended, output, signals};
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::design::Amount;
 use crate::population::document::{Document, MadeFiles, Plan, SCHEMA};

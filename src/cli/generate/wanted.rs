@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::super::{sources, usage_error};
 use super::GenerateArguments;
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 use crate::error::Result;
 use crate::population::age::Ages;
 use crate::population::design::DIRECTORY_FILES;

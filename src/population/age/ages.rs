@@ -1,6 +1,6 @@
 //! Relative ages: which files go while a tree ages.
 
-use crate::dist::Distribution;
+use crate::distribution::Distribution;
 
 /// Intervals that ages of a survey are cut into.
 const AGE_INTERVALS: u128 = 32;

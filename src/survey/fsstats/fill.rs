@@ -5,7 +5,7 @@
 
 use super::read::{Number, Parsed, Row, Section};
 use super::{Buckets, HISTOGRAMS, Histogram, KB, LINEAR_LAST, Population};
-use crate::dist::{Distribution, Interval, Weight, spread};
+use crate::distribution::{Distribution, Interval, Weight, spread};
 use crate::survey::measure::Measure;
 use crate::survey::{Method, Resolution, Survey};
 use crate::units::format_count;

@@ -13,7 +13,7 @@
 //!   overhead.
 //! - **Ages by kilobyte** count the kilobytes of the files, not the files, in whole kilobytes.
 //!
-//! What is read becomes a survey whose distributions are laid out within the buckets ([`crate::dist::spread`]), with
+//! What is read becomes a survey whose distributions are laid out within the buckets ([`crate::distribution::spread`]), with
 //! the counts, sums, least and most values of the file. Writing that survey again gives the same text, but for the ages
 //! by kilobyte, which lose what is less than a kilobyte the first time.
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::{Buckets, HISTOGRAMS, Histogram, KB, LINEAR_LAST, LINEAR_WIDTH, Population};
-use crate::dist::{Distribution, Weight};
+use crate::distribution::{Distribution, Weight};
 use crate::survey::Survey;
 use crate::units::fraction;
 

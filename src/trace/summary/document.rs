@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{BLOCK_SIZES, FileCounts, Interval, Pattern, ReadWrite, Side, SizeRow, Summary, UNKNOWN_SIZE};
-use crate::dist::{Bucket, Distribution, Encoded};
+use crate::distribution::{Bucket, Distribution, Encoded};
 use crate::trace::{Clock, Detail, Kind, Problems, Source};
 use crate::units::escape;
 

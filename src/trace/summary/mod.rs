@@ -15,7 +15,7 @@ pub use document::{Document, typed};
 pub use rates::{Interval, Rates};
 pub use runs::{Pattern, Share};
 
-use crate::dist::{Distribution, bucket_number};
+use crate::distribution::{Distribution, bucket_number};
 use crate::trace::{Detail, Kind, Operation, Source};
 use crate::units::fraction;
 use runs::{Moved, Runs};

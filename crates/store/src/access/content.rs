@@ -1,0 +1,194 @@
+//! The content of one file in pieces: verified once, in bounded memory, without its holes.
+//!
+//! A record is read whole (that is what a cutoff bounds), a large object a few stripe units at a time, each unit once. What is read is the
+//! object as it was when reading began: a record is in hand, and units are told by the checksums of their descriptor. If they are moved
+//! meanwhile, the new descriptor says where they are; if the object is removed or replaced, and its units are given back, that is an error.
+
+use std::ops::Range;
+
+use super::load::part_end;
+use super::read::Part;
+use crate::Store;
+use crate::devices::device::make_landing;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::Attributes;
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::{Entry, Kind};
+use crate::format::key::Key;
+
+/// What is given of a record at a time, and read of a large object, about, unless it is said otherwise.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Units that the operating system is told about before they are read, in bytes.
+const AHEAD_BYTES: u64 = 16 << 20;
+
+/// The content of a file that is being read; see [`Store::content`].
+#[derive(Debug)]
+pub struct Content<'s> {
+    store: &'s Store,
+    key: Key,
+    entry: Entry,
+    attributes: Attributes,
+    /// Of a large object.
+    descriptor: Option<Descriptor>,
+    /// Bytes in hand, and which of those stored they are.
+    bytes: Vec<u8>,
+    start: usize,
+    in_hand: Range<u64>,
+    /// Runs of data: where in the file, and how long.
+    runs: Vec<(u64, u64)>,
+    run: usize,
+    /// Where the run begins among the bytes stored, and how much of it was given.
+    run_stored: u64,
+    given: u64,
+    piece_bytes: u64,
+}
+
+impl Store {
+    /// The content of a file, to be read in pieces, of any size; `None` if there is no such key. Of anything but a file there are no pieces.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn content(&self, key: &Key) -> Result<Option<Content<'_>>> {
+        let engine = self.engine();
+        engine.with_found(key.stored(), |found| {
+            let mut record = Vec::new();
+            let (attributes, descriptor, bytes, within);
+            if found.entry.kind == Kind::Large {
+                let read = engine.read_entry(&found.entry, &mut record)?;
+                attributes = super::read::decode_attributes(read.head.attributes)?;
+                let decoded = engine.decode_descriptor(found.entry.location, read.content)?;
+                engine.extents.will_read(&decoded, AHEAD_BYTES);
+                (descriptor, bytes, within) = (Some(decoded), Vec::new(), 0..0);
+            } else {
+                let mut content = Vec::new();
+                let (of_record, range, part) = engine.stored_content(&found.entry, &mut record, &mut content)?;
+                attributes = of_record;
+                bytes = match part {
+                    Part::Record => record,
+                    Part::Content => content,
+                };
+                (descriptor, within) = (None, range);
+            }
+            let runs = match (&attributes.holes, found.entry.kind) {
+                (Some(holes), Kind::File | Kind::Large) => holes.data.clone(),
+                (None, Kind::File | Kind::Large) => vec![(0, found.entry.size_bytes)],
+                _ => Vec::new(),
+            };
+            Ok(Content {
+                store: self,
+                key: key.clone(),
+                entry: found.entry,
+                attributes,
+                descriptor,
+                bytes,
+                start: within.start,
+                in_hand: 0..within.len() as u64,
+                runs,
+                run: 0,
+                run_stored: 0,
+                given: 0,
+                piece_bytes: PIECE_BYTES,
+            })
+        })
+    }
+}
+
+impl Content<'_> {
+    /// What the index has of the file.
+    pub fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// Its attributes.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Gives, and has in memory, about so many bytes at a time, or one stripe unit, if that is more: of 4 MiB, devices are read side by side.
+    pub fn in_pieces_of(mut self, bytes: u64) -> Self {
+        self.piece_bytes = bytes.max(1);
+        self
+    }
+
+    /// Goes on with the first data at or behind a place in the file, in bytes.
+    pub fn seek(&mut self, offset: u64) {
+        (self.run, self.run_stored, self.given) = (0, 0, 0);
+        while let Some(&(begin, length)) = self.runs.get(self.run) {
+            if offset < begin + length {
+                self.given = offset.saturating_sub(begin);
+                return;
+            }
+            self.next_run(length);
+        }
+    }
+
+    fn next_run(&mut self, length: u64) {
+        (self.run, self.run_stored, self.given) = (self.run + 1, self.run_stored + length, 0);
+    }
+
+    /// The next data: where in the file, and the bytes; `None` at the end. What is between pieces are holes.
+    ///
+    /// # Errors
+    /// As [`Store::read`]; [`ErrorKind::Busy`] if the file was removed or replaced meanwhile, and its units are gone.
+    pub fn next_piece(&mut self) -> Result<Option<(u64, &[u8])>> {
+        let (begin, length) = loop {
+            match self.runs.get(self.run) {
+                None => return Ok(None),
+                Some(&(_, length)) if self.given >= length => self.next_run(length),
+                Some(&run) => break run,
+            }
+        };
+        let stored = self.run_stored + self.given;
+        if !self.in_hand.contains(&stored) {
+            self.take_in_hand(stored)?;
+        }
+        let end = (self.run_stored + length).min(self.in_hand.end).min(stored + self.piece_bytes);
+        let at = begin + self.given;
+        self.given += end.saturating_sub(stored);
+        let place = |stored: u64| self.start + (stored - self.in_hand.start) as usize;
+        let wrong = || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes says");
+        let bytes = match end > stored {
+            true => self.bytes.get(place(stored)..place(end)).ok_or_else(wrong)?,
+            false => return Err(wrong()),
+        };
+        Ok(Some((at, bytes)))
+    }
+
+    /// Reads units of a large object from one of the bytes stored on.
+    fn take_in_hand(&mut self, from: u64) -> Result<()> {
+        let Some(descriptor) = &self.descriptor else { return Ok(()) };
+        let mut end = part_end(descriptor, from);
+        while end < descriptor.stored_bytes && end - from < self.piece_bytes {
+            end = part_end(descriptor, end);
+        }
+        self.in_hand = from..from;
+        self.start = make_landing(&mut self.bytes, (end - from) as usize);
+        let engine = self.store.engine();
+        if let Err(error) = engine.read_units(descriptor, from..end, &mut self.bytes) {
+            self.find_again(error)?;
+            let Some(descriptor) = &self.descriptor else { return Ok(()) };
+            self.bytes.truncate(self.start);
+            engine.read_units(descriptor, from..end, &mut self.bytes)?;
+        }
+        self.in_hand = from..from + (self.bytes.len() - self.start) as u64;
+        Ok(())
+    }
+
+    /// Looks where the units are now; gives the error back if they should be where they were looked for.
+    fn find_again(&mut self, error: Error) -> Result<()> {
+        let engine = self.store.engine();
+        engine.refresh()?;
+        match engine.find(self.key.stored())? {
+            Some(now) if now.entry.id == self.entry.id && now.entry.location == self.entry.location => Err(error),
+            Some(now) if now.entry.id == self.entry.id => {
+                self.descriptor = Some(engine.descriptor(now.entry.location)?);
+                self.entry = now.entry;
+                Ok(())
+            }
+            _ => {
+                let cause = "it was replaced or removed while it was being read";
+                Err(Error::new(ErrorKind::Busy, "read", cause).at(&self.key.to_path()).advise("read it again"))
+            }
+        }
+    }
+}

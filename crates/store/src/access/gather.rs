@@ -1,0 +1,194 @@
+//! Reading many records at once: those that lie near each other are read together, in the order of the disk.
+//!
+//! A [`Wanted`] is a record by its place and id, which is all that it takes to verify it. [`spans`] joins neighbours: what lies between
+//! them (dead records, records of others) is read over and never looked at. Every record that comes out was verified, head and content, and has
+//! the id that the index said; one that does not hold where it was read is read again by itself, from every copy.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::entry::{Entry, Location};
+use crate::format::record::Record;
+
+/// A record that is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Wanted {
+    pub(crate) location: Location,
+    pub(crate) id: u64,
+    /// Whose it is, among those of the caller.
+    pub(crate) tag: u32,
+}
+
+impl Wanted {
+    pub(crate) fn new(entry: &Entry, tag: u32) -> Wanted {
+        Wanted { location: entry.location, id: entry.id, tag }
+    }
+}
+
+/// How neighbours are joined.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Joining {
+    /// Bytes between two records that are rather read than skipped.
+    pub(crate) gap_bytes: u64,
+    /// Bytes that are read at once, but for a record that is longer by itself.
+    pub(crate) longest_bytes: u64,
+}
+
+/// A stretch of a segment with wanted records, read at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) segment: u64,
+    /// Bytes of the segment.
+    pub(crate) bytes: Range<u64>,
+    /// The records in it, as places in the list that it was made of.
+    pub(crate) wanted: Range<usize>,
+}
+
+/// The stretches that `wanted`, sorted by place, is read in.
+pub(crate) fn spans(wanted: &[Wanted], joining: Joining) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for (at, Wanted { location, .. }) in wanted.iter().enumerate() {
+        let end = location.offset + location.record_bytes;
+        match spans.last_mut() {
+            Some(span)
+                if span.segment == location.segment
+                    && location.offset <= span.bytes.end + joining.gap_bytes
+                    && end.max(span.bytes.end) - span.bytes.start <= joining.longest_bytes =>
+            {
+                // A record that is wanted twice does not shorten it.
+                span.bytes.end = span.bytes.end.max(end);
+                span.wanted.end = at + 1;
+            }
+            _ => spans.push(Span { segment: location.segment, bytes: location.offset..end, wanted: at..at + 1 }),
+        }
+    }
+    spans
+}
+
+/// Sorted by place, in the order of the disk.
+pub(crate) fn sort(wanted: &mut [Wanted]) {
+    wanted.sort_unstable_by_key(|wanted| (wanted.location.segment, wanted.location.offset));
+}
+
+impl Engine {
+    /// Reads a stretch into `buffer`, from one copy: another one for each `turn`, so that mirrors share the load. What cannot be read is missing in it.
+    pub(crate) fn read_span(&self, span: &Span, turn: usize, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        let copies = self.copies(span.segment);
+        let length = (span.bytes.end - span.bytes.start) as usize;
+        for at in 0..copies.len() {
+            let device = copies[(turn + at) % copies.len()];
+            match self.read_copy(device, span.segment, span.bytes.start, length, buffer) {
+                Ok(_) => return,
+                Err(_) => buffer.clear(),
+            }
+        }
+    }
+
+    /// The record where it should be in a stretch that was read, or from another copy (then in `other`).
+    ///
+    /// # Errors
+    /// It holds on no copy.
+    pub(crate) fn wanted_record<'b>(
+        &self,
+        wanted: &Wanted,
+        span: &Span,
+        buffer: &'b [u8],
+        other: &'b mut Vec<u8>,
+    ) -> Result<Record<'b>> {
+        let at = (wanted.location.offset - span.bytes.start) as usize;
+        let is_right =
+            |record: &Record<'_>| record.head.id == wanted.id && record.record_bytes() == wanted.location.record_bytes;
+        match buffer.get(at..).and_then(Record::decode).filter(|record| is_right(record)) {
+            Some(record) => Ok(record),
+            None => {
+                let record = self.read_record(wanted.location, other, is_right)?;
+                self.healed.fetch_add(1, Ordering::Relaxed);
+                Ok(record)
+            }
+        }
+    }
+
+    /// The records of `wanted`, sorted by place, read by up to `threads`: `take` gets the place in the list and the record, or why there is none. In
+    /// the order of the disk, but for threads overtaking each other.
+    pub(crate) fn read_wanted(
+        &self,
+        wanted: &[Wanted],
+        joining: Joining,
+        threads: usize,
+        take: &(dyn Fn(usize, Result<Record<'_>>) + Sync),
+    ) {
+        let spans = spans(wanted, joining);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let (mut buffer, mut other) = (Vec::new(), Vec::new());
+            loop {
+                let turn = next.fetch_add(1, Ordering::Relaxed);
+                let Some(span) = spans.get(turn) else { return };
+                self.read_span(span, turn, &mut buffer);
+                for at in span.wanted.clone() {
+                    take(at, self.wanted_record(&wanted[at], span, &buffer, &mut other));
+                }
+            }
+        };
+        let threads = threads.min(spans.len());
+        if threads < 2 {
+            work();
+            return;
+        }
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const JOINING: Joining = Joining { gap_bytes: 64, longest_bytes: 1000 };
+
+    fn wanted(segment: u64, offset: u64, record_bytes: u64) -> Wanted {
+        Wanted { location: Location { segment, offset, record_bytes }, id: 1, tag: 0 }
+    }
+
+    #[test]
+    fn neighbours_are_read_together_and_others_are_not() {
+        let list =
+            [wanted(1, 80, 100), wanted(1, 180, 100), wanted(1, 344, 100), wanted(1, 509, 100), wanted(2, 609, 100)];
+        let found = spans(&list, JOINING);
+        let short: Vec<_> = found.iter().map(|span| (span.segment, span.bytes.clone(), span.wanted.clone())).collect();
+        assert_eq!(short, [(1, 80..444, 0..3), (1, 509..609, 3..4), (2, 609..709, 4..5)]);
+    }
+
+    #[test]
+    fn a_long_record_is_read_by_itself_and_a_stretch_is_no_longer_than_allowed() {
+        let list = [wanted(1, 0, 600), wanted(1, 600, 600), wanted(1, 1200, 5000), wanted(1, 6200, 10)];
+        let short: Vec<_> = spans(&list, JOINING).iter().map(|span| span.bytes.clone()).collect();
+        assert_eq!(short, [0..600, 600..1200, 1200..6200, 6200..6210]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_record_is_in_one_stretch_that_covers_it(places in proptest::collection::vec((1u64..4, 0u64..500, 1u64..60), 0..80)) {
+            let mut list: Vec<Wanted> = places.iter().map(|&(segment, at, length)| wanted(segment, at * 4, length * 4)).collect();
+            sort(&mut list);
+            let found = spans(&list, JOINING);
+            prop_assert_eq!(found.iter().map(|span| span.wanted.len()).sum::<usize>(), list.len());
+            for span in &found {
+                prop_assert!(span.bytes.end - span.bytes.start <= JOINING.longest_bytes);
+                for wanted in &list[span.wanted.clone()] {
+                    let Location { segment, offset, record_bytes } = wanted.location;
+                    prop_assert_eq!(segment, span.segment);
+                    prop_assert!(span.bytes.start <= offset && offset + record_bytes <= span.bytes.end);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,601 @@
+//! Loading: everything at or below a key, in the order of the disk, at the speed of the devices.
+//!
+//! A planner goes through the index and says which stretches of which segments to read; workers read them, verify every record and parse it
+//! where it lies; units of large objects follow their descriptors in parts. What is between wanted records is read over and never looked at.
+//!
+//! **Order.** Keys that lie together in the index mostly lie together on disk too (they were written together, or compacted): such runs are
+//! read as they come. Others are gathered in a window of [`WINDOW_RECORDS`] and read in the order of the disk; if there are more, the index is gone through
+//! again for those behind. So memory is bounded whatever the size of the store, and a store in random order is read in ascending passes.
+//!
+//! **State.** What is loaded is one consistent state: a pin keeps what it needs until the load is dropped. A damaged object does not end the load:
+//! it is an error among the pieces.
+//!
+//! **Names.** A file with several names is one object, of a number ([`LoadedObject::shared`]) and without a key; each name is an object without content and
+//! with that number. So content comes once, and a group has the content of every name in it.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::{Bound, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use super::gather::{Joining, Span, Wanted, sort, spans};
+use super::read::{decode_attributes, decompress};
+use crate::Store;
+use crate::devices::device::make_landing;
+use crate::devices::set::Lock;
+use crate::engine::Engine;
+use crate::engine::effects::{is_within, shared_key, shared_number};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::Attributes;
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::Kind;
+use crate::format::key::Key;
+use crate::format::record::{Head, Record};
+use crate::index::Snapshot;
+use crate::layout::granulo::{ALWAYS_RECORD_BYTES, PACKED_BYTES};
+
+/// What is read at once: larger pieces leave the processor's cache before they are verified.
+const JOINING: Joining = Joining { gap_bytes: 64 << 10, longest_bytes: 1 << 20 };
+/// Parts of large objects, about, in bytes.
+const PART_BYTES: u64 = 2 << 20;
+/// Keys in order that are looked at together: whether they lie together on disk.
+const RUN_KEYS: usize = 1024;
+/// Places that are gathered before they are sorted: 40 bytes each.
+const WINDOW_RECORDS: usize = 1 << 19;
+/// Stretches that are planned ahead.
+const PLANNED: usize = 64;
+/// Workers, at most: memory grows with them.
+const MOST_THREADS: usize = 8;
+/// Units of large objects that the operating system is told about before they are read, in bytes.
+const AHEAD_BYTES: u64 = 16 << 20;
+
+/// Bytes of a piece: in what was read, or in what was made of it.
+#[derive(Debug, Clone)]
+struct Place {
+    is_aside: bool,
+    bytes: Range<usize>,
+}
+
+/// An object of a piece.
+#[derive(Debug)]
+struct Placed {
+    head: Place,
+    content: Place,
+    /// Where in the object its content here begins.
+    offset: u64,
+    content_bytes: u64,
+}
+
+/// Memory that pieces gave back.
+type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// A piece of what is loaded: some objects, or a part of a large one. Its memory is used again when it is dropped.
+#[derive(Debug)]
+pub struct Loaded {
+    read: Vec<u8>,
+    aside: Vec<u8>,
+    objects: Vec<Placed>,
+    spare: Spare,
+}
+
+/// An object of a piece; verified.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadedObject<'p> {
+    head: Head<'p>,
+    content: &'p [u8],
+    offset: u64,
+    content_bytes: u64,
+}
+
+impl Loaded {
+    fn new(spare: &Spare) -> Loaded {
+        let read = lock(spare).pop().unwrap_or_default();
+        Loaded { read, aside: Vec::new(), objects: Vec::new(), spare: Arc::clone(spare) }
+    }
+
+    /// Its objects, in the order of the disk.
+    pub fn objects(&self) -> impl Iterator<Item = LoadedObject<'_>> {
+        self.objects.iter().filter_map(|placed| {
+            let head = Head::decode(self.bytes(&placed.head))?;
+            Some(LoadedObject {
+                head,
+                content: self.bytes(&placed.content),
+                offset: placed.offset,
+                content_bytes: placed.content_bytes,
+            })
+        })
+    }
+
+    /// Bytes of content in it.
+    pub fn content_bytes(&self) -> u64 {
+        self.objects.iter().map(|placed| placed.content.bytes.len() as u64).sum()
+    }
+
+    fn bytes(&self, place: &Place) -> &[u8] {
+        let from = if place.is_aside { &self.aside } else { &self.read };
+        from.get(place.bytes.clone()).unwrap_or_default()
+    }
+
+    /// Adds a record that lies at `start` of what was read, or else is put aside.
+    fn add(&mut self, start: Option<usize>, head_bytes: usize, stored: &[u8], content: Option<Vec<u8>>) {
+        let head = match start {
+            Some(start) => Place { is_aside: false, bytes: start..start + head_bytes },
+            None => self.put_aside(&stored[..head_bytes]),
+        };
+        let content = match (content, start) {
+            (Some(content), _) => self.put_aside(&content),
+            (None, Some(start)) => Place { is_aside: false, bytes: start + head_bytes..start + stored.len() },
+            (None, None) => self.put_aside(&stored[head_bytes..]),
+        };
+        let content_bytes = content.bytes.len() as u64;
+        self.objects.push(Placed { head, content, offset: 0, content_bytes });
+    }
+
+    fn put_aside(&mut self, bytes: &[u8]) -> Place {
+        let start = self.aside.len();
+        self.aside.extend_from_slice(bytes);
+        Place { is_aside: true, bytes: start..self.aside.len() }
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let mut spare = lock(&self.spare);
+        // A buffer that a giant record made large is not kept.
+        if self.read.capacity() as u64 <= 2 * PART_BYTES && spare.len() < 2 * MOST_THREADS {
+            self.read.clear();
+            spare.push(std::mem::take(&mut self.read));
+        }
+    }
+}
+
+impl<'p> LoadedObject<'p> {
+    /// Its key; `None` of a file with several names, whose names are objects of their own.
+    pub fn key(&self) -> Option<Key> {
+        Key::from_stored(self.head.key)
+    }
+
+    /// What it is. [`Kind::Link`] is a name of a file with several.
+    pub fn kind(&self) -> Kind {
+        self.head.kind
+    }
+
+    /// The number of a file with several names: of the file itself, and of each name.
+    pub fn shared(&self) -> Option<u64> {
+        match self.head.kind {
+            Kind::Link => self.content.try_into().ok().map(u64::from_le_bytes),
+            _ => shared_number(self.head.key),
+        }
+    }
+
+    /// Its attributes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NewerVersion`] if a newer granulo wrote something that may not be passed over.
+    pub fn attributes(&self) -> Result<Attributes> {
+        decode_attributes(self.head.attributes)
+    }
+
+    /// What is here of its content: all, or of a large object a part. Of a sparse file the runs of data, one after the other; of a symlink the target; of
+    /// a name nothing.
+    pub fn content(&self) -> &'p [u8] {
+        if self.head.kind == Kind::Link { &[] } else { self.content }
+    }
+
+    /// Where in its content this part begins, in bytes.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Length of its content, all parts together, in bytes.
+    pub fn content_bytes(&self) -> u64 {
+        if self.head.kind == Kind::Link { 0 } else { self.content_bytes }
+    }
+}
+
+/// A load under way: an iterator over pieces, each read and verified by a thread of its own. See [`Store::load`].
+#[derive(Debug)]
+pub struct Load {
+    pieces: Option<Receiver<Result<Loaded>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Iterator for Load {
+    type Item = Result<Loaded>;
+
+    fn next(&mut self) -> Option<Result<Loaded>> {
+        match self.pieces.as_ref()?.recv() {
+            Ok(piece) => Some(piece),
+            Err(_) => {
+                self.pieces = None;
+                let died = self.threads.drain(..).map(JoinHandle::join).filter(std::result::Result::is_err).count();
+                // What it would have given is missing.
+                (died > 0).then(|| Err(Error::new(ErrorKind::Io, "load", "a thread ended before its time")))
+            }
+        }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.pieces = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What is to be loaded: a state of the index, kept from being given back.
+#[derive(Debug)]
+struct Scope {
+    snapshot: Snapshot,
+    top: Key,
+    _pin: Option<Box<dyn Lock>>,
+}
+
+/// A stretch to read.
+#[derive(Debug)]
+struct Planned {
+    span: Span,
+    wanted: Vec<Wanted>,
+    turn: usize,
+}
+
+/// A large object.
+#[derive(Debug)]
+struct Large {
+    /// Header, key and attributes of its record.
+    head: Vec<u8>,
+    descriptor: Descriptor,
+}
+
+/// A large object of which parts are still to be read.
+#[derive(Debug)]
+struct Unread {
+    large: Arc<Large>,
+    at: u64,
+    is_announced: bool,
+}
+
+/// What workers share.
+#[derive(Debug)]
+struct Work {
+    plans: Mutex<Receiver<Result<Planned>>>,
+    large: Mutex<VecDeque<Unread>>,
+    /// Nobody wants more.
+    is_over: AtomicBool,
+    spare: Spare,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store {
+    /// Loads all objects at or below a key, the root's being everything: pieces in about the order of the disk, read ahead and verified.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such key; what reading the index fails with. Damaged objects are errors among the pieces.
+    pub fn load(&self, group: &Key) -> Result<Load> {
+        let scope = self.engine().scope(group)?;
+        let threads = default_threads();
+        let (plan, plans) = sync_channel(PLANNED);
+        let (give, pieces) = sync_channel(threads);
+        let work = Arc::new(Work {
+            plans: Mutex::new(plans),
+            large: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            spare: Spare::default(),
+        });
+        let mut handles = Vec::new();
+        // The pin goes when the last worker has ended.
+        let scope = Arc::new(scope);
+        let planned = Arc::clone(&scope);
+        handles.push(std::thread::spawn(move || plan_all(&planned, &plan, &AtomicBool::new(false))));
+        for _ in 0..threads {
+            let (store, work, give, scope) = (self.clone(), Arc::clone(&work), give.clone(), Arc::clone(&scope));
+            handles.push(std::thread::spawn(move || {
+                work.run(store.engine(), &|piece| give.send(piece).is_ok());
+                drop(scope);
+            }));
+        }
+        Ok(Load { pieces: Some(pieces), threads: handles })
+    }
+
+    /// As [`load`](Self::load), with `each` called by several threads at once (0: as many as there are processors); it gives whether to go on.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with(
+        &self,
+        group: &Key,
+        threads: usize,
+        each: impl Fn(Result<LoadedObject<'_>>) -> bool + Sync,
+    ) -> Result<()> {
+        let scope = self.engine().scope(group)?;
+        let threads = if threads == 0 { default_threads() } else { threads.min(MOST_THREADS) };
+        let (plan, plans) = sync_channel(PLANNED);
+        let work = Work {
+            plans: Mutex::new(plans),
+            large: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            spare: Spare::default(),
+        };
+        let take = |piece: Result<Loaded>| match piece {
+            Ok(piece) => piece.objects().all(|object| each(Ok(object))),
+            Err(error) => each(Err(error)),
+        };
+        std::thread::scope(|threads_of| {
+            let (scope, is_over) = (&scope, &work.is_over);
+            threads_of.spawn(move || plan_all(scope, &plan, is_over));
+            let workers: Vec<_> = (0..threads).map(|_| threads_of.spawn(|| work.run(self.engine(), &take))).collect();
+            for worker in workers {
+                if let Err(panic) = worker.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+            // A planner that waits for room gets it, and sees that nobody wants more.
+            work.is_over.store(true, Ordering::Relaxed);
+            while lock(&work.plans).recv().is_ok() {}
+        });
+        Ok(())
+    }
+}
+
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from).min(MOST_THREADS)
+}
+
+impl Engine {
+    fn scope(&self, top: &Key) -> Result<Scope> {
+        let (pin, view) = self.pinned()?;
+        let snapshot = view.snapshot();
+        if !top.is_root() && snapshot.look_up(top.stored())?.is_none() {
+            return Err(Error::new(ErrorKind::NotFound, "load", "there is no such object").at(&top.to_path()));
+        }
+        Ok(Scope { snapshot, top: top.clone(), _pin: pin })
+    }
+}
+
+/// What does not lie together on disk, in passes of bounded size.
+#[derive(Debug, Default)]
+struct Window {
+    /// Places before this were had by earlier passes.
+    from: (u64, u64),
+    /// Places from here on are for later ones.
+    until: Option<(u64, u64)>,
+    wanted: Vec<Wanted>,
+}
+
+fn at(wanted: &Wanted) -> (u64, u64) {
+    (wanted.location.segment, wanted.location.offset)
+}
+
+impl Window {
+    fn add(&mut self, wanted: Wanted, most: usize) {
+        if at(&wanted) < self.from || self.until.is_some_and(|until| at(&wanted) >= until) {
+            return;
+        }
+        self.wanted.push(wanted);
+        if self.wanted.len() == most {
+            // Full: the half that is further back waits for another pass. Places differ, but for names of one file.
+            let (_, middle, _) = self.wanted.select_nth_unstable_by_key(most / 2, at);
+            let until = at(middle);
+            self.until = Some(until);
+            self.wanted.retain(|wanted| at(wanted) < until);
+        }
+    }
+}
+
+/// Whether keys in order lie together on disk, so that nothing is gained by waiting for others.
+fn is_together(spans: &[Span], wanted: &[Wanted]) -> bool {
+    let read: u64 = spans.iter().map(|span| span.bytes.end - span.bytes.start).sum();
+    let used: u64 = wanted.iter().map(|wanted| wanted.location.record_bytes).sum();
+    spans.len() as u64 <= 2 + 2 * read / JOINING.longest_bytes && read <= used + used / 4
+}
+
+fn plan_all(scope: &Scope, plan: &SyncSender<Result<Planned>>, is_over: &AtomicBool) {
+    let mut turn = 0;
+    let mut give = |wanted: &[Wanted], spans: Vec<Span>| {
+        spans.into_iter().all(|span| {
+            turn += 1;
+            let wanted = wanted[span.wanted.clone()].to_vec();
+            !is_over.load(Ordering::Relaxed) && plan.send(Ok(Planned { span, wanted, turn })).is_ok()
+        })
+    };
+    if let Err(error) = plan_passes(scope, WINDOW_RECORDS, &mut give) {
+        let _ = plan.send(Err(error));
+    }
+}
+
+/// Gives the stretches of all wanted records to `give`, until it wants no more.
+fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<Span>) -> bool) -> Result<()> {
+    let mut window = Window::default();
+    for pass in 0.. {
+        let mut scan = scope.snapshot.scan(Bound::Included(scope.top.stored()), Bound::Unbounded)?;
+        let mut files = HashSet::new();
+        let mut run: Vec<Wanted> = Vec::with_capacity(RUN_KEYS + 1);
+        loop {
+            let mut is_end = true;
+            if let Some((key, entry)) = scan.next_entry()?
+                && (scope.top.is_root() || is_within(key, scope.top.stored()))
+            {
+                is_end = false;
+                run.push(Wanted::new(&entry, 0));
+                // Of everything, files with several names come by themselves.
+                if entry.kind == Kind::Link && !scope.top.is_root() && files.insert(entry.size_bytes) {
+                    let file = scope.snapshot.look_up(&shared_key(entry.size_bytes))?;
+                    run.extend(file.map(|file| Wanted::new(&file, 0)));
+                }
+            }
+            if run.len() >= RUN_KEYS || is_end {
+                sort(&mut run);
+                let stretches = spans(&run, JOINING);
+                if !is_together(&stretches, &run) {
+                    run.iter().for_each(|wanted| window.add(*wanted, most));
+                } else if pass == 0 && !give(&run, stretches) {
+                    return Ok(());
+                }
+                run.clear();
+            }
+            if is_end {
+                break;
+            }
+        }
+        sort(&mut window.wanted);
+        let stretches = spans(&window.wanted, JOINING);
+        if !give(&window.wanted, stretches) {
+            return Ok(());
+        }
+        match window.until.take() {
+            None => return Ok(()),
+            Some(until) => window = Window { from: until, until: None, wanted: std::mem::take(&mut window.wanted) },
+        }
+        window.wanted.clear();
+    }
+    Ok(())
+}
+
+/// Where the part of a large object that begins at `at` ends: units are not cut, as each would be read and verified twice.
+pub(crate) fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
+    let mut begin = PACKED_BYTES;
+    for chunk in &descriptor.chunks {
+        let end = begin + chunk.stripes.length_bytes;
+        if at < end {
+            let unit = u64::from(chunk.stripes.unit_bytes);
+            let within = at.saturating_sub(begin);
+            return (begin + (within + PART_BYTES.max(unit)) / unit * unit).min(end);
+        }
+        begin = end;
+    }
+    descriptor.stored_bytes
+}
+
+impl Work {
+    /// Reads what is planned until nothing is left, or nobody wants more.
+    fn run(&self, engine: &Engine, give: &dyn Fn(Result<Loaded>) -> bool) {
+        loop {
+            if let Some((large, range)) = self.next_part(engine) {
+                if !give(self.part(engine, &large, range)) {
+                    return;
+                }
+                continue;
+            }
+            let planned = lock(&self.plans).recv();
+            let goes_on = match planned {
+                Ok(Ok(planned)) => self.piece(engine, &planned, give),
+                Ok(Err(error)) => give(Err(error)),
+                Err(_) => {
+                    if lock(&self.large).is_empty() {
+                        return;
+                    }
+                    true
+                }
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn piece(&self, engine: &Engine, planned: &Planned, give: &dyn Fn(Result<Loaded>) -> bool) -> bool {
+        let mut piece = Loaded::new(&self.spare);
+        let mut read = std::mem::take(&mut piece.read);
+        engine.read_span(&planned.span, planned.turn, &mut read);
+        let mut other = Vec::new();
+        let largest = engine.geometry().cutoff_bytes.max(ALWAYS_RECORD_BYTES);
+        let mut goes_on = true;
+        for wanted in &planned.wanted {
+            other.clear();
+            match engine.wanted_record(wanted, &planned.span, &read, &mut other) {
+                Ok(record) => {
+                    let lengths = record.head.lengths;
+                    let content = content_of(engine, wanted, &record, largest);
+                    let stored_bytes = lengths.head_bytes() + lengths.content;
+                    let start = (wanted.location.offset - planned.span.bytes.start) as usize;
+                    let is_large = record.head.kind == Kind::Large;
+                    let (bytes, start) = if other.is_empty() {
+                        (&read[start..start + stored_bytes], Some(start))
+                    } else {
+                        (&other[..stored_bytes], None)
+                    };
+                    match content {
+                        Ok(Content::Large(descriptor)) if is_large => {
+                            let head = bytes[..lengths.head_bytes()].to_vec();
+                            let large = Arc::new(Large { head, descriptor });
+                            lock(&self.large).push_back(Unread { large, at: 0, is_announced: false });
+                        }
+                        Ok(Content::Unpacked(content)) => piece.add(start, lengths.head_bytes(), bytes, Some(content)),
+                        Ok(_) => piece.add(start, lengths.head_bytes(), bytes, None),
+                        Err(error) => goes_on &= give(Err(error)),
+                    }
+                }
+                Err(error) => goes_on &= give(Err(error)),
+            }
+            if !goes_on {
+                return false;
+            }
+        }
+        piece.read = read;
+        piece.objects.is_empty() || give(Ok(piece))
+    }
+
+    /// The next part of a large object, and what comes soon is announced to the operating system.
+    fn next_part(&self, engine: &Engine) -> Option<(Arc<Large>, Range<u64>)> {
+        let mut unread = lock(&self.large);
+        let mut ahead = 0;
+        for Unread { large, at, is_announced } in unread.iter_mut() {
+            if ahead >= AHEAD_BYTES {
+                break;
+            }
+            ahead += large.descriptor.stored_bytes - *at;
+            if !*is_announced {
+                engine.extents.will_read(&large.descriptor, AHEAD_BYTES);
+                *is_announced = true;
+            }
+        }
+        let front = unread.front_mut()?;
+        let large = Arc::clone(&front.large);
+        let range = front.at..part_end(&large.descriptor, front.at);
+        if range.end >= large.descriptor.stored_bytes {
+            unread.pop_front();
+        } else {
+            front.at = range.end;
+        }
+        Some((large, range))
+    }
+
+    fn part(&self, engine: &Engine, large: &Large, range: Range<u64>) -> Result<Loaded> {
+        let mut piece = Loaded::new(&self.spare);
+        let begin = make_landing(&mut piece.read, (range.end - range.start) as usize);
+        engine.read_units(&large.descriptor, range.clone(), &mut piece.read)?;
+        let head = piece.put_aside(&large.head);
+        let content = Place { is_aside: false, bytes: begin..piece.read.len() };
+        piece.objects.push(Placed { head, content, offset: range.start, content_bytes: large.descriptor.stored_bytes });
+        Ok(piece)
+    }
+}
+
+/// What a record's content is.
+enum Content {
+    /// As it lies there.
+    Plain,
+    Unpacked(Vec<u8>),
+    Large(Descriptor),
+}
+
+fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>, largest_bytes: u64) -> Result<Content> {
+    if record.head.kind == Kind::Large {
+        return engine.decode_descriptor(wanted.location, record.content).map(Content::Large);
+    }
+    if !record.head.is_zstd {
+        return Ok(Content::Plain);
+    }
+    let wrong =
+        || Error::new(ErrorKind::Corrupt, "decompress", "the frame does not say its size, or one that no record has");
+    let size_bytes = zstd::zstd_safe::get_frame_content_size(record.content).ok().flatten();
+    let size_bytes = size_bytes.filter(|&size| size <= largest_bytes).ok_or_else(wrong)?;
+    decompress(record.content, size_bytes).map(Content::Unpacked)
+}

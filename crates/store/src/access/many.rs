@@ -1,0 +1,96 @@
+//! Many objects at once: all are looked up, and read in the order of the disk, neighbours together, by as many threads as the devices take
+//! requests at a time. What a thread cannot read this way (large objects, what was moved meanwhile, what is damaged on one copy) it reads by itself.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::gather::{Joining, Wanted, sort};
+use super::read::{Buffer, Found, Object, decode_attributes, decompress, fill_holes, refuse_giant};
+use crate::Store;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::attributes::Holes;
+use crate::format::entry::Kind;
+use crate::format::key::Key;
+use crate::format::record::Record;
+
+/// How neighbours are joined: these are few among many, so what is between them is mostly not wanted.
+const JOINING: Joining = Joining { gap_bytes: 8 << 10, longest_bytes: 1 << 20 };
+/// Keys that are looked up before the first of them is read.
+const LOOKED_UP: usize = 1 << 16;
+
+/// What is called with the number of a key and its object.
+pub(crate) type Take<'t> = &'t (dyn Fn(usize, Result<Option<Object<'_>>>) + Sync);
+
+impl Engine {
+    fn get_many(&self, keys: &[Key], first: usize, depth: usize, take: Take<'_>) {
+        let mut found: Vec<Option<Found>> = Vec::with_capacity(keys.len());
+        let mut wanted = Vec::with_capacity(keys.len());
+        let mut alone = Vec::new();
+        for (at, key) in keys.iter().enumerate() {
+            found.push(None);
+            match self.find(key.stored()) {
+                Ok(Some(entry)) if entry.entry.kind != Kind::Large => {
+                    wanted.push(Wanted::new(&entry.entry, at as u32));
+                    found[at] = Some(entry);
+                }
+                // A key that is not there may have come a moment ago.
+                Ok(_) => alone.push(at),
+                Err(error) => take(first + at, Err(error)),
+            }
+        }
+        sort(&mut wanted);
+        self.read_wanted(&wanted, JOINING, depth, &|place, record| {
+            let at = wanted[place].tag as usize;
+            let (key, mut spread) = (&keys[at], Vec::new());
+            match (record, found[at]) {
+                (Ok(record), Some(found)) => match object(key, found, &record, &mut spread) {
+                    Ok(object) => take(first + at, Ok(Some(object))),
+                    Err(error) => take(first + at, Err(error)),
+                },
+                _ => take(first + at, self.read(key, &mut Buffer::default())),
+            }
+        });
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut buffer = Buffer::default();
+            while let Some(&at) = alone.get(next.fetch_add(1, Ordering::Relaxed)) {
+                take(first + at, self.read(&keys[at], &mut buffer));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..depth.min(alone.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+}
+
+/// The object of a record that holds; its content where it lies, or in `spread`.
+fn object<'b>(key: &Key, found: Found, record: &Record<'b>, spread: &'b mut Vec<u8>) -> Result<Object<'b>> {
+    refuse_giant(key, &found.entry)?;
+    let attributes = decode_attributes(record.head.attributes)?;
+    let mut content = record.content;
+    let mut unpacked = Vec::new();
+    if record.head.is_zstd {
+        unpacked = decompress(content, attributes.holes.as_ref().map_or(found.entry.size_bytes, Holes::data_bytes))?;
+    }
+    if let Some(holes) = &attributes.holes {
+        fill_holes(holes, if record.head.is_zstd { &unpacked } else { content }, spread)?;
+        content = spread;
+    } else if record.head.is_zstd {
+        *spread = unpacked;
+        content = spread;
+    }
+    Ok(Object { key: key.clone(), entry: found.entry, attributes, content })
+}
+
+impl Store {
+    /// Reads many objects, in the order of the disk: `take` is called by up to `depth` threads at once, once for each key, with its number in `keys` and what
+    /// [`read`](Self::read) would give. In no order. 32 is a good depth for flash that is not in memory.
+    pub fn get_many(&self, keys: &[Key], depth: usize, take: impl Fn(usize, Result<Option<Object<'_>>>) + Sync) {
+        for (number, keys) in keys.chunks(LOOKED_UP).enumerate() {
+            self.engine().get_many(keys, number * LOOKED_UP, depth.max(1), &take);
+        }
+    }
+}

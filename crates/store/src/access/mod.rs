@@ -1,0 +1,8 @@
+//! Reading an open store: one object, many, all, and listings.
+
+pub(crate) mod content;
+pub(crate) mod gather;
+pub(crate) mod load;
+pub(crate) mod many;
+pub(crate) mod read;
+pub(crate) mod walk;

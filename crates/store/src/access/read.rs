@@ -1,0 +1,376 @@
+//! Reading objects: every byte verified, from another copy or from parity where one is damaged, never returned when it is wrong.
+//!
+//! A reader's index may be a little old: the place it names may have been given back since. Then the index is brought up to date
+//! and asked again; only what fails with a fresh index is damage.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::devices::device::make_landing;
+use crate::engine::Engine;
+use crate::engine::effects::{shared_key, shared_number};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::{Attributes, Holes};
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::{Entry, Kind, Location};
+use crate::format::key::Key;
+use crate::format::record::Record;
+use crate::format::segment::segment_path;
+use crate::index::{look_up_recent, look_up_tables};
+use crate::units::format_size;
+
+/// Memory that reads go to; use it again to save allocations.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    record: Vec<u8>,
+    content: Vec<u8>,
+    spread: Vec<u8>,
+}
+
+/// An object that was read and verified.
+#[derive(Debug)]
+pub struct Object<'b> {
+    /// Its key; of a link the name that was asked for.
+    pub key: Key,
+    /// What the index has of it, links followed.
+    pub entry: Entry,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Of a file all bytes, holes filled with zeroes; of a symlink the target; of a special file major and minor number, 4 bytes each.
+    pub content: &'b [u8],
+}
+
+/// What is known of an object. Links are followed: this is of the file, not of the name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Kind, size, place of the record.
+    pub entry: Entry,
+    /// All attributes, extended ones and holes with them.
+    pub attributes: Attributes,
+    /// Names that the file has.
+    pub names: u64,
+    /// Number of the shared object, if the name is a link.
+    pub shared: Option<u64>,
+    /// Bytes taken on all devices: the record and its copies, and stripe units with parity, without the index.
+    pub allocated_bytes: u64,
+}
+
+/// A key as it was found in the index.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    /// Links followed.
+    pub(crate) entry: Entry,
+    pub(crate) shared: Option<u64>,
+}
+
+/// Objects are read whole up to this size, holes filled.
+const WHOLE_BYTES: u64 = 1 << 30;
+
+/// Where in a buffer the content is.
+pub(crate) enum Part {
+    Record,
+    Content,
+}
+
+impl Engine {
+    /// The entry of a key, links followed.
+    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Found>> {
+        let look_up = |key: &[u8]| -> Result<Option<Entry>> {
+            let (tables, ranges) = {
+                let view = self.fresh()?;
+                if let Some(entry) = look_up_recent(&view.state, key) {
+                    return Ok(entry);
+                }
+                // Devices are read without the lock.
+                (Arc::clone(&view.tables), Arc::clone(&view.state.ranges))
+            };
+            look_up_tables(&tables, &ranges, key)
+        };
+        let Some(entry) = look_up(key)? else { return Ok(None) };
+        if entry.kind != Kind::Link {
+            return Ok(Some(Found { entry, shared: shared_number(key) }));
+        }
+        let shared = entry.size_bytes;
+        Ok(look_up(&shared_key(shared))?.map(|entry| Found { entry, shared: Some(shared) }))
+    }
+
+    /// Calls `read` with the entry of `key`; if that fails for what was read, once more with a fresh index.
+    pub(crate) fn with_found<T>(&self, key: &[u8], mut read: impl FnMut(Found) -> Result<T>) -> Result<Option<T>> {
+        let Some(found) = self.find(key)? else {
+            // Another process may have put it a moment ago.
+            return match self.refresh()? {
+                true => self.find(key)?.map(read).transpose(),
+                false => Ok(None),
+            };
+        };
+        match read(found) {
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
+                // Another process may have moved or removed it since it was looked up, or compaction in this one.
+                let is_changed = self.refresh()?;
+                match self.find(key)? {
+                    Some(again) if !is_changed && again.entry.location == found.entry.location => Err(error),
+                    again => again.map(read).transpose(),
+                }
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// Reads a record from the first copy on which it holds, to the end of `buffer`; `is_right` looks at what was read.
+    pub(crate) fn read_record<'b>(
+        &self,
+        location: Location,
+        buffer: &'b mut Vec<u8>,
+        is_right: impl Fn(&Record<'_>) -> bool,
+    ) -> Result<Record<'b>> {
+        let mut cause = None;
+        let mut holds = false;
+        let mut tried = 0;
+        while let Some(device) = self.copy(location.segment, tried) {
+            buffer.clear();
+            match self.read_copy(device, location.segment, location.offset, location.record_bytes as usize, buffer) {
+                Ok(_) => holds = Record::decode(buffer).is_some_and(|record| is_right(&record)),
+                Err(error) => cause = Some(error),
+            }
+            if holds {
+                if tried > 0 {
+                    self.healed.fetch_add(1, Ordering::Relaxed);
+                }
+                break;
+            }
+            tried += 1;
+        }
+        // Verified above; here it is only found again.
+        match Record::verified(buffer).filter(|_| holds) {
+            Some(record) => Ok(record),
+            None => {
+                let first = self.copy(location.segment, 0).unwrap_or(0);
+                let place = self.devices.place(first, &segment_path(location.segment));
+                let what = match (tried, cause) {
+                    (0, _) => "its segment is on no device that is in service".to_owned(),
+                    (_, Some(error)) => crate::error::os_message(&error),
+                    (1, None) => "its bytes are damaged".to_owned(),
+                    (_, None) => "its bytes are damaged on every copy".to_owned(),
+                };
+                let cause = format!("the record at {} does not hold: {what}", location.offset);
+                Err(Error::new(ErrorKind::Corrupt, "read", cause).at(&place).advise("run granulo store check --deep"))
+            }
+        }
+    }
+
+    /// Reads a record that must be of a key (or of a shared object) with an id.
+    pub(crate) fn read_entry<'b>(&self, entry: &Entry, buffer: &'b mut Vec<u8>) -> Result<Record<'b>> {
+        self.read_record(entry.location, buffer, |record| record.head.id == entry.id && record.head.kind == entry.kind)
+    }
+
+    /// The descriptor of a large object.
+    pub(crate) fn descriptor(&self, location: Location) -> Result<Descriptor> {
+        let mut buffer = Vec::new();
+        let record = self.read_record(location, &mut buffer, |record| record.head.kind == Kind::Large)?;
+        self.decode_descriptor(location, record.content)
+    }
+
+    /// Units of a large object, verified; those that had to be made up for are counted.
+    pub(crate) fn read_units(&self, descriptor: &Descriptor, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
+        let wrong = self.extents.read_range(descriptor, range, onto)?;
+        self.healed.fetch_add(wrong.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {
+        let device = self.copy(location.segment, 0).unwrap_or(0);
+        Descriptor::decode(content, &self.devices.place(device, &segment_path(location.segment)))
+    }
+
+    /// The content of a record as it was given: of a large object from its units, decompressed, without its holes. In `record` or in `content`.
+    pub(crate) fn stored_content(
+        &self,
+        entry: &Entry,
+        record: &mut Vec<u8>,
+        content: &mut Vec<u8>,
+    ) -> Result<(Attributes, Range<usize>, Part)> {
+        let read = self.read_entry(entry, record)?;
+        let attributes = decode_attributes(read.head.attributes)?;
+        let head_bytes = read.head.lengths.head_bytes();
+        if entry.kind == Kind::Large {
+            let descriptor = self.decode_descriptor(entry.location, read.content)?;
+            let begin = make_landing(content, descriptor.stored_bytes.min(WHOLE_BYTES) as usize);
+            self.read_units(&descriptor, 0..descriptor.stored_bytes, content)?;
+            return Ok((attributes, begin..content.len(), Part::Content));
+        }
+        if read.head.is_zstd {
+            *content = decompress(read.content, attributes.holes.as_ref().map_or(entry.size_bytes, Holes::data_bytes))?;
+            return Ok((attributes, 0..content.len(), Part::Content));
+        }
+        let range = head_bytes..head_bytes + read.content.len();
+        Ok((attributes, range, Part::Record))
+    }
+
+    pub(crate) fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
+        // Two steps, as the object borrows the buffer only when reading it has succeeded.
+        let mut entry = None;
+        let looked = self.with_found(key.stored(), |found| {
+            refuse_giant(key, &found.entry)?;
+            let (attributes, range, part) =
+                self.stored_content(&found.entry, &mut buffer.record, &mut buffer.content)?;
+            entry = Some((found.entry, attributes, range, part));
+            Ok(())
+        })?;
+        let Some((entry, attributes, range, part)) = entry.filter(|_| looked.is_some()) else { return Ok(None) };
+        let Buffer { record, content, spread } = buffer;
+        let data = match part {
+            Part::Record => &record[range],
+            Part::Content => &content[range],
+        };
+        let content = match &attributes.holes {
+            Some(holes) => {
+                fill_holes(holes, data, spread)?;
+                &spread[..]
+            }
+            None => data,
+        };
+        Ok(Some(Object { key: key.clone(), entry, attributes, content }))
+    }
+
+    pub(crate) fn stat(&self, key: &Key) -> Result<Option<Status>> {
+        let mut buffer = Vec::new();
+        self.with_found(key.stored(), |found| {
+            let record = self.read_entry(&found.entry, &mut buffer)?;
+            let attributes = decode_attributes(record.head.attributes)?;
+            let copies = self.copies(found.entry.location.segment).len() as u64;
+            let mut allocated_bytes = copies * found.entry.location.record_bytes;
+            if found.entry.kind == Kind::Large {
+                allocated_bytes += self
+                    .decode_descriptor(found.entry.location, record.content)?
+                    .runs()
+                    .map(|run| run.length_bytes)
+                    .sum::<u64>();
+            }
+            let names = match found.shared {
+                Some(shared) => self.view().state.shared.get(&shared).copied().unwrap_or(0),
+                None => 1,
+            };
+            Ok(Status { entry: found.entry, attributes, names, shared: found.shared, allocated_bytes })
+        })
+    }
+
+    pub(crate) fn read_range(&self, key: &Key, range: Range<u64>, onto: &mut Vec<u8>) -> Result<Option<u64>> {
+        let (mut record, mut content) = (Vec::new(), Vec::new());
+        let start = onto.len();
+        self.with_found(key.stored(), |found| {
+            onto.truncate(start);
+            let size = found.entry.size_bytes;
+            let (from, to) = (range.start.min(size), range.end.min(size));
+            if from >= to || found.entry.kind == Kind::Directory {
+                return Ok(0);
+            }
+            if found.entry.kind != Kind::Large {
+                let (attributes, within, part) = self.stored_content(&found.entry, &mut record, &mut content)?;
+                let data = match part {
+                    Part::Record => &record[within],
+                    Part::Content => &content[within],
+                };
+                pieces(attributes.holes.as_ref(), from..to, |piece| {
+                    match piece {
+                        Piece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
+                        Piece::Data(stored) => onto.extend_from_slice(within_data(data, stored)?),
+                    }
+                    Ok(())
+                })?;
+                return Ok(to - from);
+            }
+            let read = self.read_entry(&found.entry, &mut record)?;
+            let holes = Attributes::decode(read.head.attributes).and_then(|attributes| attributes.holes);
+            let descriptor = self.decode_descriptor(found.entry.location, read.content)?;
+            pieces(holes.as_ref(), from..to, |piece| {
+                match piece {
+                    Piece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
+                    Piece::Data(stored) => self.read_units(&descriptor, stored, onto)?,
+                }
+                Ok(())
+            })?;
+            Ok(to - from)
+        })
+    }
+}
+
+/// Memory is no place for an object of any size.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if it is too large to be read whole.
+pub(crate) fn refuse_giant(key: &Key, entry: &Entry) -> Result<()> {
+    if entry.kind == Kind::Link || entry.size_bytes <= WHOLE_BYTES {
+        return Ok(());
+    }
+    let (size, most) = (format_size(entry.size_bytes.into()), format_size(WHOLE_BYTES.into()));
+    Err(Error::new(ErrorKind::Usage, "read", format!("it has {size}, and an object is read whole up to {most}"))
+        .at(&key.to_path())
+        .advise("read it in pieces: Store::content or Store::read_range, granulo store get or export"))
+}
+
+/// A part of a range of a file: so many zeroes, or bytes of what is stored.
+enum Piece {
+    Hole(u64),
+    Data(Range<u64>),
+}
+
+/// Splits a range of a file into holes and data.
+fn pieces(holes: Option<&Holes>, range: Range<u64>, mut take: impl FnMut(Piece) -> Result<()>) -> Result<()> {
+    let Some(holes) = holes else { return take(Piece::Data(range)) };
+    let (mut at, mut stored) = (range.start, 0);
+    for &(offset, length) in &holes.data {
+        let (from, to) = (offset.max(at), (offset + length).min(range.end));
+        if from < to {
+            if from > at {
+                take(Piece::Hole(from - at))?;
+            }
+            take(Piece::Data(stored + from - offset..stored + to - offset))?;
+            at = to;
+        }
+        stored += length;
+    }
+    if at < range.end { take(Piece::Hole(range.end - at)) } else { Ok(()) }
+}
+
+fn within_data(data: &[u8], stored: Range<u64>) -> Result<&[u8]> {
+    let wrong = || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes says");
+    data.get(stored.start as usize..stored.end as usize).ok_or_else(wrong)
+}
+
+/// The whole of a sparse file.
+pub(crate) fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
+    onto.clear();
+    pieces(Some(holes), 0..holes.size_bytes, |piece| {
+        match piece {
+            Piece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
+            Piece::Data(stored) => onto.extend_from_slice(within_data(data, stored)?),
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
+    let wrong = |cause: String| Error::new(ErrorKind::Corrupt, "decompress", cause);
+    // Before memory is taken for it.
+    if zstd::zstd_safe::get_frame_content_size(frame).ok().flatten() != Some(size_bytes) {
+        return Err(wrong("the content is not as long as the index says".into()));
+    }
+    let content = zstd::bulk::decompress(frame, size_bytes as usize).map_err(|error| wrong(error.to_string()))?;
+    match content.len() as u64 == size_bytes {
+        true => Ok(content),
+        false => Err(wrong("the content is not as long as the index says".into())),
+    }
+}
+
+/// The attributes of a record that holds.
+pub(crate) fn decode_attributes(stored: &[u8]) -> Result<Attributes> {
+    let unknown = || {
+        Error::new(
+            ErrorKind::NewerVersion,
+            "read the attributes",
+            "they have something that this granulo does not know",
+        )
+    };
+    Attributes::decode(stored).ok_or_else(unknown)
+}

@@ -1,0 +1,97 @@
+//! Listings: entries in order of keys, of one consistent state, however long they take.
+
+use crate::engine::Engine;
+use crate::engine::effects::{is_within, shared_key};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::{Entry, Kind};
+use crate::format::key::Key;
+use crate::index::{Scan, Snapshot};
+
+/// An entry of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The whole key.
+    pub key: Key,
+    /// Kind, size, mode, owner, time and place. Links are followed.
+    pub entry: Entry,
+    /// Number of the shared object, if the name is a link.
+    pub shared: Option<u64>,
+}
+
+/// Entries in order of keys, of one consistent state. See [`Store::list`](crate::Store::list) and [`Store::walk`](crate::Store::walk).
+#[derive(Debug)]
+pub struct Walk {
+    snapshot: Snapshot,
+    scan: Scan,
+    top: Key,
+    /// Only the entries of `top` itself.
+    is_flat: bool,
+    ended: bool,
+}
+
+impl Engine {
+    pub(crate) fn walk(&self, top: &Key, is_flat: bool) -> Result<Walk> {
+        self.refresh()?;
+        let snapshot = self.view().snapshot();
+        let found = snapshot.look_up(top.stored())?;
+        if is_flat && !top.is_root() && found.is_none_or(|entry| entry.kind != Kind::Directory) {
+            let (kind, cause) = match found {
+                None => (ErrorKind::NotFound, "there is no such object"),
+                Some(_) => (ErrorKind::Usage, "it is no directory"),
+            };
+            return Err(Error::new(kind, "list", cause).at(&top.to_path()));
+        }
+        let scan = match is_flat {
+            true => snapshot.scan_from(&crate::engine::effects::below(top.stored()))?,
+            false => snapshot.scan_from(top.stored())?,
+        };
+        Ok(Walk { snapshot, scan, top: top.clone(), is_flat, ended: false })
+    }
+}
+
+impl Walk {
+    fn step(&mut self) -> Result<Option<Listed>> {
+        loop {
+            let Some((stored, entry)) = self.scan.next_entry()? else { return Ok(None) };
+            let Some(key) = Key::from_stored(stored) else {
+                // Shared objects lie before all paths but the root.
+                self.scan.seek(&[1])?;
+                continue;
+            };
+            let top = self.top.stored();
+            if !is_within(stored, top) {
+                return Ok(None);
+            }
+            let start = if top.is_empty() { 0 } else { (top.len() + 1).min(stored.len()) };
+            if self.is_flat
+                && let Some(first) = stored[start..].iter().position(|&byte| byte == 0)
+            {
+                // Past everything below that entry of the directory.
+                let mut past = stored[..start + first].to_vec();
+                past.push(1);
+                self.scan.seek(&past)?;
+                continue;
+            }
+            if entry.kind != Kind::Link {
+                return Ok(Some(Listed { key, entry, shared: None }));
+            }
+            let shared = entry.size_bytes;
+            if let Some(entry) = self.snapshot.look_up(&shared_key(shared))? {
+                return Ok(Some(Listed { key, entry, shared: Some(shared) }));
+            }
+        }
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<Listed>;
+
+    fn next(&mut self) -> Option<Result<Listed>> {
+        if self.ended {
+            return None;
+        }
+        let step = self.step().transpose();
+        self.ended = !matches!(step, Some(Ok(_)));
+        step
+    }
+}

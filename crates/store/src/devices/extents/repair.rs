@@ -1,0 +1,211 @@
+//! Verifying whole objects, making wrong units anew in their places, and moving components to other devices.
+//!
+//! Nothing is written that was not verified against the descriptor's checksums, parity included. A unit is only ever overwritten by the
+//! bytes that belong there, so a crash in the middle leaves it wrong as before, or right.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::read::note;
+use super::{Allocator, ExtentFiles, Flaw, JOINED_BYTES, Touched, Wrong, is_intact};
+use crate::devices::erasure::Encoder;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::descriptor::{Chunk, Component, Descriptor, Run};
+
+/// Called with the bytes of each step, to hold to a rate, to show progress, and to stop with an error.
+pub(crate) type Pace<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
+
+/// What a repair came to.
+#[derive(Debug, Default)]
+pub(crate) struct Repaired {
+    /// Units that were made anew.
+    pub(crate) units: u64,
+    /// Units that are still wrong: their stripes have lost too much, or their devices are not in service.
+    pub(crate) left: Vec<Wrong>,
+    /// Files that were written to.
+    pub(crate) touched: Touched,
+}
+
+impl ExtentFiles {
+    /// Reads all units of an object, parity included, device by device; gives those that are wrong.
+    ///
+    /// # Errors
+    /// Only those of `pace`.
+    pub(crate) fn verify(&self, descriptor: &Descriptor, pace: Pace<'_>) -> Result<Vec<Wrong>> {
+        let mut wrong = Vec::new();
+        let mut buffer = Vec::new();
+        for (number, chunk) in descriptor.chunks.iter().enumerate() {
+            for component in 0..chunk.stripes.width() {
+                self.verify_component(number, chunk, component, &mut buffer, &mut wrong, pace)?;
+            }
+        }
+        Ok(wrong)
+    }
+
+    fn verify_component(
+        &self,
+        number: usize,
+        chunk: &Chunk,
+        component: usize,
+        buffer: &mut Vec<u8>,
+        wrong: &mut Vec<Wrong>,
+        pace: Pace<'_>,
+    ) -> Result<()> {
+        let stripes = chunk.stripes;
+        let unit_bytes = u64::from(stripes.unit_bytes);
+        let joined = (JOINED_BYTES / stripes.unit_bytes as usize).max(1);
+        let length = stripes.component_bytes(component);
+        // The last unit of a component may not be reached.
+        let units = length.div_ceil(unit_bytes) as usize;
+        for first in (0..units).step_by(joined) {
+            let next = (first + joined).min(units);
+            let begin = chunk.unit(first, stripes.unit_in(first, component));
+            let length_bytes = (next as u64 * unit_bytes).min(length) - first as u64 * unit_bytes;
+            buffer.clear();
+            let read = self.read_run(Run { length_bytes, ..begin }, buffer);
+            for (stripe, bytes) in (first..next).zip(buffer.chunks(stripes.unit_bytes as usize)) {
+                let unit = stripes.unit_in(stripe, component);
+                if !is_intact(chunk, stripe, unit, bytes) {
+                    note(wrong, number, chunk, (stripe, unit), Flaw::Changed);
+                }
+            }
+            if read.is_err() {
+                // Which of them it is.
+                for stripe in first..next {
+                    let unit = stripes.unit_in(stripe, component);
+                    buffer.clear();
+                    if let Err(flaw) = self.read_unit(chunk, stripe, unit, buffer) {
+                        note(wrong, number, chunk, (stripe, unit), flaw);
+                    }
+                }
+            }
+            pace(length_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the units `wrong` of an object anew, in their places. Not durable until [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// Writing fails. What cannot be made is no error, but [`Repaired::left`].
+    pub(crate) fn repair(&self, descriptor: &Descriptor, wrong: &[Wrong]) -> Result<Repaired> {
+        let mut stripes: BTreeMap<(usize, usize), Vec<Wrong>> = BTreeMap::new();
+        for unit in wrong {
+            stripes.entry((unit.chunk, unit.stripe)).or_default().push(unit.clone());
+        }
+        let mut encoder = Encoder::default();
+        let mut repaired = Repaired::default();
+        for ((number, stripe), mut wrong) in stripes {
+            let Some(chunk) = descriptor.chunks.get(number).filter(|chunk| stripe < chunk.stripes.count()) else {
+                continue;
+            };
+            let Ok(units) = self.read_stripe(number, chunk, stripe, &mut wrong) else {
+                repaired.left.append(&mut wrong);
+                continue;
+            };
+            for unit in wrong {
+                let run = chunk.unit(stripe, unit.unit);
+                let bytes = unit_of(&mut encoder, chunk, stripe, unit.unit, &units)?;
+                if self.source.device(run.device).is_none() || !is_intact(chunk, stripe, unit.unit, bytes) {
+                    repaired.left.push(unit);
+                    continue;
+                }
+                let file = self.open_or_create(run.device, run.file)?;
+                file.write_at(bytes, run.offset_bytes)
+                    .map_err(|error| self.error("repair a unit in", run.device, run.file, error))?;
+                repaired.touched.add(run.device, run.file, &file);
+                repaired.units += 1;
+            }
+        }
+        Ok(repaired)
+    }
+
+    /// A place for a component of this chunk on another device, which is to be in service.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if the chunk is on that device already; making a file fails.
+    pub(crate) fn place_component(
+        &self,
+        allocator: &Allocator,
+        chunk: &Chunk,
+        component: usize,
+        device: u16,
+    ) -> Result<Component> {
+        if chunk.components.iter().any(|component| component.device == device) {
+            let cause = format!("device {device} has another component of it");
+            return Err(Error::new(ErrorKind::Usage, "move a component", cause));
+        }
+        Ok(allocator.reserve_on(self, device, chunk.stripes.component_bytes(component))?.component)
+    }
+
+    /// Writes all units of a component to `target`: another place ([`place_component`](Self::place_component)), or its own on a device that
+    /// was replaced, where units that are there already stay. They are read from where they are, or made from the rest. Not durable until
+    /// [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if a unit cannot be made; writing fails; those of `pace`, which is called with the bytes of each unit.
+    pub(crate) fn rebuild_component(
+        &self,
+        descriptor: &Descriptor,
+        number: usize,
+        component: usize,
+        target: Component,
+        pace: Pace<'_>,
+    ) -> Result<Touched> {
+        let mut touched = Touched::default();
+        let chunk = descriptor.chunks.get(number).filter(|chunk| component < chunk.components.len());
+        let Some(chunk) = chunk.filter(|chunk| chunk.stripes.component_bytes(component) > 0) else {
+            return Ok(touched);
+        };
+        let stays = chunk.components[component] == target;
+        let file = self.open_or_create(target.device, target.file)?;
+        let mut encoder = Encoder::default();
+        let mut buffer = Vec::new();
+        for stripe in 0..chunk.stripes.count() {
+            let unit = chunk.stripes.unit_in(stripe, component);
+            let length = chunk.stripes.unit_length(stripe, unit);
+            if length == 0 {
+                continue;
+            }
+            buffer.clear();
+            let there = self.read_unit(chunk, stripe, unit, &mut buffer);
+            if there.is_err() || !stays {
+                if let Err(flaw) = there {
+                    let mut wrong = Vec::new();
+                    note(&mut wrong, number, chunk, (stripe, unit), flaw);
+                    let units = self.read_stripe(number, chunk, stripe, &mut wrong)?;
+                    buffer.extend_from_slice(unit_of(&mut encoder, chunk, stripe, unit, &units)?);
+                }
+                if !is_intact(chunk, stripe, unit, &buffer) {
+                    let cause = format!("parity of stripe {stripe} of chunk {number} is not that of its data");
+                    return Err(Error::new(ErrorKind::Lost, "rebuild a large object", cause));
+                }
+                let offset = target.offset_bytes + stripe as u64 * u64::from(chunk.stripes.unit_bytes);
+                file.write_at(&buffer, offset)
+                    .map_err(|error| self.error("rebuild a unit in", target.device, target.file, error))?;
+                file.start_writeback(offset, length as u64);
+            }
+            pace(length as u64)?;
+        }
+        touched.add(target.device, target.file, &Arc::clone(&file));
+        Ok(touched)
+    }
+}
+
+/// A unit of a stripe of which all data units are known.
+fn unit_of<'a>(
+    encoder: &'a mut Encoder,
+    chunk: &Chunk,
+    stripe: usize,
+    unit: usize,
+    units: &'a [Vec<u8>],
+) -> Result<&'a [u8]> {
+    let data = usize::from(chunk.stripes.data);
+    if unit < data {
+        return Ok(units.get(unit).map_or(&[], Vec::as_slice));
+    }
+    let borrowed: Vec<&[u8]> = units.iter().map(Vec::as_slice).collect();
+    let parity = usize::from(chunk.stripes.parity);
+    let parity = encoder.parity(data, parity, chunk.stripes.unit_length(stripe, 0), &borrowed)?;
+    Ok(parity.get(unit - data).map_or(&[], Vec::as_slice))
+}

@@ -1,0 +1,313 @@
+//! Writing a large object: a stream of known or unknown length becomes chunks, stripes and units.
+//!
+//! Memory is bounded by one stripe and its parity (32 MiB and 8 MiB at most, less for objects below some gigabytes). Full stripes that come
+//! in one piece are written from where they are. Write-back begins while the stream goes on, so that the final sync is short.
+//! Nothing refers to what is written until the caller has synced it and put the descriptor into the log: a crash before leaves bytes that
+//! recovery cuts off, an error or a writer that is dropped gives them back at once.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::allocate::{Allocator, Reserved, too_few};
+use super::{ExtentFiles, JOINED_BYTES, Touched, checksum};
+use crate::devices::erasure::Encoder;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::descriptor::{Chunk, Component, Descriptor, Run};
+use crate::layout::granulo::{PACKED_BYTES, SECTOR_BYTES, Stripes, Striping};
+use crate::layout::round_up;
+
+/// Write-back of a component is begun each time so many bytes were added to it.
+const WRITEBACK_BYTES: u64 = 8 << 20;
+
+/// A large object that was written. Its units are durable after [`ExtentFiles::sync`] of `touched`.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Where it is.
+    pub(crate) descriptor: Descriptor,
+    /// Files with units of it.
+    pub(crate) touched: Touched,
+}
+
+/// The chunk that is being written. The length in `stripes` is what was written so far.
+#[derive(Debug)]
+struct Growing {
+    stripes: Stripes,
+    longest_bytes: u64,
+    places: Vec<Reserved>,
+    checksums: Vec<u64>,
+    /// Of each component, up to where write-back was begun, from the begin of the component.
+    written_back_bytes: Vec<u64>,
+}
+
+impl Growing {
+    /// What is written at once: a stripe, or units that lie one behind the other on the only device.
+    fn step_bytes(&self) -> u64 {
+        let stripe = self.stripes.stripe_bytes();
+        let joined = if self.stripes.width() == 1 { JOINED_BYTES as u64 / stripe } else { 1 };
+        (stripe * joined.max(1)).min(self.longest_bytes - self.stripes.length_bytes)
+    }
+
+    fn component_bytes(&self, component: usize) -> u64 {
+        if self.stripes.length_bytes == 0 { 0 } else { self.stripes.component_bytes(component) }
+    }
+}
+
+/// Writes one large object. Dropped without [`finish`](Self::finish), it gives back what it wrote.
+#[derive(Debug)]
+pub(crate) struct LargeWriter {
+    files: Arc<ExtentFiles>,
+    allocator: Arc<Allocator>,
+    order: Vec<u16>,
+    rule: Striping,
+    expected_bytes: Option<u64>,
+    packed: Vec<u8>,
+    /// Bytes in chunks that are complete.
+    chunked_bytes: u64,
+    chunks: Vec<Chunk>,
+    growing: Option<Growing>,
+    /// The begin of the next step.
+    pending: Vec<u8>,
+    encoder: Encoder,
+    touched: Touched,
+    /// A step was not written whole.
+    failed: bool,
+}
+
+impl LargeWriter {
+    /// Begins an object on the first devices of `order` ([`order`](super::order) of its id). `expected_bytes` is its length, if that is known;
+    /// it may turn out different.
+    pub(crate) fn begin(
+        files: Arc<ExtentFiles>,
+        allocator: Arc<Allocator>,
+        order: Vec<u16>,
+        rule: Striping,
+        expected_bytes: Option<u64>,
+    ) -> LargeWriter {
+        LargeWriter {
+            files,
+            allocator,
+            order,
+            rule,
+            expected_bytes,
+            packed: Vec::new(),
+            chunked_bytes: 0,
+            chunks: Vec::new(),
+            growing: None,
+            pending: Vec::new(),
+            encoder: Encoder::default(),
+            touched: Touched::default(),
+            failed: false,
+        }
+    }
+
+    /// Adds to the object.
+    ///
+    /// # Errors
+    /// No device has room, or writing fails. The object cannot be finished then.
+    pub(crate) fn write(&mut self, data: &[u8]) -> Result<()> {
+        let to_packed = data.len().min(PACKED_BYTES as usize - self.packed.len());
+        self.packed.extend_from_slice(&data[..to_packed]);
+        let mut data = &data[to_packed..];
+        while !data.is_empty() {
+            let step = match &self.growing {
+                Some(growing) => growing.step_bytes(),
+                None => self.begin_chunk()?,
+            } as usize;
+            if self.pending.is_empty() && data.len() >= step {
+                self.put(&data[..step])?;
+                data = &data[step..];
+                continue;
+            }
+            let taken = data.len().min(step - self.pending.len());
+            self.pending.reserve_exact(step - self.pending.len());
+            self.pending.extend_from_slice(&data[..taken]);
+            data = &data[taken..];
+            if self.pending.len() == step {
+                self.put_pending()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the object.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); [`ErrorKind::Usage`] for an object that has no bytes behind the packed ones, which is to be a record, and
+    /// after a [`write`](Self::write) that failed.
+    pub(crate) fn finish(mut self) -> Result<Written> {
+        if self.failed {
+            return Err(Error::new(ErrorKind::Usage, "stripe an object", "writing it failed before"));
+        }
+        if !self.pending.is_empty() {
+            self.put_pending()?;
+        }
+        self.end_chunk();
+        if self.chunks.is_empty() {
+            let cause = format!("{} bytes are a record", self.packed.len());
+            return Err(Error::new(ErrorKind::Usage, "stripe an object", cause));
+        }
+        let stored_bytes = PACKED_BYTES + self.chunked_bytes;
+        let (packed, chunks) = (std::mem::take(&mut self.packed), std::mem::take(&mut self.chunks));
+        let descriptor = Descriptor { stored_bytes, packed, chunks };
+        Ok(Written { descriptor, touched: std::mem::take(&mut self.touched) })
+    }
+
+    /// Begins the next chunk; gives the bytes of its first step.
+    fn begin_chunk(&mut self) -> Result<u64> {
+        let number = self.chunks.len();
+        if number == usize::from(u16::MAX) {
+            let cause = format!("it is longer than {} bytes", self.chunked_bytes);
+            return Err(Error::new(ErrorKind::Usage, "stripe an object", cause).advise("choose more data units"));
+        }
+        // Once it is longer than was expected, nothing is known.
+        let before = PACKED_BYTES + self.chunked_bytes;
+        let left = self.expected_bytes.and_then(|expected| expected.checked_sub(before)).filter(|&left| left > 0);
+        let (striping, places) = self.allocator.reserve(&self.files, &self.order, self.rule, number, left)?;
+        let component_bytes = places.first().map_or(0, |place| place.end_bytes - place.component.offset_bytes);
+        let growing = Growing {
+            stripes: striping.stripes(number, 0),
+            longest_bytes: component_bytes * u64::from(striping.data),
+            written_back_bytes: vec![0; places.len()],
+            places,
+            checksums: Vec::new(),
+        };
+        Ok(self.growing.insert(growing).step_bytes())
+    }
+
+    fn put_pending(&mut self) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        let result = self.put(&pending);
+        self.pending = pending;
+        self.pending.clear();
+        result
+    }
+
+    /// Writes a step: whole stripes, or the last ones of the object.
+    fn put(&mut self, data: &[u8]) -> Result<()> {
+        let Some(growing) = &mut self.growing else { return Ok(()) };
+        // A reservation is of places, not of room; and of an object of unknown length nobody has asked how much that is.
+        if growing.stripes.length_bytes > 0 || self.expected_bytes.is_none() {
+            let unit_bytes = (data.len() as u64).div_ceil(growing.stripes.data.into()).min(data.len() as u64);
+            let with_room =
+                growing.places.iter().filter(|place| self.files.room_bytes(place.component.device) >= unit_bytes);
+            if with_room.count() < growing.places.len() {
+                self.failed = true;
+                return Err(too_few(growing.places.len(), growing.stripes.parity));
+            }
+        }
+        let stripe = (growing.stripes.length_bytes / growing.stripes.stripe_bytes()) as usize;
+        // First, so that a writer that is dropped gives back also what was written in part.
+        growing.stripes.length_bytes += data.len() as u64;
+        for place in &growing.places {
+            self.touched.add(place.component.device, place.component.file, &place.file);
+        }
+        self.failed = true;
+        if growing.stripes.width() == 1 {
+            put_run(&self.files, growing, stripe, data)?;
+        } else {
+            put_stripe(&self.files, &mut self.encoder, growing, stripe, data)?;
+        }
+        self.failed = false;
+        write_back(growing, WRITEBACK_BYTES);
+        if growing.stripes.length_bytes == growing.longest_bytes {
+            self.end_chunk();
+        }
+        Ok(())
+    }
+
+    fn end_chunk(&mut self) {
+        let Some(mut growing) = self.growing.take().filter(|growing| growing.stripes.length_bytes > 0) else { return };
+        write_back(&mut growing, 1);
+        for (component, place) in growing.places.iter().enumerate() {
+            self.allocator.release(place, place.component.offset_bytes + growing.component_bytes(component));
+        }
+        self.chunked_bytes += growing.stripes.length_bytes;
+        let components = growing.places.iter().map(|place| place.component).collect();
+        self.chunks.push(Chunk { stripes: growing.stripes, components, checksums: growing.checksums });
+    }
+}
+
+impl Drop for LargeWriter {
+    fn drop(&mut self) {
+        let give_back = |component: Component, length_bytes: u64, end_bytes: u64| {
+            let Component { device, file, offset_bytes } = component;
+            // Where it fails, the space is given back by recovery, as no descriptor names it.
+            let _ = self.files.punch(Run { device, file, offset_bytes, length_bytes });
+            self.allocator.give_back(component, end_bytes, offset_bytes);
+        };
+        if let Some(growing) = &self.growing {
+            for (position, place) in growing.places.iter().enumerate() {
+                give_back(place.component, growing.component_bytes(position), place.end_bytes);
+            }
+        }
+        for chunk in self.chunks.iter().rev() {
+            for (position, component) in chunk.components.iter().enumerate() {
+                let length = chunk.stripes.component_bytes(position);
+                give_back(*component, length, component.offset_bytes + length);
+            }
+        }
+    }
+}
+
+/// Bytes of a unit as they are written: padded to whole sectors.
+fn padded(unit: &[u8]) -> Cow<'_, [u8]> {
+    let length = round_up(unit.len() as u64, SECTOR_BYTES) as usize;
+    if length == unit.len() {
+        return Cow::Borrowed(unit);
+    }
+    let mut padded = Vec::with_capacity(length);
+    padded.extend_from_slice(unit);
+    padded.resize(length, 0);
+    Cow::Owned(padded)
+}
+
+fn write_at(files: &ExtentFiles, place: &Reserved, from_bytes: u64, data: &[u8]) -> Result<()> {
+    let Component { device, file, offset_bytes } = place.component;
+    place
+        .file
+        .write_at(data, offset_bytes + from_bytes)
+        .map_err(|error| files.error("write to the extent file", device, file, error))
+}
+
+/// Units on the only device: they lie one behind the other.
+fn put_run(files: &ExtentFiles, growing: &mut Growing, stripe: usize, data: &[u8]) -> Result<()> {
+    let data = padded(data);
+    let unit_bytes = growing.stripes.unit_bytes as usize;
+    growing.checksums.extend(data.chunks(unit_bytes).map(checksum));
+    write_at(files, &growing.places[0], stripe as u64 * unit_bytes as u64, &data)
+}
+
+/// Units of one stripe, and their parity.
+fn put_stripe(
+    files: &ExtentFiles,
+    encoder: &mut Encoder,
+    growing: &mut Growing,
+    stripe: usize,
+    data: &[u8],
+) -> Result<()> {
+    let stripes = growing.stripes;
+    let units: Vec<Cow<'_, [u8]>> = data.chunks(stripes.unit_bytes as usize).map(padded).collect();
+    let borrowed: Vec<&[u8]> = units.iter().map(AsRef::as_ref).collect();
+    let (data_units, parity_units) = (usize::from(stripes.data), usize::from(stripes.parity));
+    let parity = encoder.parity(data_units, parity_units, stripes.unit_length(stripe, 0), &borrowed)?;
+    let data = borrowed.iter().copied().enumerate();
+    let parity = parity.iter().enumerate().map(|(unit, bytes)| (data_units + unit, bytes.as_slice()));
+    for (unit, bytes) in data.chain(parity) {
+        growing.checksums.push(checksum(bytes));
+        let place = &growing.places[stripes.component(stripe, unit)];
+        write_at(files, place, stripe as u64 * u64::from(stripes.unit_bytes), bytes)?;
+    }
+    Ok(())
+}
+
+/// Begins write-back of components that have at least so many bytes more than when it was last begun.
+fn write_back(growing: &mut Growing, least_bytes: u64) {
+    for component in 0..growing.places.len() {
+        let (end, begun) = (growing.component_bytes(component), growing.written_back_bytes[component]);
+        if end >= begun + least_bytes {
+            let place = &growing.places[component];
+            place.file.start_writeback(place.component.offset_bytes + begun, end - begun);
+            growing.written_back_bytes[component] = end;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The platform that stores live on outside of tests: directories, `flock`, SQLite, the clock.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::set::{IndexPlace, Lock, Platform};
+use crate::devices::device::Device;
+use crate::devices::directory::Directory;
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::catalog::memory::Memory;
+use crate::index::catalog::sqlite::Sqlite;
+use crate::index::catalog::{Catalog, State};
+
+/// File that the writer locks.
+pub(crate) const LOCK: &str = "lock";
+/// Directory of the pins of readers, in that of the index.
+const PINS: &str = "pins";
+
+/// This machine.
+#[derive(Debug)]
+pub(crate) struct Host;
+
+/// An open file that holds a lock.
+#[derive(Debug)]
+struct Held {
+    file: File,
+}
+
+impl Lock for Held {}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another thread starts has the file too until it becomes another program.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// A directory that goes with whoever has it.
+#[derive(Debug)]
+struct Temporary {
+    path: PathBuf,
+}
+
+impl Lock for Temporary {}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn try_lock(file: File, operation: FlockOperation) -> io::Result<Option<Held>> {
+    match flock(&file, operation) {
+        Ok(()) => Ok(Some(Held { file })),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn pin_path(index: &Path, epoch: u64) -> PathBuf {
+    index.join(PINS).join(format!("{epoch:016x}"))
+}
+
+impl Platform for Host {
+    fn device(&self, path: &Path) -> Arc<dyn Device> {
+        Arc::new(Directory::new(path))
+    }
+
+    fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(directory.join(LOCK))?;
+        let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(held.map(|held| Box::new(held) as Box<dyn Lock>))
+    }
+
+    fn is_locked(&self, directory: &Path) -> bool {
+        // A shared lock for a moment: a writer that comes just then looks again.
+        let Ok(file) = File::open(directory.join(LOCK)) else { return false };
+        matches!(try_lock(file, FlockOperation::NonBlockingLockShared), Ok(None))
+    }
+
+    fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
+        let path = pin_path(index, epoch);
+        let open = || OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(index.join(PINS))?;
+                open()?
+            }
+            // Where a reader may not write, nothing is given back under it but what it then finds damaged and looks up again.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+            {
+                return Ok(None);
+            }
+            other => other?,
+        };
+        flock(&file, FlockOperation::LockShared)?;
+        Ok(Some(Box::new(Held { file })))
+    }
+
+    fn unpinned(&self, index: &Path, below: u64) -> io::Result<u64> {
+        let entries = match fs::read_dir(index.join(PINS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(below),
+            other => other?,
+        };
+        let mut free_below = below;
+        for entry in entries {
+            let entry = entry?;
+            let epoch = entry.file_name().to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+            let Some(epoch) = epoch.filter(|&epoch| epoch < below) else { continue };
+            match try_lock(File::open(entry.path())?, FlockOperation::NonBlockingLockExclusive)? {
+                Some(_) => fs::remove_file(entry.path())?,
+                None => free_below = free_below.min(epoch),
+            }
+        }
+        Ok(free_below)
+    }
+
+    fn catalog(&self, directory: &Path, is_writer: bool, create: bool) -> Result<Option<Box<dyn Catalog>>> {
+        let catalog = match create {
+            true => Sqlite::create(directory),
+            false => Sqlite::open(directory, !is_writer),
+        };
+        match catalog {
+            Ok(catalog) => Ok(Some(Box::new(catalog))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn private_index(&self) -> Result<IndexPlace> {
+        let fail = |error| Error::io("make an index of its own", &std::env::temp_dir(), error);
+        for attempt in 0..100 {
+            let path = std::env::temp_dir().join(format!("granulo-index-{}-{attempt}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => {
+                    fs::create_dir(path.join(crate::engine::open::INDEX)).map_err(fail)?;
+                    let directory = path.join(crate::engine::open::INDEX);
+                    let device = self.device(&path);
+                    let private: Option<Box<dyn Lock>> = Some(Box::new(Temporary { path }));
+                    return Ok(IndexPlace {
+                        device,
+                        directory,
+                        catalog: Box::new(Memory::default()),
+                        state: State::default(),
+                        private,
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(fail(error)),
+            }
+        }
+        Err(Error::new(ErrorKind::Exists, "make an index of its own", "all names are taken").at(&std::env::temp_dir()))
+    }
+
+    fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool> {
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() && !allowed.iter().any(|allowed| allowed.starts_with(entry.path())) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn now_nanoseconds(&self) -> i64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
+    }
+}

@@ -1,0 +1,9 @@
+//! The devices: directories of files, which of them are in service, what goes where, and parity over them.
+
+pub(crate) mod device;
+pub(crate) mod directory;
+pub(crate) mod erasure;
+pub(crate) mod extents;
+pub(crate) mod host;
+pub(crate) mod placement;
+pub(crate) mod set;

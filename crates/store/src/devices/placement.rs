@@ -1,0 +1,283 @@
+//! Where records go: fast devices, unless they are full.
+//!
+//! Above the high watermark (share of the file system that is taken, by whomever) records overflow to slow devices, without an error; back to
+//! fast ones only below the low watermark, so that a store at the limit does not go to and fro with every batch. The decision
+//! ([`decide`]) is arithmetic of what the devices say; that a device said so a moment ago promises nothing, so a class that turns out to
+//! be full all the same is followed by the other, once.
+//!
+//! The last hundredth of a device ([`reserve_bytes`]) is for removals and for moving records, and for the index: a store that is full can still be made emptier.
+
+use super::set::Slot;
+use crate::devices::device::Room;
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::Kind;
+use crate::format::geometry::{Class, DeviceState, Geometry};
+use crate::format::record::{HEADER_BYTES, Lengths};
+use crate::log::writer::{Batched, Writer, Written, roomiest};
+use crate::units::{GIB, MIB};
+
+/// What a batch takes beside its records: the commit, and the header of a segment.
+const BESIDE_BYTES: u64 = 4096;
+
+/// Who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// New records: they leave the reserve alone.
+    Put,
+    /// Removals, and records that are moved, after which more will be free.
+    Frees,
+}
+
+/// Rooms of the devices of a class that a batch would go to, in any order; those of the least room count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rooms {
+    pub(crate) rooms: Vec<Room>,
+}
+
+/// What [`decide`] looks at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) high_watermark_percent: u8,
+    pub(crate) low_watermark_percent: u8,
+}
+
+/// What is left for removals on a device, in bytes.
+pub(crate) fn reserve_bytes(room: Room) -> u64 {
+    (room.total_bytes / 100).clamp(2 * MIB, GIB).min(room.total_bytes / 10)
+}
+
+impl Rooms {
+    /// Whether so many bytes go onto each of them.
+    fn has_room(&self, needed_bytes: u64, claim: Claim) -> bool {
+        let fits = |room: &Room| {
+            let kept = if claim == Claim::Put { reserve_bytes(*room) } else { 0 };
+            room.available_bytes >= kept.saturating_add(needed_bytes).saturating_add(BESIDE_BYTES)
+        };
+        !self.rooms.is_empty() && self.rooms.iter().all(fits)
+    }
+
+    /// Whether more than so many per cent of one of them are taken.
+    pub(crate) fn is_above(&self, percent: u8) -> bool {
+        let above = |room: &Room| {
+            let taken = u128::from(room.total_bytes.saturating_sub(room.available_bytes));
+            taken * 100 > u128::from(room.total_bytes) * u128::from(percent)
+        };
+        self.rooms.iter().any(above)
+    }
+}
+
+/// The classes to try, first the better one, and whether records overflow from here on. Empty: there is no room at all.
+pub(crate) fn decide(
+    fast: &Rooms,
+    slow: &Rooms,
+    limits: Limits,
+    is_overflowing: bool,
+    needed_bytes: u64,
+    claim: Claim,
+) -> (Vec<Class>, bool) {
+    let has_room = |class: &Class| match class {
+        Class::Fast => fast.has_room(needed_bytes, claim),
+        Class::Slow => slow.has_room(needed_bytes, claim),
+    };
+    let limit = if is_overflowing { limits.low_watermark_percent } else { limits.high_watermark_percent };
+    let overflows = fast.is_above(limit) || fast.rooms.is_empty();
+    let order = if overflows && claim == Claim::Put { [Class::Slow, Class::Fast] } else { [Class::Fast, Class::Slow] };
+    (order.into_iter().filter(has_room).collect(), overflows)
+}
+
+fn rooms(slots: &[Slot]) -> Rooms {
+    Rooms { rooms: slots.iter().filter_map(|slot| slot.device.room().ok()).collect() }
+}
+
+/// Whether all records of a batch are removals.
+fn only_removes(batch: &Batched<'_>) -> bool {
+    let mut rest = batch.records;
+    while let Some(lengths) = Lengths::peek(rest) {
+        if rest.get(4).copied().and_then(Kind::from_byte).is_none_or(Kind::is_used) {
+            return false;
+        }
+        debug_assert!(lengths.record_bytes() >= HEADER_BYTES);
+        rest = rest.get(lengths.record_bytes()..).unwrap_or_default();
+    }
+    true
+}
+
+fn full() -> Error {
+    Error::new(
+        ErrorKind::NoSpace,
+        "write to the store",
+        "the devices for records are full, but for what removing needs",
+    )
+    .advise("remove something and run granulo store compact, or give the store larger devices")
+}
+
+impl Engine {
+    /// Whether the store has devices of both classes, so that records can overflow.
+    pub(crate) fn has_both_classes(&self) -> bool {
+        let geometry = self.geometry();
+        let has = |class: Class| {
+            geometry.devices.iter().any(|device| device.class == class && device.state != DeviceState::Gone)
+        };
+        has(Class::Fast) && has(Class::Slow)
+    }
+
+    /// Bytes of records that fast devices still take down to the low watermark.
+    pub(crate) fn fast_room_bytes(&self, geometry: &Geometry) -> u64 {
+        let room_of = |room: &Room| {
+            let allowed = u128::from(room.total_bytes) * u128::from(geometry.low_watermark_percent) / 100;
+            (allowed as u64).saturating_sub(room.total_bytes.saturating_sub(room.available_bytes))
+        };
+        rooms(&self.next_slots(geometry, Class::Fast)).rooms.iter().map(room_of).min().unwrap_or(0)
+    }
+
+    /// The devices of a class that a new segment would be put on.
+    pub(crate) fn next_slots(&self, geometry: &Geometry, class: Class) -> Vec<Slot> {
+        roomiest(self.devices.writable(class), geometry.copies.into())
+    }
+
+    /// The devices that a batch for a class would go to: those of the active segment, if it goes on.
+    fn target_slots(&self, writer: &Writer, geometry: &Geometry, class: Class) -> Vec<Slot> {
+        match &writer.active {
+            Some(active) if active.class == class => {
+                let slots = self.devices.slots();
+                active.copies.iter().filter_map(|(device, _)| slots.get(usize::from(*device)).cloned()).collect()
+            }
+            _ => self.next_slots(geometry, class),
+        }
+    }
+
+    /// Appends a batch where it belongs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if no class of devices has room: nothing was written. Others: what is written is not known.
+    pub(crate) fn append_somewhere(
+        &self,
+        writer: &mut Writer,
+        geometry: &Geometry,
+        batch: Batched<'_>,
+    ) -> Result<Written> {
+        let needed_bytes = batch.records.len() as u64;
+        let claim = if only_removes(&batch) { Claim::Frees } else { Claim::Put };
+        if !self.has_both_classes() {
+            // The only class is whichever is asked for; segments of either go on.
+            let class = writer.active.as_ref().map_or(Class::Fast, |active| active.class);
+            return self.append_to(writer, geometry, &[class], needed_bytes, claim, batch);
+        }
+        let limits = Limits {
+            high_watermark_percent: geometry.high_watermark_percent,
+            low_watermark_percent: geometry.low_watermark_percent,
+        };
+        // A store that was opened again goes on as it was.
+        let is_overflowing =
+            writer.is_overflowing || writer.active.as_ref().is_some_and(|active| active.on == Class::Slow);
+        let [fast, slow] = [Class::Fast, Class::Slow].map(|class| rooms(&self.target_slots(writer, geometry, class)));
+        let (mut classes, is_overflowing) = decide(&fast, &slow, limits, is_overflowing, needed_bytes, claim);
+        writer.is_overflowing = is_overflowing;
+        if claim == Claim::Frees
+            && let Some(active) = &writer.active
+        {
+            // A removal is small and goes where the log is: not every one is worth a segment.
+            classes.sort_by_key(|&class| class != active.class);
+        }
+        self.append_to(writer, geometry, &classes, needed_bytes, claim, batch)
+    }
+
+    /// Appends a batch to devices of the first of `classes` that has room. After an error that leaves what is written
+    /// unknown, nothing is written any more.
+    ///
+    /// # Errors
+    /// As [`append_somewhere`](Self::append_somewhere).
+    pub(crate) fn append_to(
+        &self,
+        writer: &mut Writer,
+        geometry: &Geometry,
+        classes: &[Class],
+        needed_bytes: u64,
+        claim: Claim,
+        batch: Batched<'_>,
+    ) -> Result<Written> {
+        let mut outcome = Err(full());
+        for &class in classes {
+            if !rooms(&self.target_slots(writer, geometry, class)).has_room(needed_bytes, claim) {
+                // The active segment's devices may be full while others of the class are not.
+                if !rooms(&self.next_slots(geometry, class)).has_room(needed_bytes, claim) {
+                    continue;
+                }
+                writer.close_segment();
+            }
+            outcome = writer.append(&self.devices, geometry, class, batch);
+            match &outcome {
+                Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                _ => break,
+            }
+        }
+        outcome.inspect_err(|error| {
+            if error.kind() != ErrorKind::NoSpace {
+                self.latch(error);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { high_watermark_percent: 90, low_watermark_percent: 80 };
+
+    fn device(total_mib: u64, percent_taken: u64) -> Rooms {
+        Rooms {
+            rooms: vec![Room {
+                total_bytes: total_mib * MIB,
+                available_bytes: total_mib * MIB * (100 - percent_taken) / 100,
+            }],
+        }
+    }
+
+    fn put(fast: &Rooms, slow: &Rooms, is_overflowing: bool) -> (Vec<Class>, bool) {
+        decide(fast, slow, LIMITS, is_overflowing, MIB, Claim::Put)
+    }
+
+    #[test]
+    fn records_overflow_above_the_high_watermark_and_come_back_below_the_low_one() {
+        let slow = device(100_000, 10);
+        let mut is_overflowing = false;
+        let mut first = Vec::new();
+        for percent in [10, 85, 90, 91, 95, 85, 81, 80, 85, 90, 91] {
+            let (classes, overflows) = put(&device(10_000, percent), &slow, is_overflowing);
+            is_overflowing = overflows;
+            first.push(classes[0]);
+        }
+        use Class::{Fast, Slow};
+        assert_eq!(first, [Fast, Fast, Fast, Slow, Slow, Slow, Slow, Fast, Fast, Fast, Slow]);
+    }
+
+    #[test]
+    fn of_several_copies_the_fullest_device_decides() {
+        let mut fast = device(10_000, 10);
+        fast.rooms.extend(device(10_000, 95).rooms);
+        assert_eq!(put(&fast, &device(100_000, 10), false).0, [Class::Slow, Class::Fast]);
+    }
+
+    #[test]
+    fn full_slow_devices_leave_the_rest_of_the_fast_ones() {
+        assert_eq!(put(&device(10_000, 95), &device(10_000, 100), true), (vec![Class::Fast], true));
+        assert_eq!(put(&device(10_000, 100), &device(10_000, 100), true).0, []);
+    }
+
+    #[test]
+    fn the_reserve_is_for_removals() {
+        let nearly = Rooms { rooms: vec![Room { total_bytes: 1000 * MIB, available_bytes: 9 * MIB }] };
+        assert_eq!(put(&nearly, &nearly, false).0, []);
+        assert_eq!(decide(&nearly, &nearly, LIMITS, true, MIB, Claim::Frees).0, [Class::Fast, Class::Slow]);
+        // On very small devices it is not most of them.
+        assert_eq!(reserve_bytes(Room { total_bytes: 10 * MIB, available_bytes: 0 }), MIB);
+        assert_eq!(reserve_bytes(Room { total_bytes: 1 << 50, available_bytes: 0 }), GIB);
+    }
+
+    #[test]
+    fn without_fast_devices_in_service_slow_ones_are_written() {
+        assert_eq!(put(&Rooms::default(), &device(100, 10), false).0, [Class::Slow]);
+    }
+}

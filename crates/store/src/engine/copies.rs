@@ -1,0 +1,246 @@
+//! Copies of segments: making one on a device that lacks it, and keeping the accounts true while batches go on.
+//!
+//! Only segments that do not change any more are copied; the active one is closed before. A copy is written under another name,
+//! synced and renamed: a crash leaves the old file or the new one. What no copy has is copied as it is, damaged, so that offsets stay.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+use crate::devices::device::{DeviceFile, Mode};
+use crate::devices::set::{Lock, Slot};
+use crate::engine::{Engine, View};
+use crate::error::{Error, Result};
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, number_of, segment_path};
+use crate::index::catalog::{Change, SegmentRow, State};
+use crate::log::scan::{SegmentScan, Step};
+use crate::maintain::pace::Pace;
+
+/// What is read and written at once, in bytes.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// What copying a segment came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Copied {
+    /// Bytes written.
+    pub(crate) bytes: u64,
+    /// Bytes of these that no copy has in good order.
+    pub(crate) damaged_bytes: u64,
+}
+
+impl Engine {
+    /// Everything committed is durable, and all segments there are do not change any more.
+    ///
+    /// # Errors
+    /// What syncing fails with.
+    pub(crate) fn close_active_segment(&self) -> Result<()> {
+        self.writer()?.close_segment();
+        self.sync_all()
+    }
+
+    /// A change that is none of the log's, made between two batches. `change_of` gets the state with everything that was committed.
+    ///
+    /// # Errors
+    /// What syncing or the catalog fails with.
+    pub(crate) fn adjust(&self, change_of: impl FnOnce(&State) -> Change) -> Result<()> {
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer()?;
+        let dirty = self.take_dirty(&mut writer);
+        let (sequence, pending) = (writer.position.sequence, std::mem::take(&mut writer.pending));
+        self.sync_files(&dirty).and_then(|()| self.catalog.commit(&pending)).inspect_err(|error| self.latch(error))?;
+        writer.durable_sequence = sequence;
+        let change = change_of(&self.view().state);
+        self.catalog.commit(&change)?;
+        self.apply(change)
+    }
+
+    /// Keeps a note in the catalog; an empty one is removed.
+    ///
+    /// # Errors
+    /// As [`adjust`](Self::adjust).
+    pub(crate) fn note(&self, notes: &[(&str, Vec<u8>)]) -> Result<()> {
+        let notes = notes.iter().map(|(name, note)| ((*name).to_owned(), note.clone())).collect();
+        self.adjust(|_| Change { notes, ..Change::default() })
+    }
+
+    /// A note as text.
+    pub(crate) fn noted(&self, name: &str) -> Option<String> {
+        let note = self.view().state.notes.get(name).cloned()?;
+        String::from_utf8(note).ok()
+    }
+
+    /// The state as it is, with what keeps everything that it names from being given back.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub(crate) fn pinned(&self) -> Result<(Option<Box<dyn Lock>>, View)> {
+        let fail = |error| Error::io("keep what is read from being given back in", &self.index_directory, error);
+        if self.is_writer() && self.latched().is_none() {
+            self.sync_all()?;
+        }
+        loop {
+            self.refresh()?;
+            let epoch = self.view().state.epoch;
+            let pin = self.platform.pin(&self.index_directory, epoch).map_err(fail)?;
+            self.refresh()?;
+            let view = self.view().clone();
+            if view.state.epoch == epoch {
+                return Ok((pin, view));
+            }
+        }
+    }
+
+    /// The copies of a segment on these devices that can be opened.
+    pub(crate) fn open_segment_copies(&self, number: u64, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
+        let open = |&device: &u16| self.devices.segment(device, number, Mode::Read).ok().map(|file| (device, file));
+        devices.iter().filter_map(open).collect()
+    }
+
+    /// Whether a device has a copy of a segment of the right size with a sound header of its own.
+    pub(crate) fn has_whole_copy(&self, row: &SegmentRow, device: u16) -> bool {
+        let Ok(file) = self.devices.segment(device, row.number, Mode::Read) else { return false };
+        if file.size().ok() != Some(row.size_bytes) {
+            return false;
+        }
+        let mut scan = SegmentScan::new(vec![(device, file)], 0);
+        let (header, _) = scan.header();
+        header.is_some_and(|header| header.number == row.number && header.store == self.geometry().store)
+    }
+
+    /// Makes the copy of a segment on `device` anew from the others, and from what is there. The segment must not change any more.
+    ///
+    /// # Errors
+    /// What reading all copies, writing or syncing fails with, and those of `pace`.
+    pub(crate) fn copy_segment(&self, row: &SegmentRow, device: u16, pace: &mut Pace<'_>) -> Result<Copied> {
+        let target = segment_path(row.number);
+        let temporary = format!("{target}.new");
+        let place = self.devices.place(device, &target);
+        let fail = |error| Error::io("make a copy of the segment", &place, error);
+        let on = self.devices.readable(device).ok_or_else(|| fail(std::io::ErrorKind::NotFound.into()))?;
+        let mut sources: Vec<u16> = row.devices.iter().copied().filter(|&source| source != device).collect();
+        sources.push(device);
+        let copies = self.open_segment_copies(row.number, &sources);
+        if copies.is_empty() {
+            return Err(Error::new(
+                crate::error::ErrorKind::Lost,
+                "make a copy of the segment",
+                "no device in service has one",
+            )
+            .at(&place));
+        }
+        // What an interrupted attempt left.
+        let _ = on.remove(&temporary);
+        on.create_directory(SEGMENTS).map_err(fail)?;
+        let file = on.open(&temporary, Mode::Create).map_err(fail)?;
+        let copied = self.copy_onto(row, &copies, &*file, pace).and_then(|copied| {
+            file.sync().map_err(fail)?;
+            on.rename(&temporary, &target).and_then(|()| on.sync_directory(SEGMENTS)).map_err(fail)?;
+            Ok(copied)
+        });
+        if copied.is_err() {
+            let _ = on.remove(&temporary);
+        }
+        self.devices.forget_segment(row.number);
+        copied
+    }
+
+    fn copy_onto(
+        &self,
+        row: &SegmentRow,
+        copies: &[(u16, Arc<dyn DeviceFile>)],
+        target: &dyn DeviceFile,
+        pace: &mut Pace<'_>,
+    ) -> Result<Copied> {
+        let place = self.devices.place(copies.first().map_or(0, |copy| copy.0), &segment_path(row.number));
+        let fail = |error| Error::io("copy the segment", &place, error);
+        let mut scan = SegmentScan::new(copies.to_vec(), 0);
+        scan.end = row.size_bytes;
+        let mut copied = Copied::default();
+        match scan.header() {
+            (Some(header), _) => target.write_at(&header.encode(), 0).map_err(fail)?,
+            (None, _) => {
+                copied.damaged_bytes += SEGMENT_HEADER_BYTES;
+                copy_raw(copies, 0..SEGMENT_HEADER_BYTES, target).map_err(fail)?;
+            }
+        }
+        let mut buffer = Vec::new();
+        // A run of records that one copy has.
+        let mut run: (usize, Range<u64>) = (0, SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES);
+        loop {
+            let step = match scan.next(false) {
+                Some(Step::Record(at, record, without)) => {
+                    let source = copies.iter().position(|(device, _)| !without.contains(device)).unwrap_or(0);
+                    Some((source, at..at + record.record_bytes(), true))
+                }
+                Some(Step::Damage(range)) => Some((0, range, false)),
+                None => None,
+            };
+            let joins = step.as_ref().is_some_and(|(source, range, holds)| {
+                *holds && *source == run.0 && range.start == run.1.end && range.end - run.1.start <= PIECE_BYTES
+            });
+            if joins {
+                run.1.end = step.map_or(run.1.end, |(_, range, _)| range.end);
+                continue;
+            }
+            if !run.1.is_empty() {
+                buffer.clear();
+                let length = run.1.end - run.1.start;
+                copies[run.0].1.read_onto(&mut buffer, length as usize, run.1.start).map_err(fail)?;
+                target.write_at(&buffer, run.1.start).map_err(fail)?;
+                target.start_writeback(run.1.start, length);
+                copied.bytes += length;
+                pace.spend(length)?;
+            }
+            match step {
+                None => break,
+                Some((source, range, true)) => run = (source, range),
+                Some((_, range, false)) => {
+                    let range = range.start..range.end.min(row.size_bytes);
+                    copied.damaged_bytes += range.end - range.start;
+                    copy_raw(copies, range.clone(), target).map_err(fail)?;
+                    pace.spend(range.end - range.start)?;
+                    run = (0, range.end..range.end);
+                }
+            }
+        }
+        target.set_size(row.size_bytes).map_err(fail)?;
+        Ok(copied)
+    }
+
+    /// Files in the directory of segments of a device that are no segment of `state`.
+    pub(crate) fn leftover_segments(&self, slot: &Slot, state: &State) -> Result<Vec<(String, u64)>> {
+        let listed = slot.device.list(SEGMENTS).map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
+        let newest = state.segments.keys().next_back().copied().unwrap_or(0).max(state.position.segment);
+        let is_left = |(name, _): &(String, u64)| match number_of(name) {
+            Some(number) => {
+                number <= newest
+                    && state.segments.get(&number).is_none_or(|row| !row.devices.contains(&slot.entry.number))
+            }
+            None => name.ends_with(".new"),
+        };
+        Ok(listed.into_iter().filter(is_left).collect())
+    }
+
+    /// Where a segment is, for messages: its first copy.
+    pub(crate) fn segment_place(&self, row: &SegmentRow) -> PathBuf {
+        self.devices.place(row.devices.first().copied().unwrap_or(0), &segment_path(row.number))
+    }
+}
+
+/// Bytes that are no records, from the first copy that can be read so far; the rest stays a hole.
+fn copy_raw(copies: &[(u16, Arc<dyn DeviceFile>)], range: Range<u64>, target: &dyn DeviceFile) -> std::io::Result<()> {
+    let mut buffer = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let length = (range.end - at).min(PIECE_BYTES);
+        for (_, file) in copies {
+            buffer.clear();
+            if file.read_onto(&mut buffer, length as usize, at).is_ok_and(|read| read as u64 == length) {
+                target.write_at(&buffer, at)?;
+                break;
+            }
+        }
+        at += length;
+    }
+    Ok(())
+}

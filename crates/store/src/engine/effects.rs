@@ -1,0 +1,349 @@
+//! What a batch of records does to the index and to the accounts: the same for a batch that is written now, one that recovery
+//! finds in the log, and all of them when the index is made anew.
+//!
+//! Laws: a key has the record with the highest id (compaction never moves a record behind a newer one or a removal of its key, so the
+//! order of the log tells the rest); bytes and records in use are counted in the segment they lie in, units of
+//! large objects in their extent files; a shared object goes when its last name goes (when the index is made anew, names may come
+//! in another order than they did, so that is looked at in the end).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::Result;
+use crate::format::descriptor::{Descriptor, Run};
+use crate::format::entry::{Entry, Kind, Location};
+use crate::index::Snapshot;
+use crate::index::catalog::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow};
+
+/// Where accounts come from while a batch is taken in.
+pub(crate) trait Ledger {
+    /// The index before the batch.
+    fn snapshot(&self) -> &Snapshot;
+    /// A segment's account before the batch.
+    fn segment(&self, number: u64) -> Option<SegmentRow>;
+    /// An extent file's account before the batch.
+    fn extent(&self, device: u16, file: u32) -> Option<ExtentRow>;
+    /// Names of a shared object before the batch.
+    fn names(&self, shared: u64) -> u64;
+    /// Removed trees before the batch.
+    fn ranges(&self) -> &[RangeRow];
+    /// What is to be given back, before the batch, and the epoch.
+    fn freed(&self) -> (&[(u64, Freed)], u64);
+    /// The descriptor of a large object; `None` if it cannot be read (its units are then left to compaction).
+    fn descriptor(&self, location: Location) -> Option<Descriptor>;
+}
+
+/// When a shared object without names goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nameless {
+    /// With its last name.
+    Go,
+    /// When somebody asks for it: names are still to come.
+    Stay,
+}
+
+/// A batch that is being taken in.
+pub(crate) struct Effects<'l, L: Ledger> {
+    ledger: &'l L,
+    nameless: Nameless,
+    /// Keys changed by this batch; `None`: forgotten, nothing below can show through.
+    keys: BTreeMap<Vec<u8>, Option<Entry>>,
+    segments: BTreeMap<u64, SegmentRow>,
+    extents: BTreeMap<(u16, u32), ExtentRow>,
+    shared: BTreeMap<u64, u64>,
+    ranges: Vec<RangeRow>,
+    freed: Vec<Freed>,
+    highest_id: u64,
+}
+
+/// The key of a shared object in the index.
+pub(crate) fn shared_key(number: u64) -> Vec<u8> {
+    let mut key = vec![0];
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// The number of the shared object that a stored key stands for.
+pub(crate) fn shared_number(key: &[u8]) -> Option<u64> {
+    let (&first, number) = key.split_first()?;
+    (first == 0).then(|| number.try_into().ok().map(u64::from_be_bytes)).flatten()
+}
+
+/// Whether `key` is `top` or lies below it. Shared objects lie below nothing.
+pub(crate) fn is_within(key: &[u8], top: &[u8]) -> bool {
+    if top.is_empty() {
+        return key.first() != Some(&0);
+    }
+    key.strip_prefix(top).is_some_and(|rest| rest.first().is_none_or(|&byte| byte == 0))
+}
+
+/// Whether `key` goes with the tree of `top`. The root stays: it is always there, and its record has its attributes.
+pub(crate) fn goes_with(key: &[u8], top: &[u8]) -> bool {
+    !key.is_empty() && is_within(key, top)
+}
+
+impl<'l, L: Ledger> Effects<'l, L> {
+    pub(crate) fn new(ledger: &'l L, nameless: Nameless) -> Self {
+        Effects {
+            ledger,
+            nameless,
+            keys: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            extents: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            ranges: Vec::new(),
+            freed: Vec::new(),
+            highest_id: 0,
+        }
+    }
+
+    /// The entry of a key as the batch has it so far.
+    pub(crate) fn look_up(&self, key: &[u8]) -> Result<Option<Entry>> {
+        match self.keys.get(key) {
+            Some(entry) => Ok(entry.filter(|entry| entry.kind.is_used())),
+            None => Ok(self.ledger.snapshot().look_up(key)?.filter(|entry| !self.is_hidden(key, entry.id))),
+        }
+    }
+
+    /// Whether a tree was removed by this batch that an older record lies in.
+    fn is_hidden(&self, key: &[u8], id: u64) -> bool {
+        self.ranges.iter().any(|range| range.id > id && goes_with(key, &range.key))
+    }
+
+    /// Whether anything lies below `key`, as the batch has it so far.
+    pub(crate) fn has_below(&self, key: &[u8]) -> Result<bool> {
+        let from = below(key);
+        let is_used = |entry: &Option<Entry>| entry.is_some_and(|entry| entry.kind.is_used());
+        if self.keys.range(from.clone()..).take_while(|(at, _)| is_within(at, key)).any(|(_, entry)| is_used(entry)) {
+            return Ok(true);
+        }
+        let mut scan = self.ledger.snapshot().scan_from(&from)?;
+        while let Some((found, _)) = scan.next_entry()? {
+            if !is_within(found, key) {
+                break;
+            }
+            if self.look_up(found)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A segment's account, for changes.
+    pub(crate) fn segment(&mut self, number: u64) -> Option<&mut SegmentRow> {
+        if !self.segments.contains_key(&number) {
+            self.segments.insert(number, self.ledger.segment(number)?);
+        }
+        self.segments.get_mut(&number)
+    }
+
+    /// The batch lies at the end of the log: the account of its segment, which may be new, ends there.
+    pub(crate) fn appended(&mut self, active: Option<SegmentRow>, position: Position) {
+        if let Some(row) = active.filter(|row| self.ledger.segment(row.number).is_none()) {
+            self.segments.entry(row.number).or_insert(row);
+        }
+        if let Some(row) = self.segment(position.segment) {
+            row.size_bytes = position.offset;
+        }
+    }
+
+    /// Counts a record that says nothing about what is stored (any more): a removal, a commit, one of an older id.
+    pub(crate) fn dead(&mut self, location: Location, id: u64) {
+        if let Some(row) = self.segment(location.segment) {
+            row.dead_records += 1;
+            row.lowest_id = row.lowest_id.min(id);
+        }
+    }
+
+    /// A record of a key that is in use after it. Does nothing but count if a newer one is known.
+    pub(crate) fn put(&mut self, key: &[u8], new: Entry, descriptor: Option<&Descriptor>) -> Result<()> {
+        self.highest_id = self.highest_id.max(new.id);
+        let old = self.look_up(key)?;
+        if old.is_some_and(|old| old.id > new.id) {
+            self.dead(new.location, new.id);
+            return Ok(());
+        }
+        // A moved copy of a record has its id: links and units stay what they are.
+        let is_moved = old.is_some_and(|old| old.id == new.id);
+        // Before the old one is retired, which may be another name of the same file.
+        if new.kind == Kind::Link && !is_moved {
+            *self.names(new.size_bytes) += 1;
+        }
+        if let Some(old) = old {
+            if let Some(descriptor) = descriptor.filter(|_| is_moved) {
+                self.move_units(old, descriptor);
+            }
+            self.retire(old, is_moved)?;
+        }
+        if let Some(row) = self.segment(new.location.segment) {
+            row.live_records += 1;
+            row.live_bytes += new.location.record_bytes;
+            row.lowest_id = row.lowest_id.min(new.id);
+        }
+        if let Some(descriptor) = descriptor.filter(|_| !is_moved) {
+            self.take_units(descriptor);
+        }
+        self.keys.insert(key.to_vec(), Some(new));
+        Ok(())
+    }
+
+    /// A removal of a key, lying at `location`; gives whether it was in use.
+    pub(crate) fn remove(&mut self, key: &[u8], id: u64, location: Location) -> Result<bool> {
+        self.highest_id = self.highest_id.max(id);
+        self.dead(location, id);
+        let Some(old) = self.look_up(key)?.filter(|old| old.id <= id) else { return Ok(false) };
+        self.forget(key, id, location);
+        self.retire(old, false)?;
+        Ok(true)
+    }
+
+    /// A removal of a key and all below it, of the root only what is below; gives how many objects that were.
+    pub(crate) fn remove_tree(&mut self, top: &[u8], id: u64, location: Location) -> Result<u64> {
+        self.highest_id = self.highest_id.max(id);
+        self.dead(location, id);
+        let of_batch = self.keys.range(below(top)..).take_while(|(key, _)| is_within(key, top));
+        let mut found: Vec<(Vec<u8>, Entry)> =
+            of_batch.filter_map(|(key, entry)| entry.map(|entry| (key.clone(), entry))).collect();
+        if goes_with(top, top) {
+            found.extend(self.look_up(top)?.map(|entry| (top.to_vec(), entry)));
+        }
+        let mut removed = 0;
+        for (key, old) in found {
+            if old.kind.is_used() && old.id <= id {
+                self.forget(&key, id, location);
+                self.retire(old, false)?;
+                removed += 1;
+            }
+        }
+        let mut scan = self.ledger.snapshot().scan_from(&below(top))?;
+        while let Some((key, old)) = scan.next_entry()? {
+            if !is_within(key, top) {
+                break;
+            }
+            if !self.keys.contains_key(key) && !self.is_hidden(key, old.id) && old.id <= id {
+                self.retire(old, false)?;
+                removed += 1;
+            }
+        }
+        self.ranges.push(RangeRow { key: top.to_vec(), id });
+        Ok(removed)
+    }
+
+    /// A shared object that lost its last name, or never had one.
+    fn drop_shared(&mut self, number: u64) -> Result<()> {
+        let key = shared_key(number);
+        if let Some(old) = self.look_up(&key)? {
+            self.forget(&key, old.id, old.location);
+            self.retire(old, false)?;
+        }
+        self.shared.insert(number, 0);
+        Ok(())
+    }
+
+    /// Shared objects of which no name is left go; asked for when the index was made anew.
+    pub(crate) fn drop_nameless(&mut self, numbers: impl IntoIterator<Item = u64>) -> Result<()> {
+        numbers.into_iter().try_for_each(|number| self.drop_shared(number))
+    }
+
+    /// The key is no more: a removal hides what sorted tables have of it.
+    fn forget(&mut self, key: &[u8], id: u64, location: Location) {
+        let is_needed = !self.ledger.snapshot().tables().is_empty();
+        self.keys.insert(key.to_vec(), is_needed.then(|| Entry::removal(id, location)));
+    }
+
+    /// A record that was in use is not any more.
+    fn retire(&mut self, old: Entry, is_moved: bool) -> Result<()> {
+        if let Some(row) = self.segment(old.location.segment) {
+            row.live_records = row.live_records.saturating_sub(1);
+            row.live_bytes = row.live_bytes.saturating_sub(old.location.record_bytes);
+            row.dead_records += 1;
+        }
+        match old.kind {
+            Kind::Link if !is_moved => {
+                let names = self.names(old.size_bytes);
+                *names = names.saturating_sub(1);
+                if *names == 0 && self.nameless == Nameless::Go {
+                    self.drop_shared(old.size_bytes)?;
+                }
+            }
+            Kind::Large if !is_moved => {
+                if let Some(descriptor) = self.ledger.descriptor(old.location) {
+                    self.give_units(&descriptor);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn names(&mut self, shared: u64) -> &mut u64 {
+        let ledger = self.ledger;
+        self.shared.entry(shared).or_insert_with(|| ledger.names(shared))
+    }
+
+    fn extent(&mut self, device: u16, file: u32) -> &mut ExtentRow {
+        let ledger = self.ledger;
+        self.extents.entry((device, file)).or_insert_with(|| {
+            ledger.extent(device, file).unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 })
+        })
+    }
+
+    fn take_units(&mut self, descriptor: &Descriptor) {
+        descriptor.runs().for_each(|run| self.take_run(run));
+    }
+
+    fn take_run(&mut self, run: Run) {
+        let row = self.extent(run.device, run.file);
+        row.live_bytes += run.length_bytes;
+        row.end_bytes = row.end_bytes.max(run.offset_bytes + run.length_bytes);
+    }
+
+    fn give_units(&mut self, descriptor: &Descriptor) {
+        descriptor.runs().for_each(|run| self.give_run(run));
+    }
+
+    fn give_run(&mut self, run: Run) {
+        let Run { device, file, offset_bytes, length_bytes } = run;
+        let row = self.extent(device, file);
+        row.live_bytes = row.live_bytes.saturating_sub(length_bytes);
+        self.freed.push(Freed::Extent { device, file, offset: offset_bytes, length: length_bytes });
+    }
+
+    /// A moved record may have another map: units that were made anew on another device (see `rebuild`).
+    fn move_units(&mut self, old: Entry, descriptor: &Descriptor) {
+        let Some(before) = self.ledger.descriptor(old.location) else { return };
+        let (before, after): (BTreeSet<Run>, BTreeSet<Run>) = (before.runs().collect(), descriptor.runs().collect());
+        after.difference(&before).for_each(|&run| self.take_run(run));
+        before.difference(&after).for_each(|&run| self.give_run(run));
+    }
+
+    /// The change that takes the batch into the catalog.
+    pub(crate) fn finish(mut self, position: Option<Position>) -> Change {
+        let mut change =
+            Change { position, highest_id: Some(self.highest_id).filter(|&id| id > 0), ..Change::default() };
+        for (key, entry) in std::mem::take(&mut self.keys) {
+            match entry {
+                Some(entry) => change.recent.push((key, entry)),
+                None => change.forget.push(key),
+            }
+        }
+        if !self.ranges.is_empty() {
+            change.ranges = Some(self.ledger.ranges().iter().cloned().chain(self.ranges).collect());
+        }
+        change.segments = self.segments.into_values().collect();
+        change.extents = self.extents.into_values().collect();
+        change.shared = self.shared.into_iter().collect();
+        if !self.freed.is_empty() {
+            let (freed, epoch) = self.ledger.freed();
+            change.freed =
+                Some(freed.iter().cloned().chain(self.freed.into_iter().map(|freed| (epoch, freed))).collect());
+        }
+        change
+    }
+}
+
+/// Where what lies below a key begins.
+pub(crate) fn below(key: &[u8]) -> Vec<u8> {
+    let mut from = key.to_vec();
+    from.push(if key.is_empty() { 1 } else { 0 });
+    from
+}

@@ -1,0 +1,387 @@
+//! What all handles of an open store share: devices, index, accounts, and the writer's end of the log.
+//!
+//! Lock order: `sync`, then `writer`, then `view`. Readers take only `view`, for as long as a look-up in memory takes; nobody reads
+//! a device while holding it. A failed write or sync sets the latch: nothing is written any more until the store is opened again.
+
+pub(crate) mod copies;
+pub(crate) mod effects;
+pub(crate) mod open;
+pub(crate) mod sync;
+pub(crate) mod write;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
+
+use crate::devices::device::{Device, Mode};
+use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
+use crate::devices::set::{Devices, Lock, Platform};
+use crate::engine::effects::Ledger;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::Location;
+use crate::format::geometry::Geometry;
+use crate::index::catalog::{Catalog, Change, ExtentRow, Freed, RangeRow, SegmentRow, State};
+use crate::index::table::BlockCache;
+use crate::index::{Snapshot, Tables, open_tables};
+use crate::log::writer::{Batched, Writer};
+
+/// A reader looks for changes of another process's at most this often.
+const FRESH_NANOSECONDS: u64 = 1_000_000;
+
+/// The index and the accounts, as handles of this process see them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    pub(crate) state: State,
+    pub(crate) tables: Tables,
+}
+
+impl View {
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.state, Arc::clone(&self.tables))
+    }
+}
+
+/// The catalog, and the state that it has.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    catalog: Box<dyn Catalog>,
+    /// Behind the view by what is not durable yet.
+    state: Mutex<State>,
+}
+
+impl Kept {
+    /// A catalog, and what was read of it.
+    pub(crate) fn new(catalog: Box<dyn Catalog>, state: State) -> Kept {
+        Kept { catalog, state: Mutex::new(state) }
+    }
+
+    /// One transaction.
+    ///
+    /// # Errors
+    /// As [`Catalog::commit`].
+    pub(crate) fn commit(&self, change: &Change) -> Result<()> {
+        self.catalog.commit(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), change.clone())
+    }
+
+    /// Size of a segment as the catalog has it, 0 of one that it does not know.
+    fn segment_bytes(&self, number: u64) -> u64 {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.segments.get(&number).map_or(0, |row| row.size_bytes)
+    }
+
+    /// The state, if another process has changed it.
+    ///
+    /// # Errors
+    /// As [`Catalog::refresh`].
+    pub(crate) fn renewed(&self) -> Result<Option<State>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.catalog.refresh(&mut state)?.then(|| state.clone()))
+    }
+
+    /// Lets the next [`renewed`](Self::renewed) give the state whether it has changed or not.
+    fn forget(&self) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::default();
+    }
+
+    /// The state when it was opened.
+    ///
+    /// # Errors
+    /// As [`Catalog::refresh`].
+    pub(crate) fn load(&self) -> Result<State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.catalog.refresh(&mut state)?;
+        Ok(state.clone())
+    }
+}
+
+/// What all handles of an open store share.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) platform: Arc<dyn Platform>,
+    pub(crate) home: PathBuf,
+    geometry: RwLock<Arc<Geometry>>,
+    pub(crate) devices: Arc<Devices>,
+    pub(crate) extents: Arc<ExtentFiles>,
+    /// Where the next chunk of a large object goes.
+    pub(crate) allocator: RwLock<Arc<Allocator>>,
+    /// The device that the index is on (or a directory for it, where it is lost), and its path.
+    pub(crate) index: Arc<dyn Device>,
+    pub(crate) index_directory: PathBuf,
+    pub(crate) catalog: Kept,
+    /// The index is in a directory that goes with this process.
+    is_index_private: bool,
+    pub(crate) cache: Arc<BlockCache>,
+    view: RwLock<View>,
+    /// `None` in a store that is opened for reading.
+    writer: Option<Mutex<Writer>>,
+    /// Held while files are synced and the catalog changes.
+    pub(crate) sync: Mutex<()>,
+    /// The highest id given.
+    pub(crate) highest_id: AtomicU64,
+    /// Why nothing may be written any more.
+    latch: OnceLock<String>,
+    opened: Instant,
+    /// When a reader last looked for changes, in nanoseconds since `opened`.
+    looked: AtomicU64,
+    /// Reads that needed redundancy or were made good by it.
+    pub(crate) healed: AtomicU64,
+    /// Locks of the writer; let go when the store is dropped.
+    _locks: Vec<Box<dyn Lock>>,
+}
+
+/// What an engine is made of.
+pub(crate) struct Parts {
+    pub(crate) platform: Arc<dyn Platform>,
+    pub(crate) home: PathBuf,
+    pub(crate) geometry: Geometry,
+    pub(crate) devices: Devices,
+    pub(crate) index: Arc<dyn Device>,
+    pub(crate) index_directory: PathBuf,
+    pub(crate) catalog: Kept,
+    pub(crate) is_index_private: bool,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) writer: Option<Writer>,
+    pub(crate) locks: Vec<Box<dyn Lock>>,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> Engine {
+        let devices = Arc::new(parts.devices);
+        Engine {
+            platform: parts.platform,
+            home: parts.home,
+            geometry: RwLock::new(Arc::new(parts.geometry)),
+            extents: Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>)),
+            devices,
+            allocator: RwLock::new(Arc::new(Allocator::new([]))),
+            index: parts.index,
+            index_directory: parts.index_directory,
+            catalog: parts.catalog,
+            is_index_private: parts.is_index_private,
+            cache: parts.cache,
+            view: RwLock::default(),
+            writer: parts.writer.map(Mutex::new),
+            sync: Mutex::new(()),
+            highest_id: AtomicU64::new(0),
+            latch: OnceLock::new(),
+            opened: Instant::now(),
+            looked: AtomicU64::new(0),
+            healed: AtomicU64::new(0),
+            _locks: parts.locks,
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Arc<Geometry> {
+        Arc::clone(&self.geometry.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts another geometry in the place of this one; it is on the devices already.
+    pub(crate) fn set_geometry(&self, geometry: Geometry) {
+        *self.geometry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(geometry);
+    }
+
+    pub(crate) fn is_writer(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Whether the catalog and the tables are this process's to change.
+    pub(crate) fn owns_index(&self) -> bool {
+        self.writer.is_some() || self.is_index_private
+    }
+
+    /// How much of a segment is as a writer has left or recovered it. What lies behind, a reader takes as it finds it.
+    pub(crate) fn recovered_bytes(&self, row: &SegmentRow) -> u64 {
+        if self.is_writer() { row.size_bytes } else { self.catalog.segment_bytes(row.number) }
+    }
+
+    /// The writer's end of the log.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ReadOnly`] if the store was opened for reading, or a write has failed.
+    pub(crate) fn writer(&self) -> Result<MutexGuard<'_, Writer>> {
+        let Some(writer) = &self.writer else {
+            return Err(
+                Error::new(ErrorKind::ReadOnly, "write to the store", "it was opened for reading").at(&self.home)
+            );
+        };
+        let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.latch.get() {
+            None => Ok(writer),
+            Some(cause) => {
+                Err(Error::new(ErrorKind::ReadOnly, "write to the store", format!("a write failed before: {cause}"))
+                    .at(&self.home)
+                    .advise("open it again, which recovers it, and run granulo store check"))
+            }
+        }
+    }
+
+    /// Encoded records, with the checksums of head and content of each, as a batch of now.
+    pub(crate) fn batch_of<'b>(&self, records: &'b [u8], checksums: &'b [(u32, u64)]) -> Batched<'b> {
+        let highest_id = self.highest_id.load(Ordering::Relaxed);
+        Batched { records, checksums, highest_id, now_nanoseconds: self.platform.now_nanoseconds() }
+    }
+
+    /// From here on nothing is written: what is durable after a failed write or sync is not known.
+    pub(crate) fn latch(&self, cause: &Error) {
+        let _ = self.latch.set(cause.to_string());
+    }
+
+    /// Why nothing may be written any more, if so.
+    pub(crate) fn latched(&self) -> Option<&str> {
+        self.latch.get().map(String::as_str)
+    }
+
+    pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state to look things up in, brought up to date if this process does not write and it is time.
+    ///
+    /// # Errors
+    /// What reading the catalog or opening a table fails with.
+    pub(crate) fn fresh(&self) -> Result<RwLockReadGuard<'_, View>> {
+        if self.writer.is_none() {
+            let now = self.opened.elapsed().as_nanos() as u64;
+            if now.saturating_sub(self.looked.load(Ordering::Relaxed)) > FRESH_NANOSECONDS {
+                self.refresh()?;
+            }
+        }
+        Ok(self.view())
+    }
+
+    /// Brings the view up to date with what another process wrote; gives whether it changed.
+    ///
+    /// # Errors
+    /// As [`fresh`](Self::fresh).
+    pub(crate) fn refresh(&self) -> Result<bool> {
+        if self.writer.is_some() {
+            return Ok(false);
+        }
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        self.looked.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        // What this reader took in from the end of the log stays, until a writer has taken it in.
+        let Some(state) = self.catalog.renewed()? else { return Ok(false) };
+        let mut view = View { state, tables: Arc::clone(&self.view().tables) };
+        // A table may be merged and removed between reading its row and opening it: then the catalog has changed again.
+        for attempt in 0.. {
+            match self.open_tables(&view) {
+                Ok(tables) => {
+                    view.tables = tables;
+                    break;
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound && attempt < 8 => {
+                    view.state = self.catalog.renewed()?.unwrap_or(view.state);
+                }
+                Err(error) => {
+                    self.catalog.forget();
+                    return Err(error);
+                }
+            }
+        }
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
+        Ok(true)
+    }
+
+    /// Puts a state in the place of the view's, its tables opened.
+    ///
+    /// # Errors
+    /// A table cannot be opened.
+    pub(crate) fn set_state(&self, state: State) -> Result<()> {
+        let mut view = View { state, ..View::default() };
+        view.tables = self.open_tables(&view)?;
+        self.highest_id.fetch_max(view.state.highest_id, Ordering::Relaxed);
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
+        Ok(())
+    }
+
+    fn open_tables(&self, view: &View) -> Result<Tables> {
+        open_tables(&*self.index, &self.cache, &view.state.tables, &view.tables)
+    }
+
+    /// The allocator of units.
+    pub(crate) fn allocator(&self) -> Arc<Allocator> {
+        Arc::clone(&self.allocator.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a change into the view that this process reads from.
+    ///
+    /// # Errors
+    /// A new table cannot be opened.
+    pub(crate) fn apply(&self, change: Change) -> Result<()> {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let has_tables = change.tables.is_some();
+        view.state.apply(change);
+        if has_tables {
+            view.tables = self.open_tables(&view)?;
+        }
+        Ok(())
+    }
+
+    /// A copy of a segment that may be read, for each device that has one, in an order that spreads load.
+    pub(crate) fn copies(&self, segment: u64) -> Vec<u16> {
+        self.view().state.segments.get(&segment).map(|row| row.devices.clone()).unwrap_or_default()
+    }
+
+    /// The device with the copy of a segment that is asked `turn`-th, without a list of them; `None` if there are no more.
+    pub(crate) fn copy(&self, segment: u64, turn: usize) -> Option<u16> {
+        self.view().state.segments.get(&segment)?.devices.get(turn).copied()
+    }
+
+    /// Reads `length` bytes of a segment onto `buffer`, from one copy.
+    pub(crate) fn read_copy(
+        &self,
+        device: u16,
+        segment: u64,
+        offset: u64,
+        length: usize,
+        buffer: &mut Vec<u8>,
+    ) -> std::io::Result<usize> {
+        self.devices.segment(device, segment, Mode::Read)?.read_onto(buffer, length, offset)
+    }
+}
+
+/// The accounts before a batch, as the writer sees them.
+pub(crate) struct EngineLedger<'e> {
+    pub(crate) engine: &'e Engine,
+    pub(crate) state: State,
+    pub(crate) snapshot: Snapshot,
+}
+
+impl<'e> EngineLedger<'e> {
+    pub(crate) fn new(engine: &'e Engine) -> EngineLedger<'e> {
+        let view = engine.view();
+        EngineLedger { engine, state: view.state.clone(), snapshot: view.snapshot() }
+    }
+}
+
+impl Ledger for EngineLedger<'_> {
+    fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    fn segment(&self, number: u64) -> Option<SegmentRow> {
+        self.state.segments.get(&number).cloned()
+    }
+
+    fn extent(&self, device: u16, file: u32) -> Option<ExtentRow> {
+        self.state.extents.get(&(device, file)).copied()
+    }
+
+    fn names(&self, shared: u64) -> u64 {
+        self.state.shared.get(&shared).copied().unwrap_or(0)
+    }
+
+    fn ranges(&self) -> &[RangeRow] {
+        &self.state.ranges
+    }
+
+    fn freed(&self) -> (&[(u64, Freed)], u64) {
+        (&self.state.freed, self.state.epoch)
+    }
+
+    fn descriptor(&self, location: Location) -> Option<Descriptor> {
+        self.engine.descriptor(location).ok()
+    }
+}

@@ -1,0 +1,272 @@
+//! Making things durable: files are synced, the catalog takes the change in, full `recent` entries become a sorted table, and
+//! what was freed is given back once no reader needs it.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use super::effects::{Effects, Nameless};
+use super::open::INDEX;
+use crate::devices::device::DeviceFile;
+use crate::devices::extents::Touched;
+use crate::engine::{Engine, EngineLedger};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::descriptor::Run;
+use crate::format::segment::{SEGMENTS, segment_path};
+use crate::index::catalog::{Change, Freed};
+use crate::index::table::table_path;
+use crate::index::{self, merge_tables};
+use crate::log::writer::Writer;
+
+/// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries. Tests come to tables sooner.
+pub(crate) const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
+/// Removed trees that are kept before tables are merged.
+const RANGES_LIMIT: usize = 1024;
+
+/// What has to be synced for a batch to be durable.
+#[derive(Debug, Default)]
+pub(crate) struct Dirty {
+    files: Vec<Arc<dyn DeviceFile>>,
+    extents: Touched,
+    directories: Vec<u16>,
+}
+
+impl Engine {
+    /// What the writer has written and not synced.
+    pub(crate) fn take_dirty(&self, writer: &mut Writer) -> Dirty {
+        Dirty {
+            files: std::mem::take(&mut writer.dirty),
+            extents: std::mem::take(&mut writer.touched),
+            directories: std::mem::take(&mut writer.dirty_directories).into_iter().collect(),
+        }
+    }
+
+    /// Syncs all of it, devices side by side.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(crate) fn sync_files(&self, dirty: &Dirty) -> Result<()> {
+        let fail = |error| Error::io("sync", &self.home, error);
+        for &device in &dirty.directories {
+            if let Some(slot) = self.devices.slots().get(usize::from(device)) {
+                slot.device.sync_directory(SEGMENTS).map_err(fail)?;
+            }
+        }
+        let segments = || match &dirty.files[..] {
+            [] => Ok(()),
+            [file] => file.sync().map_err(fail),
+            files => std::thread::scope(|scope| {
+                let threads: Vec<_> = files.iter().map(|file| scope.spawn(|| file.sync())).collect();
+                let join = |thread: std::thread::ScopedJoinHandle<'_, io::Result<()>>| {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(fail)
+                };
+                threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
+            }),
+        };
+        if dirty.extents.is_empty() {
+            return segments();
+        }
+        std::thread::scope(|scope| {
+            let extents = scope.spawn(|| self.extents.sync(&dirty.extents));
+            let synced = segments();
+            extents.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(synced)
+        })
+    }
+
+    /// Makes everything durable that was committed, and takes it into the catalog.
+    ///
+    /// # Errors
+    /// What syncing fails with; the store is read-only then.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        let target = self.writer()?.position.sequence;
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer()?;
+        if writer.durable_sequence >= target {
+            return Ok(());
+        }
+        let dirty = self.take_dirty(&mut writer);
+        let (sequence, change) = (writer.position.sequence, std::mem::take(&mut writer.pending));
+        drop(writer);
+        self.make_durable(&dirty, change)?;
+        self.writer()?.durable_sequence = sequence;
+        self.flush_recent()
+    }
+
+    /// Syncs, then changes the catalog. A catalog that is only full takes the change in with the next.
+    fn make_durable(&self, dirty: &Dirty, change: Change) -> Result<()> {
+        self.sync_files(dirty).and_then(|()| self.catalog.commit(&change)).inspect_err(|error| self.latch(error))
+    }
+
+    /// As [`sync_all`](Self::sync_all), if more has changed than memory should hold.
+    pub(crate) fn flush_if_full(&self) -> Result<()> {
+        if self.is_full() { self.sync_all() } else { Ok(()) }
+    }
+
+    fn is_full(&self) -> bool {
+        let view = self.view();
+        view.state.recent.len() >= RECENT_LIMIT || view.state.ranges.len() >= RANGES_LIMIT
+    }
+
+    /// When `recent` is full, makes it a sorted table, and merges tables when there are many. Called with `sync` held and nothing pending before.
+    pub(crate) fn flush_recent(&self) -> Result<()> {
+        if !self.is_full() {
+            return Ok(());
+        }
+        // The lock keeps batches away from here to the end.
+        let mut writer = self.writer()?;
+        self.settle(&mut writer)?;
+        self.make_table()
+    }
+
+    /// Makes everything durable with the writer's lock held, so that nothing is pending. Called with `sync` held.
+    pub(crate) fn settle(&self, writer: &mut Writer) -> Result<()> {
+        let dirty = self.take_dirty(writer);
+        let change = std::mem::take(&mut writer.pending);
+        self.make_durable(&dirty, change)?;
+        writer.durable_sequence = writer.position.sequence;
+        Ok(())
+    }
+
+    /// `recent` becomes a sorted table; then the tables that the policy chooses become one. Nothing may be pending, and no batch come.
+    pub(crate) fn make_table(&self) -> Result<()> {
+        let end = self.view().state.tables.len();
+        self.merge_into_one(end..end, true)?;
+        let chosen = index::choose(&self.view().state.tables);
+        chosen.map_or(Ok(()), |chosen| self.merge_into_one(chosen, false))
+    }
+
+    /// All of the index becomes one sorted table. Nothing may be pending, and no batch come.
+    pub(crate) fn merge_all(&self) -> Result<()> {
+        let view = self.view().clone();
+        if view.state.recent.is_empty() && view.state.ranges.is_empty() && view.state.tables.len() < 2 {
+            return Ok(());
+        }
+        let end = view.state.tables.len();
+        drop(view);
+        self.merge_into_one(0..end, true)
+    }
+
+    fn merge_into_one(&self, tables: Range<usize>, with_recent: bool) -> Result<()> {
+        let (snapshot, number, mut rows) = {
+            let view = self.view();
+            (view.snapshot(), view.state.next_table, view.state.tables.to_vec())
+        };
+        self.index
+            .create_directory(INDEX)
+            .map_err(|error| Error::io("write the index", &self.index_directory, error))?;
+        let merged = merge_tables(&*self.index, number, &snapshot, tables.clone(), with_recent)?;
+        drop(snapshot);
+        let replaced: Vec<_> = rows.splice(tables, merged.row).collect();
+        let change = Change {
+            clear_recent: with_recent,
+            next_table: Some(number + 1),
+            tables: Some(rows),
+            ranges: Some(merged.ranges),
+            durable: !replaced.is_empty(),
+            ..Change::default()
+        };
+        self.catalog.commit(&change)?;
+        self.apply(change)?;
+        // Readers that have them open keep them; others find the new one.
+        for row in replaced {
+            let _ = self.index.remove(&table_path(row.number));
+        }
+        Ok(())
+    }
+
+    /// Gives back what was freed and no reader can need any more.
+    ///
+    /// # Errors
+    /// What the catalog fails with; a file that cannot be removed stays, and is found by `check`.
+    pub(crate) fn reclaim(&self) -> Result<()> {
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer()?;
+        if writer.durable_sequence != writer.position.sequence || self.view().state.freed.is_empty() {
+            return Ok(());
+        }
+        self.mark_durable(&mut writer)?;
+        let epoch = self.view().state.epoch;
+        // From here on, new snapshots are of the next epoch; and what was freed is durable.
+        let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
+        self.catalog.commit(&next)?;
+        self.apply(next)?;
+        let free_below = self
+            .platform
+            .unpinned(&self.index_directory, epoch + 1)
+            .map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
+        let freed = Arc::clone(&self.view().state.freed);
+        let (gone, kept): (Vec<_>, Vec<_>) = freed.iter().cloned().partition(|&(since, _)| since < free_below);
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut change = Change { freed: Some(kept), ..Change::default() };
+        for (_, freed) in &gone {
+            match freed {
+                Freed::Segment(number) => change.removed_segments.push(*number),
+                Freed::Extent { .. } | Freed::Table(_) => {}
+            }
+        }
+        let rows = Arc::clone(&self.view().state.segments);
+        for (_, freed) in &gone {
+            match *freed {
+                Freed::Segment(number) => {
+                    let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
+                    self.remove_segment(number, devices);
+                }
+                Freed::Extent { device, file, offset, length } => {
+                    // What cannot be given back now is found by compaction.
+                    let _ = self.extents.punch(Run { device, file, offset_bytes: offset, length_bytes: length });
+                }
+                Freed::Table(number) => {
+                    let _ = self.index.remove(&table_path(number));
+                }
+            }
+        }
+        drop(freed);
+        drop(rows);
+        self.catalog.commit(&change)?;
+        self.apply(change)
+    }
+
+    /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,
+    /// section 8), so it must be gone before that one goes. What cannot be removed now is found by `check`.
+    fn remove_segment(&self, number: u64, devices: &[u16]) {
+        for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
+            let _ = device.remove(&segment_path(number)).and_then(|()| device.sync_directory(SEGMENTS));
+        }
+        self.devices.forget_segment(number);
+    }
+
+    /// Says in the log that all before was durable, by a commit without records: an index that is made anew then does not look for units and
+    /// segments that are given back. By two of them, as it would take all that follows a gap for torn if damage hid the only one.
+    fn mark_durable(&self, writer: &mut Writer) -> Result<()> {
+        let mut change = self.append_mark(writer)?;
+        change.merge(self.append_mark(writer)?);
+        let dirty = self.take_dirty(writer);
+        self.make_durable(&dirty, change.clone())?;
+        writer.durable_sequence = writer.position.sequence;
+        self.apply(change)
+    }
+
+    /// Appends a commit without records; gives what it changes.
+    pub(crate) fn append_mark(&self, writer: &mut Writer) -> Result<Change> {
+        let batch = self.batch_of(&[], &[]);
+        let written = self.append_somewhere(writer, &self.geometry(), batch)?;
+        let ledger = EngineLedger::new(self);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        effects.appended(writer.active_row(), written.position);
+        Ok(effects.finish(Some(written.position)))
+    }
+
+    /// Makes everything durable, the catalog too, before the store is closed.
+    pub(crate) fn close(&self) -> Result<()> {
+        if !self.is_writer() || self.latched().is_some() {
+            return Ok(());
+        }
+        match self.sync_all() {
+            Err(error) if error.kind() == ErrorKind::ReadOnly => Ok(()),
+            other => other,
+        }?;
+        self.reclaim()
+    }
+}

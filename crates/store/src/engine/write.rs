@@ -1,0 +1,662 @@
+//! Batches: objects are encoded, hashed and compressed by the caller's thread, and go to the log together.
+//!
+//! Records wait in memory until a piece of 8 MiB is full or the batch ends; stripe units of large objects are written at once.
+//! Committing a piece takes the writer's lock: it gets its ids, is appended, and changes the index as one. Directories that are
+//! missing above an object are made by the piece that needs them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::effects::{Effects, Nameless, goes_with, is_within, shared_key};
+use crate::devices::extents::{LargeWriter, Touched, Written, order};
+use crate::engine::{Engine, EngineLedger};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::Attributes;
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::{Entry, Kind, Location, Time};
+use crate::format::geometry::{Class, Compression};
+use crate::format::key::Key;
+use crate::format::record::{HEADER_BYTES, LARGEST_ID, NewRecord, checksum, give_id};
+use crate::layout::granulo::{Striping, is_record};
+use crate::{Durability, Store};
+
+/// Records of a batch that are committed together, in bytes.
+const PIECE_BYTES: usize = 8 << 20;
+/// Content that is read from a stream at once, in bytes.
+const READ_BYTES: usize = 1 << 20;
+/// Shorter content is not compressed.
+const LEAST_COMPRESSED_BYTES: usize = 64;
+
+/// What a record in hand is about.
+#[derive(Debug)]
+enum Subject {
+    /// A key, with what the index will have of it; and the descriptor of a large object.
+    Put(Box<Entry>, Option<Arc<Descriptor>>),
+    Removal,
+    TreeRemoval,
+}
+
+/// A record that waits to be committed.
+#[derive(Debug)]
+struct Waiting {
+    key: Vec<u8>,
+    /// Where it begins among the encoded records.
+    start: usize,
+    head_bytes: usize,
+    record_bytes: usize,
+    content_checksum: u64,
+    subject: Subject,
+}
+
+/// Records that go to the log together; see [`Store::batch`]. What was not committed when it is dropped was never there.
+#[derive(Debug)]
+pub struct Batch<'s> {
+    store: &'s Store,
+    durability: Durability,
+    records: Vec<u8>,
+    waiting: Vec<Waiting>,
+    /// Keys of what waits; kept from the first removal on, which has to look among them.
+    keys: Option<BTreeSet<Vec<u8>>>,
+    /// The tree whose removal waits: what was committed of it before is gone.
+    removed_tree: Option<Vec<u8>>,
+    /// Shared files that wait, and no name of them.
+    nameless: BTreeSet<u64>,
+    attributes: Vec<u8>,
+    compressed: Vec<u8>,
+    /// Extent files with units of what waits.
+    touched: Touched,
+}
+
+impl<'s> Batch<'s> {
+    pub(crate) fn new(store: &'s Store, durability: Durability) -> Batch<'s> {
+        Batch {
+            store,
+            durability,
+            records: Vec::new(),
+            waiting: Vec::new(),
+            keys: None,
+            removed_tree: None,
+            nameless: BTreeSet::new(),
+            attributes: Vec::new(),
+            compressed: Vec::new(),
+            touched: Touched::default(),
+        }
+    }
+
+    /// Takes memory that another batch gave back, made large enough for records of so many bytes. Taken as it is needed, it would be copied again and
+    /// again; taken anew by each batch of many threads, most of it stays with their allocators.
+    pub(crate) fn reuse(&mut self, memory: Vec<u8>, bytes: usize) {
+        self.records = memory;
+        self.records.reserve_exact(bytes.min(PIECE_BYTES));
+    }
+
+    /// As [`commit`](Self::commit); gives its memory back.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn commit_for_memory(mut self) -> Result<Vec<u8>> {
+        self.end()?;
+        Ok(std::mem::take(&mut self.records))
+    }
+
+    fn engine(&self) -> &'s Engine {
+        self.store.engine()
+    }
+
+    /// Puts a file with this content. With holes in the attributes, the content is the runs of data, one after the other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for attributes that cannot be kept, [`ErrorKind::Exists`] if a directory has the key, or a file the key of a directory
+    /// above; what writing fails with.
+    pub fn put(&mut self, key: &Key, attributes: &Attributes, content: &[u8]) -> Result<()> {
+        self.refuse_root(key)?;
+        let stored_bytes = content.len() as u64;
+        let key = key.stored().to_vec();
+        if is_record(stored_bytes, self.engine().geometry().cutoff_bytes) {
+            let size_bytes = size_of(attributes, stored_bytes)?;
+            return self.add(key, Kind::File, attributes, size_bytes, content, None);
+        }
+        let mut writer = self.begin_large(&key, Some(stored_bytes))?;
+        writer.write(content)?;
+        self.end_large(key, attributes, writer).map(|_| ())
+    }
+
+    /// Puts a file from a stream, as [`put`](Self::put); `size_bytes` is a hint. Gives the bytes read.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), and what reading fails with.
+    pub fn put_from(
+        &mut self,
+        key: &Key,
+        attributes: &Attributes,
+        stream: &mut dyn Read,
+        size_bytes: Option<u64>,
+    ) -> Result<u64> {
+        self.refuse_root(key)?;
+        self.file(key.stored().to_vec(), attributes, stream, size_bytes)
+    }
+
+    /// Puts a directory, or gives one other attributes.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn directory(&mut self, key: &Key, attributes: &Attributes) -> Result<()> {
+        self.add(key.stored().to_vec(), Kind::Directory, attributes, 0, &[], None)
+    }
+
+    /// Puts a symlink.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn symlink(&mut self, key: &Key, attributes: &Attributes, target: &[u8]) -> Result<()> {
+        self.refuse_root(key)?;
+        self.add(key.stored().to_vec(), Kind::Symlink, attributes, target.len() as u64, target, None)
+    }
+
+    /// Puts a fifo, socket or device; the mode says which.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn special(&mut self, key: &Key, attributes: &Attributes, major: u32, minor: u32) -> Result<()> {
+        self.refuse_root(key)?;
+        let content = [major.to_le_bytes(), minor.to_le_bytes()].concat();
+        self.add(key.stored().to_vec(), Kind::Special, attributes, 0, &content, None)
+    }
+
+    /// Puts a file that is to have several names; gives its number for [`link`](Self::link), in this batch or a later one. With a
+    /// [`link`](Self::link) right behind it, both are there or neither; a file that a crash leaves without a name goes with the next compaction.
+    ///
+    /// # Errors
+    /// As [`put_from`](Self::put_from).
+    pub fn shared(&mut self, attributes: &Attributes, stream: &mut dyn Read, size_bytes: Option<u64>) -> Result<u64> {
+        let number = self.engine().highest_id.fetch_add(1, Ordering::Relaxed) + 1;
+        // One that has no name waits for it, whatever the durability.
+        let durability = std::mem::replace(&mut self.durability, Durability::None);
+        let put = self.file(shared_key(number), attributes, stream, size_bytes);
+        self.durability = durability;
+        put?;
+        self.nameless.insert(number);
+        Ok(number)
+    }
+
+    /// Gives a shared file another name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such shared file when it is committed; as [`put`](Self::put).
+    pub fn link(&mut self, key: &Key, shared: u64) -> Result<()> {
+        self.refuse_root(key)?;
+        let entry = Entry { size_bytes: shared, ..entry_of(Kind::Link, &Attributes::default()) };
+        self.encode(key.stored().to_vec(), entry, &[], false, &shared.to_le_bytes(), None)
+    }
+
+    /// Removes a file, a name, or an empty directory; gives whether it was there. What waits is committed before a directory is looked at.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if the directory is not empty; what writing fails with.
+    pub fn remove(&mut self, key: &Key) -> Result<bool> {
+        self.refuse_root(key)?;
+        let waiting = &self.waiting;
+        let keys = self.keys.get_or_insert_with(|| waiting.iter().map(|waiting| waiting.key.clone()).collect());
+        // A key and all below it are one range.
+        let is_waiting = keys
+            .range::<[u8], _>((Bound::Included(key.stored()), Bound::Unbounded))
+            .next()
+            .is_some_and(|first| is_within(first, key.stored()));
+        if !is_waiting && self.removed_tree.as_ref().is_some_and(|top| goes_with(key.stored(), top)) {
+            return Ok(false);
+        }
+        let mut found = self.engine().view().snapshot().look_up(key.stored())?;
+        if is_waiting || found.is_some_and(|entry| entry.kind == Kind::Directory) {
+            self.commit_piece()?;
+            found = self.engine().view().snapshot().look_up(key.stored())?;
+        }
+        let Some(found) = found else { return Ok(false) };
+        if found.kind == Kind::Directory {
+            let ledger = EngineLedger::new(self.engine());
+            if Effects::new(&ledger, Nameless::Go).has_below(key.stored())? {
+                return Err(Error::new(ErrorKind::Usage, "remove the directory", "it is not empty")
+                    .at(&key.to_path())
+                    .advise("remove it with all below it: granulo store rm -r"));
+            }
+        }
+        self.removal(key, Kind::Removal, Subject::Removal)?;
+        Ok(true)
+    }
+
+    /// Removes an object and all below it; gives whether it was there. The root stays, with its attributes: of it, all below goes.
+    ///
+    /// # Errors
+    /// What writing fails with.
+    pub fn remove_tree(&mut self, key: &Key) -> Result<bool> {
+        self.commit_piece()?;
+        let is_there = key.is_root() || self.engine().view().snapshot().look_up(key.stored())?.is_some();
+        if is_there {
+            self.removed_tree = Some(key.stored().to_vec());
+            self.removal(key, Kind::TreeRemoval, Subject::TreeRemoval)?;
+        }
+        Ok(is_there)
+    }
+
+    /// Ends the batch, durable as it was asked for.
+    ///
+    /// # Errors
+    /// What writing or syncing fails with: the store is read-only then, unless a device was full.
+    pub fn commit(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.commit_piece()?;
+        match self.durability {
+            Durability::None => self.engine().flush_if_full(),
+            Durability::Batch | Durability::Each => self.engine().sync_all(),
+        }
+    }
+
+    fn refuse_root(&self, key: &Key) -> Result<()> {
+        match key.is_root() {
+            true => Err(Error::new(ErrorKind::Usage, "write to the store", "the root is a directory")),
+            false => Ok(()),
+        }
+    }
+
+    fn removal(&mut self, key: &Key, kind: Kind, subject: Subject) -> Result<()> {
+        let start = self.records.len();
+        let record = NewRecord {
+            kind,
+            is_zstd: false,
+            is_moved: false,
+            id: 0,
+            timestamp_milliseconds: self.timestamp(),
+            key: key.stored(),
+            attributes: &[],
+            content: &[],
+        };
+        record.encode(&mut self.records)?;
+        self.wait(key.stored().to_vec(), start, HEADER_BYTES + key.stored().len(), subject)
+    }
+
+    fn timestamp(&self) -> u64 {
+        (self.engine().platform.now_nanoseconds() / 1_000_000).max(0) as u64
+    }
+
+    fn file(
+        &mut self,
+        key: Vec<u8>,
+        attributes: &Attributes,
+        stream: &mut dyn Read,
+        size_bytes: Option<u64>,
+    ) -> Result<u64> {
+        let cutoff = self.engine().geometry().cutoff_bytes;
+        let fail = |error| Error::new(ErrorKind::of(&error), "read the content", crate::error::os_message(&error));
+        // One byte beyond the largest record tells whether there is more.
+        let largest = cutoff.max(crate::layout::granulo::ALWAYS_RECORD_BYTES);
+        let mut content = Vec::with_capacity(size_bytes.unwrap_or(0).min(largest) as usize + 1);
+        stream.take(largest + 1).read_to_end(&mut content).map_err(fail)?;
+        if is_record(content.len() as u64, cutoff) {
+            let stored = content.len() as u64;
+            let size = size_of(attributes, stored)?;
+            self.add(key, Kind::File, attributes, size, &content, None)?;
+            return Ok(stored);
+        }
+        let mut writer = self.begin_large(&key, size_bytes)?;
+        writer.write(&content)?;
+        content.clear();
+        content.reserve(READ_BYTES);
+        loop {
+            content.clear();
+            stream.take(READ_BYTES as u64).read_to_end(&mut content).map_err(fail)?;
+            if content.is_empty() {
+                break;
+            }
+            writer.write(&content)?;
+        }
+        self.end_large(key, attributes, writer)
+    }
+
+    fn begin_large(&self, key: &[u8], size_bytes: Option<u64>) -> Result<LargeWriter> {
+        self.engine().writer().map(|_| ())?;
+        Ok(self.engine().begin_large(key, size_bytes))
+    }
+
+    /// Ends a large object, and adds its descriptor; gives the bytes that it stores.
+    fn end_large(&mut self, key: Vec<u8>, attributes: &Attributes, writer: LargeWriter) -> Result<u64> {
+        let Written { descriptor, touched } = writer.finish()?;
+        let stored = descriptor.stored_bytes;
+        let size = match size_of(attributes, stored) {
+            Ok(size) => size,
+            Err(error) => {
+                self.engine().abandon(&descriptor);
+                return Err(error);
+            }
+        };
+        self.touched.merge(touched);
+        self.add(key, Kind::Large, attributes, size, &descriptor.encode(), Some(Arc::new(descriptor)))?;
+        Ok(stored)
+    }
+
+    fn add(
+        &mut self,
+        key: Vec<u8>,
+        kind: Kind,
+        attributes: &Attributes,
+        size_bytes: u64,
+        content: &[u8],
+        descriptor: Option<Arc<Descriptor>>,
+    ) -> Result<()> {
+        let mut stored_attributes = std::mem::take(&mut self.attributes);
+        stored_attributes.clear();
+        let outcome = attributes.encode(&mut stored_attributes).and_then(|()| {
+            let entry = Entry { size_bytes, ..entry_of(kind, attributes) };
+            let compression = self.engine().geometry().compression;
+            match compression {
+                Compression::Zstd(level) if kind == Kind::File && content.len() >= LEAST_COMPRESSED_BYTES => {
+                    let mut compressed = std::mem::take(&mut self.compressed);
+                    compressed.resize(content.len() - 1, 0);
+                    let shrunk = zstd::bulk::compress_to_buffer(content, &mut compressed[..], level.into());
+                    let outcome = match shrunk {
+                        Ok(length) => {
+                            self.encode(key, entry, &stored_attributes, true, &compressed[..length], descriptor)
+                        }
+                        Err(_) => self.encode(key, entry, &stored_attributes, false, content, descriptor),
+                    };
+                    self.compressed = compressed;
+                    outcome
+                }
+                _ => self.encode(key, entry, &stored_attributes, false, content, descriptor),
+            }
+        });
+        self.attributes = stored_attributes;
+        outcome
+    }
+
+    fn encode(
+        &mut self,
+        key: Vec<u8>,
+        entry: Entry,
+        attributes: &[u8],
+        is_zstd: bool,
+        content: &[u8],
+        descriptor: Option<Arc<Descriptor>>,
+    ) -> Result<()> {
+        let is_full = !self.records.is_empty() && self.records.len() + content.len() + attributes.len() > PIECE_BYTES;
+        // The first name of a file is in the piece of the file.
+        let is_first_name = entry.kind == Kind::Link && self.nameless.remove(&entry.size_bytes);
+        if is_full && !is_first_name {
+            self.commit_piece()?;
+        }
+        let start = self.records.len();
+        let record = NewRecord {
+            kind: entry.kind,
+            is_zstd,
+            is_moved: false,
+            id: 0,
+            timestamp_milliseconds: self.timestamp(),
+            key: &key,
+            attributes,
+            content,
+        };
+        record.encode(&mut self.records)?;
+        let head_bytes = HEADER_BYTES + key.len() + attributes.len();
+        self.wait(key, start, head_bytes, Subject::Put(Box::new(entry), descriptor))
+    }
+
+    fn wait(&mut self, key: Vec<u8>, start: usize, head_bytes: usize, subject: Subject) -> Result<()> {
+        let content_checksum = u64::from_le_bytes(self.records[start + 24..start + 32].try_into().unwrap_or_default());
+        let record_bytes = self.records.len() - start;
+        if let Some(keys) = &mut self.keys {
+            keys.insert(key.clone());
+        }
+        self.waiting.push(Waiting { key, start, head_bytes, record_bytes, content_checksum, subject });
+        if self.durability == Durability::Each {
+            self.commit_piece()?;
+            self.engine().sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Commits what waits as one: it gets ids, is appended to the log, and changes the index.
+    fn commit_piece(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let timestamp = self.timestamp();
+        let committed =
+            self.engine().commit(&mut self.records, &mut self.waiting, std::mem::take(&mut self.touched), timestamp);
+        if committed.is_err() {
+            self.abandon();
+        }
+        self.records.clear();
+        self.waiting.clear();
+        self.keys = None;
+        self.removed_tree = None;
+        self.nameless.clear();
+        committed
+    }
+
+    /// Gives back the units of large objects that will not be committed.
+    fn abandon(&mut self) {
+        for waiting in &self.waiting {
+            if let Subject::Put(_, Some(descriptor)) = &waiting.subject {
+                self.store.engine().abandon(descriptor);
+            }
+        }
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// Size of a file of which so many bytes are stored.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if they are not as many as its runs of data.
+fn size_of(attributes: &Attributes, stored_bytes: u64) -> Result<u64> {
+    match &attributes.holes {
+        None => Ok(stored_bytes),
+        Some(holes) if holes.data_bytes() == stored_bytes => Ok(holes.size_bytes),
+        Some(_) => Err(Error::new(
+            ErrorKind::Usage,
+            "write to the store",
+            "the content is not as long as the runs of data of the sparse file",
+        )),
+    }
+}
+
+/// An entry with the attributes that the index has; its place comes with the commit.
+pub(crate) fn entry_of(kind: Kind, attributes: &Attributes) -> Entry {
+    Entry {
+        kind,
+        id: 0,
+        location: Location { segment: 0, offset: 0, record_bytes: 0 },
+        size_bytes: 0,
+        mode: attributes.mode,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        mtime: attributes.mtime,
+    }
+}
+
+impl Engine {
+    /// Punches the units of an object that was not committed.
+    fn abandon(&self, descriptor: &Descriptor) {
+        for run in descriptor.runs() {
+            // What cannot be given back now is found by compaction.
+            let _ = self.extents.punch(run);
+        }
+    }
+
+    /// Begins a large object of a stored key, on the devices that its key chooses.
+    fn begin_large(&self, key: &[u8], size_bytes: Option<u64>) -> LargeWriter {
+        let geometry = self.geometry();
+        let devices: Vec<(u16, [u8; 16])> =
+            self.devices.writable(Class::Slow).iter().map(|slot| (slot.entry.number, slot.entry.identity)).collect();
+        let rule =
+            Striping { stripe_unit_bytes: geometry.stripe_unit_bytes, data: geometry.data, parity: geometry.parity };
+        let order = order(checksum(key), &devices);
+        LargeWriter::begin(Arc::clone(&self.extents), self.allocator(), order, rule, size_bytes)
+    }
+
+    fn commit(
+        &self,
+        records: &mut Vec<u8>,
+        waiting: &mut Vec<Waiting>,
+        touched: Touched,
+        timestamp_milliseconds: u64,
+    ) -> Result<()> {
+        let mut writer = self.writer()?;
+        let geometry = self.geometry();
+        let ledger = EngineLedger::new(self);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        self.check(&ledger, records, waiting, timestamp_milliseconds)?;
+        let count = waiting.len() as u64;
+        let first_id = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
+        if first_id + count > LARGEST_ID {
+            return Err(Error::new(ErrorKind::NoSpace, "write to the store", "it has given all ids"));
+        }
+        let mut checksums = Vec::with_capacity(waiting.len());
+        for (at, record) in waiting.iter().enumerate() {
+            let head = &mut records[record.start..record.start + record.head_bytes];
+            give_id(head, first_id + at as u64);
+            checksums.push((u32::from_le_bytes([head[0], head[1], head[2], head[3]]), record.content_checksum));
+        }
+        let batch = self.batch_of(records, &checksums);
+        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        effects.appended(writer.active_row(), written.position);
+        for (at, record) in waiting.iter().enumerate() {
+            let id = first_id + at as u64;
+            let location = Location {
+                segment: written.segment,
+                offset: written.begin + record.start as u64,
+                record_bytes: record.record_bytes as u64,
+            };
+            match &record.subject {
+                Subject::Put(entry, descriptor) => {
+                    effects.put(&record.key, Entry { id, location, ..**entry }, descriptor.as_deref())?
+                }
+                Subject::Removal => effects.remove(&record.key, id, location).map(|_| ())?,
+                Subject::TreeRemoval => effects.remove_tree(&record.key, id, location).map(|_| ())?,
+            }
+        }
+        for record in waiting.iter_mut() {
+            // What is committed is no longer this batch's to give back.
+            if let Subject::Put(_, descriptor) = &mut record.subject {
+                *descriptor = None;
+            }
+        }
+        let mut change = effects.finish(Some(written.position));
+        change.highest_id = Some(self.highest_id.load(Ordering::Relaxed));
+        drop(ledger);
+        writer.touched.merge(touched);
+        writer.pending.merge(change.clone());
+        self.apply(change)?;
+        Ok(())
+    }
+
+    /// Looks whether the batch may be committed, and adds the directories that are missing above its objects.
+    fn check(
+        &self,
+        ledger: &EngineLedger<'_>,
+        records: &mut Vec<u8>,
+        waiting: &mut Vec<Waiting>,
+        timestamp_milliseconds: u64,
+    ) -> Result<()> {
+        let exists = |key: &[u8], cause: &str| {
+            let path = Key::from_stored(key).map(|key| key.to_path()).unwrap_or_default();
+            Error::new(ErrorKind::Exists, "write to the store", cause).at(&path)
+        };
+        // Kinds that keys have after the records so far; what a removed tree leaves is asked of `gone`.
+        let mut kinds: BTreeMap<Vec<u8>, Option<Kind>> = BTreeMap::new();
+        let mut gone: Vec<Vec<u8>> = Vec::new();
+        let mut missing: Vec<Vec<u8>> = Vec::new();
+        for record in waiting.iter() {
+            let key = &record.key;
+            let entry = match &record.subject {
+                Subject::Put(entry, _) => entry,
+                Subject::Removal => {
+                    kinds.insert(key.clone(), None);
+                    continue;
+                }
+                Subject::TreeRemoval => {
+                    kinds.retain(|known, _| !goes_with(known, key));
+                    gone.push(key.clone());
+                    continue;
+                }
+            };
+            let look_up = |kinds: &BTreeMap<Vec<u8>, Option<Kind>>, key: &[u8]| -> Result<Option<Kind>> {
+                match kinds.get(key) {
+                    Some(kind) => Ok(*kind),
+                    None if gone.iter().any(|top| goes_with(key, top)) => Ok(None),
+                    None => Ok(ledger.snapshot.look_up(key)?.map(|entry| entry.kind)),
+                }
+            };
+            if key.first() == Some(&0) {
+                kinds.insert(key.clone(), Some(entry.kind));
+                continue;
+            }
+            match (look_up(&kinds, key)?, entry.kind) {
+                (Some(Kind::Directory), Kind::Directory) | (None, _) => {}
+                (Some(Kind::Directory), _) => return Err(exists(key, "there is a directory of this name")),
+                (Some(_), Kind::Directory) if !key.is_empty() => {
+                    return Err(exists(key, "there is a file of this name"));
+                }
+                _ => {}
+            }
+            if entry.kind == Kind::Link && look_up(&kinds, &shared_key(entry.size_bytes))?.is_none() {
+                return Err(Error::new(ErrorKind::NotFound, "make the link", "there is no shared file of this number"));
+            }
+            kinds.insert(key.clone(), Some(entry.kind));
+            let mut parent = &key[..];
+            while let Some(end) = parent.iter().rposition(|&byte| byte == 0) {
+                parent = &parent[..end];
+                match look_up(&kinds, parent)? {
+                    Some(Kind::Directory) => break,
+                    Some(_) => return Err(exists(parent, "it is a file, so nothing can lie below it")),
+                    None => {
+                        kinds.insert(parent.to_vec(), Some(Kind::Directory));
+                        missing.push(parent.to_vec());
+                    }
+                }
+            }
+        }
+        // A directory that comes later in the batch has attributes of its own.
+        if !missing.is_empty() {
+            let put: BTreeSet<&[u8]> = waiting
+                .iter()
+                .filter(|record| matches!(record.subject, Subject::Put(..)))
+                .map(|record| &record.key[..])
+                .collect();
+            missing.retain(|key| !put.contains(&key[..]));
+        }
+        let seconds = (timestamp_milliseconds / 1000) as i64;
+        let nanoseconds = (timestamp_milliseconds % 1000 * 1_000_000) as u32;
+        let attributes = Attributes::of_directory(Time { seconds, nanoseconds });
+        let mut stored = Vec::new();
+        attributes.encode(&mut stored)?;
+        for key in missing {
+            let start = records.len();
+            let record = NewRecord {
+                kind: Kind::Directory,
+                is_zstd: false,
+                is_moved: false,
+                id: 0,
+                timestamp_milliseconds,
+                key: &key,
+                attributes: &stored,
+                content: &[],
+            };
+            record.encode(records)?;
+            let content_checksum = checksum(&[]);
+            let (head_bytes, record_bytes) = (HEADER_BYTES + key.len() + stored.len(), records.len() - start);
+            let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes)), None);
+            waiting.push(Waiting { key, start, head_bytes, record_bytes, content_checksum, subject });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! Keys: the path of an object, as the store orders it.
+//!
+//! A key is made of components without NUL and `/`, none of them empty, `.` or `..`; the root is the empty key. Inside, components
+//! are separated by a zero byte, so that the byte order of keys is that of a walk, and a directory with all below it is one range
+//! (docs/FORMAT.md, section 5). The keys of shared objects begin with a zero byte, which no path does.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::escape;
+
+/// The longest key, in bytes.
+pub const LONGEST_KEY_BYTES: usize = u16::MAX as usize;
+
+/// The path of an object, relative to the root of the store.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Key(Vec<u8>);
+
+impl Key {
+    /// The root directory.
+    pub fn root() -> Key {
+        Key::default()
+    }
+
+    /// The key that `path` names: slashes at both ends and doubled ones are ignored.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for `.` and `..`, for NUL, and for more than 65,535 bytes.
+    pub fn parse(path: impl AsRef<[u8]>) -> Result<Key> {
+        let path = path.as_ref();
+        let refuse = |cause: &str| Err(Error::new(ErrorKind::Usage, "use the key", cause).at(&display_path(path)));
+        let mut bytes = Vec::with_capacity(path.len());
+        for component in path.split(|&byte| byte == b'/').filter(|component| !component.is_empty()) {
+            match component {
+                b"." | b".." => return refuse("a key has no . and no .. in it"),
+                _ if component.contains(&0) => return refuse("a key has no NUL in it"),
+                _ => {}
+            }
+            if !bytes.is_empty() {
+                bytes.push(0);
+            }
+            bytes.extend_from_slice(component);
+        }
+        if bytes.len() > LONGEST_KEY_BYTES {
+            return refuse("it is longer than 65,535 bytes");
+        }
+        Ok(Key(bytes))
+    }
+
+    /// A key from its stored form; `None` if that cannot be one.
+    pub(crate) fn from_stored(bytes: &[u8]) -> Option<Key> {
+        let sound = bytes.is_empty()
+            || bytes.len() <= LONGEST_KEY_BYTES
+                && bytes.split(|&byte| byte == 0).all(|component| {
+                    !component.is_empty() && component != b"." && component != b".." && !component.contains(&b'/')
+                });
+        sound.then(|| Key(bytes.to_vec()))
+    }
+
+    /// The stored form: components with zero bytes between.
+    pub fn stored(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether this is the root.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The last component; `None` for the root.
+    pub fn name(&self) -> Option<&[u8]> {
+        self.0.rsplit(|&byte| byte == 0).next().filter(|name| !name.is_empty())
+    }
+
+    /// The directory it is in; `None` for the root.
+    pub fn parent(&self) -> Option<Key> {
+        if self.is_root() {
+            return None;
+        }
+        let end = self.0.iter().rposition(|&byte| byte == 0).unwrap_or(0);
+        Some(Key(self.0[..end].to_vec()))
+    }
+
+    /// The entry `name` of this directory.
+    ///
+    /// # Errors
+    /// As [`Key::parse`]; a name is one component.
+    pub fn child(&self, name: impl AsRef<[u8]>) -> Result<Key> {
+        let name = name.as_ref();
+        if name.is_empty() || name.contains(&b'/') {
+            return Err(Error::new(ErrorKind::Usage, "use the name", "a name is one component of a path")
+                .at(&display_path(name)));
+        }
+        self.join(&Key::parse(name)?)
+    }
+
+    /// `below`, taken as relative to this directory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if the whole is longer than a key may be.
+    pub fn join(&self, below: &Key) -> Result<Key> {
+        if self.is_root() {
+            return Ok(below.clone());
+        }
+        if below.is_root() {
+            return Ok(self.clone());
+        }
+        let mut bytes = self.0.clone();
+        bytes.push(0);
+        bytes.extend_from_slice(&below.0);
+        if bytes.len() > LONGEST_KEY_BYTES {
+            return Err(Error::new(ErrorKind::Usage, "use the key", "it is longer than 65,535 bytes"));
+        }
+        Ok(Key(bytes))
+    }
+
+    /// What remains of this key below `directory`; `None` if it is not below it or equal to it.
+    pub fn below(&self, directory: &Key) -> Option<Key> {
+        if directory.is_root() {
+            return Some(self.clone());
+        }
+        match self.0.strip_prefix(directory.0.as_slice())? {
+            [] => Some(Key::root()),
+            [0, rest @ ..] => Some(Key(rest.to_vec())),
+            _ => None,
+        }
+    }
+
+    /// How many components it has.
+    pub fn depth(&self) -> usize {
+        if self.is_root() { 0 } else { 1 + self.0.iter().filter(|&&byte| byte == 0).count() }
+    }
+
+    /// Its components.
+    pub fn components(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|&byte| byte == 0).filter(|component| !component.is_empty())
+    }
+
+    /// The path, with slashes.
+    pub fn to_path(&self) -> PathBuf {
+        let bytes: Vec<u8> = self.0.iter().map(|&byte| if byte == 0 { b'/' } else { byte }).collect();
+        PathBuf::from(OsStr::from_bytes(&bytes))
+    }
+}
+
+/// Escaped, so that it may go to a terminal; the root is `/`.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_root() { f.write_str("/") } else { f.write_str(&escape(self.to_path().as_os_str().as_bytes())) }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({self})")
+    }
+}
+
+impl TryFrom<&Path> for Key {
+    type Error = Error;
+
+    fn try_from(path: &Path) -> Result<Key> {
+        Key::parse(path.as_os_str().as_bytes())
+    }
+}
+
+fn display_path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_path_is_no_key() {
+        for wrong in [&b"a/../b"[..], b"..", b"./a", b"a\0b", &[b'x'; 65_536]] {
+            assert_eq!(Key::parse(wrong).unwrap_err().kind(), ErrorKind::Usage, "{wrong:?}");
+        }
+        assert_eq!(Key::parse("/a//b/").unwrap(), Key::parse("a/b").unwrap());
+        assert_eq!(Key::parse("/").unwrap(), Key::root());
+        assert!(Key::root().child("a/b").is_err());
+    }
+
+    #[test]
+    fn a_directory_with_all_below_it_is_one_range() {
+        let mut keys: Vec<Key> =
+            ["a", "a/b", "a/b/c", "a-b", "a.b", "a/z", "ab", "b"].map(|path| Key::parse(path).unwrap()).to_vec();
+        keys.sort();
+        let order: Vec<String> = keys.iter().map(Key::to_string).collect();
+        assert_eq!(order, ["a", "a/b", "a/b/c", "a/z", "a-b", "a.b", "ab", "b"]);
+    }
+
+    #[test]
+    fn parents_and_children_go_together() {
+        let key = Key::parse("a/b/\x1b").unwrap();
+        assert_eq!(key.to_string(), "a/b/\\x1b");
+        assert_eq!((key.depth(), key.name()), (3, Some(&b"\x1b"[..])));
+        let parent = key.parent().unwrap();
+        assert_eq!(parent.child("\x1b").unwrap(), key);
+        assert_eq!(key.below(&Key::parse("a").unwrap()).unwrap().to_string(), "b/\\x1b");
+        assert_eq!(key.below(&Key::parse("a/b/\x1b").unwrap()), Some(Key::root()));
+        assert_eq!(Key::parse("ab").unwrap().below(&Key::parse("a").unwrap()), None);
+        assert_eq!(Key::parse("a").unwrap().parent(), Some(Key::root()));
+        assert_eq!(Key::from_stored(b"a\0\0b"), None);
+        assert_eq!(Key::from_stored(b"\0abcdefgh"), None);
+    }
+}

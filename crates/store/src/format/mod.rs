@@ -1,0 +1,11 @@
+//! The bytes of the store's format (docs/FORMAT.md), read and written: what they mean, and nothing of where they lie.
+
+pub mod attributes;
+pub(crate) mod decode;
+pub(crate) mod descriptor;
+pub mod entry;
+pub mod geometry;
+pub mod key;
+pub(crate) mod record;
+pub(crate) mod segment;
+pub(crate) mod superblock;

@@ -1,0 +1,387 @@
+//! Entries for fuzzers: one function for each thing that is decoded, with the laws that hold of any bytes. Nothing else calls them.
+//!
+//! Each takes any bytes, does not panic but where a law is broken (the assertions here), and needs memory in proportion to them. Where a checksum
+//! would keep a fuzzer out, the bytes are tried as they are and once more with checksums that hold. Seeds lie in `fuzz/seeds`.
+
+use std::io;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::tree::archive::{Archive, MemberKind};
+use crate::devices::device::{Device, DeviceFile, Mode, Room};
+use crate::format::attributes::Attributes;
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::Kind;
+use crate::format::geometry::Class;
+use crate::format::record::{LARGEST_ID, NewRecord, Record, checksum};
+use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::superblock::{Superblock, VERSION};
+use crate::index::catalog::TableRow;
+use crate::index::catalog::recent;
+use crate::index::table::block::{PAGE_BYTES, pages_of, seal};
+use crate::index::table::footer::Footer;
+use crate::index::table::{BlockCache, Table, TableScan};
+use crate::log::scan::{SegmentScan, Step};
+
+/// A file of a device that has no other, only to be read.
+#[derive(Debug, Clone)]
+struct Bytes(Arc<[u8]>);
+
+impl Bytes {
+    fn new(bytes: &[u8]) -> Bytes {
+        Bytes(bytes.into())
+    }
+}
+
+fn refuse<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}
+
+impl DeviceFile for Bytes {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default();
+        let length = rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        Ok(length)
+    }
+
+    fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default();
+        let length = rest.len().min(length);
+        buffer.extend_from_slice(&rest[..length]);
+        Ok(length)
+    }
+
+    fn write_at(&self, _data: &[u8], _offset: u64) -> io::Result<()> {
+        refuse()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        refuse()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn set_size(&self, _size_bytes: u64) -> io::Result<()> {
+        refuse()
+    }
+
+    fn punch_hole(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        refuse()
+    }
+
+    fn start_writeback(&self, _offset: u64, _length: u64) {}
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.size()
+    }
+}
+
+impl Device for Bytes {
+    fn place(&self) -> PathBuf {
+        PathBuf::from("fuzz")
+    }
+
+    fn open(&self, _path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
+        if mode == Mode::Read { Ok(Arc::new(self.clone())) } else { refuse() }
+    }
+
+    fn list(&self, _directory: &str) -> io::Result<Vec<(String, u64)>> {
+        Ok(Vec::new())
+    }
+
+    fn create_directory(&self, _directory: &str) -> io::Result<()> {
+        refuse()
+    }
+
+    fn sync_directory(&self, _directory: &str) -> io::Result<()> {
+        refuse()
+    }
+
+    fn remove(&self, _path: &str) -> io::Result<()> {
+        refuse()
+    }
+
+    fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
+        refuse()
+    }
+
+    fn room(&self) -> io::Result<Room> {
+        Ok(Room { total_bytes: 0, available_bytes: 0 })
+    }
+}
+
+/// Takes up to `length` bytes off the front.
+fn take<'b>(bytes: &mut &'b [u8], length: usize) -> &'b [u8] {
+    let (taken, rest) = bytes.split_at(length.min(bytes.len()));
+    *bytes = rest;
+    taken
+}
+
+/// A little-endian number of the bytes at the front, as far as there are any.
+fn number(bytes: &mut &[u8], length: usize) -> u64 {
+    take(bytes, length).iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// Records: what decodes is what was encoded; attributes, descriptors and commits in it are read or refused.
+///
+/// # Panics
+/// If a law is broken.
+pub fn record(bytes: &[u8]) {
+    if let Some(record) = Record::decode(bytes) {
+        look_into(&record);
+    }
+    let mut rest = bytes;
+    let (kind, flags) = (number(&mut rest, 1), number(&mut rest, 1));
+    let Some(kind) = Kind::from_byte(kind as u8) else { return };
+    let (id, timestamp_milliseconds) = (number(&mut rest, 6), number(&mut rest, 6));
+    let (key_length, attributes_length) = (number(&mut rest, 1), number(&mut rest, 2));
+    let (key, attributes) = (take(&mut rest, key_length as usize), take(&mut rest, attributes_length as usize));
+    let (is_zstd, is_moved) = (flags & 1 != 0, flags & 2 != 0);
+    let new = NewRecord { kind, is_zstd, is_moved, id, timestamp_milliseconds, key, attributes, content: rest };
+    let mut encoded = Vec::new();
+    new.encode(&mut encoded).expect("no part is too long");
+    let record = Record::decode(&encoded).expect("what was encoded is decoded");
+    assert_eq!(record.record_bytes(), encoded.len() as u64);
+    let head = record.head;
+    assert_eq!((head.kind, head.id, head.timestamp_milliseconds), (kind, id & LARGEST_ID, timestamp_milliseconds));
+    assert_eq!((head.key, head.attributes, record.content, head.is_zstd), (key, attributes, rest, is_zstd));
+    look_into(&record);
+}
+
+fn look_into(record: &Record<'_>) {
+    if let Some(attributes) = Attributes::decode(record.head.attributes) {
+        let mut again = Vec::new();
+        if attributes.encode(&mut again).is_ok() {
+            assert_eq!(Attributes::decode(&again), Some(attributes));
+        }
+    }
+    match record.head.kind {
+        Kind::Large => descriptor(record.content),
+        Kind::Commit => {
+            let commit = Commit::decode(record.content);
+            assert!(commit.is_none_or(|commit| commit.encode() == record.content));
+        }
+        _ => {}
+    }
+}
+
+/// A segment that is read from one end to the other: every byte is a record or damage, and records between damage are found.
+///
+/// # Panics
+/// If a law is broken.
+pub fn segment(bytes: &[u8]) {
+    scan(bytes);
+    // Records whose content is a piece of the bytes, with other pieces as damage between them.
+    let header = SegmentHeader {
+        class: Class::Fast,
+        copies: 1,
+        store: [1; 16],
+        number: 1,
+        created_nanoseconds: 0,
+        sequence: 0,
+        chain: 0,
+        highest_id: 0,
+    };
+    let mut file = header.encode();
+    let mut rest = bytes;
+    let mut records = 0;
+    while !rest.is_empty() {
+        let length = number(&mut rest, 1) as usize;
+        let piece = take(&mut rest, length * 4);
+        if length.is_multiple_of(3) {
+            file.extend_from_slice(&piece[..piece.len() / 4 * 4]);
+            continue;
+        }
+        let record = NewRecord {
+            kind: Kind::File,
+            is_zstd: false,
+            is_moved: false,
+            id: records + 1,
+            timestamp_milliseconds: 0,
+            key: b"k",
+            attributes: &[],
+            content: piece,
+        };
+        record.encode(&mut file).expect("no part is too long");
+        records += 1;
+    }
+    assert!(scan(&file) >= records);
+}
+
+/// Gives the records in a segment.
+fn scan(bytes: &[u8]) -> u64 {
+    let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(bytes)))], 0);
+    let (header, without) = scan.header();
+    assert_ne!(header.is_some(), without == [0]);
+    let (mut at, mut records) = (SEGMENT_HEADER_BYTES, 0);
+    while let Some(step) = scan.next(true) {
+        match step {
+            Step::Record(offset, record, without) => {
+                assert_eq!((offset, without), (at, vec![]));
+                at += record.record_bytes();
+                records += 1;
+            }
+            Step::Damage(range) => {
+                assert!(range.start == at && range.end > at);
+                at = range.end;
+            }
+        }
+    }
+    assert!(at == SEGMENT_HEADER_BYTES || at == bytes.len() as u64);
+    records
+}
+
+/// Descriptors: what decodes is written the same, and every unit that it names lies where it may.
+///
+/// # Panics
+/// If a law is broken.
+pub fn descriptor(bytes: &[u8]) {
+    let Ok(descriptor) = Descriptor::decode(bytes, Path::new("fuzz")) else { return };
+    assert_eq!(descriptor.encode(), bytes);
+    for chunk in &descriptor.chunks {
+        for stripe in 0..chunk.stripes.count() {
+            for unit in 0..chunk.stripes.width() {
+                let run = chunk.unit(stripe, unit);
+                let position = chunk.stripes.position(stripe, unit);
+                assert_eq!(position.is_some(), run.length_bytes > 0);
+                assert!(position.is_none_or(|position| position < chunk.checksums.len()));
+            }
+        }
+    }
+    assert!(
+        descriptor.runs().map(|run| u128::from(run.length_bytes)).sum::<u128>()
+            >= u128::from(descriptor.stored_bytes) - descriptor.packed.len() as u128
+    );
+}
+
+/// Superblocks: what decodes is written again with the same meaning.
+///
+/// # Panics
+/// If a law is broken.
+pub fn superblock(bytes: &[u8]) {
+    let slot = |bytes: &[u8]| {
+        let Ok(Some(found)) = Superblock::decode(bytes) else { return };
+        found.geometry.survives();
+        assert_eq!(found.geometry.out_of_bounds(), None);
+        if let Ok(again) = found.encode() {
+            assert_eq!(Superblock::decode(&again).ok().flatten(), Some(found));
+        }
+    };
+    slot(bytes);
+    // The same with a header and a checksum that hold.
+    let mut body = b"granulo\0".to_vec();
+    body.extend_from_slice(&VERSION.to_le_bytes());
+    body.extend_from_slice(&[0; 2]);
+    body.extend_from_slice(&(16 + bytes.len() as u32).to_le_bytes());
+    body.extend_from_slice(bytes);
+    slot(&[&checksum(&body).to_le_bytes()[..], &body].concat());
+}
+
+/// Sorted tables: opened or refused, looked up in, gone through; one that verification finds whole has in order what its footer says.
+///
+/// # Panics
+/// If a law is broken.
+pub fn table(bytes: &[u8]) {
+    look_through(bytes);
+    // The same with checksums that hold: those of blocks as long as they say, and that of the last page.
+    let mut sealed = bytes[..bytes.len() / PAGE_BYTES * PAGE_BYTES].to_vec();
+    let Some(footer) = sealed.len().checked_sub(PAGE_BYTES) else { return };
+    let mut at = 0;
+    while at < footer {
+        let end = footer.min(at + pages_of(&sealed[at..]) * PAGE_BYTES);
+        seal(&mut sealed[at..end]);
+        at = end;
+    }
+    seal(&mut sealed[footer..]);
+    look_through(&sealed);
+}
+
+fn look_through(bytes: &[u8]) {
+    let pages = (bytes.len() / PAGE_BYTES) as u64;
+    let footer = bytes.rchunks_exact(PAGE_BYTES).next().and_then(|page| Footer::decode(page, pages).ok());
+    let (entries, lowest_id, highest_id) =
+        footer.map_or((0, 0, 0), |footer| (footer.entries, footer.lowest_id, footer.highest_id));
+    let row = TableRow { number: 1, entries, size_bytes: bytes.len() as u64, lowest_id, highest_id };
+    let Ok(table) = Table::open(&Bytes::new(bytes), &row, &Arc::new(BlockCache::new(1 << 16))) else { return };
+    let table = Arc::new(table);
+    let is_whole = table.verify().is_ok();
+    let mut last: Option<Vec<u8>> = None;
+    let mut count = 0;
+    let mut scan = TableScan::new(Arc::clone(&table), Bound::Unbounded);
+    while let Ok(at) = &mut scan {
+        let Some((key, entry)) = at.head() else { break };
+        count += 1;
+        assert!(count <= bytes.len() as u64, "a scan goes on for ever");
+        let found = table.look_up(key);
+        if is_whole {
+            assert!(last.as_deref().is_none_or(|last| last < key));
+            assert_eq!(found.ok().flatten(), Some(*entry));
+        }
+        last = Some(key.to_vec());
+        if let Err(error) = at.advance() {
+            assert!(!is_whole, "{error}");
+            break;
+        }
+    }
+    assert!(!is_whole || count == entries);
+    let key = &bytes[..bytes.len().min(16)];
+    for from in [Bound::Included(key), Bound::Excluded(key)] {
+        if let Ok(mut scan) = TableScan::new(Arc::clone(&table), from) {
+            let _ = scan.seek(&[key, &[0xff]].concat());
+        }
+    }
+}
+
+/// Values of the catalog with recent changes: what decodes is written again with the same meaning.
+///
+/// # Panics
+/// If a law is broken.
+pub fn recent_changes(bytes: &[u8]) {
+    let value = |bytes: &[u8]| {
+        let Some(changes) = recent::decode(bytes) else { return };
+        let again = recent::encode(changes.iter().map(|(key, entry)| (key.as_slice(), entry.as_ref())));
+        assert_eq!(recent::decode(&again), Some(changes));
+    };
+    value(bytes);
+    value(&[bytes, &(checksum(bytes) as u32).to_le_bytes()].concat());
+}
+
+/// Tar archives: members and their data, or an error that says where. Headers with `ustar` in them are tried with a checksum that holds, too.
+///
+/// # Panics
+/// If a law is broken.
+pub fn archive(bytes: &[u8]) {
+    members(bytes);
+    let mut sealed = bytes.to_vec();
+    for block in sealed.chunks_exact_mut(512).filter(|block| block[257..].starts_with(b"ustar")) {
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+    members(&sealed);
+}
+
+fn members(bytes: &[u8]) {
+    let mut archive = Archive::new(bytes);
+    let mut data_bytes = 0;
+    while let Ok(Some(member)) = archive.next() {
+        assert!(member.name.len() <= bytes.len() && member.link.len() <= bytes.len());
+        if let (MemberKind::File, Some(holes)) = (member.kind, &member.attributes.holes) {
+            assert_eq!(holes.data_bytes(), member.data_bytes);
+        }
+        let copied = io::copy(&mut archive.data(), &mut io::sink());
+        data_bytes += copied.as_ref().copied().unwrap_or(0);
+        assert!(data_bytes <= bytes.len() as u64);
+        if copied.is_err() {
+            return;
+        }
+        assert_eq!(copied.ok(), Some(member.data_bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! The entries for fuzzers on real bytes, whole and mutated. `GRANULO_UPDATE_GOLDEN=1` writes the real bytes as seeds.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::*;
+use crate::index::table::TableWriter;
+use crate::index::table::tests::{device, imported};
+use crate::simulation::chance::Chance;
+use crate::{Durability, Key, Plan, Store};
+
+/// Mutations of each seed.
+const MUTATIONS: u64 = 200;
+
+type Target = fn(&[u8]);
+
+/// The target of each name.
+const TARGETS: [(&str, Target); 7] = [
+    ("record", record),
+    ("segment", segment),
+    ("descriptor", descriptor),
+    ("superblock", superblock),
+    ("table", table),
+    ("recent_changes", recent_changes),
+    ("archive", archive),
+];
+
+/// What a real store of two fast and three slow devices has on them, a table and an archive: bytes for each target.
+fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let sandbox = tempfile::tempdir().unwrap();
+    let directories =
+        |class: &str, count: usize| (0..count).map(|n| sandbox.path().join(format!("{class}{n}"))).collect();
+    let plan = Plan {
+        fast: directories("fast", 2),
+        slow: directories("slow", 3),
+        cutoff_bytes: 4096,
+        stripe_unit_bytes: 4096,
+        segment_bytes: 1 << 20,
+        // However full the disk is that the test runs on.
+        watermarks_percent: (100, 99),
+        ..Plan::default()
+    };
+    let store = Store::create(&sandbox.path().join("home"), &plan).unwrap();
+    let mut attributes = Attributes::of_file(crate::Time { seconds: 1_000_000_000, nanoseconds: 5 });
+    attributes.xattrs = vec![(b"user.a".to_vec(), b"value".to_vec())];
+    let mut batch = store.batch(Durability::Batch);
+    batch.put(&Key::parse("directory/small").unwrap(), &attributes, b"content").unwrap();
+    batch.put(&Key::parse("directory/large").unwrap(), &attributes, &[7; 30_000]).unwrap();
+    batch.commit().unwrap();
+    store.remove(&Key::parse("directory/small").unwrap()).unwrap();
+    drop(store);
+
+    let log = fs::read(sandbox.path().join("fast0/segments").join(format!("{:016x}", 1))).unwrap();
+    let mut bytes = vec![("segment", "real", log.clone())];
+    let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(&log)))], 0);
+    while let Some(Step::Record(offset, found, _)) = scan.next(false) {
+        let name = match found.head.kind {
+            Kind::File => "file",
+            Kind::Large => {
+                bytes.push(("descriptor", "real", found.content.to_vec()));
+                "large"
+            }
+            Kind::Commit => "commit",
+            Kind::Removal => "removal",
+            _ => continue,
+        };
+        bytes.push(("record", name, log[offset as usize..(offset + found.record_bytes()) as usize].to_vec()));
+    }
+    let slots = fs::read(sandbox.path().join("slow0/superblock")).unwrap();
+    let length = 8 + u32::from_le_bytes(slots[20..24].try_into().unwrap()) as usize;
+    bytes.push(("superblock", "real", slots[..length].to_vec()));
+    // The body, which gets its header and checksum from the target.
+    bytes.push(("superblock", "body", slots[24..length].to_vec()));
+
+    let (_guard, device) = device();
+    for (number, name, count) in [(1, "small", 20), (2, "levels", 900)] {
+        let entries = imported(count);
+        let mut writer = TableWriter::create(&device, number).unwrap();
+        entries.iter().for_each(|(key, entry)| writer.add(key, entry).unwrap());
+        writer.finish().unwrap();
+        let file = device.open(&crate::index::table::table_path(number), Mode::Read).unwrap();
+        let mut table = Vec::new();
+        file.read_onto(&mut table, 1 << 20, 0).unwrap();
+        bytes.push(("table", name, table));
+    }
+    let entries: BTreeMap<_, _> = imported(20);
+    let changes = entries.iter().map(|(key, entry)| (key.as_slice(), Some(entry))).chain([(&b"gone"[..], None)]);
+    let value = recent::encode(changes);
+    bytes.push(("recent_changes", "body", value[..value.len() - 4].to_vec()));
+    bytes.push(("recent_changes", "real", value));
+    bytes.push(("archive", "real", tar_of_several_kinds()));
+    bytes
+}
+
+fn tar_of_several_kinds() -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_ustar();
+    header.set_mode(0o644);
+    header.set_size(600);
+    builder.append_data(&mut header, "file", &[1; 600][..]).unwrap();
+    builder.append_pax_extensions([("SCHILY.xattr.user.a", &b"value"[..]), ("mtime", b"1.5")]).unwrap();
+    header.set_size(3);
+    builder.append_data(&mut header, "with/attributes", &b"abc"[..]).unwrap();
+    let map: [(&str, &[u8]); 4] = [
+        ("GNU.sparse.major", b"1"),
+        ("GNU.sparse.minor", b"0"),
+        ("GNU.sparse.name", b"sparse"),
+        ("GNU.sparse.realsize", b"99"),
+    ];
+    builder.append_pax_extensions(map).unwrap();
+    let mut data = b"1\n9\n3\n".to_vec();
+    data.resize(512, 0);
+    data.extend_from_slice(b"abc");
+    header.set_size(data.len() as u64);
+    builder.append_data(&mut header, "sparse", &data[..]).unwrap();
+    header.set_entry_type(tar::EntryType::Symlink);
+    header.set_size(0);
+    builder.append_link(&mut header, "symlink", "../file").unwrap();
+    let mut long = tar::Header::new_gnu();
+    long.set_size(1);
+    builder.append_data(&mut long, "long/".repeat(40) + "name", &b"x"[..]).unwrap();
+    builder.into_inner().unwrap()
+}
+
+fn mutate(bytes: &mut Vec<u8>, chance: &mut Chance) {
+    for _ in 0..=chance.below(4) {
+        if bytes.is_empty() {
+            return;
+        }
+        let at = chance.below(bytes.len() as u64) as usize;
+        match chance.below(6) {
+            0 => bytes[at] ^= 1 << chance.below(8),
+            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][chance.below(5) as usize],
+            2 => bytes.truncate(at),
+            3 => {
+                let end = bytes.len().min(at + chance.below(64) as usize);
+                let piece = bytes[at..end].to_vec();
+                let to = chance.below(bytes.len() as u64) as usize;
+                bytes.splice(to..to, piece);
+            }
+            4 => {
+                let end = bytes.len().min(at + chance.below(64) as usize);
+                bytes.drain(at..end);
+            }
+            _ => {
+                let end = bytes.len().min(at + 8);
+                bytes[at..end].fill(0xff);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_decoder_panics_on_mutated_bytes_and_every_law_holds() {
+    let real = real();
+    if std::env::var_os("GRANULO_UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+        for (target, name, bytes) in &real {
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(name), bytes).unwrap();
+        }
+    }
+    let mut chance = Chance::new(1);
+    for (name, target) in TARGETS {
+        let seeds: Vec<&Vec<u8>> = real.iter().filter(|(of, _, _)| *of == name).map(|(_, _, bytes)| bytes).collect();
+        assert!(!seeds.is_empty(), "{name} has no seed");
+        for seed in seeds {
+            target(seed);
+            for _ in 0..MUTATIONS {
+                let mut bytes = seed.clone();
+                mutate(&mut bytes, &mut chance);
+                target(&bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Merging: recent changes and tables into one table, in the memory of one writer and a window for each table.
+//!
+//! A removal must be kept as long as an older table may have its key, and a removed tree as long as any source that is not merged has
+//! an entry with a lower id. What the merge itself hides or replaces is left out in any case.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use super::Snapshot;
+use super::scan::Sources;
+use crate::devices::device::Device;
+use crate::error::Result;
+use crate::format::entry::{Entry, Kind};
+use crate::index::catalog::{RangeRow, TableRow};
+use crate::index::table::TableWriter;
+
+/// Tables that may be there before some are merged.
+const MOST_TABLES: usize = 8;
+/// An older table is merged too if it is at most so many times as large as all newer ones.
+const GROWTH: u64 = 2;
+
+/// What a merge made.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    /// The table, in the place of those that were merged; `None` if nothing is left of them.
+    pub(crate) row: Option<TableRow>,
+    /// The removed trees that still hide something.
+    pub(crate) ranges: Vec<RangeRow>,
+}
+
+/// Merges the tables `tables` of a snapshot (oldest first, so that 0 is the oldest) into table `number`, with the recent changes if
+/// `with_recent`; then the newest table must be among them, or there are none. The catalog then has the result in their place.
+///
+/// # Errors
+/// As [`Table::look_up`](crate::index::table::Table::look_up) and [`TableWriter::finish`]; nothing is left behind.
+pub(crate) fn merge_tables(
+    device: &dyn Device,
+    number: u64,
+    snapshot: &Snapshot,
+    tables: Range<usize>,
+    with_recent: bool,
+) -> Result<Merged> {
+    debug_assert!(!with_recent || tables.end == snapshot.tables.len(), "recent changes would be older than a table");
+    let recent = if with_recent { snapshot.recent.clone() } else { Arc::new(BTreeMap::new()) };
+    let is_oldest = tables.start == 0;
+    let merged = &snapshot.tables[tables.clone()];
+    let mut sources = Sources::new(recent, merged, snapshot.ranges.clone(), Bound::Unbounded)?;
+    let mut writer = TableWriter::create(device, number)?;
+    while let Some(entry) = sources.next_entry()? {
+        if entry.kind != Kind::Removal || !is_oldest {
+            writer.add(sources.key(), &entry)?;
+        }
+    }
+    let row = if writer.entries() == 0 { None } else { Some(writer.finish()?) };
+    Ok(Merged { row, ranges: remaining(snapshot, &tables, with_recent) })
+}
+
+/// The removed trees that hide something in what is not merged.
+fn remaining(snapshot: &Snapshot, merged: &Range<usize>, with_recent: bool) -> Vec<RangeRow> {
+    let others = snapshot.tables.iter().enumerate().filter(|(index, _)| !merged.contains(index));
+    let in_tables = others.map(|(_, table)| table.row().lowest_id).min().unwrap_or(u64::MAX);
+    let recent_ids = snapshot.recent.values().map(|entry: &Entry| entry.id);
+    let in_recent = if with_recent { None } else { recent_ids.min() };
+    let lowest_id = in_tables.min(in_recent.unwrap_or(u64::MAX));
+    snapshot.ranges.iter().filter(|range| range.id > lowest_id).cloned().collect()
+}
+
+/// Which tables (oldest first) are to be merged, if any: from the newest on, as long as an older one is not much larger than all newer
+/// ones. What stays is larger each time, so that an entry is written again as often as tables double.
+pub(crate) fn choose(tables: &[TableRow]) -> Option<Range<usize>> {
+    if tables.len() <= MOST_TABLES {
+        return None;
+    }
+    let mut first = tables.len() - 1;
+    let mut size_bytes = tables[first].size_bytes;
+    while let Some(older) = first.checked_sub(1).map(|index| &tables[index])
+        && (older.size_bytes <= size_bytes.saturating_mul(GROWTH) || first == tables.len() - 1)
+    {
+        size_bytes = size_bytes.saturating_add(older.size_bytes);
+        first -= 1;
+    }
+    Some(first..tables.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(sizes: &[u64]) -> Vec<TableRow> {
+        sizes
+            .iter()
+            .map(|&size_bytes| TableRow { number: 1, entries: 1, size_bytes, lowest_id: 1, highest_id: 1 })
+            .collect()
+    }
+
+    #[test]
+    fn the_newest_are_merged_and_much_larger_ones_left_alone() {
+        assert_eq!(choose(&rows(&[1; 8])), None);
+        assert_eq!(choose(&rows(&[1; 9])), Some(0..9));
+        assert_eq!(choose(&rows(&[100, 1, 1, 1, 1, 1, 1, 1, 1])), Some(1..9));
+        let geometric: Vec<u64> = (0..9).rev().map(|power| 5u64.pow(power)).collect();
+        assert_eq!(choose(&rows(&geometric)), Some(7..9));
+    }
+
+    #[test]
+    fn there_are_few_tables_and_few_rewrites_however_many_are_added() {
+        let (mut tables, mut written) = (Vec::new(), 0u64);
+        for _ in 0..10_000 {
+            tables.extend(rows(&[1]));
+            if let Some(range) = choose(&tables) {
+                let size: u64 = tables[range.clone()].iter().map(|table| table.size_bytes).sum();
+                written += size;
+                tables.splice(range, rows(&[size]));
+            }
+            assert!(tables.len() <= MOST_TABLES);
+        }
+        assert!(written < 10_000 * 12, "an entry is rewritten {} times", written / 10_000);
+    }
+}

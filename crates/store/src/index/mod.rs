@@ -1,0 +1,124 @@
+//! The index: what the store has for a key, over the catalog's recent changes, removed trees and sorted tables.
+//!
+//! A [`Snapshot`] is one state of all that, and stays what it is: entries by key in memory, tables that never change. For a key the
+//! newest source counts: recent changes first, then tables from the newest to the oldest. What it has is hidden by a removed tree with
+//! a higher id. Ids rise from source to source for a key, so what is behind a hidden entry is hidden too.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | [`ranges`] | which removed tree hides a key |
+//! | [`scan`] | entries in order over all sources |
+//! | [`merge`] | tables into one, and which |
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::devices::device::Device;
+use crate::error::Result;
+use crate::format::entry::{Entry, Kind};
+use crate::index::catalog::{RangeRow, State, TableRow};
+use crate::index::table::{BlockCache, Table};
+
+pub mod catalog;
+pub(crate) mod merge;
+pub(crate) mod ranges;
+pub(crate) mod scan;
+pub(crate) mod table;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use merge::{choose, merge_tables};
+pub(crate) use scan::Scan;
+
+/// Open tables, oldest first.
+pub(crate) type Tables = Arc<[Arc<Table>]>;
+
+/// Opens the tables in `rows`, taking over those that are open in `previous`.
+///
+/// # Errors
+/// As [`Table::open`].
+pub(crate) fn open_tables(
+    device: &dyn Device,
+    cache: &Arc<BlockCache>,
+    rows: &[TableRow],
+    previous: &[Arc<Table>],
+) -> Result<Tables> {
+    let open = |row: &TableRow| match previous.iter().find(|table| table.row() == row) {
+        Some(table) => Ok(table.clone()),
+        None => Table::open(device, row, cache).map(Arc::new),
+    };
+    rows.iter().map(open).collect()
+}
+
+/// One state of the index. Cheap to clone; it keeps its tables open.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    recent: Arc<BTreeMap<Vec<u8>, Entry>>,
+    ranges: Arc<Vec<RangeRow>>,
+    tables: Tables,
+}
+
+impl Snapshot {
+    /// The snapshot of `state`, whose tables are `tables`.
+    pub(crate) fn new(state: &State, tables: Tables) -> Snapshot {
+        debug_assert!(tables.iter().map(|table| table.row()).eq(state.tables.iter()), "other tables");
+        Snapshot { recent: state.recent.clone(), ranges: state.ranges.clone(), tables }
+    }
+
+    /// Its tables, oldest first.
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// What the store has for a stored key; `None` if nothing, or no more.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub(crate) fn look_up(&self, key: &[u8]) -> Result<Option<Entry>> {
+        if let Some(entry) = self.recent.get(key) {
+            return Ok(visible(&self.ranges, key, *entry));
+        }
+        look_up_tables(&self.tables, &self.ranges, key)
+    }
+
+    /// Everything that the store has from a stored key on, in order.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub(crate) fn scan_from(&self, from: &[u8]) -> Result<Scan> {
+        self.scan(Bound::Included(from), Bound::Unbounded)
+    }
+
+    /// Everything that the store has from one stored key to another, in order.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub(crate) fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
+        Scan::new(self, from, to)
+    }
+}
+
+/// What an entry stands for: nothing if it is a removal, or lies in a tree that was removed later.
+fn visible(ranges: &[RangeRow], key: &[u8], entry: Entry) -> Option<Entry> {
+    (entry.kind != Kind::Removal && ranges::hiding(ranges, key, entry.id).is_none()).then_some(entry)
+}
+
+/// What tables have for a stored key that the recent changes say nothing about: one look-up without a snapshot of its own.
+///
+/// # Errors
+/// As [`Table::look_up`].
+pub(crate) fn look_up_tables(tables: &[Arc<Table>], ranges: &[RangeRow], key: &[u8]) -> Result<Option<Entry>> {
+    for table in tables.iter().rev() {
+        if let Some(entry) = table.look_up(key)? {
+            return Ok(visible(ranges, key, entry));
+        }
+    }
+    Ok(None)
+}
+
+/// What the recent changes of a state have for a stored key: `None` if they say nothing, `Some(None)` if it is no more.
+pub(crate) fn look_up_recent(state: &State, key: &[u8]) -> Option<Option<Entry>> {
+    state.recent.get(key).map(|&entry| visible(&state.ranges, key, entry))
+}

@@ -1,0 +1,188 @@
+//! What a leaf has for a key (docs/FORMAT.md, section 9): numbers as differences to the entry before, where that makes them small.
+//!
+//! A leaf can be read from any restart on, so an entry there refers to nothing. Removals have a kind and an id alone, and the entry
+//! after one refers to the last entry before it that has more.
+
+use crate::format::entry::{Entry, Kind, Location, Time};
+use crate::io::varint::{put, take, unzigzag, zigzag};
+
+/// Mode, owner, owning group.
+pub(crate) type Class = (u16, u32, u32);
+
+/// The class of an entry.
+pub(crate) fn class_of(entry: &Entry) -> Class {
+    (entry.mode, entry.uid, entry.gid)
+}
+
+const KIND_BITS: u8 = 0x0f;
+/// The record lies right after the one before.
+const ADJACENT: u8 = 0x10;
+/// Size is told as how much less it is than the record.
+const SIZE_BELOW_RECORD: u8 = 0x20;
+
+/// What an entry's numbers refer to. The default is that of a restart: nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Before {
+    id: u64,
+    seconds: i64,
+    /// Segment of the last record, and where that ends; `None` at a restart.
+    place: Option<(u64, u64)>,
+}
+
+/// An entry as it is in a leaf, with the number of its class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeafEntry {
+    kind: Kind,
+    id: u64,
+    location: Location,
+    size_bytes: u64,
+    class: u64,
+    mtime: Time,
+}
+
+impl LeafEntry {
+    /// The entry; `None` if there is no such class.
+    #[inline]
+    pub(crate) fn resolve(&self, classes: &[Class]) -> Option<Entry> {
+        if self.kind == Kind::Removal {
+            return Some(Entry::removal(self.id, self.location));
+        }
+        let &(mode, uid, gid) = classes.get(usize::try_from(self.class).ok()?)?;
+        let LeafEntry { kind, id, location, size_bytes, mtime, .. } = *self;
+        Some(Entry { kind, id, location, size_bytes, mode, uid, gid, mtime })
+    }
+}
+
+/// Why the entry cannot be in a sorted table, if it cannot.
+pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
+    let Location { offset, record_bytes, .. } = entry.location;
+    match entry.kind {
+        Kind::Removal => None,
+        Kind::TreeRemoval | Kind::Commit => Some("a record of this kind is not in the index"),
+        _ if offset % 4 != 0 || record_bytes % 4 != 0 || offset.checked_add(record_bytes).is_none() => {
+            Some("its record lies where none can")
+        }
+        _ if entry.mtime.nanoseconds >= 1_000_000_000 => Some("its time has more than a second of nanoseconds"),
+        _ => None,
+    }
+}
+
+/// Appends an entry that [`refuse`] has nothing against; `class` is the number of its class.
+pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, class: u64) {
+    let id_difference = zigzag(entry.id.wrapping_sub(before.id) as i64);
+    before.id = entry.id;
+    if entry.kind == Kind::Removal {
+        out.push(entry.kind as u8);
+        put(out, id_difference);
+        return;
+    }
+    let Location { segment, offset, record_bytes } = entry.location;
+    let adjacent = before.place == Some((segment, offset));
+    // A link's size is the number of a shared object and has nothing to do with its record.
+    let below_record = record_bytes
+        .checked_sub(entry.size_bytes)
+        .filter(|&difference| entry.kind != Kind::Link && difference < entry.size_bytes);
+    let mut tag = entry.kind as u8;
+    tag |= if adjacent { ADJACENT } else { 0 };
+    tag |= if below_record.is_some() { SIZE_BELOW_RECORD } else { 0 };
+    out.push(tag);
+    put(out, id_difference);
+    if !adjacent {
+        put(out, segment);
+        put(out, offset / 4);
+    }
+    put(out, record_bytes / 4);
+    put(out, below_record.unwrap_or(entry.size_bytes));
+    put(out, class);
+    put(out, zigzag(entry.mtime.seconds.wrapping_sub(before.seconds)));
+    put(out, u64::from(entry.mtime.nanoseconds));
+    before.seconds = entry.mtime.seconds;
+    before.place = Some((segment, offset + record_bytes));
+}
+
+/// Reads the entry at `at` and moves `at` behind it; `None` if it is none.
+#[inline]
+pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Option<LeafEntry> {
+    let tag = *bytes.get(*at)?;
+    *at += 1;
+    let kind = Kind::from_byte(tag & KIND_BITS)?;
+    let id = before.id.wrapping_add(unzigzag(take(bytes, at)?) as u64);
+    before.id = id;
+    if kind >= Kind::Removal {
+        let location = Location { segment: 0, offset: 0, record_bytes: 0 };
+        let removal = LeafEntry { kind, id, location, size_bytes: 0, class: 0, mtime: Time::default() };
+        return (tag == Kind::Removal as u8).then_some(removal);
+    }
+    if tag & !(KIND_BITS | ADJACENT | SIZE_BELOW_RECORD) != 0 {
+        return None;
+    }
+    let (segment, offset) =
+        if tag & ADJACENT != 0 { before.place? } else { (take(bytes, at)?, take(bytes, at)?.checked_mul(4)?) };
+    let record_bytes = take(bytes, at)?.checked_mul(4)?;
+    let size = take(bytes, at)?;
+    let size_bytes = if tag & SIZE_BELOW_RECORD != 0 { record_bytes.checked_sub(size)? } else { size };
+    let class = take(bytes, at)?;
+    let seconds = before.seconds.wrapping_add(unzigzag(take(bytes, at)?));
+    let nanoseconds = u32::try_from(take(bytes, at)?).ok().filter(|&nanoseconds| nanoseconds < 1_000_000_000)?;
+    before.seconds = seconds;
+    before.place = Some((segment, offset.checked_add(record_bytes)?));
+    let location = Location { segment, offset, record_bytes };
+    Some(LeafEntry { kind, id, location, size_bytes, class, mtime: Time { seconds, nanoseconds } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(id: u64, offset: u64, record_bytes: u64, size_bytes: u64) -> Entry {
+        Entry {
+            kind: Kind::File,
+            id,
+            location: Location { segment: 3, offset, record_bytes },
+            size_bytes,
+            mode: 0o100_644,
+            uid: 1,
+            gid: 2,
+            mtime: Time { seconds: -5, nanoseconds: 999_999_999 },
+        }
+    }
+
+    #[test]
+    fn a_record_right_after_the_last_takes_no_place_even_behind_a_removal() {
+        let (mut out, mut before) = (Vec::new(), Before::default());
+        let place = Location { segment: 9, offset: 4, record_bytes: 4 };
+        let entries = [file(7, 80, 20_064, 20_000), Entry::removal(8, place), file(9, 20_144, 64, 0)];
+        let mut lengths = Vec::new();
+        for entry in &entries {
+            let start = out.len();
+            encode(&mut out, &mut before, entry, 0);
+            lengths.push(out.len() - start);
+        }
+        assert_eq!(lengths, [14, 2, 11]);
+        let (mut at, mut before) = (0, Before::default());
+        let nowhere = Location { segment: 0, offset: 0, record_bytes: 0 };
+        for entry in [entries[0], Entry::removal(8, nowhere), entries[2]] {
+            let read = decode(&out, &mut at, &mut before).unwrap();
+            assert_eq!(read.resolve(&[(0o100_644, 1, 2)]), Some(entry));
+        }
+        assert_eq!(at, out.len());
+    }
+
+    #[test]
+    fn what_refers_to_nothing_or_overflows_is_refused() {
+        let nothing_before = [Kind::File as u8 | ADJACENT, 0, 1, 0, 0, 0, 0];
+        assert_eq!(decode(&nothing_before, &mut 0, &mut Before::default()), None);
+        let larger_than_its_record = [Kind::File as u8 | SIZE_BELOW_RECORD, 0, 1, 1, 1, 5, 0, 0, 0];
+        assert_eq!(decode(&larger_than_its_record, &mut 0, &mut Before::default()), None);
+        for tag in [0, Kind::TreeRemoval as u8, Kind::Commit as u8, Kind::Removal as u8 | ADJACENT, 0x41, 0x81] {
+            assert_eq!(decode(&[tag, 0, 1, 1, 1, 1, 0, 0, 0], &mut 0, &mut Before::default()), None, "{tag}");
+        }
+        let mut wrong = file(1, 80, 60, 0);
+        assert_eq!(refuse(&wrong), None);
+        wrong.location.offset = 82;
+        assert!(refuse(&wrong).is_some());
+        let unknown_class = [Kind::File as u8, 0, 1, 1, 1, 1, 7, 0, 0];
+        let read = decode(&unknown_class, &mut 0, &mut Before::default()).unwrap();
+        assert_eq!(read.resolve(&[(0, 0, 0)]), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! Entries of a sorted table in order of keys, from any key on, with jumps ahead.
+//!
+//! The leaf that a scan begins or lands in comes through the cache, as listings of the same directory come again. The leaves after
+//! it are read ahead, 16 KiB at first and twice as much each time up to 256 KiB, and leave the cache alone.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::block::{Block, Cursor};
+use super::leaf::{self, Before};
+use super::reader::Table;
+use super::window::Window;
+use crate::error::Result;
+use crate::format::entry::Entry;
+
+/// A scan of a sorted table. It stands on an entry, its head, until there are no more.
+#[derive(Debug)]
+pub(crate) struct TableScan {
+    table: Arc<Table>,
+    leaf: Arc<Block>,
+    leaf_page: u64,
+    cursor: Cursor,
+    before: Before,
+    key: Vec<u8>,
+    entry: Option<Entry>,
+    window: Window,
+}
+
+impl TableScan {
+    /// A scan that stands on the first entry within `from`.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub(crate) fn new(table: Arc<Table>, from: Bound<&[u8]>) -> Result<TableScan> {
+        let page = match from {
+            Bound::Included(key) | Bound::Excluded(key) => table.leaf_page(key)?.unwrap_or(0),
+            Bound::Unbounded => 0,
+        };
+        let leaf = table.leaf(page)?;
+        let mut scan = TableScan {
+            cursor: leaf.start(),
+            leaf,
+            leaf_page: page,
+            table,
+            before: Before::default(),
+            key: Vec::new(),
+            entry: None,
+            window: Window::new(),
+        };
+        match from {
+            Bound::Unbounded => scan.advance()?,
+            Bound::Included(key) => scan.find(key)?,
+            Bound::Excluded(key) => {
+                scan.find(key)?;
+                if scan.head().is_some_and(|(head, _)| head == key) {
+                    scan.advance()?;
+                }
+            }
+        }
+        Ok(scan)
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The entry that it stands on.
+    #[inline]
+    pub(crate) fn head(&self) -> Option<(&[u8], &Entry)> {
+        self.entry.as_ref().map(|entry| (self.key.as_slice(), entry))
+    }
+
+    /// Goes to the next entry.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`]; the scan is at its end then.
+    #[inline]
+    pub(crate) fn advance(&mut self) -> Result<()> {
+        self.entry = None;
+        while self.cursor.at_end(&self.leaf) {
+            let page = self.leaf_page + self.leaf.pages();
+            if page >= self.table.footer.leaf_pages {
+                return Ok(());
+            }
+            self.leaf = self.read_ahead(page)?;
+            self.leaf_page = page;
+            self.cursor = self.leaf.start();
+            self.key.clear();
+        }
+        if self.cursor.at_restart() {
+            self.before = Before::default();
+        }
+        let (before, classes) = (&mut self.before, &self.table.classes);
+        let entry = self.cursor.next(&self.leaf, &mut self.key, |bytes, at| leaf::decode(bytes, at, before));
+        match entry.and_then(|entry| entry.resolve(classes)) {
+            Some(entry) => self.entry = Some(entry),
+            None => return Err(self.table.contradictory(self.leaf_page)),
+        }
+        Ok(())
+    }
+
+    /// Goes ahead to the first entry not below `key`; stays where it is if it is there.
+    ///
+    /// # Errors
+    /// As [`TableScan::advance`].
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
+        if self.head().is_none_or(|(head, _)| head >= key) {
+            return Ok(());
+        }
+        self.entry = None;
+        let page = self.table.leaf_page(key)?.unwrap_or(0);
+        if page != self.leaf_page {
+            self.leaf = if self.window.has(page) {
+                self.read_ahead(page)?
+            } else {
+                self.window.jump();
+                self.table.leaf(page)?
+            };
+            self.leaf_page = page;
+        }
+        self.find(key)
+    }
+
+    /// Ends the scan.
+    pub(crate) fn exhaust(&mut self) {
+        self.entry = None;
+    }
+
+    /// Goes to the first entry not below `key`, which is in this leaf or the first of the next.
+    fn find(&mut self, key: &[u8]) -> Result<()> {
+        self.key.clear();
+        self.cursor = self.leaf.start_before(key).ok_or_else(|| self.table.contradictory(self.leaf_page))?;
+        loop {
+            self.advance()?;
+            if self.head().is_none_or(|(head, _)| head >= key) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The leaf at `page`, from the window, which is moved if it must be.
+    fn read_ahead(&mut self, page: u64) -> Result<Arc<Block>> {
+        let block = self.window.block(&self.table, page, self.table.footer.leaf_pages)?;
+        if block.level() == 0 { Ok(Arc::new(block)) } else { Err(self.table.contradictory(page)) }
+    }
+}

@@ -1,0 +1,281 @@
+//! Writing a sorted table: entries in order of keys, in memory that grows with the number of leaves only, by a key for each.
+//!
+//! The file has a temporary name until it is whole and synced; a crash before leaves that and nothing else, and the next writer of
+//! the number replaces it. The table is there when [`TableWriter::finish`] returns, and durable with its name.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hasher;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use twox_hash::XxHash3_64;
+
+use super::block::{BlockBuilder, PAGE_BYTES};
+use super::footer::{CLASSES_PER_BLOCK, Footer, encode_classes};
+use super::leaf::{self, Before, Class};
+use super::{INDEX_DIRECTORY, table_path};
+use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::Entry;
+use crate::format::key::LONGEST_KEY_BYTES;
+use crate::index::catalog::TableRow;
+use crate::io::varint;
+
+/// What is written at once, in bytes.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// A sorted table in the making. Dropped without [`finish`](Self::finish), it leaves nothing behind.
+pub(crate) struct TableWriter<'a> {
+    device: &'a dyn Device,
+    number: u64,
+    /// `None` once the file has its name.
+    temporary: Option<String>,
+    pages: Pages,
+    leaf: BlockBuilder,
+    before: Before,
+    value: Vec<u8>,
+    last_key: Vec<u8>,
+    /// First key and page of each leaf.
+    leaves: Vec<(Box<[u8]>, u64)>,
+    classes: Vec<Class>,
+    class_numbers: HashMap<Class, u64>,
+    last_class: Option<(Class, u64)>,
+    entries: u64,
+    lowest_id: u64,
+    highest_id: u64,
+}
+
+/// The file, from its first page on.
+struct Pages {
+    file: Arc<dyn DeviceFile>,
+    buffer: Vec<u8>,
+    written_bytes: u64,
+    /// Over the checksums of all blocks.
+    chain: XxHash3_64,
+}
+
+impl Pages {
+    /// The page that the next block begins at.
+    fn next(&self) -> u64 {
+        (self.written_bytes + self.buffer.len() as u64) / PAGE_BYTES as u64
+    }
+
+    /// Puts the finished block of `builder` at the end.
+    fn put(&mut self, builder: &mut BlockBuilder) -> io::Result<()> {
+        let checksum = builder.finish(&mut self.buffer);
+        self.chain.write(&checksum.to_le_bytes());
+        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Puts a block of one page at the end.
+    fn put_page(&mut self, page: &[u8]) -> io::Result<()> {
+        self.chain.write(&page[..8]);
+        self.buffer.extend_from_slice(page);
+        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_at(&self.buffer, self.written_bytes)?;
+        self.file.start_writeback(self.written_bytes, self.buffer.len() as u64);
+        self.written_bytes += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl<'a> TableWriter<'a> {
+    /// Begins table `number`.
+    ///
+    /// # Errors
+    /// What creating a file in the index directory fails with.
+    pub(crate) fn create(device: &'a dyn Device, number: u64) -> Result<TableWriter<'a>> {
+        let temporary = format!("{}.tmp", table_path(number));
+        let create = || match device.open(&temporary, Mode::Create) {
+            // Of a writer that died.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                device.remove(&temporary)?;
+                device.open(&temporary, Mode::Create)
+            }
+            result => result,
+        };
+        let file = create().map_err(|error| write_failed(number, error))?;
+        Ok(TableWriter {
+            device,
+            number,
+            temporary: Some(temporary),
+            pages: Pages { file, buffer: Vec::new(), written_bytes: 0, chain: XxHash3_64::new() },
+            leaf: BlockBuilder::new(0),
+            before: Before::default(),
+            value: Vec::new(),
+            last_key: Vec::new(),
+            leaves: Vec::new(),
+            classes: Vec::new(),
+            class_numbers: HashMap::new(),
+            last_class: None,
+            entries: 0,
+            lowest_id: u64::MAX,
+            highest_id: 0,
+        })
+    }
+
+    /// Entries so far.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Appends an entry. Keys must rise.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for a key that does not rise, or an entry that no record can have; what writing fails with.
+    pub(crate) fn add(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
+        if self.entries > 0 && key <= self.last_key.as_slice() {
+            return Err(self.refuse("the keys do not rise"));
+        }
+        if key.len() > LONGEST_KEY_BYTES {
+            return Err(self.refuse("a key is longer than 65,535 bytes"));
+        }
+        if let Some(cause) = leaf::refuse(entry) {
+            return Err(self.refuse(cause));
+        }
+        let class = if entry.kind.is_used() { self.class_number(leaf::class_of(entry)) } else { 0 };
+        if !self.push(key, entry, class) {
+            self.finish_leaf()?;
+            // An empty leaf takes any entry.
+            self.push(key, entry, class);
+        }
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        self.entries += 1;
+        self.lowest_id = self.lowest_id.min(entry.id);
+        self.highest_id = self.highest_id.max(entry.id);
+        Ok(())
+    }
+
+    /// Puts the entry into the leaf, if it fits.
+    fn push(&mut self, key: &[u8], entry: &Entry, class: u64) -> bool {
+        let mut before = if self.leaf.at_restart() { Before::default() } else { self.before };
+        self.value.clear();
+        leaf::encode(&mut self.value, &mut before, entry, class);
+        let fits = self.leaf.push(key, &self.value);
+        if fits {
+            self.before = before;
+        }
+        fits
+    }
+
+    /// The number of a class, a new one if it has none.
+    fn class_number(&mut self, class: Class) -> u64 {
+        if let Some((last, number)) = self.last_class
+            && last == class
+        {
+            return number;
+        }
+        let number = *self.class_numbers.entry(class).or_insert_with(|| {
+            self.classes.push(class);
+            self.classes.len() as u64 - 1
+        });
+        self.last_class = Some((class, number));
+        number
+    }
+
+    fn finish_leaf(&mut self) -> Result<()> {
+        self.leaves.push((self.leaf.first_key().into(), self.pages.next()));
+        self.pages.put(&mut self.leaf).map_err(|error| write_failed(self.number, error))
+    }
+
+    /// Writes the rest, makes the table durable and gives it its name.
+    ///
+    /// # Errors
+    /// What writing, syncing or renaming fails with; there is no table then.
+    pub(crate) fn finish(mut self) -> Result<TableRow> {
+        if self.leaf.count() > 0 || self.leaves.is_empty() {
+            self.finish_leaf()?;
+        }
+        let row = self.finish_file().map_err(|error| write_failed(self.number, error))?;
+        self.temporary = None;
+        self.device.sync_directory(INDEX_DIRECTORY).map_err(|error| write_failed(self.number, error))?;
+        Ok(row)
+    }
+
+    fn finish_file(&mut self) -> io::Result<TableRow> {
+        let leaf_pages = self.pages.next();
+        let (mut level, mut below) = (0, std::mem::take(&mut self.leaves));
+        while below.len() > 1 {
+            level += 1;
+            below = self.write_level(level, &below)?;
+        }
+        let root = below.first().map_or(0, |(_, page)| *page);
+        let first_class_page = self.pages.next();
+        for classes in self.classes.chunks(CLASSES_PER_BLOCK) {
+            self.pages.put_page(&encode_classes(classes))?;
+        }
+        let footer = Footer {
+            levels: u16::from(level) + 1,
+            classes: self.classes.len() as u32,
+            root,
+            entries: self.entries,
+            leaf_pages,
+            lowest_id: self.lowest_id,
+            highest_id: self.highest_id,
+            chain: self.pages.chain.finish(),
+            first_class_page,
+        };
+        self.pages.buffer.extend_from_slice(&footer.encode());
+        self.pages.flush()?;
+        self.pages.file.sync()?;
+        if let Some(temporary) = &self.temporary {
+            self.device.rename(temporary, &table_path(self.number))?;
+        }
+        Ok(TableRow {
+            number: self.number,
+            entries: self.entries,
+            size_bytes: self.pages.written_bytes,
+            lowest_id: self.lowest_id,
+            highest_id: self.highest_id,
+        })
+    }
+
+    /// Writes the blocks above `below`; gives their first keys and pages.
+    fn write_level(&mut self, level: u8, below: &[(Box<[u8]>, u64)]) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+        let mut builder = BlockBuilder::new(level);
+        let mut blocks = Vec::new();
+        for (key, page) in below {
+            self.value.clear();
+            varint::put(&mut self.value, *page);
+            if !builder.push(key, &self.value) {
+                blocks.push((builder.first_key().into(), self.pages.next()));
+                self.pages.put(&mut builder)?;
+                builder.push(key, &self.value);
+            }
+        }
+        blocks.push((builder.first_key().into(), self.pages.next()));
+        self.pages.put(&mut builder)?;
+        Ok(blocks)
+    }
+
+    fn refuse(&self, cause: &'static str) -> Error {
+        Error::new(ErrorKind::Usage, "write the sorted table", cause).at(Path::new(&table_path(self.number)))
+    }
+}
+
+impl fmt::Debug for TableWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TableWriter { number, entries, .. } = self;
+        f.debug_struct("TableWriter").field("number", number).field("entries", entries).finish_non_exhaustive()
+    }
+}
+
+impl Drop for TableWriter<'_> {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // Nobody reads it, and the next writer of the number replaces it.
+            let _ = self.device.remove(temporary);
+        }
+    }
+}
+
+fn write_failed(number: u64, error: io::Error) -> Error {
+    Error::io("write the sorted table", Path::new(&table_path(number)), error)
+}

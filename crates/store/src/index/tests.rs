@@ -1,0 +1,239 @@
+//! The index against a model: random puts, removals, removed trees, flushes and merges, and after each the same answers.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::devices::directory::Directory;
+use crate::format::entry::{Location, Time};
+use crate::index::catalog::Change;
+use crate::index::table::tests::device;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(Vec<u8>),
+    Remove(Vec<u8>),
+    /// A record was moved: the same id in another place.
+    Move(Vec<u8>),
+    RemoveTree(Vec<u8>),
+    /// Recent changes become a table.
+    Flush,
+    /// Tables from the one of this share of all to the newest become one, with recent changes or without.
+    Merge(u8, bool),
+    /// Some tables in the middle become one.
+    MergeMiddle(u8, u8),
+}
+
+/// Paths of a few names up to three deep, the root, and a few shared objects.
+fn any_key() -> impl Strategy<Value = Vec<u8>> {
+    let name = prop::sample::select(vec![&b"a"[..], b"b", b"a-", b"\x01", b"\xff"]);
+    let path = prop::collection::vec(name, 0..4).prop_map(|names| names.join(&0));
+    let shared = (0u64..300).prop_map(|number| [&[0], &number.to_be_bytes()[..]].concat());
+    prop_oneof![6 => path, 1 => shared]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => any_key().prop_map(Step::Put),
+        3 => any_key().prop_map(Step::Remove),
+        2 => any_key().prop_map(Step::Move),
+        1 => any_key().prop_filter("a path", |key| key.first() != Some(&0)).prop_map(Step::RemoveTree),
+        2 => Just(Step::Flush),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(first, recent)| Step::Merge(first, recent)),
+        1 => (any::<u8>(), any::<u8>()).prop_map(|(first, end)| Step::MergeMiddle(first, end)),
+    ]
+}
+
+/// The index under test, as a writer would drive it, and the model.
+struct Pair {
+    _guard: tempfile::TempDir,
+    device: Directory,
+    cache: Arc<BlockCache>,
+    state: State,
+    tables: Tables,
+    model: BTreeMap<Vec<u8>, Entry>,
+    next_id: u64,
+}
+
+fn entry(id: u64, place: u64) -> Entry {
+    let location = Location { segment: place / 100, offset: place * 64, record_bytes: 64 };
+    let mtime = Time { seconds: id as i64, nanoseconds: 5 };
+    Entry { kind: Kind::File, id, location, size_bytes: 10, mode: 0o100_600, uid: 1, gid: (id % 3) as u32, mtime }
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let (guard, device) = device();
+        Pair {
+            _guard: guard,
+            device,
+            cache: Arc::new(BlockCache::new(1 << 16)),
+            state: State::default(),
+            tables: Arc::new([]),
+            model: BTreeMap::new(),
+            next_id: 1,
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.state, self.tables.clone())
+    }
+
+    fn commit(&mut self, change: Change) {
+        self.state.apply(change);
+        self.tables = open_tables(&self.device, &self.cache, &self.state.tables, &self.tables).unwrap();
+    }
+
+    fn step(&mut self, step: &Step) {
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut change = Change::default();
+        match step {
+            Step::Put(key) => {
+                self.model.insert(key.clone(), entry(id, id));
+                change.recent.push((key.clone(), entry(id, id)));
+            }
+            Step::Remove(key) => {
+                self.model.remove(key);
+                change.recent.push((key.clone(), Entry::removal(id, entry(id, id).location)));
+            }
+            Step::Move(key) => {
+                let Some(old) = self.model.get_mut(key) else { return };
+                *old = entry(old.id, 1000 + id);
+                change.recent.push((key.clone(), *old));
+            }
+            Step::RemoveTree(key) => {
+                let below = |other: &[u8]| match key.as_slice() {
+                    [] => other.first().is_some_and(|first| *first != 0),
+                    key => other.strip_prefix(key).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0)),
+                };
+                self.model.retain(|other, _| !below(other));
+                let mut ranges = (*self.state.ranges).clone();
+                ranges.insert(0, RangeRow { key: key.clone(), id });
+                change.ranges = Some(ranges);
+            }
+            Step::Flush => return self.merge(self.tables.len()..self.tables.len(), true),
+            Step::Merge(first, recent) => {
+                let first = usize::from(*first) * (self.tables.len() + 1) / 256;
+                return self.merge(first..self.tables.len(), *recent);
+            }
+            Step::MergeMiddle(first, end) => {
+                let end = usize::from(*end) * (self.tables.len() + 1) / 256;
+                return self.merge(usize::from(*first) * (end + 1) / 256..end, false);
+            }
+        }
+        self.commit(change);
+    }
+
+    fn merge(&mut self, range: std::ops::Range<usize>, with_recent: bool) {
+        let number = self.state.next_table;
+        let merged = merge_tables(&self.device, number, &self.snapshot(), range.clone(), with_recent).unwrap();
+        let mut tables = (*self.state.tables).clone();
+        tables.splice(range, merged.row);
+        self.commit(Change {
+            clear_recent: with_recent,
+            tables: Some(tables),
+            ranges: Some(merged.ranges),
+            next_table: Some(number + 1),
+            ..Change::default()
+        });
+    }
+
+    fn agree(&self, probes: &[Vec<u8>]) -> std::result::Result<(), TestCaseError> {
+        let snapshot = self.snapshot();
+        let all: Vec<_> = snapshot.scan(Bound::Unbounded, Bound::Unbounded).unwrap().map(Result::unwrap).collect();
+        let expected: Vec<_> = self.model.iter().map(|(key, entry)| (key.clone(), *entry)).collect();
+        prop_assert_eq!(all, expected);
+        for pair in probes.windows(2) {
+            let (low, high) = (pair[0].as_slice().min(&pair[1]), pair[0].as_slice().max(&pair[1]));
+            prop_assert_eq!(snapshot.look_up(low).unwrap(), self.model.get(low).copied());
+            for (from, to) in
+                [(Bound::Included(low), Bound::Excluded(high)), (Bound::Excluded(low), Bound::Included(high))]
+            {
+                let mut range = self.model.range::<[u8], _>((from, Bound::Unbounded));
+                let mut scan = snapshot.scan(from, to).unwrap();
+                prop_assert_eq!(scan.next_entry().unwrap().map(|(key, entry)| (key.to_vec(), entry)), {
+                    let within = |key: &[u8]| if to == Bound::Included(high) { key <= high } else { key < high };
+                    range.next().filter(|(key, _)| within(key)).map(|(key, entry)| (key.clone(), *entry))
+                });
+            }
+            let mut scan = snapshot.scan(Bound::Included(low), Bound::Unbounded).unwrap();
+            let first = scan.next_entry().unwrap().map(|(key, _)| key.to_vec());
+            scan.seek(high).unwrap();
+            let next = first.and_then(|first| {
+                let from =
+                    if first.as_slice() < high { Bound::Included(high) } else { Bound::Excluded(first.as_slice()) };
+                self.model.range::<[u8], _>((from, Bound::Unbounded)).next()
+            });
+            let found = scan.next_entry().unwrap().map(|(key, entry)| (key.to_vec(), entry));
+            prop_assert_eq!(found, next.map(|(key, entry)| (key.clone(), *entry)));
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_index_is_the_model(
+        steps in prop::collection::vec(any_step(), 1..120),
+        probes in prop::collection::vec(any_key(), 12),
+    ) {
+        let mut pair = Pair::new();
+        for (number, step) in steps.iter().enumerate() {
+            pair.step(step);
+            if number % 10 == 9 {
+                pair.agree(&probes)?;
+            }
+        }
+        pair.agree(&probes)?;
+        // One table has it all, and nothing else is left.
+        pair.merge(0..pair.tables.len(), true);
+        pair.agree(&probes)?;
+        prop_assert_eq!(pair.tables.iter().map(|table| table.row().entries).sum::<u64>(), pair.model.len() as u64);
+        prop_assert!(pair.state.ranges.is_empty());
+    }
+}
+
+#[test]
+fn a_snapshot_stays_what_it_is() {
+    let mut pair = Pair::new();
+    pair.step(&Step::Put(b"a".to_vec()));
+    pair.step(&Step::Flush);
+    pair.step(&Step::Put(b"b".to_vec()));
+    let old = pair.snapshot();
+    pair.step(&Step::RemoveTree(Vec::new()));
+    pair.step(&Step::Merge(0, true));
+    assert_eq!(pair.snapshot().scan(Bound::Unbounded, Bound::Unbounded).unwrap().count(), 0);
+    assert!(pair.tables.is_empty(), "nothing is left of them");
+    pair.device.remove(&crate::index::table::table_path(0)).unwrap();
+    assert_eq!(old.scan(Bound::Unbounded, Bound::Unbounded).unwrap().count(), 2);
+    assert_eq!(old.look_up(b"a").unwrap().map(|entry| entry.id), Some(1));
+    fn is_shared_by_threads<T: Send + Sync + 'static>(_: &T) {}
+    is_shared_by_threads(&old);
+}
+
+#[test]
+fn a_removed_tree_of_a_large_table_is_jumped_over() {
+    let mut pair = Pair::new();
+    let change = |number: u64| (format!("big\0{number:06}").into_bytes(), entry(number + 1, number));
+    pair.commit(Change { recent: (0..30_000).map(change).collect(), ..Change::default() });
+    pair.next_id = 40_000;
+    pair.step(&Step::Put(b"c".to_vec()));
+    pair.step(&Step::Flush);
+    pair.step(&Step::RemoveTree(b"big".to_vec()));
+    pair.step(&Step::Put(b"big\x00000007".to_vec()));
+    let found: Vec<_> =
+        pair.snapshot().scan(Bound::Unbounded, Bound::Unbounded).unwrap().map(|next| next.unwrap().0).collect();
+    assert_eq!(found, [b"big\x00000007".to_vec(), b"c".to_vec()]);
+    // The ranges stay as long as the table is there, whose records they hide.
+    pair.step(&Step::Flush);
+    assert_eq!(pair.state.ranges.len(), 1);
+    pair.step(&Step::Merge(0, false));
+    assert!(pair.state.ranges.is_empty());
+    assert_eq!(pair.tables[0].row().entries, 2);
+}

@@ -1,0 +1,265 @@
+//! The store: millions of small files as records in a few append-only segments, large ones striped over slow devices.
+//!
+//! docs/FORMAT.md has the format and the argument why nothing acknowledged is lost; this module keeps to it.
+//! [`Store`] is all that programs need.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | [`key`], [`attributes`], [`entry`] | what an object is called, carries, and what the index knows of it |
+//! | [`geometry`], `superblock`, `devices`, `host` | which devices there are, what each says of itself, and the machine underneath |
+//! | `record`, `segment`, `log`, `scan` | the log: bytes of records, files of records, appending, reading through |
+//! | `descriptor`, `erasure`, `extents` | large objects: the map, parity, stripe units |
+//! | [`catalog`], `table`, `index` | the index: transactional part, sorted tables, look-up and order over both |
+//! | `effects` | what a batch does to index and accounts |
+//! | `engine`, `write`, `sync`, `read`, `content`, `walk` | an open store: batches, durability, reading, listings |
+//! | `open`, `recovery`, `outdated` | making and opening, what a writer does first, and devices that were away then |
+//! | `check`, `problem`, `audit` | what can be wrong, and looking for it |
+//! | `scrub`, `repair`, `rebuild`, `copies`, `salvage`, `pace` | making good from redundancy, at a rate |
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+mod access;
+mod devices;
+mod engine;
+mod format;
+#[doc(hidden)]
+pub mod fuzzing;
+mod index;
+mod log;
+mod maintain;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod space_tests;
+#[cfg(test)]
+mod tests;
+pub mod tree;
+
+// The modules of the core, under the names that they have there.
+pub(crate) use granulo_core::{error, io, layout, units};
+
+pub use format::{attributes, entry, geometry, key};
+pub use index::catalog;
+
+pub use access::content::Content;
+pub use access::load::{Load, Loaded, LoadedObject};
+pub use access::read::{Buffer, Object, Status};
+pub use access::walk::{Listed, Walk};
+pub use devices::set::Trouble;
+pub use engine::open::is_store;
+pub use engine::write::Batch;
+pub use format::attributes::{Attributes, Holes, Xattrs};
+pub use format::entry::{Entry, Kind, Location, Time};
+pub use format::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Plan};
+pub use format::key::Key;
+pub use log::outdated::Outdated;
+pub use log::recovery::{Damage, Recovered};
+pub use maintain::check::{CheckOptions, CheckReport};
+pub use maintain::compact::{Choice, CompactOptions, CompactPlan, Compacted, PlannedSegment};
+pub use maintain::pace::{Progress, Watch};
+pub use maintain::problem::{Problem, ProblemKind, Remedy};
+pub use maintain::rebalance::{RebalancePlan, Rebalanced};
+pub use maintain::rebuild::{RebuildOptions, RebuildPlan, RebuildReport};
+pub use maintain::repair::{PlanLine, RepairOptions, RepairPlan, RepairReport, plan_repair, rebuild_index, repair};
+pub use maintain::scrub::{ScrubOptions, ScrubReport, ScrubStatus};
+pub use maintain::status::{Census, DeviceStatus, StoreStatus};
+
+use crate::error::Result;
+use devices::host::Host;
+use engine::Engine;
+use engine::open::{self, Access};
+
+/// When a batch is durable and visible to other processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Each object when its call returns.
+    Each,
+    /// All of the batch when `commit` returns.
+    Batch,
+    /// At the next [`Store::sync`].
+    None,
+}
+
+/// A store that is open. Clones are the same store; threads may share it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    engine: Arc<Closing>,
+    recovered: Recovered,
+}
+
+/// The engine, made durable when the last handle goes.
+#[derive(Debug)]
+struct Closing(Engine);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        // Whoever wants to know whether it was durable calls `sync` before.
+        let _ = self.0.close();
+    }
+}
+
+impl Store {
+    /// Makes a store and opens it for writing. The home and the devices must be empty or not exist.
+    ///
+    /// # Errors
+    /// [`Exists`](crate::error::ErrorKind::Exists) if something is there, [`Usage`](crate::error::ErrorKind::Usage) for a geometry that cannot be.
+    pub fn create(home: &Path, plan: &Plan) -> Result<Store> {
+        open::create(&Host, home, plan)?;
+        Store::open(home)
+    }
+
+    /// Opens a store, by its home or any of its devices, for reading and writing; recovers what a crash left.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::error::ErrorKind::NotFound) if there is none, [`Busy`](crate::error::ErrorKind::Busy) if another process writes,
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if acknowledged writes are missing.
+    pub fn open(home: &Path) -> Result<Store> {
+        open::open_here(home, Access::Write).map(Store::of)
+    }
+
+    /// Opens for reading, beside a writer or without one. Sees what a writer makes durable, a millisecond later at most.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for `Busy`.
+    pub fn open_read_only(home: &Path) -> Result<Store> {
+        open::open_here(home, Access::Read).map(Store::of)
+    }
+
+    pub(crate) fn of((engine, recovered): (Engine, Recovered)) -> Store {
+        Store { engine: Arc::new(Closing(engine)), recovered }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine.0
+    }
+
+    /// What was recovered when it was opened.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+
+    /// The geometry.
+    pub fn geometry(&self) -> Arc<Geometry> {
+        self.engine().geometry()
+    }
+
+    /// Devices that cannot be used as they should, by number.
+    pub fn troubles(&self) -> Vec<(u16, Trouble)> {
+        let slots = self.engine().devices.slots();
+        slots.iter().filter_map(|slot| Some((slot.entry.number, slot.trouble.clone()?))).collect()
+    }
+
+    /// A batch. Up to 8 MiB of records are atomic; a larger batch is committed in pieces of that size. Threads may fill batches side by side.
+    pub fn batch(&self, durability: Durability) -> Batch<'_> {
+        Batch::new(self, durability)
+    }
+
+    /// Puts a file, durable on return. Directories missing above it are made.
+    ///
+    /// # Errors
+    /// As [`Batch::put`] and [`Batch::commit`].
+    pub fn put(&self, key: &Key, attributes: &Attributes, content: &[u8]) -> Result<()> {
+        let mut batch = self.batch(Durability::Batch);
+        batch.put(key, attributes, content)?;
+        batch.commit()
+    }
+
+    /// Removes a file, a link, or an empty directory, durable on return; gives whether it was there.
+    ///
+    /// # Errors
+    /// As [`Batch::remove`].
+    pub fn remove(&self, key: &Key) -> Result<bool> {
+        let mut batch = self.batch(Durability::Batch);
+        let was_there = batch.remove(key)?;
+        batch.commit()?;
+        Ok(was_there)
+    }
+
+    /// Removes an object and, of a directory, all below it, durable on return; gives whether it was there. The root itself stays.
+    ///
+    /// # Errors
+    /// As [`Batch::remove_tree`].
+    pub fn remove_tree(&self, key: &Key) -> Result<bool> {
+        let mut batch = self.batch(Durability::Batch);
+        let was_there = batch.remove_tree(key)?;
+        batch.commit()?;
+        Ok(was_there)
+    }
+
+    /// Makes everything durable that was committed, and visible to other processes.
+    ///
+    /// # Errors
+    /// What syncing fails with; the store is read-only then.
+    pub fn sync(&self) -> Result<()> {
+        self.engine().sync_all()
+    }
+
+    /// Looks now for what another process has made durable; gives whether there was something.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn refresh(&self) -> Result<bool> {
+        self.engine().refresh()
+    }
+
+    /// What the index has for a key, links followed; no record is read.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn entry(&self, key: &Key) -> Result<Option<Listed>> {
+        let found = self.engine().find(key.stored())?;
+        Ok(found.map(|found| Listed { key: key.clone(), entry: found.entry, shared: found.shared }))
+    }
+
+    /// All that is known of a key; reads its record.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn stat(&self, key: &Key) -> Result<Option<Status>> {
+        self.engine().stat(key)
+    }
+
+    /// The content of an object, up to 1 GiB; [`content`](Self::content) and [`read_range`](Self::read_range) are for larger ones.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn get(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        let mut buffer = Buffer::default();
+        Ok(self.read(key, &mut buffer)?.map(|object| object.content.to_vec()))
+    }
+
+    /// Reads an object, verified, into `buffer`.
+    ///
+    /// # Errors
+    /// [`Usage`](crate::error::ErrorKind::Usage) if it is larger than 1 GiB, holes filled: [`content`](Self::content) gives it in pieces.
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) or [`Lost`](crate::error::ErrorKind::Lost) if it is damaged beyond what redundancy makes up for.
+    pub fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
+        self.engine().read(key, buffer)
+    }
+
+    /// Appends bytes of the content to `onto`, as many of the range as there are; gives how many. Memory is bounded by the range.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_range(&self, key: &Key, range: Range<u64>, onto: &mut Vec<u8>) -> Result<Option<u64>> {
+        self.engine().read_range(key, range, onto)
+    }
+
+    /// The entries of a directory, by name.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::error::ErrorKind::NotFound) and [`Usage`](crate::error::ErrorKind::Usage) if there is no such directory.
+    pub fn list(&self, directory: &Key) -> Result<Walk> {
+        self.engine().walk(directory, true)
+    }
+
+    /// An object and all below it, in order of keys. Empty if there is no such object.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn walk(&self, top: &Key) -> Result<Walk> {
+        self.engine().walk(top, false)
+    }
+}

@@ -1,0 +1,253 @@
+//! The writer's end of the log: the active segment on all its copies, batches appended and committed, files waiting to be synced
+//! (docs/FORMAT.md, sections 4 and 7).
+//!
+//! A batch that could not be written whole leaves nothing: the segment is cut off where it was. If that fails too, or a write
+//! failed for another reason than a full device, the store is latched by the caller.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use crate::devices::device::{DeviceFile, Mode};
+use crate::devices::extents::Touched;
+use crate::devices::set::{Devices, Slot};
+use crate::error::{Error, ErrorKind, Result, os_message};
+use crate::format::entry::Kind;
+use crate::format::geometry::{Class, Geometry};
+use crate::format::record::NewRecord;
+use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, segment_path};
+use crate::index::catalog::{Change, Position, SegmentRow};
+
+/// After a batch of so many bytes the devices begin to write, while the next one is made. Small ones are left alone: they come again and
+/// again in one page, and mostly a sync follows.
+const WRITEBACK_BYTES: u64 = 1 << 20;
+
+/// The segment that is appended to.
+#[derive(Debug)]
+pub(crate) struct Active {
+    pub(crate) number: u64,
+    /// Class that was asked for.
+    pub(crate) class: Class,
+    /// Class of the devices it is on: the other one, if the store has no devices of that class.
+    pub(crate) on: Class,
+    /// Devices and their copies.
+    pub(crate) copies: Vec<(u16, Arc<dyn DeviceFile>)>,
+    /// Where the next record goes, in bytes.
+    pub(crate) end: u64,
+}
+
+/// The writer's state, under one lock.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    pub(crate) active: Option<Active>,
+    /// Number of the newest segment there ever was.
+    pub(crate) newest_segment: u64,
+    /// End of the last batch.
+    pub(crate) position: Position,
+    /// Sequence number of the last batch that is durable.
+    pub(crate) durable_sequence: u64,
+    /// What was committed and is not in the catalog yet.
+    pub(crate) pending: Change,
+    /// Files with bytes that are not synced.
+    pub(crate) dirty: Vec<Arc<dyn DeviceFile>>,
+    /// Extent files with bytes that are not synced.
+    pub(crate) touched: Touched,
+    /// Devices whose directory of segments has a name that is not synced.
+    pub(crate) dirty_directories: BTreeSet<u16>,
+    /// Records go to slow devices, as the fast ones are full.
+    pub(crate) is_overflowing: bool,
+}
+
+/// A batch that was written: where it lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written {
+    pub(crate) segment: u64,
+    /// Offset of its first record.
+    pub(crate) begin: u64,
+    pub(crate) position: Position,
+}
+
+/// What an append needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batched<'b> {
+    /// Encoded records.
+    pub(crate) records: &'b [u8],
+    /// Checksums of head and content of each.
+    pub(crate) checksums: &'b [(u32, u64)],
+    pub(crate) highest_id: u64,
+    pub(crate) now_nanoseconds: i64,
+}
+
+impl Writer {
+    /// The account of the active segment, as it was when it was begun.
+    pub(crate) fn active_row(&self) -> Option<SegmentRow> {
+        let active = self.active.as_ref()?;
+        Some(SegmentRow {
+            number: active.number,
+            class: active.on,
+            devices: active.copies.iter().map(|&(device, _)| device).collect(),
+            size_bytes: active.end,
+            live_bytes: 0,
+            live_records: 0,
+            dead_records: 0,
+            lowest_id: u64::MAX,
+        })
+    }
+
+    /// Ends the active segment: the next batch begins another.
+    pub(crate) fn close_segment(&mut self) {
+        self.active = None;
+    }
+
+    /// Appends a batch with its commit record to all copies of the active segment, without syncing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`]: nothing was written, the log is what it was. Others: what is written is not known.
+    pub(crate) fn append(
+        &mut self,
+        devices: &Devices,
+        geometry: &Geometry,
+        class: Class,
+        batch: Batched<'_>,
+    ) -> Result<Written> {
+        let length = batch.records.len() as u64;
+        let stay = self.active.as_ref().is_some_and(|active| {
+            active.class == class
+                && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= geometry.segment_bytes)
+        });
+        if !stay {
+            self.begin_segment(devices, geometry, class, batch.highest_id, batch.now_nanoseconds)?;
+        }
+        let Some(active) = &mut self.active else {
+            return Err(Error::new(ErrorKind::NoSpace, "write to the store", "no device has room for a segment"));
+        };
+        let begin = active.end;
+        let chain =
+            batch.checksums.iter().fold(self.position.chain, |chain, &(head, content)| chained(chain, head, content));
+        let commit = Commit {
+            sequence: self.position.sequence + 1,
+            records: batch.checksums.len() as u32,
+            begin,
+            durable_sequence: self.durable_sequence,
+            highest_id: batch.highest_id,
+            chain,
+        };
+        let mut end_record = Vec::new();
+        let record = NewRecord {
+            kind: Kind::Commit,
+            is_zstd: false,
+            is_moved: false,
+            id: 0,
+            timestamp_milliseconds: (batch.now_nanoseconds / 1_000_000).max(0) as u64,
+            key: &[],
+            attributes: &[],
+            content: &commit.encode(),
+        };
+        record.encode(&mut end_record)?;
+        for (device, file) in &active.copies {
+            let written = file.write_at(batch.records, begin).and_then(|()| file.write_at(&end_record, begin + length));
+            if let Err(error) = written {
+                let fail =
+                    Error::io("write to the segment", &devices.place(*device, &segment_path(active.number)), error);
+                if fail.kind() != ErrorKind::NoSpace {
+                    return Err(fail);
+                }
+                for (_, file) in &active.copies {
+                    // Then what is in the log is not known, whatever the reason.
+                    file.set_size(begin).map_err(|error| {
+                        Error::new(ErrorKind::Io, "cut off the segment", os_message(&error))
+                            .at(&devices.place(*device, &segment_path(active.number)))
+                    })?;
+                }
+                return Err(fail);
+            }
+        }
+        active.end = begin + length + end_record.len() as u64;
+        if length >= WRITEBACK_BYTES {
+            active.copies.iter().for_each(|(_, file)| file.start_writeback(begin, active.end - begin));
+        }
+        let position = Position { segment: active.number, offset: active.end, sequence: commit.sequence, chain };
+        self.position = position;
+        for (_, file) in &active.copies {
+            if !self.dirty.iter().any(|dirty| Arc::ptr_eq(dirty, file)) {
+                self.dirty.push(Arc::clone(file));
+            }
+        }
+        Ok(Written { segment: position.segment, begin, position })
+    }
+
+    /// Makes the files of the next segment, on as many devices as there shall be copies.
+    fn begin_segment(
+        &mut self,
+        devices: &Devices,
+        geometry: &Geometry,
+        class: Class,
+        highest_id: u64,
+        now_nanoseconds: i64,
+    ) -> Result<()> {
+        let number = self.newest_segment + 1;
+        let slots = roomiest(devices.writable(class), geometry.copies.into());
+        if slots.is_empty() {
+            return Err(Error::new(ErrorKind::NoSpace, "begin a segment", "no device for records is in service")
+                .advise("see granulo store status"));
+        }
+        let header = SegmentHeader {
+            class: slots[0].entry.class,
+            copies: slots.len() as u8,
+            store: geometry.store,
+            number,
+            created_nanoseconds: now_nanoseconds,
+            sequence: self.position.sequence,
+            chain: self.position.chain,
+            highest_id,
+        };
+        let mut copies = Vec::with_capacity(slots.len());
+        for slot in &slots {
+            match make_segment(devices, slot, number, &header) {
+                Ok(file) => copies.push((slot.entry.number, file)),
+                Err(error) => {
+                    // Nobody knows this segment yet: what there is of it goes.
+                    for slot in &slots {
+                        let _ = slot.device.remove(&segment_path(number));
+                    }
+                    devices.forget_segment(number);
+                    self.newest_segment = number;
+                    return Err(Error::io(
+                        "begin the segment",
+                        &devices.place(slot.entry.number, &segment_path(number)),
+                        error,
+                    ));
+                }
+            }
+        }
+        self.dirty_directories.extend(slots.iter().map(|slot| slot.entry.number));
+        self.newest_segment = number;
+        self.active = Some(Active { number, class, on: header.class, copies, end: SEGMENT_HEADER_BYTES });
+        Ok(())
+    }
+}
+
+fn make_segment(
+    devices: &Devices,
+    slot: &Slot,
+    number: u64,
+    header: &SegmentHeader,
+) -> io::Result<Arc<dyn DeviceFile>> {
+    let file = match devices.segment(slot.entry.number, number, Mode::Create) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            slot.device.create_directory(SEGMENTS)?;
+            devices.segment(slot.entry.number, number, Mode::Create)?
+        }
+        other => other?,
+    };
+    file.write_at(&header.encode(), 0)?;
+    Ok(file)
+}
+
+/// The devices with the most room, at most `count` of them.
+pub(crate) fn roomiest(mut slots: Vec<Slot>, count: usize) -> Vec<Slot> {
+    slots.sort_by_cached_key(|slot| std::cmp::Reverse(slot.device.room().map_or(0, |room| room.available_bytes)));
+    slots.truncate(count);
+    slots.sort_by_key(|slot| slot.entry.number);
+    slots
+}

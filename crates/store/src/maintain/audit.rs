@@ -1,0 +1,233 @@
+//! Reading through the log with the index beside it: every record on every copy, every batch, and whether the index names it.
+//!
+//! This is what `check --deep`, `scrub` and `repair` have in common. A segment is read once, in its order, whatever the number of
+//! copies; memory is a window for each copy. A segment is looked at as far as a state of the catalog knows it, so that a writer may
+//! append meanwhile.
+
+use std::ops::Range;
+use std::path::Path;
+
+use super::pace::Pace;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::{Entry, Kind, Location};
+use crate::format::record::Record;
+use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader, chained, segment_path};
+use crate::index::Snapshot;
+use crate::index::catalog::SegmentRow;
+use crate::log::scan::{SegmentScan, Step};
+
+/// What a segment came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Records, commits not counted.
+    pub(crate) records: u64,
+    /// Records that the index names.
+    pub(crate) live_records: u64,
+    /// Their bytes.
+    pub(crate) live_bytes: u64,
+    /// Bytes that were read, on all copies.
+    pub(crate) read_bytes: u64,
+}
+
+/// A record as the audit came by it.
+#[derive(Debug)]
+pub(crate) struct Met<'r> {
+    /// Where it begins.
+    pub(crate) at: u64,
+    pub(crate) record: Record<'r>,
+    /// Devices on whose copy it does not hold.
+    pub(crate) without: Vec<u16>,
+    /// What the index has for its key, if it is this record.
+    pub(crate) live: Option<Entry>,
+    /// What the index has for its key.
+    pub(crate) known: Option<Entry>,
+}
+
+/// What the audit of a segment comes by.
+#[derive(Debug)]
+pub(crate) enum Sight<'r> {
+    /// The header, and the devices on whose copy it is not sound.
+    Header(Option<SegmentHeader>, Vec<u16>),
+    /// A record that holds.
+    Record(Met<'r>),
+    /// Bytes that are no record on any copy.
+    Damage(Range<u64>),
+    /// A commit record that is not the end of the batch before it.
+    Batch(Range<u64>, &'static str),
+    /// The place up to which everything was seen: work can go on from here.
+    Batched(u64),
+}
+
+/// Where a batch should end.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    sequence: u64,
+    chain: u64,
+    begin: u64,
+    records: u32,
+}
+
+impl Engine {
+    /// Reads a segment from `from` (a batch's begin, or 0) as far as its account says, on all copies; `see` gets what there is.
+    ///
+    /// # Errors
+    /// What reading the index fails with, and those of `see` and `pace`.
+    pub(crate) fn audit_segment(
+        &self,
+        row: &SegmentRow,
+        snapshot: &Snapshot,
+        from: u64,
+        pace: &mut Pace<'_>,
+        see: &mut dyn FnMut(Sight<'_>, &mut Pace<'_>) -> Result<()>,
+    ) -> Result<Tally> {
+        let copies = self.open_segment_copies(row.number, &row.devices);
+        let count = copies.len() as u64;
+        let mut scan = SegmentScan::new(copies, from);
+        scan.end = row.size_bytes;
+        let mut tally = Tally::default();
+        let mut running = None;
+        if from <= SEGMENT_HEADER_BYTES {
+            let (header, without) = scan.header();
+            running = header.map(|header| Running {
+                sequence: header.sequence,
+                chain: header.chain,
+                begin: SEGMENT_HEADER_BYTES,
+                records: 0,
+            });
+            see(Sight::Header(header, without), pace)?;
+        }
+        while let Some(step) = scan.next(true) {
+            let (range, batch_ends) = match step {
+                Step::Damage(range) => {
+                    running = None;
+                    let range = range.start..range.end.min(row.size_bytes);
+                    see(Sight::Damage(range.clone()), pace)?;
+                    (range, false)
+                }
+                Step::Record(at, record, without) => {
+                    let range = at..at + record.record_bytes();
+                    let is_commit = record.head.kind == Kind::Commit;
+                    let mut met = Met { at, record, without, live: None, known: None };
+                    if is_commit {
+                        running = follow(running, &record, &range, &mut |sight| see(sight, pace))?;
+                    } else {
+                        if let Some(running) = &mut running {
+                            running.chain =
+                                chained(running.chain, record.head.head_checksum, record.head.content_checksum);
+                            running.records += 1;
+                        }
+                        tally.records += 1;
+                        if record.head.kind.is_used() {
+                            met.known = snapshot.look_up(record.head.key)?;
+                            let here =
+                                Location { segment: row.number, offset: at, record_bytes: record.record_bytes() };
+                            met.live = met.known.filter(|entry| entry.location == here && entry.id == record.head.id);
+                        }
+                        if met.live.is_some() {
+                            tally.live_records += 1;
+                            tally.live_bytes += record.record_bytes();
+                        }
+                    }
+                    see(Sight::Record(met), pace)?;
+                    (range, is_commit)
+                }
+            };
+            let bytes = (range.end - range.start) * count;
+            tally.read_bytes += bytes;
+            if batch_ends {
+                see(Sight::Batched(range.end), pace)?;
+            }
+            pace.spend(bytes)?;
+        }
+        Ok(tally)
+    }
+
+    /// The descriptor in a record of a large object.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if it contradicts itself.
+    pub(crate) fn descriptor_in(&self, row: &SegmentRow, record: &Record<'_>) -> Result<Descriptor> {
+        let place = self.devices.place(row.devices.first().copied().unwrap_or(0), &segment_path(row.number));
+        Descriptor::decode(record.content, Path::new(&place))
+    }
+}
+
+/// Whether a commit ends the batch before it, and what the next goes on from.
+fn follow(
+    running: Option<Running>,
+    record: &Record<'_>,
+    range: &Range<u64>,
+    see: &mut dyn FnMut(Sight<'_>) -> Result<()>,
+) -> Result<Option<Running>> {
+    let Some(commit) = Commit::decode(record.content) else {
+        see(Sight::Batch(range.clone(), "a commit record has not the length that it should"))?;
+        return Ok(None);
+    };
+    if let Some(running) = running {
+        let wrong = if commit.sequence != running.sequence + 1 {
+            Some("a commit record has not the next sequence number")
+        } else if commit.begin != running.begin || commit.records != running.records {
+            Some("a commit record is of another batch than the one before it")
+        } else if commit.chain != running.chain {
+            Some("the chain of records is broken before a commit record")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            see(Sight::Batch(range.clone(), wrong))?;
+        }
+    }
+    Ok(Some(Running { sequence: commit.sequence, chain: commit.chain, begin: range.end, records: 0 }))
+}
+
+/// Flaws that lie next to each other on the same devices, as one.
+#[derive(Debug, Default)]
+pub(crate) struct Flaws {
+    open: Option<Flaw>,
+}
+
+/// Records that do not hold on some copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    pub(crate) devices: Vec<u16>,
+    pub(crate) range: Range<u64>,
+    pub(crate) records: u64,
+    /// Key of the first.
+    pub(crate) key: Vec<u8>,
+}
+
+/// Flaws are joined up to so many bytes, so that repairs come step by step.
+const JOINED_BYTES: u64 = 4 << 20;
+
+impl Flaws {
+    /// Takes a record in; gives the flaw that ends before it.
+    pub(crate) fn add(&mut self, met: &Met<'_>) -> Option<Flaw> {
+        if met.without.is_empty() {
+            return self.open.take();
+        }
+        let end = met.at + met.record.record_bytes();
+        if let Some(open) = &mut self.open
+            && open.devices == met.without
+            && open.range.end == met.at
+            && end - open.range.start <= JOINED_BYTES
+        {
+            open.range.end = end;
+            open.records += 1;
+            return None;
+        }
+        let key = met.record.head.key.to_vec();
+        self.open.replace(Flaw { devices: met.without.clone(), range: met.at..end, records: 1, key })
+    }
+
+    /// Whether everything that was found was handed on.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_none()
+    }
+
+    /// The last flaw.
+    pub(crate) fn end(&mut self) -> Option<Flaw> {
+        self.open.take()
+    }
+}

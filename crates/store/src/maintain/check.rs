@@ -1,0 +1,664 @@
+//! Checking a store: what its metadata say of each other, and, if asked, every byte.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | here | superblocks, catalog, tables, the whole index, sizes and headers of files |
+//! | [`deep`] | every record on every copy, every unit, and the index against the log |
+//! | [`unclaimed`] | records that the log has in use and the index has not |
+//!
+//! Problems go to the caller as they are found; memory grows with the number of segments and of files with several names, not with the
+//! number of objects. A check changes nothing and works beside a writer: it looks at one state of the catalog, keeps what that names
+//! from being given back, and leaves alone what lies behind it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::pace::{Pace, Watch};
+use super::problem::{Problem, ProblemKind, Remedy};
+use crate::Store;
+use crate::devices::extents::{DIRECTORY as EXTENTS, path as extent_path};
+use crate::devices::set::{Slot, Trouble};
+use crate::engine::effects::{is_within, shared_number};
+use crate::engine::{Engine, View};
+use crate::error::{ErrorKind, Result};
+use crate::format::entry::{Entry, Kind};
+use crate::format::geometry::{Class, DeviceState};
+use crate::format::segment::{Commit, SEGMENTS, number_of, segment_path};
+use crate::format::superblock::{SUPERBLOCK, Superblock};
+use crate::index::Snapshot;
+use crate::index::catalog::{Freed, SegmentRow};
+use crate::log::scan::{SegmentScan, Step};
+use crate::units::{format_count, format_size};
+
+mod deep;
+mod unclaimed;
+
+/// Length of a commit record.
+const COMMIT_BYTES: u64 = 84;
+/// A superblock that is being written is whole after this.
+const WRITING: Duration = Duration::from_millis(50);
+
+/// How thoroughly a store is checked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Every byte, not metadata alone.
+    pub is_deep: bool,
+    /// Bytes read in a second, at most.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// What a check came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Whether every byte was looked at.
+    pub is_deep: bool,
+    /// Whether it came to its end.
+    pub is_complete: bool,
+    /// What was found, by what helps: repair, rebuild, making the index anew, compaction, nothing.
+    pub repairable: u64,
+    /// Problems that the return or the rebuild of a device solves.
+    pub rebuildable: u64,
+    /// Problems of the index alone.
+    pub of_index: u64,
+    /// Damage where no object in use is.
+    pub harmless: u64,
+    /// Problems that no redundancy solves.
+    pub lost: u64,
+    /// Keys in use: files, directories, symlinks, special files, and names of files with several.
+    pub keys: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Sorted tables of the index.
+    pub tables: u64,
+    /// Large objects whose units were read.
+    pub large_objects: u64,
+    /// Bytes of segments and units that were read and verified.
+    pub verified_bytes: u64,
+}
+
+impl CheckReport {
+    /// All problems.
+    pub fn problems(&self) -> u64 {
+        self.repairable + self.rebuildable + self.of_index + self.harmless + self.lost
+    }
+
+    fn count(&mut self, remedy: Remedy) {
+        *match remedy {
+            Remedy::Repair => &mut self.repairable,
+            Remedy::Rebuild => &mut self.rebuildable,
+            Remedy::RebuildIndex => &mut self.of_index,
+            Remedy::Harmless => &mut self.harmless,
+            Remedy::Lost => &mut self.lost,
+        } += 1;
+    }
+}
+
+impl Store {
+    /// Checks the store; `found` gets each problem, `watch` sees how far it is.
+    ///
+    /// # Errors
+    /// What makes going on impossible; damage is a problem that was found, not an error.
+    pub fn check(
+        &self,
+        options: CheckOptions,
+        found: &mut dyn FnMut(Problem),
+        watch: Watch<'_>,
+    ) -> Result<CheckReport> {
+        let engine = self.engine();
+        let (_pin, view) = engine.pinned()?;
+        let mut pace = Pace::new(options.bytes_per_second, watch);
+        let mut checker = Checker::new(engine, view, found);
+        checker.report.is_deep = options.is_deep;
+        for damage in &self.recovered().damage {
+            let place = engine.devices.place(0, &segment_path(damage.segment));
+            let problem =
+                Problem::new(ProblemKind::Log, place, "acknowledged bytes of the log hold on no copy", Remedy::Lost);
+            checker.found(problem.within(damage.segment, damage.range.clone()));
+        }
+        engine.problems_of_old(&self.recovered().outdated).into_iter().for_each(|problem| checker.found(problem));
+        let result = checker.run(options.is_deep, &mut pace);
+        checker.report.is_complete = pace.outcome(result)?;
+        Ok(checker.report)
+    }
+}
+
+/// Records that the index has in a segment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sum {
+    records: u64,
+    bytes: u64,
+}
+
+/// A check that is going on.
+struct Checker<'c> {
+    engine: &'c Engine,
+    view: View,
+    snapshot: Snapshot,
+    slots: Vec<Slot>,
+    report: CheckReport,
+    found: &'c mut dyn FnMut(Problem),
+    /// By segment, what the index has there; `None` if the index could not be read to its end.
+    sums: Option<HashMap<u64, Sum>>,
+    freed: BTreeSet<u64>,
+    /// Sizes of segments by device and number.
+    sizes: HashMap<(u16, u64), u64>,
+    /// Whether nobody else may be writing.
+    is_alone: bool,
+}
+
+impl<'c> Checker<'c> {
+    fn new(engine: &'c Engine, view: View, found: &'c mut dyn FnMut(Problem)) -> Checker<'c> {
+        let freed = view.state.freed.iter().filter_map(|(_, freed)| match freed {
+            Freed::Segment(number) => Some(*number),
+            _ => None,
+        });
+        Checker {
+            engine,
+            snapshot: view.snapshot(),
+            slots: engine.devices.slots().to_vec(),
+            report: CheckReport::default(),
+            found,
+            sums: None,
+            freed: freed.collect(),
+            sizes: HashMap::new(),
+            is_alone: engine.is_writer() || !engine.platform.is_locked(&engine.home),
+            view,
+        }
+    }
+
+    fn found(&mut self, problem: Problem) {
+        self.report.count(problem.remedy);
+        (self.found)(problem);
+    }
+
+    fn run(&mut self, is_deep: bool, pace: &mut Pace<'_>) -> Result<()> {
+        let tables: u64 = self.view.state.tables.iter().map(|row| row.size_bytes).sum();
+        pace.stage("checking metadata", tables);
+        self.devices()?;
+        self.index_place();
+        self.tables(pace)?;
+        self.index(pace)?;
+        self.accounts();
+        self.position();
+        self.segments(pace)?;
+        self.extents()?;
+        if is_deep { self.every_byte(pace) } else { Ok(()) }
+    }
+
+    fn slot(&self, number: u16) -> Option<&Slot> {
+        self.slots.get(usize::from(number))
+    }
+
+    fn is_readable(&self, device: u16) -> bool {
+        self.slot(device).is_some_and(Slot::is_readable)
+    }
+
+    /// Whether everything that accounts have on a device should be there.
+    fn is_settled(&self, device: u16) -> bool {
+        self.slot(device).is_some_and(|slot| slot.is_readable() && slot.entry.state == DeviceState::InUse)
+    }
+
+    /// Devices and their superblocks.
+    fn devices(&mut self) -> Result<()> {
+        let geometry = self.engine.geometry();
+        for slot in self.slots.clone() {
+            match &slot.trouble {
+                Some(Trouble::Gone) => {}
+                Some(trouble) => {
+                    let problem = self.of_trouble(&slot, trouble);
+                    self.found(problem);
+                }
+                None => {
+                    self.superblock(&slot)?;
+                    if slot.entry.state == DeviceState::Rebuilding {
+                        let cause =
+                            format!("device {} is being rebuilt: not everything is on it yet", slot.entry.number);
+                        self.found(
+                            Problem::new(ProblemKind::Device, slot.path.clone(), cause, Remedy::Rebuild)
+                                .on(slot.entry.number),
+                        );
+                    }
+                }
+            }
+        }
+        if !geometry.home.as_os_str().is_empty() {
+            let home = self.engine.platform.device(&self.engine.home);
+            let place = self.engine.home.join(SUPERBLOCK);
+            match Superblock::read(&*home) {
+                Ok(Some(found)) if found.geometry.store != geometry.store => {
+                    self.found(Problem::new(
+                        ProblemKind::Geometry,
+                        place,
+                        "the home has the superblock of another store: move that away",
+                        Remedy::Rebuild,
+                    ));
+                }
+                Ok(Some(_)) if Superblock::sound_slots(&*home)? < 2 && self.is_damaged_still(&*home)? => {
+                    self.found(Problem::new(
+                        ProblemKind::Superblock,
+                        place,
+                        "one of its two slots is damaged",
+                        Remedy::Repair,
+                    ));
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => self.found(Problem::new(
+                    ProblemKind::Superblock,
+                    place,
+                    "the home has no superblock",
+                    Remedy::Repair,
+                )),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    self.found(Problem::new(
+                        ProblemKind::Superblock,
+                        place,
+                        "neither of its two slots is sound",
+                        Remedy::Repair,
+                    ));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// A slot that does not hold may be being written.
+    fn is_damaged_still(&self, device: &dyn crate::devices::device::Device) -> Result<bool> {
+        std::thread::sleep(WRITING);
+        Ok(Superblock::sound_slots(device)? < 2)
+    }
+
+    fn superblock(&mut self, slot: &Slot) -> Result<()> {
+        let place = slot.path.join(SUPERBLOCK);
+        if Superblock::sound_slots(&*slot.device)? < 2 && self.is_damaged_still(&*slot.device)? {
+            let problem =
+                Problem::new(ProblemKind::Superblock, place.clone(), "one of its two slots is damaged", Remedy::Repair);
+            self.found(problem.on(slot.entry.number));
+        }
+        let found = Superblock::read(&*slot.device)?;
+        if self.is_alone && found.is_some_and(|found| found.geometry != *self.engine.geometry()) {
+            let cause = "it has another geometry than the newest superblock";
+            self.found(Problem::new(ProblemKind::Geometry, place, cause, Remedy::Repair).on(slot.entry.number));
+        }
+        Ok(())
+    }
+
+    /// A device that cannot be used as it should, and what is on it.
+    fn of_trouble(&self, slot: &Slot, trouble: &Trouble) -> Problem {
+        let number = slot.entry.number;
+        let mut cause = format!("device {number} {}", trouble.explain());
+        let mut remedy = match trouble {
+            Trouble::Damaged | Trouble::Stale { .. } => Remedy::Repair,
+            _ => Remedy::Rebuild,
+        };
+        match trouble {
+            Trouble::Stranger => {
+                let found = Superblock::read(&*slot.device).ok().flatten();
+                let geometry = self.engine.geometry();
+                match found.filter(|found| found.geometry.store == geometry.store) {
+                    Some(found) => {
+                        let known = geometry.devices.iter().find(|entry| entry.identity == found.identity);
+                        cause = match known {
+                            Some(entry) => format!(
+                                "device {number} should be there, and it is device {}: directories were swapped",
+                                entry.number
+                            ),
+                            None => format!("device {number} should be there, and it is one that was replaced"),
+                        };
+                    }
+                    None => cause = format!("device {number} should be there, and it belongs to another store"),
+                }
+            }
+            Trouble::Empty if slot.device.list(SEGMENTS).is_ok_and(|listed| !listed.is_empty()) => {
+                cause = format!("device {number} has segments and no superblock");
+                remedy = Remedy::Repair;
+            }
+            _ => {}
+        }
+        let state = &self.view.state;
+        let segments: Vec<&SegmentRow> = state.segments.values().filter(|row| row.devices.contains(&number)).collect();
+        let segment_bytes: u64 = segments.iter().map(|row| row.size_bytes).sum();
+        let unit_bytes: u64 = state.extents.values().filter(|row| row.device == number).map(|row| row.live_bytes).sum();
+        cause.push_str(&format!(
+            "; {} segments ({}) and {} of large objects are kept on it",
+            format_count(segments.len() as u128),
+            format_size(segment_bytes.into()),
+            format_size(unit_bytes.into())
+        ));
+        Problem::new(ProblemKind::Device, slot.path.clone(), cause, remedy).on(number)
+    }
+
+    /// The index is a cache: where it is lost, readers make one for themselves.
+    fn index_place(&mut self) {
+        let directory = self.engine.index_directory.clone();
+        if !self.slots.iter().any(|slot| directory.starts_with(&slot.path)) {
+            let cause =
+                "no device in service has an index; this reader made one for itself, and the next writer will make one";
+            self.found(Problem::new(ProblemKind::Catalog, self.engine.home.clone(), cause, Remedy::RebuildIndex));
+        }
+    }
+
+    fn tables(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        for table in self.view.tables.clone().iter() {
+            self.report.tables += 1;
+            if let Err(error) = table.verify() {
+                let path = error.path().map_or_else(
+                    || self.engine.index_directory.clone(),
+                    |path| self.engine.index_directory.parent().unwrap_or(path).join(path),
+                );
+                self.found(Problem::new(ProblemKind::Table, path, error.to_string(), Remedy::RebuildIndex));
+            }
+            pace.spend(table.row().size_bytes)?;
+        }
+        Ok(())
+    }
+
+    fn entry_problem(&mut self, key: &[u8], cause: String) {
+        let problem =
+            Problem::new(ProblemKind::Entry, self.engine.index_directory.clone(), cause, Remedy::RebuildIndex);
+        self.found(problem.of(key));
+    }
+
+    /// All of the index, once: what it has in each segment, names of shared objects, and that everything is in a directory.
+    fn index(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        let mut sums: HashMap<u64, Sum> = HashMap::new();
+        let mut names: HashMap<u64, u64> = HashMap::new();
+        let mut shared = BTreeSet::new();
+        let mut above: Vec<Vec<u8>> = Vec::new();
+        let mut scan = match self.snapshot.scan_from(&[]) {
+            Ok(scan) => scan,
+            Err(error) => return self.unreadable_index(error),
+        };
+        loop {
+            let (key, entry) = match scan.next_entry() {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(error) => return self.unreadable_index(error),
+            };
+            let sum = sums.entry(entry.location.segment).or_default();
+            sum.records += 1;
+            sum.bytes += entry.location.record_bytes;
+            if let Some(cause) = self.misplaced(&entry) {
+                let key = key.to_vec();
+                self.entry_problem(&key, cause);
+                continue;
+            }
+            if let Some(number) = shared_number(key) {
+                shared.insert(number);
+                continue;
+            }
+            self.report.keys += 1;
+            if entry.kind == Kind::Link {
+                *names.entry(entry.size_bytes).or_default() += 1;
+            }
+            while above.last().is_some_and(|top| !is_within(key, top)) {
+                above.pop();
+            }
+            let parent = key.iter().rposition(|&byte| byte == 0).map_or(&[][..], |end| &key[..end]);
+            let has_parent = parent.is_empty() || above.last().is_some_and(|top| top == parent);
+            if entry.kind == Kind::Directory && !key.is_empty() {
+                above.push(key.to_vec());
+            }
+            if !has_parent {
+                let key = key.to_vec();
+                self.entry_problem(&key, "it is in no directory".to_owned());
+            }
+            if self.report.keys.is_multiple_of(4096) {
+                pace.spend(0)?;
+            }
+        }
+        let known = std::sync::Arc::clone(&self.view.state.shared);
+        let numbers: BTreeSet<u64> = shared.iter().chain(names.keys()).chain(known.keys()).copied().collect();
+        for number in numbers {
+            let (counted, noted) = (names.get(&number).copied().unwrap_or(0), known.get(&number).copied().unwrap_or(0));
+            let key = crate::engine::effects::shared_key(number);
+            if counted > 0 && !shared.contains(&number) {
+                self.entry_problem(&key, format!("{counted} names lead to a file that the index has not"));
+            } else if counted == 0 && shared.contains(&number) {
+                self.entry_problem(&key, "no name leads to it".to_owned());
+            } else if counted != noted {
+                self.entry_problem(&key, format!("it has {counted} names, and the catalog counts {noted}"));
+            }
+        }
+        self.sums = Some(sums);
+        Ok(())
+    }
+
+    fn unreadable_index(&mut self, error: crate::error::Error) -> Result<()> {
+        if error.kind() != ErrorKind::Corrupt {
+            return Err(error);
+        }
+        let directory = self.engine.index_directory.clone();
+        self.found(Problem::new(
+            ProblemKind::Table,
+            directory,
+            format!("the index cannot be read to its end: {error}"),
+            Remedy::RebuildIndex,
+        ));
+        Ok(())
+    }
+
+    /// Why an entry cannot be where it says.
+    fn misplaced(&self, entry: &Entry) -> Option<String> {
+        let location = entry.location;
+        let Some(row) = self.view.state.segments.get(&location.segment) else {
+            return Some(format!("the index has it in segment {}, which the catalog has not", location.segment));
+        };
+        let is_beyond = location.offset.saturating_add(location.record_bytes) > row.size_bytes;
+        is_beyond.then(|| {
+            format!(
+                "the index has it at {} of segment {}, which has {} bytes",
+                location.offset, row.number, row.size_bytes
+            )
+        })
+    }
+
+    /// Accounts of the catalog against what the index has.
+    fn accounts(&mut self) {
+        let Some(sums) = self.sums.take() else { return };
+        let rows = std::sync::Arc::clone(&self.view.state.segments);
+        for row in rows.values() {
+            let sum = sums.get(&row.number).copied().unwrap_or_default();
+            if (sum.records, sum.bytes) != (row.live_records, row.live_bytes) {
+                let cause = format!(
+                    "the catalog counts {} records in use of {} bytes, the index has {} of {}",
+                    row.live_records, row.live_bytes, sum.records, sum.bytes
+                );
+                let problem =
+                    Problem::new(ProblemKind::Account, self.engine.segment_place(row), cause, Remedy::RebuildIndex);
+                self.found(problem.within(row.number, 0..row.size_bytes));
+            }
+            if self.freed.contains(&row.number) && sum.records > 0 {
+                let cause = format!("it is to be given back, and {} records in it are in use", sum.records);
+                self.found(Problem::new(
+                    ProblemKind::Account,
+                    self.engine.segment_place(row),
+                    cause,
+                    Remedy::RebuildIndex,
+                ));
+            }
+        }
+        self.sums = Some(sums);
+    }
+
+    /// The last batch that the catalog has taken in is in the log.
+    fn position(&mut self) {
+        let position = self.view.state.position;
+        let Some(row) = self.view.state.segments.get(&position.segment).cloned() else {
+            if position.segment > 0 {
+                let cause = format!("the log ends in segment {}, which the catalog has not", position.segment);
+                self.found(Problem::new(
+                    ProblemKind::Log,
+                    self.engine.index_directory.clone(),
+                    cause,
+                    Remedy::RebuildIndex,
+                ));
+            }
+            return;
+        };
+        let copies = self.engine.open_segment_copies(row.number, &row.devices);
+        let from = position.offset.saturating_sub(COMMIT_BYTES);
+        let is_away = copies.is_empty();
+        let mut scan = SegmentScan::new(copies, from);
+        let holds = match scan.next(false) {
+            Some(Step::Record(at, record, _)) if at == from && record.head.kind == Kind::Commit => {
+                Commit::decode(record.content)
+                    .is_some_and(|commit| (commit.sequence, commit.chain) == (position.sequence, position.chain))
+            }
+            _ => false,
+        };
+        if !holds && !is_away {
+            let cause = format!("batch {}, the last that the catalog has, does not end there", position.sequence);
+            let problem = Problem::new(ProblemKind::Log, self.engine.segment_place(&row), cause, Remedy::RebuildIndex);
+            self.found(problem.within(row.number, from..position.offset));
+        }
+    }
+
+    /// Copies of segments: that they are there, as long as they should be, with a sound header.
+    fn segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        for slot in self.slots.clone().iter().filter(|slot| slot.is_readable()) {
+            let listed = slot.device.list(SEGMENTS).unwrap_or_default();
+            let numbered =
+                listed.iter().filter_map(|(name, size)| Some(((slot.entry.number, number_of(name)?), *size)));
+            self.sizes.extend(numbered);
+            if self.is_alone && slot.is_writable() {
+                for (name, size) in self.engine.leftover_segments(slot, &self.view.state)? {
+                    let cause = format!("the file ({}) is no segment of the store", format_size(size.into()));
+                    let path = slot.path.join(SEGMENTS).join(name);
+                    self.found(Problem::new(ProblemKind::Leftover, path, cause, Remedy::Repair).on(slot.entry.number));
+                }
+            }
+        }
+        let rows = std::sync::Arc::clone(&self.view.state.segments);
+        for row in rows.values().filter(|row| !self.freed.contains(&row.number)).collect::<Vec<_>>() {
+            self.report.segments += 1;
+            self.segment(row);
+            pace.spend(0)?;
+        }
+        Ok(())
+    }
+
+    fn segment(&mut self, row: &SegmentRow) {
+        let is_active = row.number >= self.view.state.position.segment;
+        let readable: Vec<u16> = row.devices.iter().copied().filter(|&device| self.is_readable(device)).collect();
+        let long_enough =
+            |device: &u16| self.sizes.get(&(*device, row.number)).is_some_and(|&size| size >= row.size_bytes);
+        let whole: Vec<u16> = readable.iter().copied().filter(long_enough).collect();
+        if readable.is_empty() {
+            let cause = "it is on no device that is in service";
+            self.found(
+                Problem::new(ProblemKind::SegmentMissing, self.engine.segment_place(row), cause, Remedy::Rebuild)
+                    .within(row.number, 0..row.size_bytes),
+            );
+        }
+        for &device in &readable {
+            let place = self.engine.devices.place(device, &segment_path(row.number));
+            let has_other = whole.iter().any(|&other| other != device);
+            let remedy = match self.slot(device) {
+                Some(slot) if slot.entry.state == DeviceState::Rebuilding => Remedy::Rebuild,
+                _ if has_other => Remedy::Repair,
+                _ => Remedy::Lost,
+            };
+            // The next writer makes copies of the end of the log alike that a killed one left.
+            let recovered_bytes = self.engine.recovered_bytes(row);
+            let is_end = |size: u64| has_other && recovered_bytes < row.size_bytes && size >= recovered_bytes;
+            let problem = match self.sizes.get(&(device, row.number)) {
+                None if is_end(0) => None,
+                Some(&size) if size < row.size_bytes && is_end(size) => None,
+                None => Some((ProblemKind::SegmentMissing, "the segment is missing".to_owned())),
+                Some(&size) if size < row.size_bytes => Some((
+                    ProblemKind::SegmentSize,
+                    format!("the segment is cut off: it has {size} of {} bytes", row.size_bytes),
+                )),
+                Some(&size) if size > row.size_bytes && !is_active => Some((
+                    ProblemKind::SegmentSize,
+                    format!("the segment is too long: it has {size} bytes, and should have {}", row.size_bytes),
+                )),
+                Some(_) => None,
+            };
+            if let Some((kind, cause)) = problem {
+                let is_too_long = whole.contains(&device);
+                let remedy = if is_too_long { Remedy::Repair } else { remedy };
+                self.found(
+                    Problem::new(kind, place.clone(), cause, remedy).on(device).within(row.number, 0..row.size_bytes),
+                );
+            }
+        }
+        self.headers(row, &readable);
+        let writable = self.engine.devices.writable(row.class);
+        let wanted = usize::from(self.engine.geometry().copies).min(self.devices_of(row.class));
+        if row.devices.len() < wanted && !is_active {
+            let has_spare = writable.iter().any(|slot| !row.devices.contains(&slot.entry.number));
+            let remedy = if has_spare { Remedy::Repair } else { Remedy::Rebuild };
+            let cause = format!("it has {} of {wanted} copies", row.devices.len());
+            self.found(
+                Problem::new(ProblemKind::Copies, self.engine.segment_place(row), cause, remedy)
+                    .within(row.number, 0..row.size_bytes),
+            );
+        }
+    }
+
+    /// Devices of a class that the store has, or of the other if there are none.
+    fn devices_of(&self, class: Class) -> usize {
+        let count = |wanted: &dyn Fn(&Slot) -> bool| {
+            self.slots.iter().filter(|slot| slot.entry.state != DeviceState::Gone && wanted(slot)).count()
+        };
+        match count(&|slot| slot.entry.class == class) {
+            0 => count(&|_| true),
+            some => some,
+        }
+    }
+
+    fn headers(&mut self, row: &SegmentRow, readable: &[u16]) {
+        let copies = self.engine.open_segment_copies(row.number, readable);
+        if copies.is_empty() {
+            return;
+        }
+        let store = self.engine.geometry().store;
+        let mut sound = Vec::new();
+        let mut unsound = Vec::new();
+        for copy in copies {
+            let device = copy.0;
+            let (header, _) = SegmentScan::new(vec![copy], 0).header();
+            match header {
+                Some(header) if header.number == row.number && header.store == store => sound.push(device),
+                Some(_) => unsound.push((device, "its header is of another segment or store")),
+                None => unsound.push((device, "its header is damaged")),
+            }
+        }
+        for (device, cause) in unsound {
+            let place = self.engine.devices.place(device, &segment_path(row.number));
+            // The header says nothing that reading needs; moved records get one that holds.
+            let remedy = if sound.is_empty() { Remedy::Harmless } else { Remedy::Repair };
+            let problem = Problem::new(ProblemKind::SegmentHeader, place, cause, remedy);
+            self.found(problem.on(device).within(row.number, 0..crate::format::segment::SEGMENT_HEADER_BYTES));
+        }
+    }
+
+    /// Extent files: that they are there and reach as far as units in use.
+    fn extents(&mut self) -> Result<()> {
+        let mut sizes: BTreeMap<u16, HashMap<String, u64>> = BTreeMap::new();
+        for slot in self.slots.iter().filter(|slot| slot.is_readable() && slot.entry.state == DeviceState::InUse) {
+            let listed = slot.device.list(EXTENTS).unwrap_or_default();
+            sizes.insert(
+                slot.entry.number,
+                listed.into_iter().map(|(name, size)| (format!("{EXTENTS}/{name}"), size)).collect(),
+            );
+        }
+        let rows = std::sync::Arc::clone(&self.view.state.extents);
+        let remedy = if self.engine.geometry().parity > 0 { Remedy::Repair } else { Remedy::Lost };
+        for row in rows.values().filter(|row| row.live_bytes > 0) {
+            let Some(sizes) = sizes.get(&row.device) else { continue };
+            let cause = match sizes.get(&extent_path(row.file)) {
+                None => "the extent file is missing".to_owned(),
+                Some(&size) if size < row.live_bytes => {
+                    format!("the extent file is cut off: it has {size} bytes, and {} in use", row.live_bytes)
+                }
+                Some(_) => continue,
+            };
+            let place = self.engine.devices.place(row.device, &extent_path(row.file));
+            self.found(Problem::new(ProblemKind::ExtentFile, place, cause, remedy).on(row.device));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,280 @@
+//! Every byte: the log on all copies, the units of large objects, and the index against both.
+//!
+//! One pass through the log finds for each record whether the index names it. Where the index has as many records in a segment as were
+//! met there, each of its entries was met, as an entry names one record. Only where they differ, or bytes are damaged, is the index
+//! read once more to say which objects are concerned.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::super::audit::{Flaw, Flaws, Met, Sight};
+use super::super::pace::Pace;
+use super::super::problem::{Problem, ProblemKind, Remedy};
+use super::Checker;
+use super::unclaimed::Unclaimed;
+use crate::devices::extents::{Wrong, path as extent_path};
+use crate::error::Result;
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::{Entry, Kind};
+use crate::format::segment::segment_path;
+use crate::index::catalog::SegmentRow;
+use crate::units::format_count;
+
+/// What the pass through the log leaves to be looked into.
+#[derive(Default)]
+struct Seen {
+    unclaimed: Unclaimed,
+    /// Damage that no copy makes good, by segment.
+    damaged: BTreeMap<u64, Vec<Range<u64>>>,
+    /// Segments where the index has other records than were met.
+    doubtful: BTreeSet<u64>,
+    /// Bytes of units in use, by device and extent file.
+    units: BTreeMap<(u16, u32), u64>,
+    /// Whether every descriptor could be read.
+    has_all_descriptors: bool,
+}
+
+impl Checker<'_> {
+    pub(super) fn every_byte(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        let rows = Arc::clone(&self.view.state.segments);
+        let units: u64 = self.view.state.extents.values().map(|row| row.live_bytes).sum();
+        let records: u64 = rows.values().map(|row| row.size_bytes * row.devices.len() as u64).sum();
+        pace.stage("reading every byte", records + units);
+        let mut seen = Seen { has_all_descriptors: true, ..Seen::default() };
+        for row in rows.values() {
+            if !self.freed.contains(&row.number) {
+                self.segment_bytes(row, &mut seen, pace)?;
+            }
+        }
+        self.units(&seen);
+        for (key, segment, offset) in std::mem::take(&mut seen.unclaimed).end() {
+            let place = self.engine.devices.place(0, &segment_path(segment));
+            let cause = "the log has a record in use that the index has not";
+            let problem = Problem::new(ProblemKind::Entry, place, cause, Remedy::RebuildIndex);
+            self.found(problem.within(segment, offset..offset).of(&key));
+        }
+        self.concerned(&seen, pace)
+    }
+
+    /// The whole of one segment, and the units of large objects that have their records in it.
+    fn segment_bytes(&mut self, row: &SegmentRow, seen: &mut Seen, pace: &mut Pace<'_>) -> Result<()> {
+        let (engine, snapshot) = (self.engine, self.snapshot.clone());
+        let mut flaws = Flaws::default();
+        let tally = engine.audit_segment(row, &snapshot, 0, pace, &mut |sight, pace| {
+            match sight {
+                Sight::Header(..) | Sight::Batched(_) => {}
+                Sight::Damage(range) => seen.damaged.entry(row.number).or_default().push(range),
+                Sight::Batch(range, cause) => {
+                    let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
+                    self.found(problem.within(row.number, range));
+                }
+                Sight::Record(met) => {
+                    if let Some(flaw) = flaws.add(&met) {
+                        self.flaw(row, flaw);
+                    }
+                    self.record(row, &met, seen, pace)?;
+                }
+            }
+            Ok(())
+        })?;
+        if let Some(flaw) = flaws.end() {
+            self.flaw(row, flaw);
+        }
+        self.report.verified_bytes += tally.read_bytes;
+        let sum = self.sums.as_ref().map(|sums| sums.get(&row.number).copied().unwrap_or_default());
+        if sum.is_some_and(|sum| (sum.records, sum.bytes) != (tally.live_records, tally.live_bytes)) {
+            seen.doubtful.insert(row.number);
+        }
+        Ok(())
+    }
+
+    fn flaw(&mut self, row: &SegmentRow, flaw: Flaw) {
+        for &device in &flaw.devices {
+            let place = self.engine.devices.place(device, &segment_path(row.number));
+            let cause = match flaw.records {
+                1 => "a record is damaged on this copy, and holds on another".to_owned(),
+                records => {
+                    format!("{} records are damaged on this copy, and hold on another", format_count(records.into()))
+                }
+            };
+            let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
+            let problem = problem.within(row.number, flaw.range.clone());
+            self.found(if flaw.key.is_empty() { problem } else { problem.of(&flaw.key) });
+        }
+    }
+
+    fn record(&mut self, row: &SegmentRow, met: &Met<'_>, seen: &mut Seen, pace: &mut Pace<'_>) -> Result<()> {
+        let head = &met.record.head;
+        match (head.kind, met.known) {
+            (Kind::Commit, _) => {}
+            (Kind::Removal, _) => seen.unclaimed.removal(head.key, head.id),
+            (Kind::TreeRemoval, _) => seen.unclaimed.tree_removal(head.key, head.id),
+            // A shared object goes with its last name, without a removal.
+            (_, None) if head.key.first() != Some(&0) => seen.unclaimed.put(head.key, head.id, row.number, met.at),
+            (_, Some(known)) if known.id < head.id => {
+                let problem = Problem::new(
+                    ProblemKind::Entry,
+                    self.engine.segment_place(row),
+                    "the log has a newer record of it than the index",
+                    Remedy::RebuildIndex,
+                );
+                let end = met.at + met.record.record_bytes();
+                self.found(problem.within(row.number, met.at..end).of(head.key));
+            }
+            _ => {}
+        }
+        if let (Kind::Large, Some(entry)) = (head.kind, met.live) {
+            match self.engine.descriptor_in(row, &met.record) {
+                Ok(descriptor) => self.large(&entry, head.key, &descriptor, seen, pace)?,
+                Err(error) => {
+                    seen.has_all_descriptors = false;
+                    let end = met.at + met.record.record_bytes();
+                    let problem = Problem::new(
+                        ProblemKind::Record,
+                        self.engine.segment_place(row),
+                        error.to_string(),
+                        Remedy::Lost,
+                    );
+                    self.found(problem.within(row.number, met.at..end).of(head.key));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn large(
+        &mut self,
+        entry: &Entry,
+        key: &[u8],
+        descriptor: &Descriptor,
+        seen: &mut Seen,
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
+        self.report.large_objects += 1;
+        for run in descriptor.runs() {
+            *seen.units.entry((run.device, run.file)).or_default() += run.length_bytes;
+            self.report.verified_bytes += run.length_bytes;
+        }
+        let wrong = self.engine.extents.verify(descriptor, &mut |bytes| pace.spend(bytes))?;
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let mut of_stripe: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        for unit in &wrong {
+            *of_stripe.entry((unit.chunk, unit.stripe)).or_default() += 1;
+        }
+        let is_lost = |unit: &Wrong| {
+            let parity = descriptor.chunks.get(unit.chunk).map_or(0, |chunk| usize::from(chunk.stripes.parity));
+            of_stripe.get(&(unit.chunk, unit.stripe)).is_some_and(|&count| count > parity)
+        };
+        // One problem for each device and flaw: a lost device is said once, unless it is more than parity makes up for.
+        let mut of_device: BTreeMap<(u16, bool, String), (u64, &Wrong)> = BTreeMap::new();
+        for unit in &wrong {
+            let lost = is_lost(unit);
+            if lost || self.is_settled(unit.device) {
+                of_device.entry((unit.device, lost, unit.flaw.to_string())).or_insert((0, unit)).0 += 1;
+            }
+        }
+        for ((device, lost, flaw), (count, first)) in of_device {
+            let Some(chunk) = descriptor.chunks.get(first.chunk) else { continue };
+            let run = chunk.unit(first.stripe, first.unit);
+            let place = self.engine.devices.place(device, &extent_path(run.file));
+            let remedy = match (lost, self.is_settled(device)) {
+                (true, true) => Remedy::Lost,
+                (true, false) => Remedy::Rebuild,
+                (false, _) => Remedy::Repair,
+            };
+            let units = if count == 1 {
+                "a stripe unit".to_owned()
+            } else {
+                format!("{} stripe units, the first there,", format_count(count.into()))
+            };
+            let rest = if lost { ", and parity does not make up for it" } else { "" };
+            let mut problem =
+                Problem::new(ProblemKind::Unit, place, format!("{units} {flaw}{rest}"), remedy).on(device).of(key);
+            problem.range = Some(run.offset_bytes..run.offset_bytes + run.length_bytes);
+            problem.segment = Some(entry.location.segment);
+            self.found(problem);
+        }
+        Ok(())
+    }
+
+    /// Accounts of extent files against what descriptors name.
+    fn units(&mut self, seen: &Seen) {
+        if !seen.has_all_descriptors || !seen.damaged.is_empty() || self.sums.is_none() {
+            return;
+        }
+        let rows = Arc::clone(&self.view.state.extents);
+        let files: BTreeSet<(u16, u32)> = rows.keys().chain(seen.units.keys()).copied().collect();
+        for (device, file) in files {
+            let noted = rows.get(&(device, file)).map_or(0, |row| row.live_bytes);
+            let counted = seen.units.get(&(device, file)).copied().unwrap_or(0);
+            if noted != counted {
+                let place = self.engine.devices.place(device, &extent_path(file));
+                let cause = format!("the catalog counts {noted} bytes in use, large objects have {counted}");
+                self.found(Problem::new(ProblemKind::Account, place, cause, Remedy::RebuildIndex).on(device));
+            }
+        }
+    }
+
+    /// Which objects lie in damaged bytes, and which entries name no record that holds.
+    fn concerned(&mut self, seen: &Seen, pace: &mut Pace<'_>) -> Result<()> {
+        let mut hit: BTreeSet<(u64, u64)> = BTreeSet::new();
+        let suspects: BTreeSet<u64> = seen.damaged.keys().chain(&seen.doubtful).copied().collect();
+        if !suspects.is_empty() && self.sums.is_some() {
+            let snapshot = self.snapshot.clone();
+            let mut scan = snapshot.scan_from(&[])?;
+            let mut buffer = Vec::new();
+            while let Some((key, entry)) = scan.next_entry()? {
+                let location = entry.location;
+                if !suspects.contains(&location.segment) {
+                    continue;
+                }
+                pace.spend(0)?;
+                let Some(row) = self.view.state.segments.get(&location.segment).cloned() else { continue };
+                let Err(error) = self.engine.read_entry(&entry, &mut buffer).map(|_| ()) else { continue };
+                let range = location.offset..location.offset + location.record_bytes;
+                let damage = seen
+                    .damaged
+                    .get(&row.number)
+                    .into_iter()
+                    .flatten()
+                    .find(|damage| damage.start < range.end && range.start < damage.end);
+                let (kind, cause, remedy) = match damage {
+                    Some(damage) => {
+                        hit.insert((row.number, damage.start));
+                        let copies = if row.devices.len() > 1 { "on every copy" } else { "and there is no other copy" };
+                        (ProblemKind::Record, format!("the record is damaged {copies}"), Remedy::Lost)
+                    }
+                    None => (
+                        ProblemKind::Entry,
+                        format!("the index names no record that holds: {error}"),
+                        Remedy::RebuildIndex,
+                    ),
+                };
+                let is_away = !row.devices.iter().any(|&device| self.is_readable(device));
+                if is_away {
+                    continue;
+                }
+                let problem = Problem::new(kind, self.engine.segment_place(&row), cause, remedy);
+                self.found(problem.within(row.number, range).of(key));
+            }
+        }
+        for (&segment, ranges) in &seen.damaged {
+            let Some(row) = self.view.state.segments.get(&segment).cloned() else { continue };
+            if !row.devices.iter().any(|&device| self.is_readable(device)) {
+                continue;
+            }
+            for range in ranges {
+                if !hit.contains(&(segment, range.start)) {
+                    let cause = "bytes are damaged on every copy";
+                    let problem =
+                        Problem::new(ProblemKind::Record, self.engine.segment_place(&row), cause, Remedy::Harmless);
+                    self.found(problem.within(segment, range.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+}

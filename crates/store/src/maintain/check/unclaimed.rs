@@ -1,0 +1,146 @@
+//! Records that the log has in use and the index has not.
+//!
+//! A record whose key the index does not have must have been removed: then the log has the removal, of the key or of a directory
+//! above, with a higher id (compaction keeps removals as long as anything older is left). Otherwise the index has lost it.
+//!
+//! What is remembered is bounded: when there is too much, only keys of every second hash are looked at, then of every fourth, and so
+//! on. Removals of whole trees are few; with more than the limit, nothing is concluded.
+
+use std::collections::HashMap;
+
+use crate::format::record::checksum;
+
+/// Keys that are remembered at once.
+const LIMIT: usize = 1 << 16;
+
+/// What the log says of keys that the index does not have.
+#[derive(Debug, Default)]
+pub(super) struct Unclaimed {
+    /// Highest id of a record of the key, and its segment and offset.
+    put: HashMap<Vec<u8>, (u64, u64, u64)>,
+    /// Highest id of a removal, by the hash of the key.
+    removed: HashMap<u64, u64>,
+    trees: HashMap<Vec<u8>, u64>,
+    /// Keys are looked at whose hash has so many zeroes at its end.
+    sampled: u32,
+    has_too_many_trees: bool,
+}
+
+impl Unclaimed {
+    fn is_looked_at(&self, hash: u64) -> bool {
+        hash.trailing_zeros() >= self.sampled
+    }
+
+    /// A record of a key that the index does not have.
+    pub(super) fn put(&mut self, key: &[u8], id: u64, segment: u64, offset: u64) {
+        if !self.is_looked_at(checksum(key)) {
+            return;
+        }
+        match self.put.get_mut(key) {
+            Some(known) if known.0 >= id => {}
+            Some(known) => *known = (id, segment, offset),
+            None => {
+                self.put.insert(key.to_vec(), (id, segment, offset));
+            }
+        }
+        self.bound();
+    }
+
+    /// A removal of a key.
+    pub(super) fn removal(&mut self, key: &[u8], id: u64) {
+        let hash = checksum(key);
+        if self.is_looked_at(hash) {
+            let known = self.removed.entry(hash).or_default();
+            *known = (*known).max(id);
+            self.bound();
+        }
+    }
+
+    /// A removal of a key and all below it.
+    pub(super) fn tree_removal(&mut self, key: &[u8], id: u64) {
+        if self.trees.len() >= LIMIT && !self.trees.contains_key(key) {
+            self.has_too_many_trees = true;
+            return;
+        }
+        let known = self.trees.entry(key.to_vec()).or_default();
+        *known = (*known).max(id);
+    }
+
+    fn bound(&mut self) {
+        while self.put.len() > LIMIT || self.removed.len() > 8 * LIMIT {
+            self.sampled += 1;
+            let sampled = self.sampled;
+            self.put.retain(|key, _| checksum(key).trailing_zeros() >= sampled);
+            self.removed.retain(|hash, _| hash.trailing_zeros() >= sampled);
+        }
+    }
+
+    /// Keys that nothing removed: key, segment and offset of the newest record.
+    pub(super) fn end(self) -> Vec<(Vec<u8>, u64, u64)> {
+        if self.has_too_many_trees {
+            return Vec::new();
+        }
+        let is_removed = |key: &[u8], id: u64| {
+            let of_key = self.removed.get(&checksum(key)).is_some_and(|&removal| removal > id);
+            let mut above = Some(key);
+            let mut of_tree = self.trees.get(&[][..]).is_some_and(|&removal| removal > id);
+            while let Some(top) = above.filter(|_| !of_tree) {
+                of_tree = self.trees.get(top).is_some_and(|&removal| removal > id);
+                above = top.iter().rposition(|&byte| byte == 0).map(|end| &top[..end]);
+            }
+            of_key || of_tree
+        };
+        let mut left: Vec<_> = self
+            .put
+            .iter()
+            .filter(|(key, (id, _, _))| !is_removed(key, *id))
+            .map(|(key, &(_, segment, offset))| (key.clone(), segment, offset))
+            .collect();
+        left.sort();
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_removed_after_it_was_put_is_claimed() {
+        let mut log = Unclaimed::default();
+        for (at, key) in [&b"a"[..], b"b", b"c\0d", b"e\0f\0g", b"h"].into_iter().enumerate() {
+            log.put(key, 10 + at as u64, 1, 80);
+        }
+        log.removal(b"a", 20);
+        log.removal(b"b", 9);
+        log.tree_removal(b"c", 20);
+        log.tree_removal(b"e\0f", 12);
+        log.tree_removal(b"h", 14);
+        let left: Vec<Vec<u8>> = log.end().into_iter().map(|(key, _, _)| key).collect();
+        assert_eq!(left, [b"b".to_vec(), b"e\0f\0g".to_vec(), b"h".to_vec()]);
+    }
+
+    #[test]
+    fn the_root_with_all_below_is_a_tree_too() {
+        let mut log = Unclaimed::default();
+        log.put(b"a\0b", 1, 1, 80);
+        log.tree_removal(b"", 2);
+        assert_eq!(log.end(), []);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_a_sample_still_finds_what_is_lost() {
+        let mut log = Unclaimed::default();
+        for number in 0..4 * LIMIT as u64 {
+            let key = number.to_le_bytes();
+            log.put(&key, number + 1, 1, 80);
+            if number % 2 == 0 {
+                log.removal(&key, u64::MAX);
+            }
+        }
+        assert!(log.put.len() <= LIMIT);
+        let left = log.end();
+        assert!(left.len() > 1000, "{}", left.len());
+        assert!(left.iter().all(|(key, _, _)| u64::from_le_bytes(key[..].try_into().unwrap()) % 2 == 1));
+    }
+}

@@ -1,0 +1,387 @@
+//! Compaction: gives back what dead records take, and brings records back into the order of groups.
+//!
+//! Segments are chosen by what they would give back ([`choose`]), and what is in use in them is moved (see `moving`), as many at a time as there is room
+//! for. Readers go on meanwhile: a segment goes when none of them can need it any more. It may be interrupted at any time, by a signal or by a
+//! crash: what was moved stays moved, and the rest is as it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::PoisonError;
+
+use super::moving::Target;
+use super::pace::{Pace, Watch};
+use crate::Store;
+use crate::devices::placement::reserve_bytes;
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::Class;
+use crate::format::segment::SEGMENT_HEADER_BYTES;
+use crate::index::catalog::{Freed, SegmentRow};
+
+/// A segment with fewer records in use is not looked at for their order.
+const LEAST_ORDERED_RECORDS: u64 = 64;
+/// In a segment in order, fewer than one record in so many is not followed by the next key.
+const ORDERED_RECORDS: u64 = 8;
+
+/// Which segments are rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// Those of which at least so many per cent are dead.
+    Dead(u8),
+    /// These, and those whose records are not in order of keys.
+    DeadOrDisordered(u8),
+    /// All: afterwards everything is in order.
+    All,
+}
+
+/// What [`Store::compact`] is to do.
+#[derive(Debug, Clone, Copy)]
+pub struct CompactOptions {
+    /// Which segments.
+    pub choice: Choice,
+    /// Looks for units of large objects that nothing names, whatever the accounts say.
+    pub is_deep: bool,
+    /// Whether no batch is open in this process while it runs. Only then are units and shared files without names told from those that somebody is about to
+    /// name, and given back.
+    pub is_alone: bool,
+    /// Bytes of records a second, at most.
+    pub bytes_per_second: Option<u64>,
+}
+
+impl Default for CompactOptions {
+    fn default() -> CompactOptions {
+        CompactOptions { choice: Choice::Dead(30), is_deep: false, is_alone: false, bytes_per_second: None }
+    }
+}
+
+/// A segment that would be rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedSegment {
+    /// Its number.
+    pub number: u64,
+    /// Class of the devices it is on.
+    pub class: Class,
+    /// Copies of it.
+    pub copies: u64,
+    /// Its size, in bytes.
+    pub size_bytes: u64,
+    /// Bytes of records in use, which are moved.
+    pub live_bytes: u64,
+    /// Their number.
+    pub live_records: u64,
+}
+
+/// What would be done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CompactPlan {
+    /// Segments to be rewritten.
+    pub segments: Vec<PlannedSegment>,
+    /// Bytes of units that nothing names, about, on all devices.
+    pub orphaned_bytes: u64,
+    /// Bytes that were freed before and wait for readers, on all devices.
+    pub waiting_bytes: u64,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Records that were moved, and their bytes (of one copy).
+    pub moved_records: u64,
+    /// Bytes of them.
+    pub moved_bytes: u64,
+    /// Removals that had to be kept, as older records of their keys are still in segments that stay.
+    pub kept_removals: u64,
+    /// Segments that were given back.
+    pub segments: u64,
+    /// Bytes given back less bytes written, on all devices. Negative if moving took more.
+    pub gained_bytes: i64,
+    /// Bytes of units that nothing named, given back on all devices.
+    pub orphaned_bytes: u64,
+    /// Bytes that go when readers have ended, on all devices.
+    pub waiting_bytes: u64,
+    /// Segments that stay, as something in them is damaged on every copy.
+    pub damaged_segments: Vec<u64>,
+    /// Whether it was told to end early.
+    pub is_interrupted: bool,
+}
+
+impl CompactPlan {
+    /// Bytes to be moved: what it takes meanwhile, for one copy.
+    pub fn live_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.live_bytes).sum()
+    }
+
+    /// Records to be moved.
+    pub fn live_records(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.live_records).sum()
+    }
+
+    /// Bytes that segments give back on all devices, about: removals may have to stay.
+    pub fn gained_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.copies * segment.size_bytes.saturating_sub(segment.live_bytes)).sum()
+    }
+}
+
+impl PlannedSegment {
+    pub(crate) fn of(row: &SegmentRow) -> PlannedSegment {
+        PlannedSegment {
+            number: row.number,
+            class: row.class,
+            copies: row.devices.len() as u64,
+            size_bytes: row.size_bytes,
+            live_bytes: row.live_bytes,
+            live_records: row.live_records,
+        }
+    }
+}
+
+/// Bytes in a segment that are of no use: dead records, removals, commits.
+pub(crate) fn dead_bytes(row: &SegmentRow) -> u64 {
+    row.size_bytes.saturating_sub(SEGMENT_HEADER_BYTES + row.live_bytes)
+}
+
+/// The segments that are worth rewriting. `breaks`: for each segment, how many of its records do not come right behind the one with the key before.
+pub(crate) fn choose(rows: &[&SegmentRow], choice: Choice, breaks: &BTreeMap<u64, u64>) -> Vec<PlannedSegment> {
+    let is_dead = |row: &SegmentRow, percent: u8| {
+        let dead = dead_bytes(row);
+        dead > 0
+            && (row.live_records == 0 || u128::from(dead) * 100 >= u128::from(row.size_bytes) * u128::from(percent))
+    };
+    let is_disordered = |row: &SegmentRow| {
+        let breaks = breaks.get(&row.number).copied().unwrap_or(0);
+        row.live_records >= LEAST_ORDERED_RECORDS && breaks * ORDERED_RECORDS > row.live_records
+    };
+    // The end of the log has to be somewhere: a segment with nothing but marks of it is not worth another one.
+    let newest = rows.iter().map(|row| row.number).max();
+    let is_end = |row: &SegmentRow| Some(row.number) == newest && row.live_records == 0 && row.dead_records == 0;
+    let is_chosen = |row: &&&SegmentRow| match choice {
+        _ if is_end(row) => false,
+        Choice::All => row.size_bytes > SEGMENT_HEADER_BYTES,
+        Choice::Dead(percent) => is_dead(row, percent),
+        Choice::DeadOrDisordered(percent) => is_dead(row, percent) || is_disordered(row),
+    };
+    let mut chosen: Vec<PlannedSegment> = rows.iter().filter(is_chosen).map(|row| PlannedSegment::of(row)).collect();
+    // What gives back most for what is written comes first, for the case that there is room for little.
+    chosen.sort_by(|a, b| {
+        (u128::from(a.live_bytes) * u128::from(b.size_bytes))
+            .cmp(&(u128::from(b.live_bytes) * u128::from(a.size_bytes)))
+    });
+    chosen
+}
+
+/// The first of `segments` that there is room for, if each byte in use takes one.
+pub(crate) fn round(segments: &[PlannedSegment], room_bytes: u64) -> &[PlannedSegment] {
+    let mut taken = 0u64;
+    let fits = |segment: &PlannedSegment| {
+        taken = taken.saturating_add(segment.live_bytes + segment.live_bytes / 64);
+        taken <= room_bytes
+    };
+    &segments[..segments.iter().copied().take_while(fits).count()]
+}
+
+impl Engine {
+    /// Whether a segment was given back and waits for readers.
+    pub(crate) fn is_freed(&self, number: u64) -> bool {
+        self.view().state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(number))
+    }
+
+    /// Bytes that were freed and wait for readers, on all devices.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        let view = self.view();
+        let bytes = |(_, freed): &(u64, Freed)| match freed {
+            Freed::Segment(number) => {
+                view.state.segments.get(number).map_or(0, |row| row.size_bytes * row.devices.len() as u64)
+            }
+            Freed::Extent { length, .. } => *length,
+            Freed::Table(_) => 0,
+        };
+        view.state.freed.iter().map(bytes).sum()
+    }
+
+    /// For each segment, how many of its records in use do not lie right behind the one with the key before.
+    fn breaks(&self) -> Result<BTreeMap<u64, u64>> {
+        let mut breaks: BTreeMap<u64, u64> = BTreeMap::new();
+        let snapshot = self.view().snapshot();
+        let mut scan = snapshot.scan(Bound::Unbounded, Bound::Unbounded)?;
+        let mut end = (0, 0);
+        while let Some((_, entry)) = scan.next_entry()? {
+            let location = entry.location;
+            if location.segment != end.0 || location.offset < end.1 {
+                *breaks.entry(location.segment).or_default() += 1;
+            }
+            end = (location.segment, location.offset + location.record_bytes);
+        }
+        Ok(breaks)
+    }
+
+    pub(crate) fn plan_compaction(&self, options: &CompactOptions) -> Result<CompactPlan> {
+        let breaks = match options.choice {
+            Choice::DeadOrDisordered(_) => self.breaks()?,
+            Choice::Dead(_) | Choice::All => BTreeMap::new(),
+        };
+        let rows = std::sync::Arc::clone(&self.view().state.segments);
+        let rows: Vec<&SegmentRow> = rows.values().filter(|row| !self.is_freed(row.number)).collect();
+        let orphaned_bytes = if options.is_alone { self.orphaned_bytes() } else { 0 };
+        Ok(CompactPlan {
+            segments: choose(&rows, options.choice, &breaks),
+            orphaned_bytes,
+            waiting_bytes: self.waiting_bytes(),
+        })
+    }
+
+    /// Room for moved records on devices of a class, for one copy.
+    fn room_for_moved(&self, class: Class) -> Result<u64> {
+        let slots = self.next_slots(&self.geometry(), class);
+        let rooms: Vec<u64> = slots
+            .iter()
+            .map(|slot| {
+                let room = slot.device.room().map_err(|error| Error::io("look for room in", &slot.path, error))?;
+                // Removals, and the index, need some too.
+                Ok(room.available_bytes.saturating_sub(reserve_bytes(room) / 2))
+            })
+            .collect::<Result<_>>()?;
+        Ok(rooms.into_iter().min().unwrap_or(0))
+    }
+
+    pub(crate) fn compact(&self, options: &CompactOptions, watch: Watch<'_>) -> Result<Compacted> {
+        self.sync_all()?;
+        if options.is_alone {
+            let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+            let _writer = self.writer()?;
+            self.drop_nameless()?;
+        }
+        let plan = self.plan_compaction(options)?;
+        let mut pace = Pace::new(options.bytes_per_second, watch);
+        pace.stage("moving records", plan.live_bytes());
+        let mut done = Compacted::default();
+        self.compact_rounds(&plan, &mut pace, &mut done)?;
+        if options.is_alone && !done.is_interrupted {
+            pace.stage("looking for units that nothing names", plan.orphaned_bytes);
+            done.orphaned_bytes = self.give_back_orphans(options.is_deep, &mut pace)?;
+            done.is_interrupted = pace.is_stopped();
+        }
+        self.merge_index()?;
+        self.reclaim()?;
+        done.waiting_bytes = self.waiting_bytes();
+        Ok(done)
+    }
+
+    fn compact_rounds(&self, plan: &CompactPlan, pace: &mut Pace<'_>, done: &mut Compacted) -> Result<()> {
+        for class in [Class::Fast, Class::Slow] {
+            let of_class: Vec<PlannedSegment> =
+                plan.segments.iter().filter(|segment| segment.class == class).copied().collect();
+            let mut left = &of_class[..];
+            while !left.is_empty() && !done.is_interrupted {
+                let chosen = round(left, self.room_for_moved(class)?);
+                if chosen.is_empty() {
+                    return Err(self.no_room(left[0].live_bytes));
+                }
+                left = &left[chosen.len()..];
+                let chosen: BTreeSet<u64> = chosen.iter().map(|segment| segment.number).collect();
+                let moved = self.move_segments(&chosen, Target::SameClass(class), pace)?;
+                self.reclaim()?;
+                done.moved_records += moved.records;
+                done.moved_bytes += moved.bytes;
+                done.kept_removals += moved.removals;
+                done.segments += moved.freed_segments.len() as u64;
+                done.gained_bytes += moved.freed_bytes as i64 - moved.written_bytes as i64;
+                done.damaged_segments.extend(moved.damaged_segments);
+                done.is_interrupted |= moved.is_interrupted;
+            }
+        }
+        Ok(())
+    }
+
+    fn no_room(&self, needed_bytes: u64) -> Error {
+        let cause = format!(
+            "moving a segment takes {} for a while, and there is less room",
+            crate::units::format_size(needed_bytes.into())
+        );
+        let advice = match self.waiting_bytes() {
+            0 => "free some space on the device first".to_owned(),
+            bytes => format!("{} wait for readers that have the store open", crate::units::format_size(bytes.into())),
+        };
+        Error::new(ErrorKind::NoSpace, "compact the store", cause).at(&self.home).advise(advice)
+    }
+
+    /// All of the index in one sorted table.
+    pub(crate) fn merge_index(&self) -> Result<()> {
+        self.sync_all()?;
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        // The lock keeps batches away from here to the end.
+        let mut writer = self.writer()?;
+        self.settle(&mut writer)?;
+        self.merge_all()
+    }
+}
+
+impl Store {
+    /// What [`compact`](Self::compact) would do.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn plan_compaction(&self, options: &CompactOptions) -> Result<CompactPlan> {
+        self.engine().plan_compaction(options)
+    }
+
+    /// Gives back what dead records take; `watch` is told how far it is, and ends it by saying no. Reading and writing go on meanwhile.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if there is no room for what has to be moved first; what writing fails with. The store is whole in any case.
+    pub fn compact(&self, options: &CompactOptions, watch: Watch<'_>) -> Result<Compacted> {
+        self.engine().compact(options, watch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(number: u64, size_bytes: u64, live_bytes: u64) -> SegmentRow {
+        let live_records = live_bytes / 100;
+        SegmentRow {
+            number,
+            class: Class::Fast,
+            devices: vec![0, 1],
+            size_bytes,
+            live_bytes,
+            live_records,
+            dead_records: 1,
+            lowest_id: 1,
+        }
+    }
+
+    fn numbers(rows: &[SegmentRow], choice: Choice, breaks: &BTreeMap<u64, u64>) -> Vec<u64> {
+        let rows: Vec<&SegmentRow> = rows.iter().collect();
+        choose(&rows, choice, breaks).iter().map(|segment| segment.number).collect()
+    }
+
+    #[test]
+    fn segments_are_chosen_by_what_they_give_back_most_for_least_first() {
+        let rows = [
+            row(1, 10_080, 10_000),
+            row(2, 10_080, 7_100),
+            row(3, 10_080, 6_900),
+            row(4, 10_080, 0),
+            row(5, 80, 0),
+            row(6, 20_080, 2_000),
+        ];
+        let none = BTreeMap::new();
+        assert_eq!(numbers(&rows, Choice::Dead(30), &none), [4, 6, 3]);
+        assert_eq!(numbers(&rows, Choice::Dead(100), &none), [4]);
+        assert_eq!(numbers(&rows, Choice::All, &none), [4, 6, 3, 2, 1]);
+        let breaks = BTreeMap::from([(1, 13), (2, 8)]);
+        assert_eq!(numbers(&rows, Choice::DeadOrDisordered(30), &breaks), [4, 6, 3, 1]);
+    }
+
+    #[test]
+    fn a_round_takes_what_there_is_room_for() {
+        let rows = [row(1, 20_080, 6_400), row(2, 20_080, 6_400), row(3, 20_080, 6_400)];
+        let rows: Vec<&SegmentRow> = rows.iter().collect();
+        let segments = choose(&rows, Choice::All, &BTreeMap::new());
+        assert_eq!(round(&segments, 6_499).len(), 0);
+        assert_eq!(round(&segments, 6_500).len(), 1);
+        assert_eq!(round(&segments, 13_100).len(), 2);
+        assert_eq!(round(&segments, u64::MAX).len(), 3);
+    }
+}

@@ -1,0 +1,16 @@
+//! What keeps a store sound and small: looking for damage, making it good, giving back space, saying how it is.
+
+pub(crate) mod audit;
+pub(crate) mod check;
+pub(crate) mod compact;
+pub(crate) mod moving;
+pub(crate) mod orphans;
+pub(crate) mod pace;
+pub(crate) mod problem;
+pub(crate) mod rebalance;
+pub(crate) mod rebuild;
+pub(crate) mod repair;
+pub(crate) mod rewrite;
+pub(crate) mod salvage;
+pub(crate) mod scrub;
+pub(crate) mod status;

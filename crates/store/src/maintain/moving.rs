@@ -1,0 +1,402 @@
+//! Moving records: everything in use in some segments goes, in order of keys, to the end of the log, and the segments are given back.
+//!
+//! A moved record keeps its id and timestamp. It is committed like any batch, after a look (with the writer's lock held) whether its key still
+//! has it: so a record is never moved behind a newer one or a removal of its key. A segment is given back only when the index has nothing in it any
+//! more, all of it was legible, and the removals in it that are still needed were moved too (docs/FORMAT.md, section 8); in the same
+//! transaction as the last of these or a later one. Whenever it ends, by a signal or a crash, the store is whole: at worst, records are there twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, Range};
+use std::sync::Mutex;
+
+use super::pace::Pace;
+use crate::access::gather::{Joining, Wanted, sort};
+use crate::devices::placement::Claim;
+use crate::engine::effects::{Effects, Nameless};
+use crate::engine::{Engine, EngineLedger};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::{Entry, Kind, Location};
+use crate::format::geometry::Class;
+use crate::format::record::{HEADER_BYTES, NewRecord, Record};
+use crate::index::catalog::{Change, Freed, SegmentRow};
+use crate::log::scan::{SegmentScan, Step};
+
+/// Records that are committed together, in bytes and in number.
+const BATCH_BYTES: u64 = 2 << 20;
+const BATCH_RECORDS: usize = 1 << 12;
+/// Moved bytes between two syncs.
+const SYNC_BYTES: u64 = 64 << 20;
+/// How records of a batch are read: they may lie anywhere in the segments.
+const JOINING: Joining = Joining { gap_bytes: 16 << 10, longest_bytes: 1 << 20 };
+const THREADS: usize = 4;
+
+/// Where moved records go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Devices of the class that they are on.
+    SameClass(Class),
+    /// Fast devices, down to the low watermark.
+    Fast,
+}
+
+/// What a round has moved.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Records that were moved, removals with them, and their bytes, of one copy.
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    /// Removals among them.
+    pub(crate) removals: u64,
+    /// Segments that are given back, and their bytes on all devices.
+    pub(crate) freed_segments: Vec<u64>,
+    pub(crate) freed_bytes: u64,
+    /// Bytes written to all devices.
+    pub(crate) written_bytes: u64,
+    /// Segments that stay as something in them is damaged on every copy.
+    pub(crate) damaged_segments: Vec<u64>,
+    pub(crate) is_interrupted: bool,
+    /// Fast devices are as full as they may be.
+    pub(crate) is_full: bool,
+}
+
+/// A record in hand.
+struct InHand {
+    key: Vec<u8>,
+    entry: Entry,
+    bytes: Range<usize>,
+}
+
+/// Records in hand, encoded one after the other.
+#[derive(Default)]
+struct Hand {
+    records: Vec<InHand>,
+    bytes: Vec<u8>,
+}
+
+/// One round.
+struct Round<'r, 'w> {
+    engine: &'r Engine,
+    chosen: &'r BTreeSet<u64>,
+    target: Target,
+    pace: &'r mut Pace<'w>,
+    unsynced_bytes: u64,
+    moved: Moved,
+    /// Records that the index had in each segment.
+    found: BTreeMap<u64, u64>,
+    damaged: BTreeSet<u64>,
+}
+
+/// The lowest id of what may be dead in segments that stay: removals up to it are needed no more.
+pub(crate) fn lowest_dead_id<'s>(staying: impl Iterator<Item = &'s SegmentRow>) -> u64 {
+    staying.filter(|row| row.dead_records > 0).map(|row| row.lowest_id).min().unwrap_or(u64::MAX)
+}
+
+impl Engine {
+    /// Moves everything in use out of the chosen segments, which are given back where that succeeds.
+    ///
+    /// # Errors
+    /// What reading the index or writing fails with. What was moved until then stays moved.
+    pub(crate) fn move_segments(&self, chosen: &BTreeSet<u64>, target: Target, pace: &mut Pace<'_>) -> Result<Moved> {
+        {
+            let mut writer = self.writer()?;
+            if writer.active.as_ref().is_some_and(|active| chosen.contains(&active.number)) {
+                writer.close_segment();
+            }
+        }
+        let mut round = Round {
+            engine: self,
+            chosen,
+            target,
+            pace,
+            unsynced_bytes: 0,
+            moved: Moved::default(),
+            found: BTreeMap::new(),
+            damaged: BTreeSet::new(),
+        };
+        let outcome = round.run();
+        let mut moved = round.moved;
+        moved.damaged_segments = round.damaged.into_iter().collect();
+        // What was moved stays moved, whatever came then.
+        self.sync_all()?;
+        outcome.map(|()| moved)
+    }
+}
+
+impl Round<'_, '_> {
+    fn run(&mut self) -> Result<()> {
+        let rows = std::sync::Arc::clone(&self.engine.view().state.segments);
+        self.move_live()?;
+        if self.moved.is_interrupted || self.moved.is_full {
+            return self.free(&rows, &BTreeSet::new());
+        }
+        let staying =
+            rows.values().filter(|row| !self.chosen.contains(&row.number) && !self.engine.is_freed(row.number));
+        let lowest = lowest_dead_id(staying);
+        let mut removals = BTreeSet::new();
+        for row in self
+            .chosen
+            .iter()
+            .filter_map(|number| rows.get(number))
+            .filter(|row| row.dead_records > 0 && lowest < u64::MAX)
+        {
+            if !self.move_removals(row, lowest, &mut removals)? {
+                break;
+            }
+        }
+        self.moved.removals = removals.len() as u64;
+        let scanned = if self.moved.is_interrupted { BTreeSet::new() } else { self.chosen.clone() };
+        self.free(&rows, &scanned)
+    }
+
+    /// So many bytes were moved or read; gives whether to go on.
+    fn spend(&mut self, bytes: u64) -> Result<bool> {
+        let spent = self.pace.spend(bytes);
+        self.moved.is_interrupted |= !self.pace.outcome(spent)?;
+        Ok(!self.moved.is_interrupted && !self.moved.is_full)
+    }
+
+    /// Everything that the index has in the chosen segments, in order of keys.
+    fn move_live(&mut self) -> Result<()> {
+        let snapshot = self.engine.view().snapshot();
+        let mut scan = snapshot.scan(Bound::Unbounded, Bound::Unbounded)?;
+        let mut batch: Vec<(Vec<u8>, Entry)> = Vec::new();
+        let mut bytes = 0;
+        loop {
+            let next = scan.next_entry()?;
+            let is_end = next.is_none();
+            if let Some((key, entry)) = next
+                && self.chosen.contains(&entry.location.segment)
+            {
+                *self.found.entry(entry.location.segment).or_default() += 1;
+                bytes += entry.location.record_bytes;
+                batch.push((key.to_vec(), entry));
+            }
+            if bytes >= BATCH_BYTES || batch.len() >= BATCH_RECORDS || is_end && !batch.is_empty() {
+                let hand = self.read(std::mem::take(&mut batch))?;
+                bytes = 0;
+                let committed = self.commit(hand)?;
+                if !self.spend(committed)? {
+                    return Ok(());
+                }
+            }
+            if is_end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads a batch of records and encodes them as moved, in order of keys. What is damaged on every copy stays where it is.
+    fn read(&mut self, batch: Vec<(Vec<u8>, Entry)>) -> Result<Hand> {
+        let mut wanted: Vec<Wanted> = batch.iter().zip(0..).map(|((_, entry), tag)| Wanted::new(entry, tag)).collect();
+        sort(&mut wanted);
+        let slots: Vec<Mutex<Option<Result<Vec<u8>>>>> = batch.iter().map(|_| Mutex::new(None)).collect();
+        self.engine.read_wanted(&wanted, JOINING, THREADS, &|at, record| {
+            let encoded = record.and_then(|record| moved(&record));
+            if let Ok(mut slot) = slots[wanted[at].tag as usize].lock() {
+                *slot = Some(encoded);
+            }
+        });
+        let mut hand = Hand::default();
+        for ((key, entry), slot) in batch.into_iter().zip(slots) {
+            match slot.into_inner().ok().flatten() {
+                Some(Ok(bytes)) => hand.add(key, entry, &bytes),
+                _ => {
+                    self.damaged.insert(entry.location.segment);
+                }
+            }
+        }
+        Ok(hand)
+    }
+
+    /// Moves the removals of a segment that are still needed; gives whether to go on.
+    fn move_removals(&mut self, row: &SegmentRow, lowest: u64, done: &mut BTreeSet<u64>) -> Result<bool> {
+        let mut scan = SegmentScan::new(self.engine.open_copies(row.number, &row.devices), 0);
+        let mut hand = Hand::default();
+        let mut is_damaged = scan.end < row.size_bytes;
+        while let Some(step) = scan.next(false) {
+            match step {
+                Step::Damage(_) => is_damaged = true,
+                Step::Record(offset, record, _) => {
+                    let head = record.head;
+                    if matches!(head.kind, Kind::Removal | Kind::TreeRemoval)
+                        && head.id > lowest
+                        && done.insert(head.id)
+                    {
+                        let location = Location { segment: row.number, offset, record_bytes: record.record_bytes() };
+                        let entry = Entry { kind: head.kind, ..Entry::removal(head.id, location) };
+                        hand.add(head.key.to_vec(), entry, &moved(&record)?);
+                    }
+                }
+            }
+            if hand.bytes.len() as u64 >= BATCH_BYTES {
+                self.commit(std::mem::take(&mut hand))?;
+            }
+        }
+        if is_damaged {
+            self.damaged.insert(row.number);
+        }
+        self.commit(hand)?;
+        self.spend(0)
+    }
+
+    /// Commits records in hand, but for those that their keys do not have any more; gives their bytes.
+    fn commit(&mut self, mut hand: Hand) -> Result<u64> {
+        if hand.records.is_empty() {
+            return Ok(0);
+        }
+        let engine = self.engine;
+        let mut writer = engine.writer()?;
+        let geometry = engine.geometry();
+        let ledger = EngineLedger::new(engine);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let mut is_current = Vec::with_capacity(hand.records.len());
+        for InHand { key, entry, .. } in &hand.records {
+            let has = |now: Entry| now.id == entry.id && now.location == entry.location;
+            is_current.push(!entry.kind.is_used() || effects.look_up(key)?.is_some_and(has));
+        }
+        hand.keep(&is_current);
+        if hand.records.is_empty() {
+            return Ok(0);
+        }
+        let needed_bytes = hand.bytes.len() as u64;
+        let class = match self.target {
+            _ if !engine.has_both_classes() => writer.active.as_ref().map_or(Class::Fast, |active| active.class),
+            Target::SameClass(class) => class,
+            Target::Fast => {
+                if engine.fast_room_bytes(&geometry) < needed_bytes {
+                    self.moved.is_full = true;
+                    return Ok(0);
+                }
+                Class::Fast
+            }
+        };
+        let checksums: Vec<(u32, u64)> =
+            hand.records.iter().map(|record| checksums(&hand.bytes[record.bytes.clone()])).collect();
+        let batch = engine.batch_of(&hand.bytes, &checksums);
+        let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Claim::Frees, batch)?;
+        let row = writer.active_row();
+        let copies = row.as_ref().map_or(1, |row| row.devices.len()) as u64;
+        effects.appended(row, written.position);
+        for InHand { key, entry, bytes } in &hand.records {
+            let location = Location {
+                segment: written.segment,
+                offset: written.begin + bytes.start as u64,
+                record_bytes: bytes.len() as u64,
+            };
+            match entry.kind.is_used() {
+                true => effects.put(key, Entry { location, ..*entry }, None)?,
+                false => effects.dead(location, entry.id),
+            }
+        }
+        let change = effects.finish(Some(written.position));
+        drop(ledger);
+        engine.apply(change.clone())?;
+        writer.pending.merge(change);
+        drop(writer);
+        self.moved.written_bytes += needed_bytes * copies;
+        self.moved.bytes += needed_bytes;
+        self.moved.records += hand.records.len() as u64;
+        self.unsynced_bytes += needed_bytes;
+        if self.unsynced_bytes >= SYNC_BYTES {
+            self.unsynced_bytes = 0;
+            engine.sync_all()?;
+        }
+        Ok(needed_bytes)
+    }
+
+    /// Gives back those of the chosen segments that nothing is left in: the index had as many records in them as their accounts say, and
+    /// these are now elsewhere. Those with dead records were scanned for removals, or have nothing that a removal could be needed for.
+    fn free(&mut self, rows: &BTreeMap<u64, SegmentRow>, scanned: &BTreeSet<u64>) -> Result<()> {
+        let engine = self.engine;
+        let mut writer = engine.writer()?;
+        let view_rows = std::sync::Arc::clone(&engine.view().state.segments);
+        let is_empty = |number: &&u64| {
+            let account = rows.get(number).map_or(0, |row| row.live_records);
+            let is_there = view_rows.get(number).is_some_and(|row| row.live_records == 0 && row.live_bytes == 0);
+            let without_removals =
+                rows.get(number).is_some_and(|row| row.dead_records == 0) || scanned.contains(number);
+            is_there
+                && without_removals
+                && account >= self.found.get(number).copied().unwrap_or(0)
+                && !self.damaged.contains(number)
+        };
+        let empty: Vec<u64> = self.chosen.iter().filter(is_empty).copied().collect();
+        if empty.is_empty() {
+            return Ok(());
+        }
+        if empty.contains(&writer.position.segment) {
+            // The log has to go on somewhere: what says where it is must not be given back.
+            let change = engine.append_mark(&mut writer)?;
+            engine.apply(change.clone())?;
+            writer.pending.merge(change);
+        }
+        let (mut freed, epoch) = {
+            let view = engine.view();
+            (view.state.freed.to_vec(), view.state.epoch)
+        };
+        for number in empty {
+            if let Some(row) = view_rows.get(&number) {
+                self.moved.freed_bytes += row.size_bytes * row.devices.len() as u64;
+            }
+            freed.push((epoch, Freed::Segment(number)));
+            self.moved.freed_segments.push(number);
+        }
+        let change = Change { freed: Some(freed), ..Change::default() };
+        engine.apply(change.clone())?;
+        writer.pending.merge(change);
+        // Whatever asks next whether something is to be synced finds that there is.
+        let change = engine.append_mark(&mut writer)?;
+        engine.apply(change.clone())?;
+        writer.pending.merge(change);
+        Ok(())
+    }
+}
+
+impl Hand {
+    fn add(&mut self, key: Vec<u8>, entry: Entry, record: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(record);
+        self.records.push(InHand { key, entry, bytes: start..self.bytes.len() });
+    }
+
+    /// Leaves out those that are not to be kept.
+    fn keep(&mut self, is_kept: &[bool]) {
+        if is_kept.iter().all(|&kept| kept) {
+            return;
+        }
+        let before = std::mem::take(self);
+        for (record, _) in before.records.into_iter().zip(is_kept).filter(|(_, kept)| **kept) {
+            self.add(record.key, record.entry, &before.bytes[record.bytes]);
+        }
+    }
+}
+
+/// A record as it is written when it is moved.
+fn moved(record: &Record<'_>) -> Result<Vec<u8>> {
+    let head = record.head;
+    let mut bytes = Vec::with_capacity(record.record_bytes() as usize);
+    let new = NewRecord {
+        kind: head.kind,
+        is_zstd: head.is_zstd,
+        is_moved: true,
+        id: head.id,
+        timestamp_milliseconds: head.timestamp_milliseconds,
+        key: head.key,
+        attributes: head.attributes,
+        content: record.content,
+    };
+    new.encode(&mut bytes)?;
+    // The checksum goes with the content from the first write on: memory that flips in between is found.
+    match checksums(&bytes).1 == head.content_checksum {
+        true => Ok(bytes),
+        false => Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory")),
+    }
+}
+
+/// The checksums of head and content in an encoded record.
+fn checksums(record: &[u8]) -> (u32, u64) {
+    let header = record.first_chunk::<HEADER_BYTES>().copied().unwrap_or([0; HEADER_BYTES]);
+    let head = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+    let content = header[24..32].first_chunk().copied().unwrap_or([0; 8]);
+    (head, u64::from_le_bytes(content))
+}

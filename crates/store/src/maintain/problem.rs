@@ -1,0 +1,214 @@
+//! What can be wrong with a store, in a form for programs and in words.
+//!
+//! Each problem says what it is about, where, which object it concerns, and what helps. Words are made here, once, for `check`,
+//! `scrub` and `repair`.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use crate::engine::effects::shared_number;
+use crate::format::key::Key;
+use crate::units::escape_path;
+
+/// What a problem is about. [`name`](ProblemKind::name)s are for programs and stay what they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ProblemKind {
+    /// A device is missing, empty, another one, damaged or old.
+    Device,
+    /// A superblock, or one of its slots.
+    Superblock,
+    /// Devices contradict each other.
+    Geometry,
+    /// The catalog, or its place.
+    Catalog,
+    /// A sorted table.
+    Table,
+    /// An account of the catalog is not what the index or the log says.
+    Account,
+    /// An entry of the index.
+    Entry,
+    /// The end of the log is not where the catalog says.
+    Log,
+    /// A segment, or a copy of it, is not there.
+    SegmentMissing,
+    /// A copy of a segment has not the size that it should.
+    SegmentSize,
+    /// The header of a segment.
+    SegmentHeader,
+    /// A record, or bytes that should be records.
+    Record,
+    /// A commit record contradicts the batch before it.
+    Batch,
+    /// There are fewer copies than there should be.
+    Copies,
+    /// An extent file.
+    ExtentFile,
+    /// A stripe unit.
+    Unit,
+    /// A file that belongs to nothing.
+    Leftover,
+}
+
+impl ProblemKind {
+    /// A short name that stays what it is.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProblemKind::Device => "device",
+            ProblemKind::Superblock => "superblock",
+            ProblemKind::Geometry => "geometry",
+            ProblemKind::Catalog => "catalog",
+            ProblemKind::Table => "table",
+            ProblemKind::Account => "account",
+            ProblemKind::Entry => "entry",
+            ProblemKind::Log => "log",
+            ProblemKind::SegmentMissing => "segment_missing",
+            ProblemKind::SegmentSize => "segment_size",
+            ProblemKind::SegmentHeader => "segment_header",
+            ProblemKind::Record => "record",
+            ProblemKind::Batch => "batch",
+            ProblemKind::Copies => "copies",
+            ProblemKind::ExtentFile => "extent_file",
+            ProblemKind::Unit => "unit",
+            ProblemKind::Leftover => "leftover",
+        }
+    }
+}
+
+/// What helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Remedy {
+    /// Redundancy has what is needed: `repair`, or `scrub`.
+    Repair,
+    /// A device has to come back, or be replaced: `rebuild`.
+    Rebuild,
+    /// The segments have what is needed: the index is made anew.
+    RebuildIndex,
+    /// No object in use is concerned: `repair` moves what holds, and gives the segment back.
+    Harmless,
+    /// No copy and no parity has it: a backup.
+    Lost,
+}
+
+impl Remedy {
+    /// A short name that stays what it is.
+    pub fn name(self) -> &'static str {
+        match self {
+            Remedy::Repair => "repair",
+            Remedy::Rebuild => "rebuild",
+            Remedy::RebuildIndex => "rebuild_index",
+            Remedy::Harmless => "harmless",
+            Remedy::Lost => "lost",
+        }
+    }
+
+    /// What to do next.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Remedy::Repair => "granulo store repair makes it good",
+            Remedy::Rebuild => "bring the device back, or run granulo store rebuild",
+            Remedy::RebuildIndex => "granulo store check --rebuild-index makes the index anew",
+            Remedy::Harmless => "no object in use is concerned; granulo store repair gives the segment back",
+            Remedy::Lost => {
+                "no copy has it: restore it from a backup, or give it up with granulo store repair --drop-lost"
+            }
+        }
+    }
+}
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What it is about.
+    pub kind: ProblemKind,
+    /// Number of the device.
+    pub device: Option<u16>,
+    /// File or directory.
+    pub path: PathBuf,
+    /// Bytes of the file.
+    pub range: Option<Range<u64>>,
+    /// Number of the segment.
+    pub segment: Option<u64>,
+    /// Stored form of the key of the object that it concerns.
+    pub(crate) key: Option<Vec<u8>>,
+    /// What is the matter, as the end of a sentence that begins with the path.
+    pub cause: String,
+    /// What helps.
+    pub remedy: Remedy,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: ProblemKind, path: PathBuf, cause: impl Into<String>, remedy: Remedy) -> Problem {
+        Problem { kind, device: None, path, range: None, segment: None, key: None, cause: cause.into(), remedy }
+    }
+
+    pub(crate) fn on(mut self, device: u16) -> Problem {
+        self.device = Some(device);
+        self
+    }
+
+    pub(crate) fn within(mut self, segment: u64, range: Range<u64>) -> Problem {
+        (self.segment, self.range) = (Some(segment), Some(range));
+        self
+    }
+
+    pub(crate) fn of(mut self, key: &[u8]) -> Problem {
+        self.key = Some(key.to_vec());
+        self
+    }
+
+    /// The object that it concerns, escaped; of a file with several names "shared file N".
+    pub fn object(&self) -> Option<String> {
+        let key = self.key.as_deref()?;
+        match (shared_number(key), Key::from_stored(key)) {
+            (Some(number), _) => Some(format!("shared file {number}")),
+            (None, Some(key)) => Some(key.to_string()),
+            (None, None) => None,
+        }
+    }
+}
+
+impl Problem {
+    /// In words, without what to do next.
+    pub fn without_advice(&self) -> String {
+        let mut text = escape_path(&self.path);
+        if let Some(range) = &self.range {
+            text.push_str(&format!(", bytes {} to {}", range.start, range.end));
+        }
+        text.push_str(&format!(": {}", self.cause));
+        if let Some(object) = self.object() {
+            text.push_str(&format!("; it concerns {object}"));
+        }
+        text
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.without_advice(), self.remedy.advice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_says_what_where_of_whom_and_what_helps() {
+        let key = Key::parse(b"cats/1.jpg").unwrap();
+        let problem = Problem::new(
+            ProblemKind::Record,
+            PathBuf::from("/ssd0/segments/01"),
+            "a record is damaged",
+            Remedy::Repair,
+        );
+        let problem = problem.on(0).within(1, 80..200).of(key.stored());
+        assert_eq!(
+            problem.to_string(),
+            "/ssd0/segments/01, bytes 80 to 200: a record is damaged; it concerns cats/1.jpg (granulo store repair makes it good)"
+        );
+        let shared = problem.of(&crate::engine::effects::shared_key(7));
+        assert_eq!(shared.object().unwrap(), "shared file 7");
+    }
+}

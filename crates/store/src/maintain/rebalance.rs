@@ -1,0 +1,111 @@
+//! Rebalancing: records that overflowed to slow devices go back to fast ones, once these have room again.
+//!
+//! Whole segments are moved, the oldest first, as compaction moves them, until fast devices are at the low watermark. A store without fast or without slow
+//! devices has nothing to rebalance.
+
+use std::collections::BTreeSet;
+
+use super::compact::{PlannedSegment, round};
+use super::moving::Target;
+use super::pace::{Pace, Watch};
+use crate::Store;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::geometry::Class;
+use crate::index::catalog::SegmentRow;
+
+/// What would be done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RebalancePlan {
+    /// Segments to be moved.
+    pub segments: Vec<PlannedSegment>,
+    /// Overflowed segments that fast devices have no room for.
+    pub left: Vec<PlannedSegment>,
+    /// Bytes of records that fast devices take down to the low watermark, for one copy.
+    pub room_bytes: u64,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rebalanced {
+    /// Records that were moved.
+    pub moved_records: u64,
+    /// Bytes of them, of one copy.
+    pub moved_bytes: u64,
+    /// Segments that are no longer on slow devices.
+    pub segments: u64,
+    /// Bytes that go when readers have ended, on all devices.
+    pub waiting_bytes: u64,
+    /// Segments that stay, as something in them is damaged on every copy.
+    pub damaged_segments: Vec<u64>,
+    /// Whether fast devices became full before everything was moved.
+    pub is_full: bool,
+    /// Whether it was told to end early.
+    pub is_interrupted: bool,
+}
+
+impl RebalancePlan {
+    /// Bytes to be moved, of one copy.
+    pub fn live_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.live_bytes).sum()
+    }
+
+    /// Bytes of records that stay on slow devices, of one copy.
+    pub fn left_bytes(&self) -> u64 {
+        self.left.iter().map(|segment| segment.live_bytes).sum()
+    }
+}
+
+impl Engine {
+    /// Segments with records that overflowed to slow devices.
+    pub(crate) fn overflowed(&self) -> Vec<SegmentRow> {
+        if !self.has_both_classes() {
+            return Vec::new();
+        }
+        let rows = std::sync::Arc::clone(&self.view().state.segments);
+        rows.values().filter(|row| row.class == Class::Slow && !self.is_freed(row.number)).cloned().collect()
+    }
+
+    pub(crate) fn plan_rebalance(&self) -> RebalancePlan {
+        let overflowed: Vec<PlannedSegment> = self.overflowed().iter().map(PlannedSegment::of).collect();
+        let room_bytes = self.fast_room_bytes(&self.geometry());
+        let fits = round(&overflowed, room_bytes).len();
+        RebalancePlan { segments: overflowed[..fits].to_vec(), left: overflowed[fits..].to_vec(), room_bytes }
+    }
+
+    pub(crate) fn rebalance(&self, bytes_per_second: Option<u64>, watch: Watch<'_>) -> Result<Rebalanced> {
+        self.sync_all()?;
+        let plan = self.plan_rebalance();
+        let mut pace = Pace::new(bytes_per_second, watch);
+        pace.stage("moving records", plan.live_bytes());
+        let mut done = Rebalanced { is_full: !plan.left.is_empty(), ..Rebalanced::default() };
+        let chosen: BTreeSet<u64> = plan.segments.iter().map(|segment| segment.number).collect();
+        if !chosen.is_empty() {
+            let moved = self.move_segments(&chosen, Target::Fast, &mut pace)?;
+            self.reclaim()?;
+            (done.moved_bytes, done.moved_records) = (moved.bytes, moved.records);
+            done.segments = moved.freed_segments.len() as u64;
+            done.damaged_segments = moved.damaged_segments;
+            done.is_full |= moved.is_full;
+            done.is_interrupted = moved.is_interrupted;
+        }
+        done.waiting_bytes = self.waiting_bytes();
+        Ok(done)
+    }
+}
+
+impl Store {
+    /// What [`rebalance`](Self::rebalance) would do.
+    pub fn plan_rebalance(&self) -> RebalancePlan {
+        self.engine().plan_rebalance()
+    }
+
+    /// Moves records that overflowed back to fast devices, down to the low watermark; `watch` is told how far it is, and ends it by saying no.
+    /// Reading and writing go on meanwhile.
+    ///
+    /// # Errors
+    /// What reading the index or writing fails with. The store is whole in any case.
+    pub fn rebalance(&self, bytes_per_second: Option<u64>, watch: Watch<'_>) -> Result<Rebalanced> {
+        self.engine().rebalance(bytes_per_second, watch)
+    }
+}

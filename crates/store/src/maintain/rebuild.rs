@@ -1,0 +1,547 @@
+//! Rebuilding what was on a device that is lost: onto a new directory, which takes its number, or into spare space on the others.
+//!
+//! Onto a new directory, segments and units return to the same files and offsets: nothing in the log or the index changes, and a rebuild that
+//! was interrupted finds what is there already. Into spare space, copies of segments go to other devices of the class, and components
+//! of large objects to devices that their chunk is not on; each such object gets a record with the same id and another map, moved as
+//! compaction moves records. Objects that were put meanwhile are on other devices from the beginning. The device leaves the store,
+//! or is in use again, only when nothing is missing.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::pace::{Pace, Watch};
+use super::salvage::Moving;
+use crate::Store;
+use crate::devices::extents::{DIRECTORY as EXTENTS, Touched, order};
+use crate::devices::set::{Slot, Trouble};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::descriptor::{Chunk, Component, Descriptor, Run};
+use crate::format::entry::Kind;
+use crate::format::geometry::{Class, DeviceState, random_identity};
+use crate::format::record::checksum;
+use crate::format::segment::SEGMENTS;
+use crate::format::superblock::Superblock;
+use crate::index::catalog::{Change, Freed, SegmentRow};
+
+/// Units are synced, and progress is noted, each time so many bytes were written.
+const SYNC_BYTES: u64 = 64 << 20;
+/// Objects whose records are written together.
+const MOVED_TOGETHER: usize = 256;
+
+/// What is to be rebuilt, and where to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RebuildOptions {
+    /// Number of the device that is lost.
+    pub device: u16,
+    /// Directory that takes its place; `None`: spare space on the other devices.
+    pub onto: Option<PathBuf>,
+    /// Bytes written in a second, at most.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// What a rebuild is going to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RebuildPlan {
+    /// Segments that had a copy on the device.
+    pub segments: u64,
+    /// Their bytes.
+    pub segment_bytes: u64,
+    /// Large objects with units on it.
+    pub objects: u64,
+    /// Bytes of these units.
+    pub unit_bytes: u64,
+    /// Segments that no device in service has.
+    pub lost_segments: u64,
+    /// Segments and chunks that no other device has a place for.
+    pub without_place: u64,
+}
+
+/// What a rebuild came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RebuildReport {
+    /// Whether everything that was on the device is elsewhere now.
+    pub is_complete: bool,
+    /// Copies of segments that were made.
+    pub segments: u64,
+    /// Large objects whose units were made anew.
+    pub objects: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Segments and large objects that cannot be made from what is left.
+    pub lost: u64,
+}
+
+impl RebuildPlan {
+    /// Bytes that will be written.
+    pub fn total_bytes(&self) -> u64 {
+        self.segment_bytes + self.unit_bytes
+    }
+}
+
+impl Store {
+    /// Numbers of the devices that a rebuild is for: out of service and not merely old, which a repair mends, or not whole yet.
+    pub fn lost_devices(&self) -> Vec<u16> {
+        let slots = self.engine().devices.slots();
+        let is_lost = |slot: &&Slot| match &slot.trouble {
+            Some(trouble) => !matches!(trouble, Trouble::Gone | Trouble::Stale { .. }),
+            None => slot.entry.state == DeviceState::Rebuilding,
+        };
+        slots.iter().filter(is_lost).map(|slot| slot.entry.number).collect()
+    }
+
+    /// Says what a rebuild would do; changes nothing.
+    ///
+    /// # Errors
+    /// [`Usage`](ErrorKind::Usage) if the device is in service or there is none of the number; what reading fails with.
+    pub fn plan_rebuild(&self, options: &RebuildOptions) -> Result<RebuildPlan> {
+        let engine = self.engine();
+        let slot = engine.lost_slot(options)?;
+        let device = slot.entry.number;
+        let (_pin, view) = engine.pinned()?;
+        let mut plan = RebuildPlan::default();
+        for row in view.state.segments.values().filter(|row| engine.lacks_copy(row, device)) {
+            plan.segments += 1;
+            plan.segment_bytes += row.size_bytes;
+            if row.devices.iter().all(|&other| other == device || engine.devices.readable(other).is_none()) {
+                plan.lost_segments += 1;
+            } else if options.onto.is_none() && engine.place_for(row, device).is_none() {
+                plan.without_place += 1;
+            }
+        }
+        let snapshot = view.snapshot();
+        let mut scan = snapshot.scan_from(&[])?;
+        while let Some((key, entry)) = scan.next_entry()? {
+            if entry.kind != Kind::Large {
+                continue;
+            }
+            // What cannot be read is counted when it is met.
+            let Ok(descriptor) = engine.descriptor(entry.location) else { continue };
+            let components = components_on(&descriptor, device);
+            if components.is_empty() {
+                continue;
+            }
+            plan.objects += 1;
+            for (number, component) in components {
+                let bytes = descriptor.chunks[number].stripes.component_bytes(component);
+                plan.unit_bytes += bytes;
+                if options.onto.is_none() && engine.device_for(key, &descriptor, number, bytes, device).is_none() {
+                    plan.without_place += 1;
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Makes anew what was on a lost device. Reading and writing go on meanwhile; `watch` sees how far it is.
+    ///
+    /// # Errors
+    /// As [`plan_rebuild`](Self::plan_rebuild); [`NoSpace`](ErrorKind::NoSpace) if there is no place for it; what writing fails with. It goes on where
+    /// it was when it is run again.
+    pub fn rebuild(&self, options: &RebuildOptions, watch: Watch<'_>) -> Result<RebuildReport> {
+        let engine = self.engine();
+        drop(engine.writer()?);
+        let plan = self.plan_rebuild(options)?;
+        if plan.without_place > 0 {
+            let cause = format!("{} segments and chunks have no other device to go to", plan.without_place);
+            return Err(no_place(cause));
+        }
+        let slot = engine.lost_slot(options)?;
+        if let Some(directory) = &options.onto {
+            engine.replace_device(&slot, directory)?;
+        }
+        engine.close_active_segment()?;
+        let mut pace = Pace::new(options.bytes_per_second, watch);
+        pace.stage("rebuilding", plan.total_bytes());
+        let mut rebuild = Rebuild {
+            engine,
+            device: slot.entry.number,
+            is_onto: options.onto.is_some(),
+            report: RebuildReport::default(),
+        };
+        let result = rebuild.segments(&mut pace).and_then(|()| rebuild.objects(&mut pace));
+        let is_done = pace.outcome(result)?;
+        let mut report = rebuild.report;
+        if is_done && report.lost == 0 {
+            engine.settle_device(slot.entry.number, options.onto.is_some())?;
+            // What was written while it was lost has too few copies.
+            let result = engine.complete_copies(&mut pace).map(|_| ());
+            pace.outcome(result)?;
+            report.is_complete = true;
+        }
+        engine.sync_all()?;
+        Ok(report)
+    }
+}
+
+/// Chunks and components of an object that are on a device; one without bytes names its device all the same.
+fn components_on(descriptor: &Descriptor, device: u16) -> Vec<(usize, usize)> {
+    let of_chunk = |(number, chunk): (usize, &Chunk)| {
+        let component = chunk.components.iter().position(|component| component.device == device)?;
+        Some((number, component))
+    };
+    descriptor.chunks.iter().enumerate().filter_map(of_chunk).collect()
+}
+
+impl Engine {
+    /// The device that is to be rebuilt, if it is one that can be.
+    fn lost_slot(&self, options: &RebuildOptions) -> Result<Slot> {
+        let refuse =
+            |cause: String, advice: &str| Err(Error::new(ErrorKind::Usage, "rebuild the device", cause).advise(advice));
+        let slots = self.devices.slots();
+        let Some(slot) = slots.get(usize::from(options.device)) else {
+            return refuse(format!("there is no device {}", options.device), "granulo store status has their numbers");
+        };
+        match (&slot.trouble, slot.entry.state) {
+            (Some(Trouble::Gone), _) => {
+                refuse(format!("device {} left the store", options.device), "nothing is missing on it")
+            }
+            (None, DeviceState::InUse) => refuse(
+                format!("device {} is in service at {}", options.device, crate::units::escape_path(&slot.path)),
+                "granulo store scrub verifies what is on it",
+            ),
+            (None, _) if options.onto.as_ref().is_none_or(|onto| !is_same(onto, &slot.path)) => {
+                let onto = crate::units::escape_path(&slot.path);
+                refuse(
+                    format!("device {} is being rebuilt already", options.device),
+                    &format!("go on with --onto {onto}"),
+                )
+            }
+            _ => Ok(slot.clone()),
+        }
+    }
+
+    /// Whether a segment has a copy on `lost`, or had, or would have: fewer copies than it should without it.
+    fn lacks_copy(&self, row: &SegmentRow, lost: u16) -> bool {
+        let slots = self.devices.slots();
+        let of_class = |class: Option<Class>| {
+            let is_of = |slot: &&Slot| {
+                slot.entry.state != DeviceState::Gone && class.is_none_or(|class| slot.entry.class == class)
+            };
+            slots.iter().filter(is_of).count()
+        };
+        let devices = Some(of_class(Some(row.class))).filter(|&count| count > 0).unwrap_or(of_class(None));
+        let wanted = usize::from(self.geometry().copies).min(devices);
+        row.devices.contains(&lost) || row.devices.len() < wanted
+    }
+
+    /// Another device for a copy that was on `lost`.
+    fn place_for(&self, row: &SegmentRow, lost: u16) -> Option<u16> {
+        let is_fit = |slot: &Slot| {
+            let number = slot.entry.number;
+            number != lost && slot.entry.state == DeviceState::InUse && !row.devices.contains(&number)
+        };
+        let slots: Vec<Slot> = self.devices.writable(row.class).into_iter().filter(is_fit).collect();
+        let has_room = |slot: &Slot| slot.device.room().is_ok_and(|room| room.available_bytes > row.size_bytes);
+        crate::log::writer::roomiest(slots.into_iter().filter(has_room).collect(), 1)
+            .first()
+            .map(|slot| slot.entry.number)
+    }
+
+    /// Another device for a component that was on `lost`: the first by the object's key that the chunk is not on.
+    fn device_for(&self, key: &[u8], descriptor: &Descriptor, chunk: usize, bytes: u64, lost: u16) -> Option<u16> {
+        let taken: BTreeSet<u16> =
+            descriptor.chunks.get(chunk)?.components.iter().map(|component| component.device).collect();
+        let slots = self.devices.writable(Class::Slow);
+        let fit = |slot: &&Slot| {
+            let number = slot.entry.number;
+            number != lost && slot.entry.state == DeviceState::InUse && !taken.contains(&number)
+        };
+        let fit: Vec<&Slot> = slots.iter().filter(fit).collect();
+        let devices: Vec<(u16, [u8; 16])> = fit.iter().map(|slot| (slot.entry.number, slot.entry.identity)).collect();
+        let has_room = |number: &u16| {
+            let slot = fit.iter().find(|slot| slot.entry.number == *number);
+            slot.is_some_and(|slot| slot.device.room().is_ok_and(|room| room.available_bytes > bytes))
+        };
+        order(checksum(key), &devices).into_iter().find(has_room)
+    }
+
+    /// Gives the number of a lost device to another directory, in the state of being rebuilt.
+    fn replace_device(&self, slot: &Slot, directory: &Path) -> Result<()> {
+        if slot.trouble.is_none() && is_same(directory, &slot.path) {
+            return Ok(());
+        }
+        let path = std::path::absolute(directory).map_err(|error| Error::io("find", directory, error))?;
+        let fail = |error| Error::io("make the device", &path, error);
+        let device = self.platform.device(&path);
+        let mut geometry = (*self.geometry()).clone();
+        device.create_directory("").map_err(fail)?;
+        match Superblock::read(&*device) {
+            // A rebuild that ended before the other devices heard of it.
+            Ok(Some(found))
+                if found.geometry.store == geometry.store
+                    && found.number == slot.entry.number
+                    && found.identity != slot.entry.identity => {}
+            Ok(None) => {
+                let is_empty = device.list("").map_err(fail)?.is_empty()
+                    && !self.platform.has_directories(&path, &[]).map_err(fail)?;
+                if !is_empty {
+                    return Err(
+                        Error::new(ErrorKind::Exists, "make the device", "the directory is not empty").at(&path)
+                    );
+                }
+            }
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Exists,
+                    "make the device",
+                    "there is a store, or a device of one, already",
+                )
+                .at(&path)
+                .advise("name an empty directory"));
+            }
+        }
+        for directory in [SEGMENTS, EXTENTS] {
+            device.create_directory(directory).map_err(fail)?;
+        }
+        let mut slots = self.devices.slots().to_vec();
+        let at = usize::from(slot.entry.number);
+        let identity = random_identity()?;
+        let entry = &mut geometry.devices[at];
+        (entry.identity, entry.state, entry.path) = (identity, DeviceState::Rebuilding, path.clone());
+        slots[at] = Slot { entry: entry.clone(), path, device, trouble: None };
+        self.devices.replace(slots);
+        self.extents.forget(slot.entry.number);
+        self.devices.write_superblocks(&*self.platform, &self.home, &geometry)?;
+        self.set_geometry(geometry);
+        Ok(())
+    }
+
+    /// Everything is where it should be: the device is in use, or gone.
+    fn settle_device(&self, device: u16, is_onto: bool) -> Result<()> {
+        let mut geometry = (*self.geometry()).clone();
+        let mut slots = self.devices.slots().to_vec();
+        let at = usize::from(device);
+        geometry.devices[at].state = if is_onto { DeviceState::InUse } else { DeviceState::Gone };
+        slots[at].entry = geometry.devices[at].clone();
+        if !is_onto {
+            slots[at].trouble = Some(Trouble::Gone);
+            self.adjust(|state| {
+                let is_there = |freed: &Freed| !matches!(freed, Freed::Extent { device: of, .. } if *of == device);
+                let freed = state.freed.iter().filter(|(_, freed)| is_there(freed)).cloned().collect();
+                let removed_extents = state.extents.keys().filter(|&&(of, _)| of == device).copied().collect();
+                Change { freed: Some(freed), removed_extents, durable: true, ..Change::default() }
+            })?;
+        }
+        self.devices.replace(slots);
+        self.extents.forget(device);
+        self.devices.write_superblocks(&*self.platform, &self.home, &geometry)?;
+        self.set_geometry(geometry);
+        Ok(())
+    }
+}
+
+fn no_place(cause: String) -> Error {
+    Error::new(ErrorKind::NoSpace, "rebuild the device", cause).advise("name a directory on a new disk with --onto")
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+/// What was done and is not durable yet.
+#[derive(Default)]
+struct Done {
+    /// Key of the object that was done last; empty before the first and after the last.
+    key: Vec<u8>,
+    touched: Touched,
+    moving: Vec<Moving>,
+    unsynced_bytes: u64,
+}
+
+/// A rebuild that is going on.
+struct Rebuild<'r> {
+    engine: &'r Engine,
+    device: u16,
+    is_onto: bool,
+    report: RebuildReport,
+}
+
+impl Rebuild<'_> {
+    /// Copies of segments that were on the device.
+    fn segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        let (engine, lost) = (self.engine, self.device);
+        let (_pin, view) = engine.pinned()?;
+        let freed: BTreeSet<u64> = view
+            .state
+            .freed
+            .iter()
+            .filter_map(|(_, freed)| match freed {
+                Freed::Segment(number) => Some(*number),
+                _ => None,
+            })
+            .collect();
+        for row in view.state.segments.values().filter(|row| engine.lacks_copy(row, lost)) {
+            if freed.contains(&row.number) {
+                self.leave(row)?;
+                continue;
+            }
+            let is_listed = row.devices.contains(&lost);
+            if self.is_onto && is_listed && engine.has_whole_copy(row, lost) {
+                pace.skip(row.size_bytes);
+                continue;
+            }
+            // What was written while it was lost has too few copies, and may be on devices of the other class.
+            let takes_it = self.is_onto
+                && (is_listed || engine.devices.writable(row.class).iter().any(|slot| slot.entry.number == lost));
+            let target = if takes_it { Some(lost) } else { engine.place_for(row, lost) };
+            let Some(target) = target else {
+                return Err(no_place(format!("segment {} has no other device to go to", row.number)));
+            };
+            match engine.copy_segment(row, target, pace) {
+                Ok(copied) => {
+                    self.report.segments += 1;
+                    self.report.bytes += copied.bytes;
+                }
+                Err(error) if error.kind() == ErrorKind::Lost => {
+                    self.report.lost += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let is_onto = self.is_onto;
+            engine.change_devices(row.number, |devices| {
+                devices.retain(|&device| is_onto || device != lost);
+                devices.push(target);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A segment that waits to be given back needs no copy.
+    fn leave(&mut self, row: &SegmentRow) -> Result<()> {
+        let lost = self.device;
+        if self.is_onto {
+            Ok(())
+        } else {
+            self.engine.change_devices(row.number, |devices| devices.retain(|&device| device != lost))
+        }
+    }
+
+    /// Where it was, in the catalog.
+    fn note_name(&self) -> String {
+        format!("rebuild.{}", self.device)
+    }
+
+    /// Units of large objects that were on the device, in order of keys. What is done when it is interrupted stays done.
+    fn objects(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        let mut done = Done::default();
+        let result = self.each_object(&mut done, pace);
+        if result.is_err() && !pace.is_stopped() {
+            return result;
+        }
+        if result.is_ok() {
+            done.key.clear();
+        }
+        self.settle(&mut done).and(result)
+    }
+
+    fn each_object(&mut self, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
+        let engine = self.engine;
+        let (_pin, view) = engine.pinned()?;
+        // Into spare space, records say what is done.
+        let noted = view.state.notes.get(&self.note_name()).filter(|_| self.is_onto);
+        done.key = noted.cloned().unwrap_or_default();
+        let snapshot = view.snapshot();
+        let mut scan = snapshot.scan_from(&done.key)?;
+        while let Some((key, entry)) = scan.next_entry()? {
+            if entry.kind != Kind::Large {
+                continue;
+            }
+            let mut buffer = Vec::new();
+            let Ok(record) = engine.read_entry(&entry, &mut buffer) else {
+                self.report.lost += 1;
+                continue;
+            };
+            let descriptor = Descriptor::decode(record.content, &engine.home)?;
+            let components = components_on(&descriptor, self.device);
+            if components.is_empty() {
+                continue;
+            }
+            match self.object(key, &descriptor, &components, done, pace) {
+                Ok(moved) => {
+                    self.report.objects += 1;
+                    if !self.is_onto {
+                        done.moving.push(Moving::new(entry, &record, Some(moved))?);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,
+                Err(error) => return Err(error),
+            }
+            done.key = key.to_vec();
+            if done.unsynced_bytes >= SYNC_BYTES || done.moving.len() >= MOVED_TOGETHER {
+                self.settle(done)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The components of one object; gives its new map.
+    fn object(
+        &mut self,
+        key: &[u8],
+        before: &Descriptor,
+        components: &[(usize, usize)],
+        done: &mut Done,
+        pace: &mut Pace<'_>,
+    ) -> Result<Descriptor> {
+        let mut moved = before.clone();
+        let result = components.iter().try_for_each(|&(number, component)| {
+            let target = self.target(key, before, number, component)?;
+            moved.chunks[number].components[component] = target;
+            let touched = self
+                .engine
+                .extents
+                .rebuild_component(before, number, component, target, &mut |bytes| pace.spend(bytes))?;
+            done.touched.merge(touched);
+            let bytes = before.chunks[number].stripes.component_bytes(component);
+            done.unsynced_bytes += bytes;
+            self.report.bytes += bytes;
+            Ok(())
+        });
+        if result.is_err() {
+            self.give_back(before, &moved);
+        }
+        result.map(|()| moved)
+    }
+
+    /// Where a component is to be.
+    fn target(&self, key: &[u8], descriptor: &Descriptor, number: usize, component: usize) -> Result<Component> {
+        let engine = self.engine;
+        let chunk = &descriptor.chunks[number];
+        if self.is_onto {
+            return Ok(chunk.components[component]);
+        }
+        match engine.device_for(key, descriptor, number, chunk.stripes.component_bytes(component), self.device) {
+            Some(device) => engine.extents.place_component(&engine.allocator(), chunk, component, device),
+            None => Err(no_place("a chunk has no other device to go to".to_owned())),
+        }
+    }
+
+    /// Units that were made, and that no record will name.
+    fn give_back(&self, before: &Descriptor, moved: &Descriptor) {
+        let before: BTreeSet<Run> = before.runs().collect();
+        // What cannot be given back now is found by compaction.
+        moved.runs().filter(|run| !before.contains(run)).for_each(|run| drop(self.engine.extents.punch(run)));
+    }
+
+    /// What was written is durable, records say so, and the next session goes on there.
+    fn settle(&mut self, done: &mut Done) -> Result<()> {
+        let engine = self.engine;
+        engine.extents.sync(&std::mem::take(&mut done.touched))?;
+        done.unsynced_bytes = 0;
+        if !done.moving.is_empty() {
+            for outdated in engine.append_moved(std::mem::take(&mut done.moving))? {
+                // Replaced or removed meanwhile.
+                if let (Ok(before), Some(moved)) = (engine.descriptor(outdated.entry.location), &outdated.descriptor) {
+                    self.give_back(&before, moved);
+                }
+            }
+        }
+        engine.sync_all()?;
+        engine.note(&[(&self.note_name(), if self.is_onto { done.key.clone() } else { Vec::new() })])
+    }
+}

@@ -1,0 +1,481 @@
+//! Repair: what a check finds is made good from redundancy, after a plan that says what that will be.
+//!
+//! The order is that of trust: devices whose superblock is damaged or old come back into service only if what is on them is this
+//! store's; then every copy and unit is verified and mended, which brings what such a device missed up to date; then missing copies
+//! are made; only then is the geometry written, so that a repair that was interrupted begins again. What no redundancy has is listed, and
+//! removed only if that is asked for. In the end everything is verified once more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Instant;
+
+use super::check::{CheckOptions, CheckReport};
+use super::pace::{Pace, Progress, Watch};
+use super::problem::{Problem, ProblemKind, Remedy};
+use super::scrub::{Mender, ScrubReport};
+use crate::Store;
+use crate::devices::set::{Slot, Trouble};
+use crate::engine::Engine;
+use crate::engine::effects::shared_number;
+use crate::engine::open::{Access, INDEX, open_here};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::Kind;
+use crate::format::geometry::DeviceState;
+use crate::format::key::Key;
+use crate::format::segment::SEGMENTS;
+use crate::index::catalog::{Change, SegmentRow};
+use crate::log::scan::SegmentScan;
+use crate::log::writer::roomiest;
+use crate::{Attributes, Durability};
+
+/// Objects that are lost are named up to this many.
+const NAMED: usize = 100_000;
+/// Large objects that are asked for units on a device whose superblock is lost.
+const ASKED: usize = 64;
+
+/// How a store is repaired.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RepairOptions {
+    /// Remove what no redundancy has.
+    pub drop_lost: bool,
+    /// Bytes read in a second, at most.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// Problems of one kind that one thing helps against.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlanLine {
+    /// How many.
+    pub problems: u64,
+    /// Bytes that are concerned.
+    pub bytes: u64,
+}
+
+/// What a repair is going to do.
+#[derive(Debug, Clone, Default)]
+pub struct RepairPlan {
+    /// Problems and bytes by kind and remedy.
+    pub lines: BTreeMap<(Remedy, ProblemKind), PlanLine>,
+    /// What is lost: the first of it.
+    pub lost: Vec<Problem>,
+    /// Why the index has to be made anew before anything else can be seen.
+    pub index: Option<String>,
+    /// Whether all of the store was looked at.
+    pub is_complete: bool,
+}
+
+/// What a repair came to.
+#[derive(Debug, Clone, Default)]
+pub struct RepairReport {
+    /// Whether it came to its end.
+    pub is_complete: bool,
+    /// Problems that were met and repaired on the way.
+    pub mended: ScrubReport,
+    /// Devices that came back into service.
+    pub admitted: Vec<u16>,
+    /// Copies of segments that were made because there were too few.
+    pub copies: u64,
+    /// Files that belonged to nothing and were removed.
+    pub removed_files: u64,
+    /// Objects that are lost and were removed.
+    pub dropped: u64,
+    /// Directories whose record was lost, and that were put again with what the index knew.
+    pub restored_directories: u64,
+    /// What the check in the end found.
+    pub check: CheckReport,
+    /// What is lost and still there: the first of it.
+    pub lost: Vec<Problem>,
+    /// Segments with damage that no copy makes good, which were emptied and given back.
+    pub given_back: u64,
+    /// Segments with such damage that the last check found.
+    damaged_segments: BTreeSet<u64>,
+}
+
+impl RepairPlan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.index.is_none()
+    }
+
+    fn add(&mut self, problem: &Problem) {
+        let line = self.lines.entry((problem.remedy, problem.kind)).or_default();
+        line.problems += 1;
+        line.bytes += problem.range.as_ref().map_or(0, |range| range.end - range.start);
+        if problem.remedy == Remedy::Lost && self.lost.len() < NAMED {
+            self.lost.push(problem.clone());
+        }
+    }
+
+    fn has(&self, remedy: Remedy) -> bool {
+        self.lines.keys().any(|&(of, _)| of == remedy)
+    }
+}
+
+/// Looks at every byte and says what a repair would do; changes nothing. `found` gets each problem.
+///
+/// # Errors
+/// What opening fails with, but for an index that is damaged.
+pub fn plan_repair(
+    home: &Path,
+    bytes_per_second: Option<u64>,
+    found: &mut dyn FnMut(&Problem),
+    watch: Watch<'_>,
+) -> Result<RepairPlan> {
+    let mut plan = RepairPlan::default();
+    let store = match Store::open_read_only(home) {
+        Ok(store) => store,
+        Err(error) if is_of_index(&error) => {
+            plan.index = Some(error.to_string());
+            return Ok(plan);
+        }
+        Err(error) => return Err(error),
+    };
+    let options = CheckOptions { is_deep: true, bytes_per_second };
+    let mut add = |problem: Problem| {
+        plan.add(&problem);
+        found(&problem);
+    };
+    let report = store.check(options, &mut add, watch)?;
+    plan.is_complete = report.is_complete;
+    Ok(plan)
+}
+
+/// Carries out a plan. `found` gets each problem that is met and whether it was repaired.
+///
+/// # Errors
+/// What opening, writing and syncing fails with. What cannot be repaired is no error.
+pub fn repair(
+    home: &Path,
+    plan: &RepairPlan,
+    options: RepairOptions,
+    found: &mut dyn FnMut(&Problem, bool),
+    watch: Watch<'_>,
+) -> Result<RepairReport> {
+    let is_anew = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
+    let store = open_here(home, if is_anew { Access::Anew } else { Access::Write }).map(Store::of)?;
+    let mut report = RepairReport::default();
+    let mut go_on = |progress: Progress| watch(progress);
+    let mut pace = Pace::new(options.bytes_per_second, &mut go_on);
+    let result = store.mend(&mut report, found, &mut pace);
+    let is_done = pace.outcome(result)?;
+    if !is_done {
+        return Ok(report);
+    }
+    let mut lost = store.check_again(options, &mut report, watch)?;
+    if !report.is_complete {
+        return Ok(report);
+    }
+    if options.drop_lost {
+        store.drop_lost(&lost, &mut report)?;
+    }
+    // What holds no object that is lost and still there goes, and with it what is damaged.
+    let kept: BTreeSet<u64> =
+        if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
+    let damaged: BTreeSet<u64> = report.damaged_segments.difference(&kept).copied().collect();
+    let mut pace = Pace::new(options.bytes_per_second, watch);
+    let result = store.give_back(&damaged, &mut report, &mut pace);
+    if !pace.outcome(result)? {
+        report.is_complete = false;
+        return Ok(report);
+    }
+    if options.drop_lost || report.given_back > 0 {
+        lost = store.check_again(options, &mut report, watch)?;
+    }
+    report.lost = lost;
+    store.sync()?;
+    Ok(report)
+}
+
+/// Opens a store with an index made anew from its segments. What was damaged in the log is in [`Store::recovered`].
+///
+/// # Errors
+/// As [`Store::open`].
+pub fn rebuild_index(home: &Path) -> Result<Store> {
+    open_here(home, Access::Anew).map(Store::of)
+}
+
+/// Whether it is the index that cannot be read, or that is ahead of the log.
+fn is_of_index(error: &Error) -> bool {
+    let is_superblock = error.path().is_some_and(|path| path.ends_with(crate::format::superblock::SUPERBLOCK));
+    error.kind() == ErrorKind::Corrupt && !is_superblock
+}
+
+impl Store {
+    /// Reads everything once more; gives what is lost.
+    fn check_again(&self, options: RepairOptions, report: &mut RepairReport, watch: Watch<'_>) -> Result<Vec<Problem>> {
+        let mut lost = Vec::new();
+        let mut damaged = BTreeSet::new();
+        let mut keep = |problem: Problem| {
+            let is_of_log =
+                matches!(problem.kind, ProblemKind::Record | ProblemKind::Batch | ProblemKind::SegmentHeader);
+            if is_of_log && matches!(problem.remedy, Remedy::Harmless | Remedy::Lost) {
+                damaged.extend(problem.segment);
+            }
+            if problem.remedy == Remedy::Lost && lost.len() < NAMED {
+                lost.push(problem);
+            }
+        };
+        let check = CheckOptions { is_deep: true, bytes_per_second: options.bytes_per_second };
+        report.check = self.check(check, &mut keep, watch)?;
+        report.is_complete = report.check.is_complete;
+        report.damaged_segments = damaged;
+        Ok(lost)
+    }
+
+    /// Empties segments with damage that no copy makes good.
+    fn give_back(&self, damaged: &BTreeSet<u64>, report: &mut RepairReport, pace: &mut Pace<'_>) -> Result<()> {
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        let engine = self.engine();
+        engine.close_active_segment()?;
+        let rows: Vec<SegmentRow> =
+            damaged.iter().filter_map(|number| engine.view().state.segments.get(number).cloned()).collect();
+        pace.stage("emptying damaged segments", rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum());
+        for row in rows {
+            report.given_back += u64::from(engine.salvage_segment(&row, pace)?);
+        }
+        engine.reclaim()
+    }
+
+    fn mend(
+        &self,
+        report: &mut RepairReport,
+        found: &mut dyn FnMut(&Problem, bool),
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
+        let engine = self.engine();
+        engine.close_active_segment()?;
+        report.admitted = engine.admit()?;
+        report.removed_files += engine.remove_leftovers()?;
+        pace.stage("repairing", engine.stored_bytes());
+        let mut mender =
+            Mender { engine, report: ScrubReport::default(), found, keeps_notes: false, noted: Instant::now() };
+        let mended = mender.all((0, 0), pace);
+        report.mended = mender.report;
+        mended?;
+        report.copies = engine.complete_copies(pace)?;
+        let geometry = engine.geometry();
+        engine.devices.write_superblocks(&*engine.platform, &engine.home, &geometry)
+    }
+
+    /// Removes what is lost. A directory is put again, with what the index has of it.
+    fn drop_lost(&self, lost: &[Problem], report: &mut RepairReport) -> Result<()> {
+        let mut keys: Vec<Vec<u8>> = lost.iter().filter_map(|problem| problem.key.clone()).collect();
+        keys.sort();
+        keys.dedup();
+        let snapshot = self.engine().view().snapshot();
+        let shared: Vec<u64> = keys.iter().filter_map(|key| shared_number(key)).collect();
+        if !shared.is_empty() {
+            keys.retain(|key| shared_number(key).is_none());
+            let mut scan = snapshot.scan_from(&[1])?;
+            while let Some((key, entry)) = scan.next_entry()? {
+                if entry.kind == Kind::Link && shared.contains(&entry.size_bytes) {
+                    keys.push(key.to_vec());
+                }
+            }
+        }
+        for stored in keys {
+            let (Some(key), Some(entry)) = (Key::from_stored(&stored), snapshot.look_up(&stored)?) else { continue };
+            let mut batch = self.batch(Durability::None);
+            if entry.kind == Kind::Directory {
+                let attributes = Attributes {
+                    mode: entry.mode,
+                    uid: entry.uid,
+                    gid: entry.gid,
+                    mtime: entry.mtime,
+                    ..Attributes::default()
+                };
+                batch.directory(&key, &attributes)?;
+                report.restored_directories += 1;
+            } else {
+                report.dropped += u64::from(batch.remove(&key)?);
+            }
+            batch.commit()?;
+        }
+        self.sync()?;
+        match report.dropped {
+            0 => Ok(()),
+            _ => self.engine().recount_units(),
+        }
+    }
+}
+
+impl Engine {
+    /// Takes devices back into service that have what is this store's: old ones, and ones without a sound superblock.
+    fn admit(&self) -> Result<Vec<u16>> {
+        let mut slots = self.devices.slots().to_vec();
+        let mut admitted = Vec::new();
+        for slot in &mut slots {
+            let is_ours = match slot.trouble {
+                Some(Trouble::Stale { .. }) => true,
+                Some(Trouble::Damaged | Trouble::Empty) => self.has_ours(slot)?,
+                _ => false,
+            };
+            if is_ours {
+                slot.trouble = None;
+                admitted.push(slot.entry.number);
+            }
+        }
+        for &device in &admitted {
+            self.remove_old_index(&slots[usize::from(device)])?;
+        }
+        if !admitted.is_empty() {
+            self.devices.replace(slots);
+            admitted.iter().for_each(|&device| self.extents.forget(device));
+        }
+        Ok(admitted)
+    }
+
+    /// Removes the index of a device that comes back, before anybody takes it for that of the store, which is on another device by now.
+    fn remove_old_index(&self, slot: &Slot) -> Result<()> {
+        if self.index_directory.starts_with(&slot.path) {
+            return Ok(());
+        }
+        let fail = |error| Error::io("remove the old index", &slot.path.join(INDEX), error);
+        for (name, _) in slot.device.list(INDEX).map_err(fail)? {
+            slot.device.remove(&format!("{INDEX}/{name}")).map_err(fail)?;
+        }
+        match slot.device.sync_directory(INDEX) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(fail(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a directory without a sound superblock has a segment, or a stripe unit, that the accounts have on this device.
+    fn has_ours(&self, slot: &Slot) -> Result<bool> {
+        let view = self.view().clone();
+        let number = slot.entry.number;
+        let geometry = self.geometry();
+        for row in view.state.segments.values().filter(|row| row.devices.contains(&number)) {
+            let Ok(file) =
+                slot.device.open(&crate::format::segment::segment_path(row.number), crate::devices::device::Mode::Read)
+            else {
+                continue;
+            };
+            let (header, _) = SegmentScan::new(vec![(number, file)], 0).header();
+            if header.is_some_and(|header| header.store == geometry.store && header.number == row.number) {
+                return Ok(true);
+            }
+        }
+        if !view.state.extents.values().any(|row| row.device == number && row.live_bytes > 0) {
+            // Nothing is kept on it: a directory whose superblock is damaged is still a device; an empty one may be a mount point.
+            return Ok(slot.trouble == Some(Trouble::Damaged));
+        }
+        // Units are known by their checksums: asked of the device as if it were in service.
+        let mut asked = 0;
+        let files =
+            crate::devices::extents::ExtentFiles::new(std::sync::Arc::new(Alone { number, slot: slot.clone() }));
+        let snapshot = view.snapshot();
+        let mut scan = snapshot.scan_from(&[])?;
+        while let Some((_, entry)) = scan.next_entry()? {
+            if entry.kind != Kind::Large {
+                continue;
+            }
+            let Ok(descriptor) = self.descriptor(entry.location) else { continue };
+            let wanted = descriptor.chunks.iter().map(|chunk| of_device(chunk, number)).sum::<usize>();
+            if wanted == 0 {
+                continue;
+            }
+            let wrong = files.verify(&descriptor, &mut |_| Ok(()))?;
+            if wrong.iter().filter(|unit| unit.device == number).count() < wanted {
+                return Ok(true);
+            }
+            asked += 1;
+            if asked >= ASKED {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Removes files from the directories of segments that are none of the store's.
+    fn remove_leftovers(&self) -> Result<u64> {
+        let mut removed = 0;
+        let state = self.view().state.clone();
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
+            for (name, _) in self.leftover_segments(slot, &state)? {
+                let path = format!("{SEGMENTS}/{name}");
+                let fail = |error| Error::io("remove", &slot.path.join(&path), error);
+                slot.device.remove(&path).and_then(|()| slot.device.sync_directory(SEGMENTS)).map_err(fail)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Makes as many copies of each segment as there should be, as far as there are devices for them; gives how many.
+    ///
+    /// # Errors
+    /// What copying fails with.
+    pub(crate) fn complete_copies(&self, pace: &mut Pace<'_>) -> Result<u64> {
+        let mut made = 0;
+        let rows: Vec<SegmentRow> = self.view().state.segments.values().cloned().collect();
+        for row in rows {
+            let wanted = usize::from(self.geometry().copies);
+            while let Some(device) = self.spare_for(&row, wanted) {
+                self.copy_segment(&row, device, pace)?;
+                self.change_devices(row.number, |devices| devices.push(device))?;
+                made += 1;
+                if self.view().state.segments.get(&row.number).is_none_or(|now| now.devices.len() >= wanted) {
+                    break;
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// The device with the most room that a further copy of a segment can go to.
+    pub(crate) fn spare_for(&self, row: &SegmentRow, wanted: usize) -> Option<u16> {
+        let now = self.view().state.segments.get(&row.number).map(|row| row.devices.clone())?;
+        if now.len() >= wanted || row.number >= self.view().state.position.segment && self.is_active(row.number) {
+            return None;
+        }
+        let mut slots = self.devices.writable(row.class);
+        slots.retain(|slot| !now.contains(&slot.entry.number) && slot.entry.state == DeviceState::InUse);
+        slots.retain(|slot| slot.device.room().is_ok_and(|room| room.available_bytes > row.size_bytes));
+        roomiest(slots, 1).first().map(|slot| slot.entry.number)
+    }
+
+    fn is_active(&self, number: u64) -> bool {
+        self.writer().is_ok_and(|writer| writer.active.as_ref().is_some_and(|active| active.number == number))
+    }
+
+    /// Changes which devices the accounts have a segment on.
+    ///
+    /// # Errors
+    /// As [`adjust`](Self::adjust).
+    pub(crate) fn change_devices(&self, number: u64, change: impl FnOnce(&mut Vec<u16>)) -> Result<()> {
+        self.adjust(|state| {
+            let Some(mut row) = state.segments.get(&number).cloned() else { return Change::default() };
+            change(&mut row.devices);
+            row.devices.sort_unstable();
+            row.devices.dedup();
+            Change { segments: vec![row], durable: true, ..Change::default() }
+        })
+    }
+}
+
+/// Units of a chunk that have bytes and are on a device.
+fn of_device(chunk: &crate::format::descriptor::Chunk, device: u16) -> usize {
+    let stripes = chunk.stripes;
+    let Some(component) = chunk.components.iter().position(|component| component.device == device) else { return 0 };
+    (0..stripes.count()).filter(|&stripe| stripes.unit_length(stripe, stripes.unit_in(stripe, component)) > 0).count()
+}
+
+/// One device, as if no other were there.
+#[derive(Debug)]
+struct Alone {
+    number: u16,
+    slot: Slot,
+}
+
+impl crate::devices::extents::DeviceSource for Alone {
+    fn device(&self, number: u16) -> Option<std::sync::Arc<dyn crate::devices::device::Device>> {
+        (number == self.number).then(|| std::sync::Arc::clone(&self.slot.device))
+    }
+
+    fn directory(&self, _: u16) -> std::path::PathBuf {
+        self.slot.path.clone()
+    }
+}

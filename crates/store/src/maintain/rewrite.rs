@@ -1,0 +1,106 @@
+//! What may be in memory only is written again: the end of the log, as a process left it that was killed, or whose sync failed.
+//!
+//! After a failed sync Linux takes pages and names for clean that are not on the device, so that syncing once more says nothing. Bytes are
+//! therefore written where they are already, and new files renamed to another name and back, before they are synced. A crash on the way leaves
+//! the file under one of both names, and the next writer ends it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::extents::{DIRECTORY, path as extent_path};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::format::descriptor::Run;
+use crate::format::segment::{SEGMENTS, segment_path};
+
+/// What the other name of a file ends with.
+const OTHER: &str = ".again";
+
+impl Engine {
+    /// Gives files their names back that a crash left with their other one.
+    ///
+    /// # Errors
+    /// What renaming fails with.
+    pub(crate) fn end_renaming(&self) -> Result<()> {
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
+            for directory in [SEGMENTS, DIRECTORY] {
+                let fail = |error| Error::io("end renaming in", &slot.path.join(directory), error);
+                let listed = slot.device.list(directory).map_err(fail)?;
+                for (other, _) in listed.iter().filter(|(name, _)| name.ends_with(OTHER)) {
+                    let name = other.trim_end_matches(OTHER);
+                    let (from, to) = (format!("{directory}/{other}"), format!("{directory}/{name}"));
+                    match listed.iter().any(|(listed, _)| listed == name) {
+                        true => slot.device.remove(&from),
+                        false => slot.device.rename(&from, &to),
+                    }
+                    .and_then(|()| slot.device.sync_directory(directory))
+                    .map_err(fail)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a range of a segment durable on all its copies, and runs of units. A range from 0 on is of a segment that is new.
+    ///
+    /// # Errors
+    /// What writing or syncing fails with.
+    pub(crate) fn write_again(&self, segment: u64, range: Range<u64>, units: impl Iterator<Item = Run>) -> Result<()> {
+        for number in self.copies(segment) {
+            let path = segment_path(segment);
+            let fail = |error| Error::io("make the log durable", &self.devices.place(number, &path), error);
+            let (Ok(file), Some(device)) =
+                (self.devices.segment(number, segment, Mode::Write), self.devices.readable(number))
+            else {
+                continue;
+            };
+            if range.start == 0 {
+                name_again(&*device, &path, SEGMENTS).map_err(fail)?;
+            }
+            write_again(&file, range.clone()).and_then(|()| file.sync()).map_err(fail)?;
+        }
+        let known = Arc::clone(&self.view().state.extents);
+        let mut named = BTreeSet::new();
+        for run in units {
+            let path = extent_path(run.file);
+            let Some(device) = self.devices.readable(run.device) else { continue };
+            let fail = |error| Error::io("make the units durable", &self.devices.place(run.device, &path), error);
+            if !known.contains_key(&(run.device, run.file)) && named.insert((run.device, run.file)) {
+                name_again(&*device, &path, DIRECTORY).map_err(fail)?;
+            }
+            let file = device.open(&path, Mode::Write).map_err(fail)?;
+            let range = run.offset_bytes..run.offset_bytes + run.length_bytes;
+            write_again(&file, range).and_then(|()| file.sync()).map_err(fail)?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives a file another name and its own again, each durable.
+fn name_again(device: &dyn Device, path: &str, directory: &str) -> io::Result<()> {
+    let other = format!("{path}{OTHER}");
+    device.rename(path, &other)?;
+    device.sync_directory(directory)?;
+    device.rename(&other, path)?;
+    device.sync_directory(directory)
+}
+
+/// Writes the bytes of a range where they are already.
+fn write_again(file: &Arc<dyn DeviceFile>, range: Range<u64>) -> io::Result<()> {
+    const PIECE_BYTES: u64 = 1 << 20;
+    let mut bytes = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        bytes.clear();
+        let read = file.read_onto(&mut bytes, (range.end - at).min(PIECE_BYTES) as usize, at)?;
+        if read == 0 {
+            break;
+        }
+        file.write_at(&bytes, at)?;
+        at += read as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! Moving records out of segments that cannot be mended, and giving these back.
+//!
+//! A record is moved with its id and timestamp, after a look, with the writer's lock held, whether its key still has it. Removals go along, as
+//! older records of their keys may lie in other segments. A segment whose header, or bytes that no object in use needs, are damaged on every
+//! copy is emptied in this way; what cannot be read in it was lost before.
+
+use std::collections::BTreeMap;
+
+use super::audit::Sight;
+use super::pace::Pace;
+use crate::engine::effects::{Effects, Nameless};
+use crate::engine::{Engine, EngineLedger};
+use crate::error::Result;
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::{Entry, Kind, Location};
+use crate::format::record::{NewRecord, Record, checksum};
+use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
+
+/// Records that are committed together, in bytes.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// A record that is to be moved.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    pub(crate) key: Vec<u8>,
+    /// What the index has; of a removal its id and place.
+    pub(crate) entry: Entry,
+    /// The map of a large object, if it is another one than before.
+    pub(crate) descriptor: Option<Descriptor>,
+    /// The record as it will be.
+    bytes: Vec<u8>,
+    checksums: (u32, u64),
+}
+
+impl Moving {
+    /// A record with the same id, and another map if `descriptor` is one.
+    ///
+    /// # Errors
+    /// The descriptor is too long for a record.
+    pub(crate) fn new(entry: Entry, record: &Record<'_>, descriptor: Option<Descriptor>) -> Result<Moving> {
+        let head = &record.head;
+        let map = descriptor.as_ref().map(Descriptor::encode);
+        let content = map.as_deref().unwrap_or(record.content);
+        let new = NewRecord {
+            kind: head.kind,
+            is_zstd: head.is_zstd,
+            is_moved: true,
+            id: head.id,
+            timestamp_milliseconds: head.timestamp_milliseconds,
+            key: head.key,
+            attributes: head.attributes,
+            content,
+        };
+        let mut bytes = Vec::new();
+        new.encode(&mut bytes)?;
+        let of_head = bytes.first_chunk().map_or(0, |head: &[u8; 4]| u32::from_le_bytes(*head));
+        // Of what was verified when it was read: memory that flips in between is found.
+        let of_content = if map.is_some() { checksum(content) } else { head.content_checksum };
+        Ok(Moving { key: head.key.to_vec(), entry, descriptor, bytes, checksums: (of_head, of_content) })
+    }
+}
+
+impl Engine {
+    /// Commits records that were moved; those whose keys have another record by now are left out, and given back.
+    ///
+    /// # Errors
+    /// What writing fails with.
+    pub(crate) fn append_moved(&self, moving: Vec<Moving>) -> Result<Vec<Moving>> {
+        let mut writer = self.writer()?;
+        let ledger = EngineLedger::new(self);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let (mut current, mut outdated) = (Vec::with_capacity(moving.len()), Vec::new());
+        for record in moving {
+            let now = effects.look_up(&record.key)?;
+            let has = now.is_some_and(|now| now.id == record.entry.id && now.location == record.entry.location);
+            if has || !record.entry.kind.is_used() { current.push(record) } else { outdated.push(record) }
+        }
+        let (mut records, mut starts) = (Vec::new(), Vec::with_capacity(current.len()));
+        for record in &current {
+            starts.push(records.len() as u64);
+            records.extend_from_slice(&record.bytes);
+        }
+        let checksums: Vec<(u32, u64)> = current.iter().map(|record| record.checksums).collect();
+        let geometry = self.geometry();
+        let batch = self.batch_of(&records, &checksums);
+        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        effects.appended(writer.active_row(), written.position);
+        for (record, start) in current.iter().zip(starts) {
+            let record_bytes = record.bytes.len() as u64;
+            let location = Location { segment: written.segment, offset: written.begin + start, record_bytes };
+            match record.entry.kind.is_used() {
+                true => effects.put(&record.key, Entry { location, ..record.entry }, record.descriptor.as_ref())?,
+                false => effects.dead(location, record.entry.id),
+            }
+        }
+        let change = effects.finish(Some(written.position));
+        drop(ledger);
+        writer.pending.merge(change.clone());
+        self.apply(change)?;
+        Ok(outdated)
+    }
+
+    /// Counts units in use anew: of a large object whose map is lost, nobody knows which were its units.
+    ///
+    /// # Errors
+    /// What reading the index or a map fails with.
+    pub(crate) fn recount_units(&self) -> Result<()> {
+        let snapshot = self.view().snapshot();
+        let mut counted: BTreeMap<(u16, u32), u64> = BTreeMap::new();
+        let mut scan = snapshot.scan_from(&[])?;
+        while let Some((_, entry)) = scan.next_entry()? {
+            if entry.kind == Kind::Large {
+                for run in self.descriptor(entry.location)?.runs() {
+                    *counted.entry((run.device, run.file)).or_default() += run.length_bytes;
+                }
+            }
+        }
+        self.adjust(|state| {
+            let count = |row: &ExtentRow| ExtentRow {
+                live_bytes: counted.get(&(row.device, row.file)).copied().unwrap_or(0),
+                ..*row
+            };
+            let extents = state.extents.values().map(count).collect();
+            Change { extents, durable: true, ..Change::default() }
+        })
+    }
+
+    /// Moves what holds out of a segment that does not change any more, and gives the segment back; gives whether it could be.
+    ///
+    /// # Errors
+    /// What reading the index or writing fails with, and those of `pace`.
+    pub(crate) fn salvage_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
+        let snapshot = self.view().snapshot();
+        let (mut moving, mut bytes) = (Vec::new(), 0);
+        self.audit_segment(row, &snapshot, 0, pace, &mut |sight, _| {
+            let Sight::Record(met) = sight else { return Ok(()) };
+            let location = Location { segment: row.number, offset: met.at, record_bytes: met.record.record_bytes() };
+            let entry = match (met.record.head.kind, met.live) {
+                (kind @ (Kind::Removal | Kind::TreeRemoval), _) => {
+                    Entry { kind, ..Entry::removal(met.record.head.id, location) }
+                }
+                (_, Some(entry)) => entry,
+                _ => return Ok(()),
+            };
+            let record = Moving::new(entry, &met.record, None)?;
+            bytes += record.bytes.len();
+            moving.push(record);
+            if bytes >= BATCH_BYTES {
+                bytes = 0;
+                self.append_moved(std::mem::take(&mut moving))?;
+            }
+            Ok(())
+        })?;
+        // Also without records: the log must not end in a segment that is given back.
+        self.append_moved(moving)?;
+        self.sync_all()?;
+        let is_empty = self.view().state.segments.get(&row.number).is_some_and(|now| now.live_records == 0);
+        if is_empty {
+            self.adjust(|state| {
+                let given_back = (state.epoch, Freed::Segment(row.number));
+                let freed = state.freed.iter().cloned().chain([given_back]).collect();
+                Change { freed: Some(freed), durable: true, ..Change::default() }
+            })?;
+        }
+        Ok(is_empty)
+    }
+}

@@ -1,0 +1,380 @@
+//! Scrubbing: every copy of every record and every stripe unit is read and verified, and repaired where redundancy has it.
+//!
+//! It goes through the log, segment by segment; the units of a large object are read when its record is met. A writer of the same
+//! process may go on meanwhile. How far it is is noted in the catalog, so that a scrub that was interrupted goes on where it was; when
+//! and with what result the last one ended is noted too. Repairs only ever write the bytes that belong there: a crash leaves a flaw as
+//! it was, or mended.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::audit::{Flaw, Flaws, Sight};
+use super::pace::{Pace, Watch};
+use super::problem::{Problem, ProblemKind, Remedy};
+use crate::Store;
+use crate::devices::device::Mode;
+use crate::devices::extents::path as extent_path;
+use crate::engine::{Engine, View};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::descriptor::Descriptor;
+use crate::format::geometry::DeviceState;
+use crate::format::segment::{SEGMENT_HEADER_BYTES, segment_path};
+use crate::index::catalog::{Freed, SegmentRow};
+use crate::units::format_count;
+
+/// Where the scrub that is going on, or was interrupted, is: segment and offset.
+const POSITION: &str = "scrub.position";
+/// What it has come to so far.
+const TALLY: &str = "scrub.tally";
+/// When the last scrub ended (nanoseconds since 1970), and what it came to.
+const FINISHED: &str = "scrub.finished";
+/// How far it is is noted at least this often.
+const NOTED_EVERY: Duration = Duration::from_secs(5);
+
+/// How a store is scrubbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScrubOptions {
+    /// Bytes read in a second, at most.
+    pub bytes_per_second: Option<u64>,
+    /// Go on where an interrupted scrub was; else from the beginning.
+    pub resume: bool,
+}
+
+impl Default for ScrubOptions {
+    fn default() -> ScrubOptions {
+        ScrubOptions { bytes_per_second: None, resume: true }
+    }
+}
+
+/// What a scrub came to, with the sessions before it if it was resumed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Whether it came to its end.
+    pub is_complete: bool,
+    /// Bytes of copies and units that were verified.
+    pub verified_bytes: u64,
+    /// Problems found.
+    pub found: u64,
+    /// Problems that were repaired.
+    pub repaired: u64,
+}
+
+/// A scrub that ended, or was interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScrubStatus {
+    /// When it ended, nanoseconds since 1970; `None` if it was interrupted.
+    pub finished_nanoseconds: Option<i64>,
+    /// What it came to.
+    pub report: ScrubReport,
+}
+
+impl ScrubReport {
+    fn encode(&self) -> String {
+        format!("{} {} {}", self.verified_bytes, self.found, self.repaired)
+    }
+
+    fn decode(text: &str) -> Option<ScrubReport> {
+        let numbers: Vec<u64> = text.split(' ').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
+        let [verified_bytes, found, repaired] = numbers[..] else { return None };
+        Some(ScrubReport { is_complete: false, verified_bytes, found, repaired })
+    }
+}
+
+impl Store {
+    /// Verifies every byte and repairs what redundancy has. `found` gets each problem and whether it was repaired; `watch` sees how far it is.
+    ///
+    /// # Errors
+    /// [`ReadOnly`](ErrorKind::ReadOnly) if the store was opened for reading; what writing and syncing fails with. Damage is no error.
+    pub fn scrub(
+        &self,
+        options: ScrubOptions,
+        found: &mut dyn FnMut(&Problem, bool),
+        watch: Watch<'_>,
+    ) -> Result<ScrubReport> {
+        let engine = self.engine();
+        drop(engine.writer()?);
+        let mut pace = Pace::new(options.bytes_per_second, watch);
+        let mut at = (0, 0);
+        let mut before = ScrubReport::default();
+        if options.resume
+            && let Some(noted) = engine.noted(POSITION).as_deref().and_then(parse_position)
+        {
+            at = noted;
+            before = engine.noted(TALLY).as_deref().and_then(ScrubReport::decode).unwrap_or_default();
+        }
+        let mut mender = Mender { engine, report: before, found, keeps_notes: true, noted: Instant::now() };
+        pace.stage("scrubbing", engine.stored_bytes());
+        pace.skip(before.verified_bytes);
+        let result = mender.all(at, &mut pace);
+        mender.report.is_complete = pace.outcome(result)?;
+        let report = mender.report;
+        if report.is_complete {
+            let finished = format!("{} {}", engine.platform.now_nanoseconds(), report.encode());
+            engine.note(&[(POSITION, Vec::new()), (TALLY, Vec::new()), (FINISHED, finished.into_bytes())])?;
+        }
+        Ok(report)
+    }
+
+    /// The scrub that was interrupted, if one was, else the last that ended.
+    pub fn last_scrub(&self) -> Option<ScrubStatus> {
+        let engine = self.engine();
+        if engine.noted(POSITION).is_some() {
+            let report = engine.noted(TALLY).as_deref().and_then(ScrubReport::decode).unwrap_or_default();
+            return Some(ScrubStatus { finished_nanoseconds: None, report });
+        }
+        let noted = engine.noted(FINISHED)?;
+        let (finished, report) = noted.split_once(' ')?;
+        let report = ScrubReport { is_complete: true, ..ScrubReport::decode(report)? };
+        Some(ScrubStatus { finished_nanoseconds: finished.parse().ok(), report })
+    }
+}
+
+fn parse_position(text: &str) -> Option<(u64, u64)> {
+    let (segment, offset) = text.split_once(' ')?;
+    Some((segment.parse().ok()?, offset.parse().ok()?))
+}
+
+impl Engine {
+    /// Bytes of all copies of segments and of all units in use.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        let view = self.view();
+        let segments: u64 = view.state.segments.values().map(|row| row.size_bytes * row.devices.len() as u64).sum();
+        segments + view.state.extents.values().map(|row| row.live_bytes).sum::<u64>()
+    }
+
+    /// Whether a device is in service and should have everything that accounts say it has.
+    pub(crate) fn is_settled(&self, device: u16) -> bool {
+        let slots = self.devices.slots();
+        slots.get(usize::from(device)).is_some_and(|slot| slot.is_writable() && slot.entry.state == DeviceState::InUse)
+    }
+}
+
+/// Goes through the log and mends what it finds.
+pub(crate) struct Mender<'m> {
+    pub(crate) engine: &'m Engine,
+    pub(crate) report: ScrubReport,
+    pub(crate) found: &'m mut dyn FnMut(&Problem, bool),
+    /// Whether it notes how far it is.
+    pub(crate) keeps_notes: bool,
+    pub(crate) noted: Instant,
+}
+
+impl Mender<'_> {
+    fn found(&mut self, problem: &Problem, is_repaired: bool) {
+        self.report.found += 1;
+        self.report.repaired += u64::from(is_repaired);
+        (self.found)(problem, is_repaired);
+    }
+
+    /// All segments from a segment and offset on.
+    pub(crate) fn all(&mut self, from: (u64, u64), pace: &mut Pace<'_>) -> Result<()> {
+        let (mut next, mut offset) = from;
+        loop {
+            // A state of its own for each segment: what was freed meanwhile need not wait for the end.
+            let (_pin, view) = self.engine.pinned()?;
+            let is_freed = |number: u64| view.state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(number));
+            let row = view.state.segments.range(next..).map(|(_, row)| row.clone()).find(|row| !is_freed(row.number));
+            let Some(row) = row else { return Ok(()) };
+            let from = if row.number == next { offset } else { 0 };
+            self.segment(&row, &view, from, pace)?;
+            (next, offset) = (row.number + 1, 0);
+            self.note(next, 0)?;
+        }
+    }
+
+    fn note(&mut self, segment: u64, offset: u64) -> Result<()> {
+        if !self.keeps_notes || self.noted.elapsed() < NOTED_EVERY && offset > 0 {
+            return Ok(());
+        }
+        self.noted = Instant::now();
+        let position = format!("{segment} {offset}").into_bytes();
+        self.engine.note(&[(POSITION, position), (TALLY, self.report.encode().into_bytes())])
+    }
+
+    /// One segment with all its copies, from an offset where a batch begins.
+    pub(crate) fn segment(&mut self, row: &SegmentRow, view: &View, from: u64, pace: &mut Pace<'_>) -> Result<()> {
+        let engine = self.engine;
+        if from == 0 {
+            self.sizes(row, pace)?;
+        }
+        let snapshot = view.snapshot();
+        let mut flaws = Flaws::default();
+        let mut verified_to = from;
+        let mut damaged = Vec::new();
+        let copies = row.devices.iter().filter(|&&device| engine.devices.readable(device).is_some()).count() as u64;
+        engine.audit_segment(row, &snapshot, from, pace, &mut |sight, pace| {
+            match sight {
+                Sight::Header(header, without) => {
+                    if !without.is_empty() {
+                        self.header(row, header.is_some(), &without)?;
+                    }
+                }
+                Sight::Damage(range) => damaged.push(range),
+                Sight::Batch(range, cause) => {
+                    let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
+                    self.found(&problem.within(row.number, range), false);
+                }
+                Sight::Batched(end) => {
+                    self.report.verified_bytes += (end - verified_to) * copies;
+                    verified_to = end;
+                    if flaws.is_empty() {
+                        self.note(row.number, end)?;
+                    }
+                }
+                Sight::Record(met) => {
+                    if let Some(flaw) = flaws.add(&met) {
+                        self.flaw(row, flaw)?;
+                    }
+                    if let (crate::Kind::Large, Some(_)) = (met.record.head.kind, met.live) {
+                        match engine.descriptor_in(row, &met.record) {
+                            Ok(descriptor) => self.large(met.record.head.key, &descriptor, pace)?,
+                            Err(error) => {
+                                let problem = Problem::new(
+                                    ProblemKind::Record,
+                                    engine.segment_place(row),
+                                    error.to_string(),
+                                    Remedy::Lost,
+                                );
+                                self.found(&problem.of(met.record.head.key), false);
+                            }
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        flaws.end().map_or(Ok(()), |flaw| self.flaw(row, flaw))?;
+        if damaged.is_empty() { Ok(()) } else { self.damage(row, &damaged, view) }
+    }
+
+    /// Bytes that are damaged on every copy, and the objects that lie in them.
+    fn damage(&mut self, row: &SegmentRow, damaged: &[Range<u64>], view: &View) -> Result<()> {
+        let place = self.engine.segment_place(row);
+        let mut hit = vec![false; damaged.len()];
+        let snapshot = view.snapshot();
+        let mut scan = snapshot.scan_from(&[])?;
+        while let Some((key, entry)) = scan.next_entry()? {
+            let (start, end) = (entry.location.offset, entry.location.offset + entry.location.record_bytes);
+            let found = damaged.iter().position(|range| range.start < end && start < range.end);
+            let Some(at) = found.filter(|_| entry.location.segment == row.number) else { continue };
+            hit[at] = true;
+            let problem =
+                Problem::new(ProblemKind::Record, place.clone(), "the record is damaged on every copy", Remedy::Lost);
+            self.found(&problem.within(row.number, start..end).of(key), false);
+        }
+        for (range, _) in damaged.iter().zip(hit).filter(|(_, hit)| !hit) {
+            let problem =
+                Problem::new(ProblemKind::Record, place.clone(), "bytes are damaged on every copy", Remedy::Harmless);
+            self.found(&problem.within(row.number, range.clone()), false);
+        }
+        Ok(())
+    }
+
+    /// Copies that are missing, cut off or too long.
+    fn sizes(&mut self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<()> {
+        let engine = self.engine;
+        let is_active = row.number >= engine.view().state.position.segment;
+        for &device in row.devices.iter().filter(|&&device| engine.is_settled(device)) {
+            let place = engine.devices.place(device, &segment_path(row.number));
+            let size = match engine.devices.segment(device, row.number, Mode::Read).and_then(|file| file.size()) {
+                Ok(size) => Some(size),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+                Err(error) => return Err(Error::io("read the segment", &place, error)),
+            };
+            let has_other =
+                row.devices.iter().any(|&other| other != device && engine.devices.readable(other).is_some());
+            let (kind, cause) = match size {
+                None => (ProblemKind::SegmentMissing, "the segment is missing"),
+                Some(size) if size < row.size_bytes => (ProblemKind::SegmentSize, "the segment is cut off"),
+                Some(size) if size > row.size_bytes && !is_active => {
+                    let cut = |file: std::sync::Arc<dyn crate::devices::device::DeviceFile>| {
+                        file.set_size(row.size_bytes).and_then(|()| file.sync())
+                    };
+                    let file = engine.devices.segment(device, row.number, Mode::Write);
+                    file.and_then(cut).map_err(|error| Error::io("cut off the segment", &place, error))?;
+                    let problem =
+                        Problem::new(ProblemKind::SegmentSize, place, "the segment was too long", Remedy::Repair);
+                    self.found(&problem.on(device).within(row.number, row.size_bytes..size), true);
+                    continue;
+                }
+                Some(_) => continue,
+            };
+            let mut is_repaired = false;
+            if has_other {
+                if is_active {
+                    engine.close_active_segment()?;
+                }
+                is_repaired = match engine.copy_segment(row, device, pace) {
+                    Ok(copied) => copied.damaged_bytes == 0,
+                    Err(error) if error.kind() == ErrorKind::Lost => false,
+                    Err(error) => return Err(error),
+                };
+            }
+            let remedy = if has_other { Remedy::Repair } else { Remedy::Lost };
+            let problem = Problem::new(kind, place, cause, remedy).on(device);
+            self.found(&problem.within(row.number, 0..row.size_bytes), is_repaired);
+        }
+        Ok(())
+    }
+
+    fn header(&mut self, row: &SegmentRow, is_held: bool, without: &[u16]) -> Result<()> {
+        let range = 0..SEGMENT_HEADER_BYTES;
+        let healed = if is_held { self.engine.heal_segment(row.number, range.clone())? } else { 0 };
+        for &device in without {
+            let place = self.engine.devices.place(device, &segment_path(row.number));
+            let remedy = if is_held { Remedy::Repair } else { Remedy::Harmless };
+            let problem = Problem::new(ProblemKind::SegmentHeader, place, "its header is damaged", remedy).on(device);
+            self.found(&problem.within(row.number, range.clone()), healed > 0 && self.engine.is_settled(device));
+        }
+        Ok(())
+    }
+
+    fn flaw(&mut self, row: &SegmentRow, flaw: Flaw) -> Result<()> {
+        let healed = self.engine.heal_segment(row.number, flaw.range.clone())?;
+        for &device in &flaw.devices {
+            let place = self.engine.devices.place(device, &segment_path(row.number));
+            let cause = format!("{} records were damaged on this copy", format_count(flaw.records.into()));
+            let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
+            let problem = problem.within(row.number, flaw.range.clone());
+            let problem = if flaw.key.is_empty() { problem } else { problem.of(&flaw.key) };
+            self.found(&problem, healed > 0 && self.engine.is_settled(device));
+        }
+        Ok(())
+    }
+
+    /// The units of a large object.
+    fn large(&mut self, key: &[u8], descriptor: &Descriptor, pace: &mut Pace<'_>) -> Result<()> {
+        let engine = self.engine;
+        let wrong = engine.extents.verify(descriptor, &mut |bytes| pace.spend(bytes))?;
+        self.report.verified_bytes += descriptor.runs().map(|run| run.length_bytes).sum::<u64>();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        // What was on devices that are away or not yet rebuilt is the work of a rebuild.
+        let (here, _): (Vec<_>, Vec<_>) = wrong.into_iter().partition(|unit| engine.is_settled(unit.device));
+        if here.is_empty() {
+            return Ok(());
+        }
+        let repaired = engine.extents.repair(descriptor, &here)?;
+        engine.extents.sync(&repaired.touched)?;
+        for unit in &here {
+            let Some(chunk) = descriptor.chunks.get(unit.chunk) else { continue };
+            let run = chunk.unit(unit.stripe, unit.unit);
+            let is_left = repaired
+                .left
+                .iter()
+                .any(|left| (left.chunk, left.stripe, left.unit) == (unit.chunk, unit.stripe, unit.unit));
+            let remedy = if is_left { Remedy::Lost } else { Remedy::Repair };
+            let cause = format!("a stripe unit {}", unit.flaw);
+            let mut problem = Problem::new(
+                ProblemKind::Unit,
+                engine.devices.place(run.device, &extent_path(run.file)),
+                cause,
+                remedy,
+            );
+            problem.range = Some(Range { start: run.offset_bytes, end: run.offset_bytes + run.length_bytes });
+            self.found(&problem.on(run.device).of(key), !is_left);
+        }
+        Ok(())
+    }
+}

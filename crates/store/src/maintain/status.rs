@@ -1,0 +1,211 @@
+//! Status: devices, how full they are and with what, what is live and dead, and what waits. From the accounts in the catalog, without a look at
+//! the segments; only the kinds of objects are counted from the index, when that is asked for.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::PathBuf;
+
+use super::compact::dead_bytes;
+use crate::Store;
+use crate::devices::device::Room;
+use crate::devices::set::Slot;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::entry::Kind;
+use crate::format::geometry::{Class, DeviceState};
+
+/// Note of when the last scrub ended (nanoseconds since 1970) and what it came to.
+pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";
+
+/// A device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceStatus {
+    /// Its number.
+    pub number: u16,
+    /// Its class.
+    pub class: Class,
+    /// Its state in the geometry.
+    pub state: DeviceState,
+    /// Its directory.
+    pub path: PathBuf,
+    /// What is the matter with it, as the end of "device 3 …".
+    pub trouble: Option<String>,
+    /// Room on its file system, if that can be told.
+    pub room: Option<Room>,
+    /// Bytes of segments on it.
+    pub segment_bytes: u64,
+    /// Bytes of units of large objects on it.
+    pub unit_bytes: u64,
+}
+
+impl DeviceStatus {
+    /// Whether it is not as it should be.
+    pub fn is_in_trouble(&self) -> bool {
+        self.trouble.is_some() && self.state != DeviceState::Gone
+    }
+
+    /// Its state in words.
+    pub fn state_name(&self) -> &'static str {
+        match self.state {
+            DeviceState::InUse => "in use",
+            DeviceState::Rebuilding => "being rebuilt",
+            DeviceState::Gone => "gone",
+        }
+    }
+
+    /// Share of the file system that is taken, by whomever.
+    pub fn fill_fraction(&self) -> Option<f64> {
+        let room = self.room.filter(|room| room.total_bytes > 0)?;
+        Some(room.total_bytes.saturating_sub(room.available_bytes) as f64 / room.total_bytes as f64)
+    }
+}
+
+/// Objects by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Files, one with several names counted once.
+    pub files: u64,
+    /// Of these, large ones.
+    pub large_files: u64,
+    /// Names of files with several.
+    pub links: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Fifos, sockets and devices.
+    pub special: u64,
+    /// Sizes of the files.
+    pub size_bytes: u128,
+    /// Sizes of the large ones.
+    pub large_size_bytes: u128,
+}
+
+/// The state of a store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoreStatus {
+    /// Its home.
+    pub home: PathBuf,
+    /// Its devices, by number.
+    pub devices: Vec<DeviceStatus>,
+    /// What is kept how often, and what that survives, in words.
+    pub redundancy: Vec<String>,
+    /// Records in use: objects and further names.
+    pub live_records: u64,
+    /// Bytes of records in use, of one copy.
+    pub live_bytes: u64,
+    /// Records that are not in use any more, and removals.
+    pub dead_records: u64,
+    /// Bytes of these and of commits, of one copy.
+    pub dead_bytes: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of records in use on slow devices, though the store has fast ones; of one copy.
+    pub overflowed_bytes: u64,
+    /// Bytes of units of large objects on all devices, with parity.
+    pub unit_bytes: u64,
+    /// Bytes of the index (sorted tables and changes since).
+    pub index_bytes: u64,
+    /// Segments and units that were freed and wait for readers, in bytes on all devices.
+    pub waiting_bytes: u64,
+    /// When the last scrub ended, nanoseconds since 1970.
+    pub scrubbed_nanoseconds: Option<i64>,
+    /// Why nothing may be written any more.
+    pub latched: Option<String>,
+    /// Whether another process, or this one, has it open for writing.
+    pub has_writer: bool,
+    /// Objects by kind, if they were counted.
+    pub census: Option<Census>,
+}
+
+impl StoreStatus {
+    /// Bytes of the index for each record in use.
+    pub fn index_bytes_per_object(&self) -> Option<f64> {
+        (self.live_records > 0).then(|| self.index_bytes as f64 / self.live_records as f64)
+    }
+}
+
+impl Engine {
+    pub(crate) fn status(&self, with_census: bool) -> Result<StoreStatus> {
+        self.refresh()?;
+        let view = self.view().clone();
+        let (mut segment_bytes, mut unit_bytes): (BTreeMap<u16, u64>, BTreeMap<u16, u64>) = Default::default();
+        let rows: Vec<_> = view.state.segments.values().filter(|row| !self.is_freed(row.number)).collect();
+        for row in view.state.segments.values() {
+            for &device in &row.devices {
+                *segment_bytes.entry(device).or_default() += row.size_bytes;
+            }
+        }
+        for row in view.state.extents.values() {
+            *unit_bytes.entry(row.device).or_default() += row.live_bytes;
+        }
+        let device = |slot: &Slot| DeviceStatus {
+            number: slot.entry.number,
+            class: slot.entry.class,
+            state: slot.entry.state,
+            path: slot.path.clone(),
+            trouble: slot.trouble.as_ref().map(crate::Trouble::explain),
+            room: slot.device.room().ok().filter(|_| slot.is_readable()),
+            segment_bytes: segment_bytes.get(&slot.entry.number).copied().unwrap_or(0),
+            unit_bytes: unit_bytes.get(&slot.entry.number).copied().unwrap_or(0),
+        };
+        let note = view
+            .state
+            .notes
+            .get(SCRUB_FINISHED)
+            .and_then(|note| std::str::from_utf8(note).ok()?.split(' ').next()?.parse().ok());
+        let index_files = self.index.list(crate::engine::open::INDEX).unwrap_or_default();
+        Ok(StoreStatus {
+            home: self.home.clone(),
+            devices: self.devices.slots().iter().map(device).collect(),
+            redundancy: self.geometry().explain(),
+            live_records: rows.iter().map(|row| row.live_records).sum(),
+            live_bytes: rows.iter().map(|row| row.live_bytes).sum(),
+            dead_records: rows.iter().map(|row| row.dead_records).sum(),
+            dead_bytes: rows.iter().map(|row| dead_bytes(row)).sum(),
+            segments: rows.len() as u64,
+            overflowed_bytes: self.overflowed().iter().map(|row| row.live_bytes).sum(),
+            unit_bytes: unit_bytes.values().sum(),
+            index_bytes: index_files.iter().map(|(_, size_bytes)| size_bytes).sum(),
+            waiting_bytes: self.waiting_bytes(),
+            scrubbed_nanoseconds: note,
+            latched: self.latched().map(str::to_owned),
+            has_writer: self.is_writer() || self.platform.is_locked(&self.home),
+            census: if with_census { Some(self.census()?) } else { None },
+        })
+    }
+
+    fn census(&self) -> Result<Census> {
+        let mut census = Census::default();
+        let snapshot = self.view().snapshot();
+        let mut scan = snapshot.scan(Bound::Unbounded, Bound::Unbounded)?;
+        while let Some((_, entry)) = scan.next_entry()? {
+            match entry.kind {
+                Kind::File | Kind::Large => {
+                    census.files += 1;
+                    census.size_bytes += u128::from(entry.size_bytes);
+                }
+                Kind::Directory => census.directories += 1,
+                Kind::Symlink => census.symlinks += 1,
+                Kind::Special => census.special += 1,
+                Kind::Link => census.links += 1,
+                Kind::Removal | Kind::TreeRemoval | Kind::Commit => {}
+            }
+            if entry.kind == Kind::Large {
+                census.large_files += 1;
+                census.large_size_bytes += u128::from(entry.size_bytes);
+            }
+        }
+        Ok(census)
+    }
+}
+
+impl Store {
+    /// How the store is: devices, what is live and dead, what waits. With `with_census`, objects are counted by kind, which reads the whole index.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn status(&self, with_census: bool) -> Result<StoreStatus> {
+        self.engine().status(with_census)
+    }
+}

@@ -1,0 +1,386 @@
+//! A simulated device as the store sees it, and the damage that can be done to it.
+//!
+//! Damage is done to a device at rest: what was written to the file before is durable.
+
+use std::io;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::media::{Change, Content, File, LONGEST_FILE_BYTES, NameChange, directory_of};
+use super::world::{Disk, Operation, State, World};
+use crate::devices::device::{Device, DeviceFile, Mode, Room};
+
+/// Size of a device without a limit, in bytes.
+const ENDLESS_BYTES: u64 = 1 << 44;
+
+/// A device of a [`World`].
+#[derive(Debug)]
+pub(crate) struct SimulatedDevice {
+    world: World,
+    number: usize,
+}
+
+/// A device as it once was.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot(Disk);
+
+impl SimulatedDevice {
+    pub(super) fn new(world: World, number: usize) -> SimulatedDevice {
+        SimulatedDevice { world, number }
+    }
+
+    fn disk<T>(&self, of: impl FnOnce(&mut Disk) -> T) -> T {
+        of(&mut self.world.state().disks[self.number])
+    }
+
+    /// Limits what can be allocated, in bytes.
+    pub(crate) fn set_capacity(&self, capacity_bytes: u64) {
+        self.disk(|disk| disk.capacity_bytes = Some(capacity_bytes));
+    }
+
+    /// Paths and sizes in bytes of all files, by path.
+    pub(crate) fn files(&self) -> Vec<(String, u64)> {
+        self.disk(|disk| {
+            let size = |number| disk.files.get(number).map_or(0, |file| file.current.bytes.len() as u64);
+            disk.names.current.iter().map(|(path, number)| (path.clone(), size(number))).collect()
+        })
+    }
+
+    /// Content of a file, which must be there.
+    pub(crate) fn content(&self, path: &str) -> Vec<u8> {
+        self.disk(|disk| disk.files[&disk.names.current[path]].current.bytes.clone())
+    }
+
+    fn damage(&self, path: &str, damage: impl FnOnce(&mut Content)) {
+        self.disk(|disk| {
+            let number = disk.names.current[path];
+            let mut content = Content::clone(&disk.files[&number].current);
+            damage(&mut content);
+            disk.files.insert(number, File::settled(Arc::new(content)));
+        });
+    }
+
+    /// Turns over one bit of a file: the lowest of the first byte is number 0.
+    pub(crate) fn flip_bit(&self, path: &str, bit: u64) {
+        self.damage(path, |content| content.bytes[(bit / 8) as usize] ^= 1 << (bit % 8));
+    }
+
+    /// Cuts a file off.
+    pub(crate) fn truncate(&self, path: &str, size_bytes: u64) {
+        self.damage(path, |content| {
+            content.bytes.truncate(size_bytes as usize);
+            *content = Content::new(std::mem::take(&mut content.bytes));
+        });
+    }
+
+    /// Makes zeroes of a range, as far as the file goes.
+    pub(crate) fn zero(&self, path: &str, offset: u64, length: u64) {
+        self.damage(path, |content| {
+            let end = content.bytes.len().min((offset + length) as usize);
+            content.bytes[offset as usize..end].fill(0);
+        });
+    }
+
+    /// Reads that touch a range fail, until it is written again.
+    pub(crate) fn make_unreadable(&self, path: &str, offset: u64, length: u64) {
+        self.damage(path, |content| content.make_unreadable(offset, length));
+    }
+
+    /// Takes a file away.
+    pub(crate) fn delete(&self, path: &str) {
+        self.disk(|disk| {
+            *disk = disk.settled();
+            let number = disk.names.current.get(path).copied().expect("there is such a file");
+            disk.names.change(NameChange::Remove(path.to_owned()));
+            disk.files.remove(&number);
+            *disk = disk.settled();
+        });
+    }
+
+    /// Takes all files and directories away.
+    pub(crate) fn empty(&self) {
+        self.disk(|disk| *disk = Disk { capacity_bytes: disk.capacity_bytes, ..Disk::default() });
+    }
+
+    /// From now on everything on this device fails.
+    pub(crate) fn lose(&self) {
+        self.disk(|disk| disk.is_lost = true);
+    }
+
+    /// The device as it is, with all that was written.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot(self.disk(|disk| disk.settled()))
+    }
+
+    /// Makes the device what it once was.
+    pub(crate) fn restore(&self, snapshot: &Snapshot) {
+        let mut state = self.world.state();
+        let newest = snapshot.0.files.keys().max().copied().unwrap_or(0);
+        state.next_file = state.next_file.max(newest + 1);
+        state.disks[self.number] = snapshot.0.clone();
+    }
+
+    /// Counts an operation that is done whole or not at all. One that must fail for another reason than want of space may
+    /// be done nevertheless.
+    fn whole<T>(
+        &self,
+        operation: Operation,
+        act: impl FnOnce(&mut State, &SimulatedDevice) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let (mut state, failure) = self.world.begin(operation, self.number)?;
+        let Some(errno) = failure else { return act(&mut state, self) };
+        if errno != Errno::NOSPC && state.chance.happens(1, 2) {
+            let done = act(&mut state, self);
+            // What is given up here may be a handle, which takes the lock when it goes.
+            drop(state);
+            done?;
+        }
+        Err(errno.into())
+    }
+
+    fn handle(&self, state: &mut State, file: u64, is_writable: bool) -> Arc<dyn DeviceFile> {
+        *state.handles.entry((self.number, file)).or_default() += 1;
+        let device = SimulatedDevice::new(self.world.clone(), self.number);
+        Arc::new(SimulatedFile { device, file, is_writable })
+    }
+}
+
+fn missing() -> io::Error {
+    Errno::NOENT.into()
+}
+
+impl Device for SimulatedDevice {
+    fn place(&self) -> std::path::PathBuf {
+        std::path::PathBuf::from(format!("/simulated/{}", self.number))
+    }
+
+    fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
+        if mode == Mode::Create {
+            return self.whole(Operation::Create, |state, device| {
+                let file = state.next_file;
+                let disk = &mut state.disks[device.number];
+                if disk.names.current.contains_key(path) {
+                    return Err(Errno::EXIST.into());
+                }
+                let directory = directory_of(path);
+                if !directory.is_empty() && !disk.directories.contains(directory) {
+                    return Err(missing());
+                }
+                disk.names.change(NameChange::Create(path.to_owned(), file));
+                disk.files.insert(file, File::default());
+                state.next_file += 1;
+                Ok(device.handle(state, file, true))
+            });
+        }
+        self.whole(Operation::Read, |state, device| {
+            let file = *state.disks[device.number].names.current.get(path).ok_or_else(missing)?;
+            Ok(device.handle(state, file, mode == Mode::Write))
+        })
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
+        self.whole(Operation::Read, |state, device| {
+            let disk = &state.disks[device.number];
+            let files = disk.names.current.iter().filter(|(path, _)| directory_of(path) == directory);
+            let mut files: Vec<(String, u64)> = files
+                .map(|(path, number)| {
+                    let name = path.rsplit('/').next().unwrap_or(path);
+                    (name.to_owned(), disk.files[number].current.bytes.len() as u64)
+                })
+                .collect();
+            // In no order, and never in that of the names.
+            state.chance.shuffle(&mut files);
+            Ok(files)
+        })
+    }
+
+    fn create_directory(&self, directory: &str) -> io::Result<()> {
+        self.whole(Operation::CreateDirectory, |state, device| {
+            let made = &mut state.disks[device.number].directories;
+            let mut path = directory;
+            while !path.is_empty() {
+                made.insert(path.to_owned());
+                path = directory_of(path);
+            }
+            Ok(())
+        })
+    }
+
+    fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        let (mut state, failure) = self.world.begin(Operation::SyncDirectory, self.number)?;
+        let disk = &mut state.disks[self.number];
+        if !directory.is_empty() && !disk.directories.contains(directory) {
+            return Err(missing());
+        }
+        match failure {
+            None => disk.names.sync(directory),
+            Some(_) => disk.names.fail_sync(directory),
+        }
+        failure.map_or(Ok(()), |errno| Err(errno.into()))
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.whole(Operation::Remove, |state, device| {
+            let names = &mut state.disks[device.number].names;
+            if !names.current.contains_key(path) {
+                return Err(missing());
+            }
+            names.change(NameChange::Remove(path.to_owned()));
+            Ok(())
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.whole(Operation::Rename, |state, device| {
+            let disk = &mut state.disks[device.number];
+            let file = *disk.names.current.get(from).ok_or_else(missing)?;
+            let directory = directory_of(to);
+            if !directory.is_empty() && !disk.directories.contains(directory) {
+                return Err(missing());
+            }
+            disk.names.change(NameChange::Rename(from.to_owned(), to.to_owned(), file));
+            Ok(())
+        })
+    }
+
+    fn room(&self) -> io::Result<Room> {
+        self.whole(Operation::Read, |state, device| {
+            let total_bytes = state.disks[device.number].capacity_bytes.unwrap_or(ENDLESS_BYTES);
+            let available_bytes = total_bytes.saturating_sub(state.taken_bytes(device.number));
+            Ok(Room { total_bytes, available_bytes })
+        })
+    }
+}
+
+/// An open file; of the file, not of the name it had.
+#[derive(Debug)]
+struct SimulatedFile {
+    device: SimulatedDevice,
+    file: u64,
+    is_writable: bool,
+}
+
+impl SimulatedFile {
+    fn in_state<'a>(&self, state: &'a mut State) -> io::Result<&'a mut File> {
+        // A file that was taken away with its device.
+        state.disks[self.device.number].files.get_mut(&self.file).ok_or_else(|| Errno::STALE.into())
+    }
+
+    fn content(&self) -> io::Result<Arc<Content>> {
+        self.device.whole(Operation::Read, |state, _| Ok(Arc::clone(&self.in_state(state)?.current)))
+    }
+
+    fn must_be_writable(&self, errno: Errno) -> io::Result<()> {
+        if self.is_writable { Ok(()) } else { Err(errno.into()) }
+    }
+
+    /// The bytes of a range, as far as the file goes.
+    fn part(content: &Content, offset: u64, length: usize) -> io::Result<&[u8]> {
+        let start = content.bytes.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
+        let end = content.bytes.len().min(start.saturating_add(length));
+        if !content.is_readable(start as u64, (end - start) as u64) {
+            return Err(Errno::IO.into());
+        }
+        Ok(&content.bytes[start..end])
+    }
+}
+
+impl Drop for SimulatedFile {
+    fn drop(&mut self) {
+        let handles = &mut self.device.world.state().handles;
+        if let Some(count) = handles.get_mut(&(self.device.number, self.file)) {
+            *count -= 1;
+            if *count == 0 {
+                handles.remove(&(self.device.number, self.file));
+            }
+        }
+    }
+}
+
+impl DeviceFile for SimulatedFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let content = self.content()?;
+        let part = SimulatedFile::part(&content, offset, buffer.len())?;
+        buffer[..part.len()].copy_from_slice(part);
+        Ok(part.len())
+    }
+
+    fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<usize> {
+        let content = self.content()?;
+        let part = SimulatedFile::part(&content, offset, length)?;
+        buffer.extend_from_slice(part);
+        Ok(part.len())
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let (mut state, failure) = self.device.world.begin(Operation::Write, self.device.number)?;
+        self.must_be_writable(Errno::BADF)?;
+        if offset.saturating_add(data.len() as u64) > LONGEST_FILE_BYTES {
+            return Err(Errno::FBIG.into());
+        }
+        // A write that fails may have been done up to any byte.
+        let meant = if failure.is_some() { state.chance.index(data.len() + 1) } else { data.len() };
+        let room_bytes = state.room_bytes(self.device.number);
+        let file = self.in_state(&mut state)?;
+        let written = file.current.fitting(offset, meant, room_bytes);
+        if written > 0 {
+            file.change(Change::Write(offset, data[..written].into()));
+        }
+        match failure {
+            Some(errno) => Err(errno.into()),
+            None if written < data.len() => Err(Errno::NOSPC.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let (mut state, failure) = self.device.world.begin(Operation::Sync, self.device.number)?;
+        let file = self.in_state(&mut state)?;
+        match failure {
+            // Where nothing is to be written, there is no want of space.
+            Some(Errno::NOSPC) if !file.is_dirty() => Ok(()),
+            Some(errno) => {
+                file.fail_sync();
+                Err(errno.into())
+            }
+            None => {
+                file.sync();
+                Ok(())
+            }
+        }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.content()?.bytes.len() as u64)
+    }
+
+    fn set_size(&self, size_bytes: u64) -> io::Result<()> {
+        self.device.whole(Operation::SetSize, |state, _| {
+            self.must_be_writable(Errno::INVAL)?;
+            if size_bytes > LONGEST_FILE_BYTES {
+                return Err(Errno::FBIG.into());
+            }
+            self.in_state(state)?.change(Change::Size(size_bytes));
+            Ok(())
+        })
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.device.whole(Operation::Punch, |state, _| {
+            self.must_be_writable(Errno::BADF)?;
+            self.in_state(state)?.change(Change::Punch(offset, length));
+            Ok(())
+        })
+    }
+
+    /// Nothing: a write that is not synced may be durable anyway.
+    fn start_writeback(&self, _offset: u64, _length: u64) {}
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        Ok(self.content()?.allocated_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,482 @@
+//! The states that a store may have, after a crash or an error.
+//!
+//! Batches come in order, and each piece of one (see [`pieces`]) is there whole or not at all. After a crash a store has the state after the first
+//! so many pieces, with none missing before another, and with every one that was acknowledged as durable. A piece whose batch ended with
+//! an error may be there or not; those of the same batch that came before it are then there too.
+//!
+//! This knows nothing of how a store works: no log, no index, no devices.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::workload::{Change, Durability, pieces, spread};
+use crate::{Attributes, Key};
+
+/// What an object is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// A file, with its bytes as they are read: holes are zeroes.
+    File(Arc<[u8]>),
+    /// A directory.
+    Directory,
+    /// A symlink, with its target.
+    Symlink(Vec<u8>),
+    /// A fifo or device, with its numbers.
+    Special(u32, u32),
+}
+
+/// An object.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    /// Its attributes; `None` of a directory that was made because something lies below: a store gives it what it likes.
+    pub(crate) attributes: Option<Attributes>,
+    /// What it is.
+    pub(crate) body: Body,
+    /// A number that all names of a shared file have, and no others.
+    pub(crate) shared: Option<u64>,
+}
+
+/// All objects, by key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct State {
+    objects: BTreeMap<Key, Object>,
+}
+
+impl State {
+    /// Adds an object that a store has.
+    pub(crate) fn insert(&mut self, key: Key, object: Object) {
+        self.objects.insert(key, object);
+    }
+
+    /// The objects, in order of keys.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&Key, &Object)> {
+        self.objects.iter()
+    }
+
+    /// Names of shared files.
+    pub(crate) fn shared_names(&self) -> impl Iterator<Item = &Key> {
+        self.objects.iter().filter(|(_, object)| object.shared.is_some()).map(|(key, _)| key)
+    }
+
+    /// A number that no shared file has, nor any above it.
+    pub(crate) fn next_shared(&self) -> u64 {
+        self.objects.values().filter_map(|object| object.shared).max().map_or(0, |last| last + 1)
+    }
+
+    fn is_directory(&self, key: &Key) -> bool {
+        self.objects.get(key).is_some_and(|object| object.body == Body::Directory)
+    }
+
+    fn has_below(&self, key: &Key) -> bool {
+        self.objects.range(key.clone()..).nth(1).is_some_and(|(next, _)| next.below(key).is_some())
+    }
+
+    /// Whether a store must take a change.
+    pub(crate) fn takes(&self, change: &Change) -> bool {
+        let key = change.key();
+        let there = self.objects.get(key);
+        match change {
+            Change::Remove(_) => there.is_some() && !self.is_directory(key),
+            Change::RemoveDirectory(_) => self.is_directory(key) && !self.has_below(key),
+            Change::RemoveTree(_) => there.is_some(),
+            _ => {
+                let mut above = key.parent();
+                while let Some(directory) = above {
+                    if self.objects.contains_key(&directory) && !self.is_directory(&directory) {
+                        return false;
+                    }
+                    above = directory.parent();
+                }
+                match change {
+                    Change::Directory(..) => there.is_none() || self.is_directory(key),
+                    Change::Link(existing, _) => {
+                        self.objects.get(existing).is_some_and(|object| object.shared.is_some())
+                            && !self.is_directory(key)
+                    }
+                    _ => !self.is_directory(key),
+                }
+            }
+        }
+    }
+
+    /// Makes a change; a file that is shared from now on gets the number `shared`.
+    pub(crate) fn apply(&mut self, change: &Change, shared: u64) {
+        let (attributes, body, shared) = match change {
+            Change::Remove(key) | Change::RemoveDirectory(key) => {
+                self.objects.remove(key);
+                return;
+            }
+            Change::RemoveTree(top) => {
+                self.objects.retain(|key, _| key.below(top).is_none());
+                return;
+            }
+            Change::Link(existing, key) => {
+                // Not there if the batch that should have made it failed.
+                if let Some(object) = self.objects.get(existing).cloned() {
+                    self.put(key, object);
+                }
+                return;
+            }
+            Change::Put(_, attributes, recipe) => {
+                (attributes, Body::File(spread(attributes.holes.as_ref(), recipe.bytes())), None)
+            }
+            Change::Shared(_, attributes, recipe) => {
+                (attributes, Body::File(spread(attributes.holes.as_ref(), recipe.bytes())), Some(shared))
+            }
+            Change::Directory(_, attributes) => (attributes, Body::Directory, None),
+            Change::Symlink(_, attributes, target) => (attributes, Body::Symlink(target.clone()), None),
+            Change::Special(_, attributes, major, minor) => (attributes, Body::Special(*major, *minor), None),
+        };
+        self.put(change.key(), Object { attributes: Some(attributes.clone()), body, shared });
+    }
+
+    fn put(&mut self, key: &Key, object: Object) {
+        self.objects.insert(key.clone(), object);
+        let mut above = key.parent();
+        while let Some(directory) = above.filter(|directory| !directory.is_root()) {
+            above = directory.parent();
+            let made = || Object { attributes: None, body: Body::Directory, shared: None };
+            self.objects.entry(directory).or_insert_with(made);
+        }
+    }
+
+    /// Of each name of a file with several, the first of its names.
+    fn first_names(&self) -> BTreeMap<&Key, &Key> {
+        let mut names: BTreeMap<u64, Vec<&Key>> = BTreeMap::new();
+        for (key, object) in &self.objects {
+            if let Some(shared) = object.shared {
+                names.entry(shared).or_default().push(key);
+            }
+        }
+        let several = names.values().filter(|names| names.len() > 1);
+        several.flat_map(|names| names.iter().map(|name| (*name, names[0]))).collect()
+    }
+
+    /// Keys in which a store's state differs from this, and how. The root is left out, unless this has it.
+    fn differences(&self, found: &State) -> Vec<String> {
+        let (names, found_names) = (self.first_names(), found.first_names());
+        let mut differences = Vec::new();
+        for (key, object) in &self.objects {
+            let Some(other) = found.objects.get(key) else {
+                differences.push(format!("{key} is missing"));
+                continue;
+            };
+            if object.body != other.body {
+                differences.push(format!("{key} is {}, not {}", describe(&other.body), describe(&object.body)));
+            }
+            if object.attributes.is_some() && object.attributes != other.attributes {
+                differences.push(format!("{key} has {:?}, not {:?}", other.attributes, object.attributes));
+            }
+            if names.get(key) != found_names.get(key) {
+                differences.push(format!("{key} is the file {:?}, not {:?}", found_names.get(key), names.get(key)));
+            }
+        }
+        let more = found.objects.keys().filter(|key| !key.is_root() && !self.objects.contains_key(key));
+        differences.extend(more.map(|key| format!("{key} is there")));
+        differences
+    }
+}
+
+fn describe(body: &Body) -> String {
+    match body {
+        Body::File(bytes) => {
+            format!("a file of {} bytes that begins {:02x?}", bytes.len(), &bytes[..bytes.len().min(8)])
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// A state that is none of those allowed.
+#[derive(Debug)]
+pub(crate) struct Mismatch {
+    /// How it differs from the nearest that is.
+    differences: Vec<String>,
+    /// How many are.
+    allowed: usize,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "none of {} states that are allowed; from the nearest it differs so:", self.allowed)?;
+        for difference in self.differences.iter().take(8) {
+            write!(f, "\n  {difference}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A batch that was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BatchNumber(u64);
+
+#[derive(Debug)]
+struct Piece {
+    batch: BatchNumber,
+    changes: Vec<Change>,
+    /// Changes of the batch up to the end of this piece.
+    end: usize,
+    shared: u64,
+    has_failed: bool,
+}
+
+impl Piece {
+    fn apply(&self, state: &mut State) {
+        for (at, change) in self.changes.iter().enumerate() {
+            state.apply(change, self.shared + at as u64);
+        }
+    }
+}
+
+/// The states that a store may have.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    base: State,
+    /// What came after the base, in order.
+    tail: Vec<Piece>,
+    /// So many pieces of the tail are durable, but for those that failed.
+    durable: usize,
+    next_batch: u64,
+    next_shared: u64,
+}
+
+impl Model {
+    /// A store that has this state, all of it durable.
+    pub(crate) fn of(state: State) -> Model {
+        Model { next_shared: state.next_shared(), base: state, ..Model::default() }
+    }
+
+    /// A batch is begun: before the store is called.
+    pub(crate) fn begin(&mut self, durability: Durability, changes: &[Change]) -> BatchNumber {
+        let batch = BatchNumber(self.next_batch);
+        self.next_batch += 1;
+        let mut end = 0;
+        for piece in pieces(durability, changes) {
+            end += piece.len();
+            let changes = piece.to_vec();
+            self.tail.push(Piece { batch, changes, end, shared: self.next_shared, has_failed: false });
+            self.next_shared += piece.len() as u64;
+        }
+        batch
+    }
+
+    /// The store said that all of this batch is durable, and with it all before; or, of a batch of durability `each`, its
+    /// first `changes` changes.
+    pub(crate) fn acknowledge(&mut self, batch: BatchNumber, changes: usize) {
+        let last = self.tail.iter().rposition(|piece| piece.batch == batch && piece.end <= changes);
+        self.durable = self.durable.max(last.map_or(0, |last| last + 1));
+        self.fold();
+    }
+
+    /// The store said that everything is durable.
+    pub(crate) fn acknowledge_all(&mut self) {
+        self.durable = self.tail.len();
+        self.fold();
+    }
+
+    /// The batch ended with an error.
+    pub(crate) fn fail(&mut self, batch: BatchNumber) {
+        for piece in self.tail.iter_mut().skip(self.durable).filter(|piece| piece.batch == batch) {
+            piece.has_failed = true;
+        }
+    }
+
+    fn fold(&mut self) {
+        let certain = self.tail[..self.durable].iter().take_while(|piece| !piece.has_failed).count();
+        for piece in self.tail.drain(..certain) {
+            piece.apply(&mut self.base);
+        }
+        self.durable -= certain;
+    }
+
+    /// Calls `visit` with every state that there may be, the fewest pieces first, and with which pieces it has; until it is content.
+    fn visit(&self, visit: &mut dyn FnMut(&State, &[bool]) -> bool) -> bool {
+        self.visit_from(&self.base, &mut Vec::new(), visit)
+    }
+
+    fn visit_from(&self, state: &State, has: &mut Vec<bool>, visit: &mut dyn FnMut(&State, &[bool]) -> bool) -> bool {
+        let at = has.len();
+        if at >= self.durable && visit(state, has) {
+            return true;
+        }
+        let Some(piece) = self.tail.get(at) else { return false };
+        if piece.has_failed {
+            let rest = self.tail[at..].iter().take_while(|next| next.batch == piece.batch).count();
+            has.resize(at + rest, false);
+            let found = self.visit_from(state, has, visit);
+            has.truncate(at);
+            if found {
+                return true;
+            }
+        }
+        let mut state = state.clone();
+        piece.apply(&mut state);
+        has.push(true);
+        let found = self.visit_from(&state, has, visit);
+        has.truncate(at);
+        found
+    }
+
+    /// Whether a store may have this state after a crash.
+    ///
+    /// # Errors
+    /// How it differs from the nearest state that is allowed.
+    pub(crate) fn allows(&self, found: &State) -> Result<(), Mismatch> {
+        self.search(found, false).map(|_| ())
+    }
+
+    /// What a store that goes on must show now, after errors: with all but pieces that failed. Which of those are there is known from then on.
+    ///
+    /// # Errors
+    /// As [`allows`](Self::allows).
+    pub(crate) fn observe(&mut self, found: &State) -> Result<(), Mismatch> {
+        let has = self.search(found, true)?;
+        let mut at = 0;
+        let durable = has[..self.durable].iter().filter(|has| **has).count();
+        self.tail.retain_mut(|piece| {
+            piece.has_failed = false;
+            at += 1;
+            has[at - 1]
+        });
+        self.durable = durable;
+        self.fold();
+        Ok(())
+    }
+
+    fn search(&self, found: &State, whole: bool) -> Result<Vec<bool>, Mismatch> {
+        let mut nearest: Option<Vec<String>> = None;
+        let (mut allowed, mut result) = (0, Vec::new());
+        let is_one = self.visit(&mut |state, has| {
+            if whole && has.len() < self.tail.len() {
+                return false;
+            }
+            allowed += 1;
+            let differences = state.differences(found);
+            if differences.is_empty() {
+                result = has.to_vec();
+                return true;
+            }
+            if nearest.as_ref().is_none_or(|nearest| differences.len() < nearest.len()) {
+                nearest = Some(differences);
+            }
+            false
+        });
+        if is_one { Ok(result) } else { Err(Mismatch { differences: nearest.unwrap_or_default(), allowed }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::Recipe;
+    use super::*;
+
+    fn key(path: &str) -> Key {
+        Key::parse(path).unwrap()
+    }
+
+    fn put(path: &str, seed: u64) -> Change {
+        Change::Put(key(path), Attributes::default(), Recipe { seed, length: 5 })
+    }
+
+    fn state(changes: &[Change]) -> State {
+        let mut state = State::default();
+        for (at, change) in changes.iter().enumerate() {
+            assert!(state.takes(change), "{change:?}");
+            state.apply(change, 1000 + at as u64);
+        }
+        state
+    }
+
+    #[test]
+    fn a_prefix_with_all_that_is_durable_is_allowed_and_nothing_else() {
+        let mut model = Model::default();
+        let first = model.begin(Durability::Batch, &[put("a", 1), put("b", 2)]);
+        let whole = [put("a", 1), put("b", 2), put("c", 3), put("d", 4)];
+        assert!(model.allows(&State::default()).is_ok());
+        assert!(model.allows(&state(&whole[..1])).is_err(), "half a batch");
+        assert!(model.allows(&state(&whole[..2])).is_ok(), "a batch that was not acknowledged may be there");
+        model.acknowledge(first, 2);
+        assert!(model.allows(&State::default()).is_err(), "an acknowledged batch is missing");
+        model.begin(Durability::None, &whole[2..3]);
+        model.begin(Durability::None, &whole[3..]);
+        for count in 2..=4 {
+            assert!(model.allows(&state(&whole[..count])).is_ok());
+        }
+        let out_of_order = state(&[put("a", 1), put("b", 2), put("d", 4)]);
+        let mismatch = model.allows(&out_of_order).unwrap_err().to_string();
+        assert!(mismatch.contains("none of 3 states") && mismatch.contains("d is there"), "{mismatch}");
+        model.acknowledge_all();
+        assert!(model.allows(&state(&whole[..3])).is_err());
+        assert!(model.allows(&state(&[put("a", 1), put("b", 2), put("c", 3), put("d", 5)])).is_err(), "other bytes");
+    }
+
+    #[test]
+    fn each_change_of_durability_each_counts_for_itself() {
+        let mut model = Model::default();
+        let changes = [put("a", 1), put("b", 2), put("c", 3)];
+        let batch = model.begin(Durability::Each, &changes);
+        model.acknowledge(batch, 1);
+        assert!(model.allows(&State::default()).is_err());
+        assert!((1..=3).all(|count| model.allows(&state(&changes[..count])).is_ok()));
+        model.acknowledge(batch, 2);
+        assert!(model.allows(&state(&changes[..1])).is_err() && model.allows(&state(&changes[..2])).is_ok());
+    }
+
+    #[test]
+    fn a_batch_that_failed_may_be_there_until_somebody_looks() {
+        let mut model = Model::default();
+        let whole = [put("a", 1), put("b", 2), Change::RemoveTree(key("a")), put("c", 3)];
+        let first = model.begin(Durability::Batch, &whole[..1]);
+        model.acknowledge(first, 1);
+        let failed = model.begin(Durability::Batch, &whole[1..3]);
+        model.fail(failed);
+        let last = model.begin(Durability::Batch, &whole[3..]);
+        model.acknowledge(last, 1);
+        let candidates = [
+            vec![put("a", 1), put("c", 3)],
+            vec![put("a", 1), put("b", 2), put("c", 3)],
+            vec![put("b", 2), put("c", 3)],
+        ];
+        for changes in &candidates {
+            assert!(model.allows(&state(changes)).is_ok(), "{changes:?}");
+        }
+        assert!(model.allows(&state(&whole[..2])).is_err(), "what came after it is acknowledged");
+        assert!(model.allows(&state(&[put("c", 3)])).is_err(), "its second piece without the first");
+        model.observe(&state(&candidates[1])).unwrap();
+        assert!(model.allows(&state(&candidates[1])).is_ok());
+        assert!(model.allows(&state(&candidates[0])).is_err() && model.allows(&state(&candidates[2])).is_err());
+    }
+
+    #[test]
+    fn links_are_compared_by_the_names_that_belong_together() {
+        let shared = |path, seed| Change::Shared(key(path), Attributes::default(), Recipe { seed, length: 5 });
+        let link = |from, to| Change::Link(key(from), key(to));
+        let together = state(&[shared("a", 1), link("a", "b"), link("a", "c")]);
+        let mut numbered = together.clone();
+        numbered.objects.values_mut().for_each(|object| object.shared = Some(77));
+        assert_eq!(together.differences(&numbered), Vec::<String>::new());
+        let apart = state(&[shared("a", 1), link("a", "b"), shared("c", 1)]);
+        assert_eq!(together.differences(&apart).len(), 1);
+        // One name that is left is a file like any other.
+        let mut one = together;
+        one.apply(&Change::Remove(key("a")), 0);
+        one.apply(&Change::Remove(key("b")), 0);
+        assert_eq!(one.differences(&state(&[put("c", 1)])), Vec::<String>::new());
+        assert!(!one.takes(&link("b", "d")));
+    }
+
+    #[test]
+    fn directories_above_are_made_and_have_any_attributes() {
+        let made = state(&[put("a/b/c", 1)]);
+        let own = Attributes { mode: 7, ..Attributes::default() };
+        let mut found = state(&[Change::Directory(key("a"), own.clone()), put("a/b/c", 1)]);
+        found.insert(Key::root(), Object { attributes: None, body: Body::Directory, shared: None });
+        assert_eq!(made.differences(&found), Vec::<String>::new());
+        assert_eq!(state(&[put("a/b/c", 1), Change::Directory(key("a"), own)]).differences(&made).len(), 1);
+        assert!(!made.takes(&put("a/b", 1)) && !made.takes(&put("a/b/c/d", 1)));
+        assert!(!made.takes(&Change::RemoveDirectory(key("a/b"))) && made.takes(&Change::RemoveTree(key("a"))));
+        let mut empty = made;
+        empty.apply(&Change::Remove(key("a/b/c")), 0);
+        assert!(empty.takes(&Change::RemoveDirectory(key("a/b"))) && !empty.takes(&Change::Remove(key("a/b"))));
+    }
+}

@@ -1,0 +1,349 @@
+//! The store on simulated devices: the platform underneath it, and what a trial asks of it.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use super::model::{Body, Object, State};
+use super::trial::Subject;
+use super::workload::{Change, Durability};
+use super::world::World;
+use crate::devices::device::Device;
+use crate::devices::set::{IndexPlace, Lock, Platform};
+use crate::engine::open::{Access, make, open};
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::catalog::memory::Memory;
+use crate::index::catalog::{self, Catalog};
+use crate::{Buffer, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Geometry, Key, Kind, Store};
+
+/// A store of a geometry on simulated devices.
+pub(crate) struct Simulated {
+    store: Store,
+}
+
+/// The platform of a world: device N is the directory `/N`.
+#[derive(Debug)]
+struct Platformed {
+    world: World,
+    now: AtomicI64,
+}
+
+/// The catalog of a world, which crashes with it.
+#[derive(Debug)]
+struct Crashing {
+    world: World,
+    catalog: Memory,
+}
+
+#[derive(Debug)]
+struct Held;
+
+impl Lock for Held {}
+
+impl Catalog for Crashing {
+    fn refresh(&self, state: &mut catalog::State) -> Result<bool> {
+        self.catalog.refresh(state)
+    }
+
+    fn commit(&self, state: &mut catalog::State, change: catalog::Change) -> Result<()> {
+        if self.world.has_crashed() {
+            return Err(Error::new(ErrorKind::Io, "change the catalog", "crashed"));
+        }
+        self.catalog.commit(state, change)
+    }
+}
+
+impl Platform for Platformed {
+    fn device(&self, path: &Path) -> Arc<dyn Device> {
+        let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+        self.world.device(number.expect("devices are numbers"))
+    }
+
+    fn has_directories(&self, _: &Path, _: &[PathBuf]) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn lock(&self, _: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        Ok(Some(Box::new(Held)))
+    }
+
+    fn is_locked(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn pin(&self, _: &Path, _: u64) -> io::Result<Option<Box<dyn Lock>>> {
+        Ok(Some(Box::new(Held)))
+    }
+
+    fn unpinned(&self, _: &Path, below: u64) -> io::Result<u64> {
+        Ok(below)
+    }
+
+    fn catalog(&self, _: &Path, _: bool, create: bool) -> Result<Option<Box<dyn Catalog>>> {
+        if create {
+            self.world.new_catalog();
+        }
+        let catalog = self.world.catalog();
+        let is_there = create || catalog.refresh(&mut catalog::State::default())?;
+        let crashing = Crashing { world: self.world.clone(), catalog };
+        Ok(is_there.then(|| Box::new(crashing) as Box<dyn Catalog>))
+    }
+
+    fn private_index(&self) -> Result<IndexPlace> {
+        let world = World::new(1, 0);
+        Ok(IndexPlace {
+            device: world.device(0),
+            directory: PathBuf::from("/0"),
+            catalog: Box::new(Memory::default()),
+            state: catalog::State::default(),
+            private: Some(Box::new(Held)),
+        })
+    }
+
+    fn now_nanoseconds(&self) -> i64 {
+        self.now.fetch_add(1_000_000, Ordering::Relaxed)
+    }
+}
+
+/// A geometry of so many fast and slow devices.
+pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8)) -> Geometry {
+    let entry = |number: u16| DeviceEntry {
+        number,
+        identity: [number as u8 + 1; 16],
+        class: if number < fast { Class::Fast } else { Class::Slow },
+        state: DeviceState::InUse,
+        path: if fast + slow == 1 { PathBuf::from(".") } else { PathBuf::from(format!("/{number}")) },
+    };
+    Geometry {
+        store: [0xab; 16],
+        created_nanoseconds: 1,
+        cutoff_bytes: 8192,
+        stripe_unit_bytes: 4096,
+        copies,
+        data,
+        parity,
+        compression: Compression::None,
+        high_watermark_percent: 90,
+        low_watermark_percent: 80,
+        segment_bytes: 24 << 10,
+        devices: (0..fast + slow).map(entry).collect(),
+        home: if fast + slow == 1 { PathBuf::new() } else { PathBuf::from(format!("/{}", fast + slow)) },
+    }
+}
+
+/// Where its home is: the only device, or one more.
+fn home(geometry: &Geometry) -> PathBuf {
+    if geometry.home.as_os_str().is_empty() { PathBuf::from("/0") } else { geometry.home.clone() }
+}
+
+fn platform(world: &World) -> Arc<Platformed> {
+    Arc::new(Platformed { world: world.clone(), now: AtomicI64::new(1_000_000_000) })
+}
+
+fn change(batch: &mut crate::Batch<'_>, store: &Store, names: &mut HashMap<Key, u64>, change: &Change) -> Result<()> {
+    match change {
+        Change::Put(key, attributes, recipe) => batch.put(key, attributes, &recipe.bytes()),
+        Change::Shared(key, attributes, recipe) => {
+            let number = batch.shared(attributes, &mut &recipe.bytes()[..], None)?;
+            names.insert(key.clone(), number);
+            batch.link(key, number)
+        }
+        Change::Link(first, key) => {
+            let known = names.get(first).copied();
+            let number = match known {
+                Some(number) => number,
+                None => store.entry(first)?.and_then(|found| found.shared).expect("the model knows that it is shared"),
+            };
+            names.insert(key.clone(), number);
+            batch.link(key, number)
+        }
+        Change::Directory(key, attributes) => batch.directory(key, attributes),
+        Change::Symlink(key, attributes, target) => batch.symlink(key, attributes, target),
+        Change::Special(key, attributes, major, minor) => batch.special(key, attributes, *major, *minor),
+        Change::Remove(key) | Change::RemoveDirectory(key) => batch.remove(key).map(|_| ()),
+        Change::RemoveTree(key) => batch.remove_tree(key).map(|_| ()),
+    }
+}
+
+impl Subject for Simulated {
+    type Settings = Geometry;
+
+    fn devices(geometry: &Geometry) -> usize {
+        geometry.devices.len() + usize::from(!geometry.home.as_os_str().is_empty())
+    }
+
+    fn sizes(_: &Geometry) -> (usize, usize) {
+        (8192, 40_000)
+    }
+
+    fn create(geometry: &Geometry, world: &World) -> Result<Simulated> {
+        make(&*platform(world), &home(geometry), geometry.clone())?;
+        Simulated::open(geometry, world)
+    }
+
+    fn open(geometry: &Geometry, world: &World) -> Result<Simulated> {
+        open(platform(world), &home(geometry), Access::Write).map(|opened| Simulated { store: Store::of(opened) })
+    }
+
+    fn batch(&mut self, durability: Durability, changes: &[Change], done: &mut dyn FnMut()) -> Result<()> {
+        let durability = match durability {
+            Durability::Each => crate::Durability::Each,
+            Durability::Batch => crate::Durability::Batch,
+            Durability::None => crate::Durability::None,
+        };
+        let mut names = HashMap::new();
+        let mut batch = self.store.batch(durability);
+        for made in changes {
+            change(&mut batch, &self.store, &mut names, made)?;
+            if durability == crate::Durability::Each {
+                done();
+            }
+        }
+        batch.commit()
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.store.sync()
+    }
+
+    fn compact(&mut self) -> Result<()> {
+        let options = CompactOptions { is_deep: true, is_alone: true, ..CompactOptions::default() };
+        self.store.compact(&options, &mut |_| true).map(|_| ())
+    }
+
+    fn state(&self) -> Result<State> {
+        let mut state = State::default();
+        let mut buffer = Buffer::default();
+        for found in self.store.walk(&Key::root())? {
+            let found = found?;
+            let read = self.store.read(&found.key, &mut buffer)?;
+            let object = read.ok_or_else(|| {
+                Error::new(ErrorKind::Lost, "read", "what is listed is not there").at(&found.key.to_path())
+            })?;
+            let body = match object.entry.kind {
+                Kind::Directory => Body::Directory,
+                Kind::Symlink => Body::Symlink(object.content.to_vec()),
+                Kind::Special => {
+                    let number =
+                        |at: usize| u32::from_le_bytes(object.content[at..at + 4].try_into().expect("four bytes"));
+                    Body::Special(number(0), number(4))
+                }
+                _ => Body::File(object.content.into()),
+            };
+            if !found.key.is_root() {
+                let attributes = Some(object.attributes.clone());
+                state.insert(found.key, Object { attributes, body, shared: found.shared });
+            }
+        }
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trial::{Trial, repeat, run, run_with_fault};
+    use super::super::world::Fault;
+    use super::*;
+
+    fn number(name: &str) -> Option<u64> {
+        std::env::var(name).ok()?.parse().ok()
+    }
+
+    fn geometries() -> Vec<Geometry> {
+        vec![geometry(1, 0, 1, (1, 0)), geometry(2, 0, 2, (2, 0)), geometry(2, 3, 2, (2, 1)), geometry(3, 5, 3, (2, 2))]
+    }
+
+    /// `GRANULO_CRASH_POINTS` of them (2,000), from `GRANULO_CRASH_SEED` (1). A failure says how to repeat it: `GRANULO_CRASH=SEED:OPERATION:REMAINS`.
+    #[test]
+    fn every_crash_leaves_what_was_acknowledged() {
+        if let Ok(one) = std::env::var("GRANULO_CRASH") {
+            let numbers: Vec<u64> =
+                one.split(':').map(|number| number.parse().expect("SEED:OPERATION:REMAINS")).collect();
+            let trial = trial(numbers[0]);
+            assert_eq!(repeat::<Simulated>(&trial, numbers[1], numbers[2]), Ok(1));
+            return;
+        }
+        let points = number("GRANULO_CRASH_POINTS").unwrap_or(2000);
+        let first = number("GRANULO_CRASH_SEED").unwrap_or(1);
+        let mut tried = 0;
+        for seed in first.. {
+            match run::<Simulated>(&trial(seed)) {
+                Ok(count) => tried += count,
+                Err(cause) => panic!(
+                    "{cause}\nrepeat it with GRANULO_CRASH=SEED:OPERATION:REMAINS cargo test --lib every_crash_leaves, with the numbers above"
+                ),
+            }
+            if tried >= points {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_device_still_lets_go_of_objects_and_is_compacted() {
+        let geometry = geometry(1, 0, 1, (1, 0));
+        let world = World::new(1, 1);
+        world.device(0).set_capacity(32 << 20);
+        let mut subject = Simulated::create(&geometry, &world).unwrap();
+        let mut keys: Vec<Key> = Vec::new();
+        for (length, is_known) in
+            [(3_000_000, true), (2_500_000, false), (300_000, false), (100_000, true), (5000, true)]
+        {
+            loop {
+                let key = Key::parse(format!("f{}", keys.len())).unwrap();
+                let content = vec![keys.len() as u8; length];
+                let mut batch = subject.store.batch(crate::Durability::Batch);
+                let size = is_known.then_some(length as u64);
+                let put = batch.put_from(&key, &crate::Attributes::default(), &mut &content[..], size);
+                match put.and_then(|_| batch.commit()) {
+                    Ok(()) => keys.push(key),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                        break;
+                    }
+                }
+            }
+            let room = world.device(0).room().unwrap();
+            let kept = crate::devices::placement::reserve_bytes(room);
+            assert!(room.available_bytes > kept - (64 << 10), "{} of {kept}", room.available_bytes);
+        }
+        for key in &keys {
+            assert!(subject.store.remove(key).unwrap());
+        }
+        subject.compact().unwrap();
+        assert!(world.device(0).room().unwrap().available_bytes > 30 << 20);
+        subject.store.put(&keys[0], &crate::Attributes::default(), &[1; 3_000_000]).unwrap();
+    }
+
+    fn trial(seed: u64) -> Trial<Geometry> {
+        let geometries = geometries();
+        let settings = geometries[seed as usize % geometries.len()].clone();
+        Trial { settings, seed, operations: 30, crashes: 2 }
+    }
+
+    #[test]
+    fn whatever_operation_fails_nothing_acknowledged_is_lost() {
+        let mut operation = 0;
+        let mut without = 0;
+        while without < 3 {
+            for (errno, is_lasting) in [
+                (rustix::io::Errno::IO, false),
+                (rustix::io::Errno::IO, true),
+                (rustix::io::Errno::NOSPC, false),
+                (rustix::io::Errno::NOSPC, true),
+            ] {
+                let trial = Trial { operations: 12, ..trial(operation % 4) };
+                let fault = Fault { operation, errno, is_lasting, device: None };
+                let goes_on = |error: &Error| error.kind() == ErrorKind::NoSpace;
+                match run_with_fault::<Simulated>(&trial, fault, goes_on) {
+                    Ok(true) => without = 0,
+                    Ok(false) => without += 1,
+                    Err(cause) => panic!("{cause}"),
+                }
+            }
+            operation += if operation < 100 { 1 } else { 7 };
+        }
+    }
+}

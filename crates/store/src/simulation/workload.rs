@@ -1,0 +1,336 @@
+//! Random operations on a store, as plain data that follows from a seed.
+//!
+//! Keys are few, so that they meet again: put anew, removed, linked, put back. Sizes lie around the bounds of the format. Every operation is one
+//! that a store must take: nothing is put below a file or over a directory, no directory is removed that is not empty, links go to
+//! shared files. (What a store must refuse is for other tests.)
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::chance::Chance;
+use super::model::State;
+use crate::{Attributes, Holes, Key, Time};
+
+/// When a batch is to be durable: as `store::Durability`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// Each change when its call returns.
+    Each,
+    /// The batch when it is committed.
+    Batch,
+    /// With the next sync.
+    None,
+}
+
+/// Bytes, as a recipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Recipe {
+    /// What they follow from.
+    pub(crate) seed: u64,
+    /// How many.
+    pub(crate) length: usize,
+}
+
+impl Recipe {
+    /// The bytes: random, or of every other seed such as can be compressed.
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        let mut chance = Chance::new(self.seed);
+        if self.seed.is_multiple_of(2) {
+            return chance.bytes(self.length);
+        }
+        let phrase = chance.bytes(61);
+        phrase.iter().cycle().take(self.length).copied().collect()
+    }
+}
+
+/// A change that a batch makes.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    /// A file. With holes in the attributes, the recipe is of the data between.
+    Put(Key, Attributes, Recipe),
+    /// A file that may get other names, under its first.
+    Shared(Key, Attributes, Recipe),
+    /// Another name, the second, for the shared file that has the first.
+    Link(Key, Key),
+    /// A directory, or other attributes for one.
+    Directory(Key, Attributes),
+    /// A symlink with this target.
+    Symlink(Key, Attributes, Vec<u8>),
+    /// A fifo or device with these numbers.
+    Special(Key, Attributes, u32, u32),
+    /// Removes what is no directory.
+    Remove(Key),
+    /// Removes an empty directory.
+    RemoveDirectory(Key),
+    /// Removes an object and all below it.
+    RemoveTree(Key),
+}
+
+impl Change {
+    /// The key that it changes.
+    pub(crate) fn key(&self) -> &Key {
+        match self {
+            Change::Put(key, ..)
+            | Change::Shared(key, ..)
+            | Change::Link(_, key)
+            | Change::Directory(key, _)
+            | Change::Symlink(key, ..)
+            | Change::Special(key, ..)
+            | Change::Remove(key)
+            | Change::RemoveDirectory(key)
+            | Change::RemoveTree(key) => key,
+        }
+    }
+}
+
+/// What is done to a store.
+#[derive(Debug, Clone)]
+pub(crate) enum Operation {
+    /// A batch.
+    Batch(Durability, Vec<Change>),
+    /// Makes all durable.
+    Sync,
+    /// Reclaims space.
+    Compact,
+    /// Closes and opens again.
+    Reopen,
+}
+
+/// The pieces of a batch, each of which a store commits as one: it ends one before it looks at a directory to be removed, and before it
+/// removes what still waits.
+pub(crate) fn pieces(durability: Durability, changes: &[Change]) -> Vec<&[Change]> {
+    let (mut pieces, mut start, mut waiting) = (Vec::new(), 0, BTreeSet::new());
+    for (at, change) in changes.iter().enumerate() {
+        let ends = match change {
+            _ if durability == Durability::Each => true,
+            Change::RemoveTree(_) | Change::RemoveDirectory(_) => true,
+            Change::Remove(key) => waiting.contains(key),
+            _ => false,
+        };
+        if ends && at > start {
+            pieces.push(&changes[start..at]);
+            start = at;
+            waiting.clear();
+        }
+        waiting.insert(change.key());
+    }
+    if start < changes.len() {
+        pieces.push(&changes[start..]);
+    }
+    pieces
+}
+
+/// Makes operations. It follows the state that they lead to, so that each is one that a store must take.
+#[derive(Debug)]
+pub(crate) struct Generator {
+    chance: Chance,
+    state: State,
+    next_shared: u64,
+    lengths: Vec<usize>,
+}
+
+impl Generator {
+    /// Operations that follow from `seed`, on a store that is empty, with objects up to `cutoff_bytes` as records and a few larger than
+    /// that, up to `largest_bytes`.
+    pub(crate) fn new(seed: u64, cutoff_bytes: usize, largest_bytes: usize) -> Generator {
+        Generator::of(seed, cutoff_bytes, largest_bytes, State::default())
+    }
+
+    /// As [`new`](Self::new), on a store that has this state.
+    pub(crate) fn of(seed: u64, cutoff_bytes: usize, largest_bytes: usize, state: State) -> Generator {
+        let around = |at: usize| [at.saturating_sub(1), at, at + 1];
+        let bounds = [1, 4096, 8192, cutoff_bytes, cutoff_bytes + 4096, largest_bytes - 1];
+        let lengths = bounds.into_iter().flat_map(around).filter(|&length| length <= largest_bytes).collect();
+        let next_shared = state.next_shared();
+        Generator { chance: Chance::new(seed), state, next_shared, lengths }
+    }
+
+    /// The next operation.
+    pub(crate) fn operation(&mut self) -> Operation {
+        match self.chance.below(20) {
+            0..2 => return Operation::Sync,
+            2 => return Operation::Compact,
+            3 => return Operation::Reopen,
+            _ => {}
+        }
+        let durability = *self.chance.pick(&[Durability::Each, Durability::Batch, Durability::Batch, Durability::None]);
+        let count = *self.chance.pick(&[1, 1, 2, 3, 5, 9]);
+        let mut changes = Vec::new();
+        for _ in 0..count {
+            let change = self.change();
+            self.state.apply(&change, self.next_shared);
+            self.next_shared += 1;
+            changes.push(change);
+        }
+        Operation::Batch(durability, changes)
+    }
+
+    fn change(&mut self) -> Change {
+        for _ in 0..50 {
+            let change = self.any_change();
+            if self.state.takes(&change) {
+                return change;
+            }
+        }
+        let key = Key::parse("always").expect("a key");
+        Change::Put(key, self.attributes(0o100_000), self.recipe())
+    }
+
+    fn any_change(&mut self) -> Change {
+        match self.chance.below(32) {
+            0..14 => {
+                let mut attributes = self.attributes(0o100_000);
+                let mut recipe = self.recipe();
+                if self.chance.happens(1, 8) {
+                    let holes = self.holes();
+                    recipe.length = holes.data.iter().map(|(_, length)| *length as usize).sum();
+                    attributes.holes = Some(holes);
+                }
+                Change::Put(self.key(), attributes, recipe)
+            }
+            14..16 => Change::Shared(self.key(), self.attributes(0o100_000), self.recipe()),
+            16..19 => {
+                let shared: Vec<Key> = self.state.shared_names().cloned().collect();
+                if shared.is_empty() {
+                    return Change::Shared(self.key(), self.attributes(0o100_000), self.recipe());
+                }
+                Change::Link(self.chance.pick(&shared).clone(), self.key())
+            }
+            19..22 => Change::Directory(self.key(), self.attributes(0o040_000)),
+            22 => {
+                let length = 1 + self.chance.index(200);
+                Change::Symlink(self.key(), self.attributes(0o120_000), vec![b't'; length])
+            }
+            23 => Change::Special(self.key(), self.attributes(0o020_000), self.chance.below(9) as u32, 7),
+            24..28 => Change::Remove(self.there()),
+            28..30 => Change::RemoveDirectory(self.there()),
+            _ => Change::RemoveTree(self.there()),
+        }
+    }
+
+    /// One of 84 keys up to three deep; siblings that differ in a byte which sorts before the separator of paths.
+    fn key(&mut self) -> Key {
+        const NAMES: [&[u8]; 4] = [b"a", b"a-b", b"\xff\x01", b"long name with spaces"];
+        let mut path = Vec::new();
+        for _ in 0..=self.chance.below(3) {
+            path.push(b'/');
+            path.extend_from_slice(NAMES[self.chance.index(NAMES.len())]);
+        }
+        Key::parse(path).expect("names without NUL")
+    }
+
+    /// A key that there is, or any if there is none.
+    fn there(&mut self) -> Key {
+        let keys: Vec<Key> = self.state.objects().map(|(key, _)| key.clone()).collect();
+        if keys.is_empty() { self.key() } else { self.chance.pick(&keys).clone() }
+    }
+
+    fn recipe(&mut self) -> Recipe {
+        let length = match self.chance.below(8) {
+            0 => 0,
+            1..6 => self.chance.index(3000),
+            _ => *self.chance.pick(&self.lengths),
+        };
+        Recipe { seed: self.chance.next(), length }
+    }
+
+    fn time(&mut self) -> Time {
+        let seconds = *self.chance.pick(&[0, 1, -1, 1_700_000_000, (1 << 39) - 1, -(1 << 39)]);
+        Time { seconds, nanoseconds: self.chance.below(1_000_000_000) as u32 }
+    }
+
+    fn attributes(&mut self, kind: u16) -> Attributes {
+        let mode = kind | self.chance.below(0o10000) as u16;
+        let (uid, gid) = (*self.chance.pick(&[0, 1000, u32::MAX]), self.chance.below(3) as u32);
+        let mtime = self.time();
+        let atime = self.chance.happens(1, 3).then(|| self.time());
+        let mut xattrs = Vec::new();
+        for name in ["user.a", "user.b"] {
+            if self.chance.happens(1, 8) {
+                let length = self.chance.index(100);
+                xattrs.push((name.as_bytes().to_vec(), self.chance.bytes(length)));
+            }
+        }
+        Attributes { mode, uid, gid, mtime, atime, xattrs, holes: None }
+    }
+
+    /// Up to three runs of data, with holes between and perhaps at both ends.
+    fn holes(&mut self) -> Holes {
+        let (mut at, mut data) = (0, Vec::new());
+        for _ in 0..self.chance.below(4) {
+            let offset = at + 1 + self.chance.below(9000);
+            let length = 1 + self.chance.below(5000);
+            data.push((offset, length));
+            at = offset + length;
+        }
+        Holes { size_bytes: at + self.chance.below(9000), data }
+    }
+}
+
+/// The bytes of a file as they are read: data, and zeroes in the holes.
+pub(crate) fn spread(holes: Option<&Holes>, data: Vec<u8>) -> Arc<[u8]> {
+    let Some(holes) = holes else { return data.into() };
+    let mut bytes = vec![0; holes.size_bytes as usize];
+    let mut rest = &data[..];
+    for &(offset, length) in &holes.data {
+        let (run, behind) = rest.split_at(length as usize);
+        bytes[offset as usize..(offset + length) as usize].copy_from_slice(run);
+        rest = behind;
+    }
+    bytes.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_operations_and_all_kinds_of_them() {
+        let operations = |seed| {
+            let mut generator = Generator::new(seed, 16_384, 100_000);
+            (0..300).map(|_| generator.operation()).collect::<Vec<_>>()
+        };
+        let (one, again) = (operations(1), operations(1));
+        assert_eq!(format!("{one:?}"), format!("{again:?}"));
+        let mut kinds = BTreeSet::new();
+        let (mut largest, mut empty) = (0, false);
+        for operation in one {
+            match operation {
+                Operation::Batch(durability, changes) => {
+                    kinds.insert(format!("{durability:?}"));
+                    for change in changes {
+                        kinds.insert(format!("{change:?}").split('(').next().unwrap().to_owned());
+                        if let Change::Put(_, attributes, recipe) = change {
+                            kinds.insert(format!("holes {}", attributes.holes.is_some()));
+                            largest = largest.max(recipe.length);
+                            empty |= recipe.length == 0;
+                            assert_eq!(recipe.bytes().len(), recipe.length);
+                        }
+                    }
+                }
+                other => _ = kinds.insert(format!("{other:?}")),
+            }
+        }
+        assert_eq!(kinds.len(), 3 + 9 + 2 + 3, "{kinds:?}");
+        assert!(largest >= 99_998 && empty, "{largest}");
+    }
+
+    #[test]
+    fn a_batch_ends_a_piece_where_it_must_look_at_the_store() {
+        let key = |path: &str| Key::parse(path).unwrap();
+        let put = |path| Change::Put(key(path), Attributes::default(), Recipe { seed: 0, length: 0 });
+        let changes =
+            [put("a"), put("b"), Change::Remove(key("a")), Change::Remove(key("c")), Change::RemoveTree(key("d"))];
+        let lengths = |durability| pieces(durability, &changes).iter().map(|piece| piece.len()).collect::<Vec<_>>();
+        assert_eq!(lengths(Durability::Batch), [2, 2, 1]);
+        assert_eq!(lengths(Durability::Each), [1; 5]);
+        assert!(pieces(Durability::None, &[]).is_empty());
+    }
+
+    #[test]
+    fn holes_are_zeroes() {
+        let holes = Holes { size_bytes: 9, data: vec![(1, 2), (4, 3)] };
+        assert_eq!(*spread(Some(&holes), b"abcde".to_vec()), *b"\0ab\0cde\0\0");
+        assert_eq!(*spread(None, b"abc".to_vec()), *b"abc");
+    }
+}

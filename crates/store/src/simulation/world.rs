@@ -1,0 +1,330 @@
+//! Several devices that crash together, and what befalls them.
+//!
+//! Every call that changes something counts as one **operation**, and reads do if asked. From the operation that a crash is set at, all
+//! fail; [`World::after_crash`] is then what a reboot would find. It may be asked at any other time too, and by an observer that is
+//! called before each operation, so that one run of a workload tests a crash at each of its points.
+//!
+//! An operation that is made to fail may have been done in part, or whole: nobody may conclude anything from an error.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::io::Errno;
+
+use super::chance::Chance;
+use super::device::SimulatedDevice;
+use super::media::{File, Luck, Names};
+use crate::devices::device;
+use crate::index::catalog::memory::Memory;
+
+/// What is done to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// Opening, listing, reading: whatever changes nothing.
+    Read,
+    /// Writing at an offset.
+    Write,
+    /// Syncing a file.
+    Sync,
+    /// Setting a size.
+    SetSize,
+    /// Punching a hole.
+    Punch,
+    /// Making a file.
+    Create,
+    /// Renaming.
+    Rename,
+    /// Removing.
+    Remove,
+    /// Syncing a directory.
+    SyncDirectory,
+    /// Making a directory.
+    CreateDirectory,
+}
+
+/// An error to come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fault {
+    /// The operation that fails, or the first after it that can fail so: a full device does not keep anybody from reading or removing.
+    pub(crate) operation: u64,
+    /// What it fails with.
+    pub(crate) errno: Errno,
+    /// Whether all that follow fail too.
+    pub(crate) is_lasting: bool,
+    /// The device that fails, or all.
+    pub(crate) device: Option<usize>,
+}
+
+impl Fault {
+    fn hits(&self, number: u64, operation: Operation, device: usize) -> bool {
+        let full = self.errno == Errno::NOSPC || self.errno == Errno::DQUOT;
+        let frees =
+            matches!(operation, Operation::Read | Operation::Punch | Operation::Remove | Operation::SyncDirectory);
+        number >= self.operation && self.device.is_none_or(|one| one == device) && !(full && frees)
+    }
+}
+
+/// One device.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Disk {
+    pub(super) names: Names,
+    pub(super) directories: BTreeSet<String>,
+    /// Every file there was, by number: a name of it may still come back.
+    pub(super) files: BTreeMap<u64, File>,
+    pub(super) capacity_bytes: Option<u64>,
+    pub(super) is_lost: bool,
+}
+
+impl Disk {
+    fn remains(&self, luck: Option<Luck>, chance: &mut Chance) -> Disk {
+        let names = self.names.remains(luck.unwrap_or_else(|| Luck::draw(chance)), chance);
+        let of_names: BTreeSet<u64> = names.current.values().copied().collect();
+        let mut files = BTreeMap::new();
+        for (number, file) in &self.files {
+            // Chance is drawn for every file, so that what is left of one does not depend on the names of others.
+            let file = file.remains(luck.unwrap_or_else(|| Luck::draw(chance)), chance);
+            if of_names.contains(number) {
+                files.insert(*number, file);
+            }
+        }
+        Disk { names, files, directories: self.directories.clone(), ..*self }
+    }
+
+    /// All that was written, as after a shutdown: durable, and nothing but that.
+    pub(super) fn settled(&self) -> Disk {
+        let names = Names::settled(self.names.current.clone());
+        let file = |number: &u64| {
+            let current = self.files.get(number).map(|file| Arc::clone(&file.current)).unwrap_or_default();
+            (*number, File::settled(current))
+        };
+        let files = names.current.values().map(file).collect();
+        Disk { names, files, directories: self.directories.clone(), ..*self }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) disks: Vec<Disk>,
+    /// Handles that are open, by device and file: removed files keep their space as long.
+    pub(super) handles: BTreeMap<(usize, u64), usize>,
+    pub(super) chance: Chance,
+    pub(super) next_file: u64,
+    /// The catalog of a store on these devices.
+    catalog: Memory,
+    operations: u64,
+    counts_reads: bool,
+    crash_at: Option<u64>,
+    faults: Vec<Fault>,
+    failures: u64,
+}
+
+impl State {
+    fn new(disks: Vec<Disk>, chance: Chance, catalog: Memory) -> State {
+        let next_file = 1 + disks.iter().flat_map(|disk| disk.files.keys()).max().copied().unwrap_or(0);
+        State {
+            disks,
+            handles: BTreeMap::new(),
+            chance,
+            next_file,
+            catalog,
+            operations: 0,
+            counts_reads: false,
+            crash_at: None,
+            faults: Vec::new(),
+            failures: 0,
+        }
+    }
+
+    fn has_crashed(&self) -> bool {
+        self.crash_at.is_some_and(|at| self.operations >= at)
+    }
+
+    /// Space that files with names or open handles take on a device, in bytes.
+    pub(super) fn taken_bytes(&self, device: usize) -> u64 {
+        let disk = &self.disks[device];
+        let named: BTreeSet<u64> = disk.names.current.values().copied().collect();
+        let is_there = |number: &u64| named.contains(number) || self.handles.contains_key(&(device, *number));
+        disk.files.iter().filter(|(number, _)| is_there(number)).map(|(_, file)| file.current.allocated_bytes()).sum()
+    }
+
+    /// What may still be allocated on a device, in bytes.
+    pub(super) fn room_bytes(&self, device: usize) -> u64 {
+        match self.disks[device].capacity_bytes {
+            Some(capacity) => capacity.saturating_sub(self.taken_bytes(device)),
+            None => u64::MAX,
+        }
+    }
+}
+
+/// What is called before each operation, with its number.
+type Observer = Box<dyn FnMut(&World, u64) + Send>;
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    observer: Mutex<Option<Observer>>,
+}
+
+/// Several devices that crash together. A clone is the same world.
+#[derive(Clone)]
+pub(crate) struct World(Arc<Shared>);
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        write!(f, "World({} devices, {} operations)", state.disks.len(), state.operations)
+    }
+}
+
+impl World {
+    /// `devices` empty devices without a limit to their capacity.
+    pub(crate) fn new(devices: usize, seed: u64) -> World {
+        World::of(State::new(vec![Disk::default(); devices], Chance::new(seed), Memory::default()))
+    }
+
+    fn of(state: State) -> World {
+        World(Arc::new(Shared { state: Mutex::new(state), observer: Mutex::new(None) }))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("nothing panics with the lock held")
+    }
+
+    /// One of the devices.
+    pub(crate) fn device(&self, number: usize) -> Arc<SimulatedDevice> {
+        assert!(number < self.state().disks.len());
+        Arc::new(SimulatedDevice::new(self.clone(), number))
+    }
+
+    /// All devices, for a store.
+    pub(crate) fn devices(&self) -> Vec<Arc<dyn device::Device>> {
+        let count = self.state().disks.len();
+        (0..count).map(|number| self.device(number) as Arc<dyn device::Device>).collect()
+    }
+
+    /// The catalog of the store on these devices; a clone is the same.
+    pub(crate) fn catalog(&self) -> Memory {
+        self.state().catalog.clone()
+    }
+
+    /// Puts an empty catalog in the place of the one that was there.
+    pub(crate) fn new_catalog(&self) {
+        self.state().catalog = Memory::new();
+    }
+
+    /// How many operations there were.
+    pub(crate) fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// Whether reads count as operations, and fail like others.
+    pub(crate) fn count_reads(&self, counts: bool) {
+        self.state().counts_reads = counts;
+    }
+
+    /// From operation number `operation` on (the first is 0), everything fails.
+    pub(crate) fn crash_at(&self, operation: u64) {
+        self.state().crash_at = Some(operation);
+    }
+
+    /// Whether it has come to the crash.
+    pub(crate) fn has_crashed(&self) -> bool {
+        self.state().has_crashed()
+    }
+
+    /// Lets an operation fail.
+    pub(crate) fn fail(&self, fault: Fault) {
+        self.state().faults.push(fault);
+    }
+
+    /// How many operations have failed of those that were made to.
+    pub(crate) fn failures(&self) -> u64 {
+        self.state().failures
+    }
+
+    /// Nothing fails any more.
+    pub(crate) fn heal(&self) {
+        self.state().faults.clear();
+    }
+
+    /// Calls `observer` before each operation with its number; nothing of this world is locked then. It must not work on
+    /// this world's devices, but may on those of [`after_crash`](Self::after_crash).
+    pub(crate) fn observe(&self, observer: impl FnMut(&World, u64) + Send + 'static) {
+        *self.0.observer.lock().expect("no observer panicked") = Some(Box::new(observer));
+    }
+
+    /// Calls nobody any more. Must not be called by the observer.
+    pub(crate) fn stop_observing(&self) {
+        *self.0.observer.lock().expect("no observer panicked") = None;
+    }
+
+    /// What a reboot would find if the power failed now. This world goes on as it was.
+    pub(crate) fn after_crash(&self, seed: u64) -> World {
+        let mut chance = Chance::new(seed);
+        // Either all that is not durable has the same luck, or each file and each device its own.
+        let luck = if chance.happens(1, 2) { Some(Luck::draw(&mut chance)) } else { None };
+        let state = self.state();
+        let disks = state.disks.iter().map(|disk| disk.remains(luck, &mut chance)).collect();
+        let catalog = state.catalog.copy();
+        let left = chance.below(catalog.states() as u64);
+        catalog.roll_back(left as usize);
+        // Now and then it is lost altogether, as it may be: it is made anew.
+        let catalog = if chance.happens(1, 16) { Memory::new() } else { catalog };
+        World::of(State::new(disks, chance, catalog))
+    }
+
+    /// What another process would find if those that write were killed now: all that was written, durable or not.
+    pub(crate) fn after_kill(&self, seed: u64) -> World {
+        let state = self.state();
+        World::of(State::new(state.disks.clone(), Chance::new(seed), state.catalog.copy()))
+    }
+
+    /// What a reboot after a clean shutdown would find.
+    pub(crate) fn after_shutdown(&self) -> World {
+        let state = self.state();
+        let disks = state.disks.iter().map(Disk::settled).collect();
+        World::of(State::new(disks, state.chance.clone(), state.catalog.copy()))
+    }
+
+    /// Puts two devices in each other's place.
+    pub(crate) fn swap(&self, one: usize, other: usize) {
+        self.state().disks.swap(one, other);
+    }
+
+    /// Counts an operation; fails if there is a crash, or the device is lost. Gives the error that it must end with, if it must.
+    pub(super) fn begin(
+        &self,
+        operation: Operation,
+        device: usize,
+    ) -> io::Result<(MutexGuard<'_, State>, Option<Errno>)> {
+        let counts = operation != Operation::Read || self.state().counts_reads;
+        if counts {
+            let mut observer = self.0.observer.lock().expect("no observer panicked");
+            if let Some(observer) = observer.as_mut() {
+                let number = self.operations();
+                observer(self, number);
+            }
+        }
+        let mut state = self.state();
+        if state.has_crashed() {
+            return Err(io::Error::other("crashed"));
+        }
+        let mut failure = None;
+        if counts {
+            let number = state.operations;
+            state.operations += 1;
+            if let Some(at) = state.faults.iter().position(|fault| fault.hits(number, operation, device)) {
+                failure = Some(state.faults[at].errno);
+                state.failures += 1;
+                if !state.faults[at].is_lasting {
+                    state.faults.remove(at);
+                }
+            }
+        }
+        if state.disks[device].is_lost {
+            return Err(Errno::IO.into());
+        }
+        Ok((state, failure))
+    }
+}

@@ -1,0 +1,438 @@
+//! A tree made of a store: directories in order of keys, what is in them in the order of the disk.
+//!
+//! One thread walks the index and makes directories; objects gather in a window of `WINDOW_OBJECTS`, are sorted by
+//! where they lie, and are handed in runs to threads that read and write them (`restore`). Each is made relative to
+//! its open directory. A directory gets its attributes when the last that works in it lets go of it.
+//!
+//! Confined: below the target, only entries of directories that this export has opened itself, without following
+//! symlinks, are made; content goes only to files that it has created.
+//! Descriptors: at most `MOST_OPEN` directories; those above the deepest `OPEN_LEVELS` are opened again through
+//! `..` and checked to be the same.
+//!
+//! Survives: what cannot be made (reported; of a directory also what is below it is left out), entries whose
+//! directory is none, objects that are removed or replaced meanwhile. The target is not synced: whoever needs that
+//! calls `sync` once.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use rustix::fs::{Dir, Mode, OFlags, fchmod, mkdirat, open};
+use rustix::io::Errno;
+
+use super::names::{Names, Slot};
+use super::posix::{Identity, open_directory, open_parent, status};
+use super::restore::{Job, LinkTo, Restorer, c_name};
+use super::walk::path_of;
+use super::{Ledger, Reports, Watch, default_threads, locked};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::Kind;
+use crate::format::key::Key;
+use crate::units::MIB;
+use crate::{Listed, Store};
+
+/// Objects that are sorted by where they lie.
+const WINDOW_OBJECTS: usize = 4096;
+/// A run for one thread ends with that many objects,
+const RUN_OBJECTS: usize = 64;
+/// or that many bytes.
+const RUN_BYTES: u64 = 4 * MIB;
+/// Directories that are open at a time.
+const MOST_OPEN: usize = 384;
+/// Directories on the path to where the walk is that are kept open.
+const OPEN_LEVELS: usize = 64;
+
+/// What to export, and how.
+#[derive(Debug, Clone)]
+pub struct ExportOptions {
+    /// The directory of the store whose content goes into the target.
+    pub prefix: Key,
+    /// The target may have something in it: what is there with the same kind, size and modification time stays, what
+    /// differs is replaced, what else is there is left alone. Without it the target must be empty or not exist.
+    pub resume: bool,
+    /// Owners that cannot be set are reported, not only counted.
+    pub require_owners: bool,
+    /// Threads that write; `None`: by the processors.
+    pub threads: Option<usize>,
+}
+
+impl Default for ExportOptions {
+    fn default() -> ExportOptions {
+        ExportOptions { prefix: Key::root(), resume: false, require_owners: false, threads: None }
+    }
+}
+
+/// What an export did.
+#[derive(Debug, Default)]
+pub struct ExportSummary {
+    /// Directories made, or gone into.
+    pub directories: u64,
+    /// Files made; one with several names once.
+    pub files: u64,
+    /// Second and later names made.
+    pub links: u64,
+    /// Symlinks made.
+    pub symlinks: u64,
+    /// Fifos, sockets and devices made.
+    pub specials: u64,
+    /// Bytes of content written, without holes.
+    pub content_bytes: u64,
+    /// Objects that were there already.
+    pub unchanged: u64,
+    /// Objects that belong to this user instead of their owner, which this user may not set. They are without
+    /// set-user-ID and set-group-ID.
+    pub owners_not_set: u64,
+    /// Extended attributes that only root may set, or that the file system does not have.
+    pub xattrs_not_set: u64,
+    /// Devices that only root may make.
+    pub specials_not_made: u64,
+    /// What could not be exported, or not whole.
+    pub reports: Reports,
+    /// Whether it ended because [`Watch::go_on`] said so. Directories are then without their attributes; see
+    /// [`ExportOptions::resume`].
+    pub interrupted: bool,
+}
+
+/// Makes the tree below `options.prefix` in `directory`.
+///
+/// # Errors
+/// If there is no such directory in the store, if the target cannot be made or is not empty, and what the store's
+/// index fails with. What cannot be made or read is no error: see [`ExportSummary::reports`].
+pub fn export(store: &Store, directory: &Path, options: &ExportOptions, watch: &dyn Watch) -> Result<ExportSummary> {
+    let prefix = store.entry(&options.prefix)?;
+    match &prefix {
+        Some(listed) if listed.entry.kind != Kind::Directory => {
+            return Err(Error::new(ErrorKind::Usage, "export", "it is no directory of the store")
+                .at(&options.prefix.to_path())
+                .advise("read a single object with get"));
+        }
+        None if !options.prefix.is_root() => {
+            return Err(Error::new(ErrorKind::NotFound, "export", "the store has no such directory")
+                .at(&options.prefix.to_path()));
+        }
+        _ => {}
+    }
+    let root = open_target(directory, options.resume)?;
+    let ledger = Ledger::new(watch);
+    let threads = options.threads.unwrap_or_else(default_threads).max(1);
+    let export = Export {
+        store,
+        ledger: &ledger,
+        options,
+        target: directory,
+        root,
+        is_root_user: rustix::process::geteuid().is_root(),
+        open: OpenDirectories::default(),
+        late: Mutex::default(),
+        done: Mutex::default(),
+    };
+    let (sender, receiver) = sync_channel::<Vec<Job<'_>>>(threads);
+    let receiver = Mutex::new(receiver);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| work(&export, &receiver));
+        }
+        let mut walker = Walker::new(&export, sender);
+        walker.run(prefix.is_some()).unwrap_or_else(|error| ledger.fail(error));
+    });
+    export.finish_late();
+    let done = std::mem::take(&mut *locked(&export.done));
+    let interrupted = ledger.is_interrupted();
+    match ledger.end() {
+        (Some(error), _) => Err(error),
+        (None, reports) => Ok(ExportSummary { interrupted, reports, ..done }),
+    }
+}
+
+/// Opens the target, which is made if it is missing, and must be empty unless `resume`.
+fn open_target(directory: &Path, resume: bool) -> Result<OwnedFd> {
+    std::fs::create_dir_all(directory).map_err(|error| Error::io("make the directory", directory, error))?;
+    let fail = |errno: Errno| Error::io("export to", directory, errno.into());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = open(directory, flags, Mode::empty()).map_err(fail)?;
+    if !resume {
+        for entry in Dir::read_from(&opened).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            if ![c".", c".."].contains(&entry.file_name()) {
+                return Err(Error::new(ErrorKind::Exists, "export to", "it is not empty")
+                    .at(directory)
+                    .advise("name an empty directory, or go on with an export that was interrupted"));
+            }
+        }
+    }
+    Ok(opened)
+}
+
+/// What all threads of an export know.
+pub(super) struct Export<'e> {
+    pub store: &'e Store,
+    pub ledger: &'e Ledger<'e>,
+    pub options: &'e ExportOptions,
+    pub target: &'e Path,
+    pub root: OwnedFd,
+    pub is_root_user: bool,
+    open: OpenDirectories,
+    /// Directories whose permissions would keep their owner out; they get them last.
+    late: Mutex<Vec<Key>>,
+    pub done: Mutex<ExportSummary>,
+}
+
+/// How many directories are open.
+#[derive(Default)]
+struct OpenDirectories {
+    count: Mutex<usize>,
+    closed: Condvar,
+}
+
+/// A directory of the target that is worked in. It gets its attributes when it is dropped.
+pub(super) struct Directory<'e> {
+    pub handle: OwnedFd,
+    pub key: Key,
+    export: &'e Export<'e>,
+    /// Whether the store says what its attributes are.
+    is_stored: bool,
+}
+
+impl Drop for Directory<'_> {
+    fn drop(&mut self) {
+        if self.is_stored && !self.export.ledger.is_over() {
+            Restorer::new(self.export).finish_directory(&self.handle, &self.key, false);
+        }
+        *locked(&self.export.open.count) -= 1;
+        self.export.open.closed.notify_all();
+    }
+}
+
+impl Export<'_> {
+    /// The path that an object gets, for people.
+    pub fn path_of(&self, key: &Key) -> std::path::PathBuf {
+        path_of(self.target, &self.options.prefix, key)
+    }
+
+    /// Leaves a directory's attributes to the end.
+    pub fn finish_later(&self, key: Key) {
+        locked(&self.late).push(key);
+    }
+
+    /// Gives the directories that were left their attributes: each before the one above it, where a look-up may fail
+    /// afterwards.
+    fn finish_late(&self) {
+        if self.ledger.is_over() {
+            return;
+        }
+        let mut late = std::mem::take(&mut *locked(&self.late));
+        late.sort_unstable();
+        late.dedup();
+        let mut restorer = Restorer::new(self);
+        for key in late.iter().rev() {
+            match restorer.open_below_root(key) {
+                Ok(directory) => restorer.finish_directory(&directory, key, true),
+                Err(errno) => self.ledger.report_io("set the attributes of", &self.path_of(key), errno),
+            }
+        }
+    }
+}
+
+fn work<'e>(export: &'e Export<'e>, receiver: &Mutex<Receiver<Vec<Job<'e>>>>) {
+    let mut restorer = Restorer::new(export);
+    // All runs are taken, so that nobody waits for one that nobody works on.
+    loop {
+        let run = locked(receiver).recv();
+        let Ok(run) = run else { break };
+        for job in run {
+            restorer.take(job);
+        }
+    }
+}
+
+struct Level<'e> {
+    key: Key,
+    /// Not there while the level is far above the deepest one.
+    directory: Option<Arc<Directory<'e>>>,
+    identity: Identity,
+    /// Whether the store says what its attributes are.
+    is_stored: bool,
+    /// Could not be made: what is below is left out.
+    is_lost: bool,
+}
+
+struct Walker<'e> {
+    export: &'e Export<'e>,
+    sender: SyncSender<Vec<Job<'e>>>,
+    levels: Vec<Level<'e>>,
+    window: Vec<Job<'e>>,
+    /// Later names: after everything else of the window.
+    links: Vec<Job<'e>>,
+    names: Names<u64, Arc<LinkTo>>,
+}
+
+impl<'e> Walker<'e> {
+    fn new(export: &'e Export<'e>, sender: SyncSender<Vec<Job<'e>>>) -> Walker<'e> {
+        let (levels, window, links) = (Vec::new(), Vec::new(), Vec::new());
+        Walker { export, sender, levels, window, links, names: Names::default() }
+    }
+
+    fn run(&mut self, is_stored: bool) -> Result<()> {
+        let export = self.export;
+        let prefix = &export.options.prefix;
+        let fail = |error| Error::io("export to", export.target, error);
+        let root = export.root.try_clone().map_err(fail)?;
+        self.push(prefix.clone(), root, is_stored).map_err(|errno| fail(errno.into()))?;
+        for listed in export.store.walk(prefix)? {
+            let listed = listed?;
+            if listed.key == *prefix {
+                continue;
+            }
+            if export.ledger.is_over() {
+                break;
+            }
+            self.come_to(listed)?;
+        }
+        self.flush();
+        while self.levels.pop().is_some() {}
+        Ok(())
+    }
+
+    fn come_to(&mut self, listed: Listed) -> Result<()> {
+        while self.levels.len() > 1 && self.levels.last().is_some_and(|level| listed.key.below(&level.key).is_none()) {
+            self.leave();
+        }
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        if level.is_lost {
+            return Ok(());
+        }
+        if listed.key.parent().as_ref() != Some(&level.key) {
+            let error = Error::new(ErrorKind::Corrupt, "export", "it is in something that is no directory");
+            self.export.ledger.report(error.at(&self.export.path_of(&listed.key)));
+            return Ok(());
+        }
+        let Some(directory) = level.directory.clone() else { return Ok(()) };
+        if listed.entry.kind == Kind::Directory {
+            self.enter(&directory, listed.key);
+            return Ok(());
+        }
+        let (shared, is_link) = self.link(&listed)?;
+        let job = Job { directory, listed, shared, is_link };
+        if is_link {
+            self.links.push(job)
+        } else {
+            self.window.push(job)
+        }
+        if self.window.len() + self.links.len() >= WINDOW_OBJECTS {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// What an object leaves to its other names, or was left by the first; and whether it is a later one.
+    fn link(&mut self, listed: &Listed) -> Result<(Option<Arc<LinkTo>>, bool)> {
+        let Some(number) = listed.shared else { return Ok((None, false)) };
+        if let Some(first) = self.names.later(number) {
+            return Ok((Some(first), true));
+        }
+        let count = self.export.store.stat(&listed.key)?.map_or(1, |status| status.names);
+        let first = Arc::new(LinkTo { key: listed.key.clone(), made: Slot::default() });
+        self.names.first(number, count, first.clone());
+        Ok((Some(first), false))
+    }
+
+    fn enter(&mut self, parent: &Arc<Directory<'e>>, key: Key) {
+        self.wait_for_descriptors();
+        match self.make(parent, &key).and_then(|made| self.push(key.clone(), made, true)) {
+            Ok(()) => {
+                locked(&self.export.done).directories += 1;
+                self.export.ledger.advance(1, 0);
+            }
+            Err(errno) => {
+                self.export.ledger.report_io("make the directory", &self.export.path_of(&key), errno);
+                self.levels.push(Level { key, directory: None, identity: (0, 0), is_stored: true, is_lost: true });
+            }
+        }
+    }
+
+    fn make(&self, parent: &Directory<'e>, key: &Key) -> std::result::Result<OwnedFd, Errno> {
+        let name = c_name(key);
+        match mkdirat(&parent.handle, &name, Mode::RWXU) {
+            Err(Errno::EXIST) if self.export.options.resume => {
+                let opened = open_directory(&parent.handle, &name)?;
+                let mode = status(&opened)?.mode;
+                if mode & 0o700 != 0o700 {
+                    fchmod(&opened, Mode::from_raw_mode(u32::from(mode & 0o7777 | 0o700)))?;
+                }
+                Ok(opened)
+            }
+            made => made.and_then(|()| open_directory(&parent.handle, &name)),
+        }
+    }
+
+    /// Makes an open directory the deepest level.
+    fn push(&mut self, key: Key, handle: OwnedFd, is_stored: bool) -> std::result::Result<(), Errno> {
+        let identity = status(&handle)?.identity;
+        if let Some(above) = self.levels.len().checked_sub(OPEN_LEVELS) {
+            self.levels[above].directory = None;
+        }
+        let directory = Some(self.directory(key.clone(), handle, is_stored));
+        self.levels.push(Level { key, directory, identity, is_stored, is_lost: false });
+        Ok(())
+    }
+
+    fn directory(&self, key: Key, handle: OwnedFd, is_stored: bool) -> Arc<Directory<'e>> {
+        *locked(&self.export.open.count) += 1;
+        Arc::new(Directory { handle, key, export: self.export, is_stored })
+    }
+
+    fn leave(&mut self) {
+        let Some(left) = self.levels.pop() else { return };
+        let Some(above) = self.levels.last() else { return };
+        if above.directory.is_some() || above.is_lost {
+            return;
+        }
+        let (key, identity, is_stored) = (above.key.clone(), above.identity, above.is_stored);
+        let opened = match &left.directory {
+            Some(directory) => open_parent(&directory.handle, identity),
+            None => Restorer::new(self.export).open_below_root(&key),
+        };
+        let at = self.levels.len() - 1;
+        match opened {
+            Ok(handle) => self.levels[at].directory = Some(self.directory(key, handle, is_stored)),
+            Err(errno) => {
+                self.levels[at].is_lost = true;
+                self.export.ledger.report_io("go back to the directory", &self.export.path_of(&key), errno);
+            }
+        }
+    }
+
+    /// Waits until another directory may be opened.
+    fn wait_for_descriptors(&mut self) {
+        if *locked(&self.export.open.count) < MOST_OPEN {
+            return;
+        }
+        self.flush();
+        // The path to here keeps `OPEN_LEVELS` open; all others are let go of when the work in them is done.
+        let mut count = locked(&self.export.open.count);
+        while *count >= MOST_OPEN {
+            count = self.export.open.closed.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Hands the window out: by where objects lie, then later names.
+    fn flush(&mut self) {
+        let mut window = std::mem::take(&mut self.window);
+        window.sort_by_key(|job| (job.listed.entry.location.segment, job.listed.entry.location.offset));
+        window.append(&mut self.links);
+        let (mut run, mut bytes) = (Vec::new(), 0u64);
+        for job in window {
+            bytes = bytes.saturating_add(job.listed.entry.size_bytes);
+            run.push(job);
+            if run.len() >= RUN_OBJECTS || bytes >= RUN_BYTES {
+                // The threads take runs until this side of the channel is gone.
+                let _ = self.sender.send(std::mem::take(&mut run));
+                bytes = 0;
+            }
+        }
+        if !run.is_empty() {
+            let _ = self.sender.send(run);
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! A tree into a store: what is new or different is put, the rest stays as it is.
+//!
+//! One thread walks the tree and the listings of the store side by side, both in order of keys, and decides what is
+//! to be done; others read and put. The work is cut into pieces of about 1 MiB that are committed in order (`turns`),
+//! so that a group lies together on the disk. A file is there already if kind, size, modification time, mode and
+//! owner are the same: the import can be repeated after an interruption, and brings a store up to date. What is gone
+//! from the source stays in the store.
+//!
+//! Files with several names: the walk knows which name is the first, in order of keys. That one puts the shared
+//! object, the piece of any later name comes after it. Numbers of shared objects that are in the store already are
+//! used again, each for one inode only: names that were one file and are two now come apart.
+//!
+//! Memory: two pieces a thread, what waits for its turn, and for each file with several names 50 bytes until all were
+//! seen.
+//! Survives: files that change, vanish or cannot be read (retried, counted, reported), and the store itself in the
+//! tree.
+
+use std::collections::HashSet;
+use std::iter::Peekable;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::FileType;
+
+use super::names::{Names, Slot};
+use super::posix::{FileStatus, Identity};
+use super::put::Putter;
+use super::turns::Turns;
+use super::walk::{Bounds, Found, SourceTree, Step, path_of};
+use super::{Ledger, Reports, Watch, default_threads, locked};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::Kind;
+use crate::format::key::Key;
+use crate::units::MIB;
+use crate::{Listed, Store, Walk};
+
+/// A piece ends when it has that much content; with more than two threads less, so that all of them together have no more in memory,
+const PIECE_BYTES: u64 = MIB;
+/// or that many objects,
+const PIECE_OBJECTS: usize = 256;
+/// or its part of so many directories, which are open until it is done.
+const MOST_OPEN: usize = 384;
+
+/// What to import, and how.
+#[derive(Debug, Clone)]
+pub struct ImportOptions {
+    /// The directory of the store that what is in the source goes to; made if it is missing.
+    pub prefix: Key,
+    /// Keep access times.
+    pub access_times: bool,
+    /// Do not go into directories on other file systems than the source's root.
+    pub one_file_system: bool,
+    /// Threads that read; `None`: by the processors.
+    pub threads: Option<usize>,
+}
+
+impl Default for ImportOptions {
+    fn default() -> ImportOptions {
+        ImportOptions { prefix: Key::root(), access_times: true, one_file_system: false, threads: None }
+    }
+}
+
+/// What an import did.
+#[derive(Debug, Default)]
+pub struct ImportSummary {
+    /// Directories put.
+    pub directories: u64,
+    /// Files put; one with several names once.
+    pub files: u64,
+    /// Second and later names put.
+    pub links: u64,
+    /// Symlinks put.
+    pub symlinks: u64,
+    /// Fifos, sockets and devices put.
+    pub specials: u64,
+    /// Bytes of content put, without holes.
+    pub content_bytes: u64,
+    /// Objects that were there already.
+    pub unchanged: u64,
+    /// Files that changed while they were read, twice; they are reported too.
+    pub changed: u64,
+    /// Directories of the store itself that lie in the source.
+    pub passed_over: u64,
+    /// Members of an archive that were refused for what they are called or what they are; they are reported too.
+    pub refused: u64,
+    /// Extended attributes that may not be read by this user, or that an archive has in a form that is not known.
+    pub xattrs_unreadable: u64,
+    /// What could not be imported, or not whole.
+    pub reports: Reports,
+    /// Whether it ended because [`Watch::go_on`] said so.
+    pub interrupted: bool,
+}
+
+impl ImportSummary {
+    /// Adds what another thread did.
+    fn add(&mut self, other: &ImportSummary) {
+        self.directories += other.directories;
+        self.files += other.files;
+        self.links += other.links;
+        self.symlinks += other.symlinks;
+        self.specials += other.specials;
+        self.content_bytes += other.content_bytes;
+        self.unchanged += other.unchanged;
+        self.changed += other.changed;
+        self.xattrs_unreadable += other.xattrs_unreadable;
+    }
+}
+
+/// What an import of a tree would find.
+#[derive(Debug, Default)]
+pub struct Measure {
+    /// Directories, with the root.
+    pub directories: u64,
+    /// Files; one with several names once.
+    pub files: u64,
+    /// Second and later names.
+    pub links: u64,
+    /// Symlinks.
+    pub symlinks: u64,
+    /// Fifos, sockets and devices.
+    pub specials: u64,
+    /// Sizes of the files in bytes, holes included.
+    pub size_bytes: u128,
+    /// What could not be looked at.
+    pub reports: Reports,
+    /// Whether it ended because [`Watch::go_on`] said so.
+    pub interrupted: bool,
+}
+
+/// Imports the tree `source`, durable on return.
+///
+/// # Errors
+/// If the source cannot be walked at all, if its place in the store is no directory, or if the store cannot be
+/// written; what was committed until then stays, and the import may be repeated. What cannot be read is no error: see
+/// [`ImportSummary::reports`].
+pub fn import(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn Watch) -> Result<ImportSummary> {
+    let ledger = Ledger::new(watch);
+    let bounds = Bounds { one_file_system: options.one_file_system, own: own_directories(store) };
+    let tree = SourceTree::open(source, options.prefix.clone(), bounds, &ledger)?;
+    check_prefix(store, &options.prefix)?;
+    let threads = options.threads.unwrap_or_else(default_threads).max(1);
+    let turns = Turns::new(store, &ledger);
+    let totals = Mutex::new(ImportSummary::default());
+    let giant = Mutex::new(());
+    let (sender, receiver) = sync_channel::<Piece>(threads);
+    let receiver = Mutex::new(receiver);
+    let bounds = PieceBounds {
+        bytes: (2 * PIECE_BYTES / threads as u64).min(PIECE_BYTES),
+        directories: MOST_OPEN / (2 * threads + 1),
+    };
+    let (unchanged, passed_over) = std::thread::scope(|scope| {
+        scope.spawn(|| turns.commit_all());
+        let _open = turns.open();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let path_of = |key: &Key| path_of(source, &options.prefix, key);
+                    let mut putter = Putter::new(store, &ledger, options.access_times, &path_of, &giant);
+                    work(&receiver, &turns, &ledger, &mut putter);
+                    locked(&totals).add(&putter.done);
+                });
+            }
+            Planner::new(store, &ledger, tree, sender, bounds).run()
+        })
+    });
+    let (interrupted, reports) = finish(store, &ledger)?;
+    let mut summary = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    summary.unchanged += unchanged;
+    Ok(ImportSummary { passed_over, interrupted, reports, ..summary })
+}
+
+/// Makes durable what was committed; gives whether the work was interrupted, and what was reported.
+pub(super) fn finish(store: &Store, ledger: &Ledger<'_>) -> Result<(bool, Reports)> {
+    let interrupted = ledger.is_interrupted();
+    let (failed, reports) = ledger.end();
+    match failed {
+        Some(error) => {
+            // The first failure is the one to tell; what can be saved of the work before it makes a repetition shorter.
+            let _ = store.sync();
+            Err(error)
+        }
+        None => store.sync().map(|()| (interrupted, reports)),
+    }
+}
+
+/// Counts what an import of `source` would read, without reading content.
+///
+/// # Errors
+/// If the source cannot be walked at all.
+pub fn measure(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn Watch) -> Result<Measure> {
+    let ledger = Ledger::new(watch);
+    let bounds = Bounds { one_file_system: options.one_file_system, own: own_directories(store) };
+    let mut tree = SourceTree::open(source, options.prefix.clone(), bounds, &ledger)?;
+    let mut measured = Measure::default();
+    let mut names = Names::default();
+    while let Some(step) = tree.next() {
+        match step {
+            Step::Leave => continue,
+            Step::Enter(_) => measured.directories += 1,
+            Step::Entry(Found { status, .. }) => match status.file_type() {
+                FileType::RegularFile if names.later(status.identity).is_some() => measured.links += 1,
+                FileType::RegularFile => {
+                    names.first(status.identity, status.link_count.into(), ());
+                    measured.files += 1;
+                    measured.size_bytes += u128::from(status.size_bytes);
+                }
+                FileType::Symlink => measured.symlinks += 1,
+                _ => measured.specials += 1,
+            },
+        }
+        if !ledger.advance(1, 0) {
+            break;
+        }
+    }
+    drop(tree);
+    measured.interrupted = ledger.is_interrupted();
+    measured.reports = ledger.end().1;
+    Ok(measured)
+}
+
+/// Fails if what is to go below `prefix` cannot, as there is something else than a directory on the way.
+pub(super) fn check_prefix(store: &Store, prefix: &Key) -> Result<()> {
+    let mut above = Some(prefix.clone());
+    while let Some(key) = above {
+        if let Some(listed) = store.entry(&key)?
+            && listed.entry.kind != Kind::Directory
+        {
+            return Err(Error::new(ErrorKind::Usage, "import below", "it is no directory of the store")
+                .at(&key.to_path())
+                .advise("choose another key"));
+        }
+        above = key.parent();
+    }
+    Ok(())
+}
+
+/// Identities of the directories that the store itself lies in.
+fn own_directories(store: &Store) -> HashSet<Identity> {
+    let engine = store.engine();
+    let geometry = store.geometry();
+    let devices = geometry.devices.iter().map(|device| device.directory(&engine.home));
+    let directories = devices.chain([engine.home.clone(), engine.index_directory.clone()]);
+    // A device that is not there cannot lie in the source.
+    let opened = directories.filter_map(|path| std::fs::File::open(path).ok());
+    opened.filter_map(|file| super::posix::status(&file).ok()).map(|status| status.identity).collect()
+}
+
+/// What is to be done with a file.
+pub(super) enum Action {
+    /// Put it; a file is its own.
+    Put,
+    /// Put it as a shared object, and tell its number.
+    PutShared(Arc<Slot<u64>>),
+    /// Give it a name, when the number is known.
+    Link(Arc<Slot<u64>>),
+    /// It is there, as one of several names of this shared object, which it no longer is in the source: put it unless
+    /// all other names are gone.
+    PutIfShared,
+}
+
+/// A file and what is to be done with it.
+pub(super) struct Task {
+    pub found: Found,
+    pub action: Action,
+    /// It is a directory, and there is something else in its place.
+    pub replace: bool,
+}
+
+struct Piece {
+    number: u64,
+    tasks: Vec<Task>,
+}
+
+/// Whether the store has the file as it is, as far as that shows without reading it.
+pub(super) fn is_same(status: &FileStatus, listed: &Listed) -> bool {
+    let entry = &listed.entry;
+    let has_size = |kinds: &[Kind]| kinds.contains(&entry.kind) && entry.size_bytes == status.size_bytes;
+    let alike = match status.file_type() {
+        FileType::RegularFile => has_size(&[Kind::File, Kind::Large, Kind::Link]),
+        FileType::Symlink => has_size(&[Kind::Symlink]),
+        FileType::Directory => entry.kind == Kind::Directory,
+        _ => entry.kind == Kind::Special,
+    };
+    alike && (entry.mtime, entry.mode, entry.uid, entry.gid) == (status.mtime, status.mode, status.uid, status.gid)
+}
+
+fn work<'s>(
+    receiver: &Mutex<Receiver<Piece>>,
+    turns: &Turns<'s, '_, '_>,
+    ledger: &Ledger<'_>,
+    putter: &mut Putter<'s, '_, '_>,
+) {
+    // Each piece that was taken is handed in, and all are taken: nobody waits for one that never comes.
+    loop {
+        let piece = locked(receiver).recv();
+        let Ok(Piece { number, tasks }) = piece else { return };
+        let done = putter.put_all(tasks, turns.memory()).unwrap_or_else(|error| {
+            ledger.fail(error);
+            None
+        });
+        turns.hand_in(number, done);
+    }
+}
+
+/// Where a piece ends.
+#[derive(Debug, Clone, Copy)]
+struct PieceBounds {
+    bytes: u64,
+    directories: usize,
+}
+
+/// Decides what is to be done with each file of the source.
+struct Planner<'s, 'l, 'w> {
+    store: &'s Store,
+    ledger: &'l Ledger<'w>,
+    tree: SourceTree<'l, 'w>,
+    sender: SyncSender<Piece>,
+    /// For each directory that the walk is in, what the store has in it.
+    listings: Vec<Option<Peekable<Walk>>>,
+    names: Names<Identity, Arc<Slot<u64>>>,
+    /// Shared objects of the store that an inode of the source was found to be.
+    claimed: hashbrown::HashSet<u64>,
+    piece: Piece,
+    piece_bytes: u64,
+    piece_directories: usize,
+    /// Directories in a piece: with one being made, one waiting and one in hand for each thread, not too many are open.
+    bounds: PieceBounds,
+    unchanged: u64,
+}
+
+impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
+    fn new(
+        store: &'s Store,
+        ledger: &'l Ledger<'w>,
+        tree: SourceTree<'l, 'w>,
+        sender: SyncSender<Piece>,
+        bounds: PieceBounds,
+    ) -> Self {
+        Planner {
+            store,
+            ledger,
+            tree,
+            sender,
+            listings: Vec::new(),
+            names: Names::default(),
+            claimed: hashbrown::HashSet::new(),
+            piece: Piece { number: 0, tasks: Vec::new() },
+            piece_bytes: 0,
+            piece_directories: 0,
+            bounds,
+            unchanged: 0,
+        }
+    }
+
+    /// Plans the whole tree; gives how much is there already, and how many directories were passed over.
+    fn run(mut self) -> (u64, u64) {
+        while !self.ledger.is_over() {
+            let Some(step) = self.tree.next() else { break };
+            if let Err(error) = self.plan(step) {
+                self.ledger.fail(error);
+            }
+        }
+        self.send();
+        (self.unchanged, self.tree.passed_over)
+    }
+
+    fn plan(&mut self, step: Step) -> Result<()> {
+        let (found, is_directory) = match step {
+            Step::Leave => {
+                self.listings.pop();
+                return Ok(());
+            }
+            Step::Enter(found) => (found, true),
+            Step::Entry(found) => (found, false),
+        };
+        let listed = self.listed(&found.key)?;
+        if is_directory {
+            let is_root = self.listings.is_empty();
+            let known = listed.as_ref().is_some_and(|listed| listed.entry.kind == Kind::Directory);
+            let list = known || is_root && found.key.is_root();
+            self.listings.push(if list { Some(self.store.list(&found.key)?.peekable()) } else { None });
+        }
+        let stored_directory = listed.as_ref().map(|listed| listed.entry.kind == Kind::Directory);
+        if !is_directory && stored_directory == Some(true) {
+            // An import never removes what lies below a directory.
+            let error = Error::new(ErrorKind::Exists, "import", "the store has a directory of this name");
+            let error = error.at(&self.tree.path_of(&found.key));
+            self.ledger.report(error.advise("if it is to go, remove it first: granulo store rm -r"));
+            return Ok(());
+        }
+        let replace = is_directory && stored_directory == Some(false);
+        match self.action(&found.status, listed.as_ref()) {
+            Some(action) => self.push(Task { found, action, replace }, is_directory),
+            None => {
+                self.ledger.advance(1, 0);
+                self.unchanged += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the store has for `key`, an entry of the directory that the walk is in.
+    fn listed(&mut self, key: &Key) -> Result<Option<Listed>> {
+        let Some(listing) = self.listings.last_mut() else { return self.store.entry(key) };
+        let Some(listing) = listing else { return Ok(None) };
+        // Both come in order of keys; what is only in the store stays as it is.
+        while let Some(listed) = listing.next_if(|listed| listed.as_ref().map_or(true, |listed| listed.key <= *key)) {
+            let listed = listed?;
+            if listed.key == *key {
+                return Ok(Some(listed));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is to be done; `None` if it is there already.
+    fn action(&mut self, status: &FileStatus, listed: Option<&Listed>) -> Option<Action> {
+        let same = listed.filter(|listed| is_same(status, listed));
+        if status.file_type() != FileType::RegularFile {
+            return if same.is_some() { None } else { Some(Action::Put) };
+        }
+        if status.link_count < 2 {
+            return match same {
+                Some(Listed { shared: None, .. }) => None,
+                Some(_) => Some(Action::PutIfShared),
+                None => Some(Action::Put),
+            };
+        }
+        let there = same.and_then(|listed| listed.shared);
+        if let Some(slot) = self.names.later(status.identity) {
+            // The number of an object that is being put now is none that was listed before.
+            let is_there = there.is_some() && slot.known() == there;
+            return if is_there { None } else { Some(Action::Link(slot)) };
+        }
+        let slot = Arc::<Slot<u64>>::default();
+        self.names.first(status.identity, status.link_count.into(), slot.clone());
+        match there.filter(|&number| self.claimed.insert(number)) {
+            Some(number) => {
+                slot.set(Some(number));
+                None
+            }
+            None => Some(Action::PutShared(slot)),
+        }
+    }
+
+    fn push(&mut self, task: Task, is_directory: bool) {
+        self.piece_bytes += if is_directory { 0 } else { task.found.status.size_bytes };
+        let directory = Arc::as_ptr(&task.found.directory);
+        let last = self.piece.tasks.last();
+        self.piece_directories += usize::from(last.is_none_or(|last| Arc::as_ptr(&last.found.directory) != directory));
+        self.piece.tasks.push(task);
+        if self.piece_bytes >= self.bounds.bytes
+            || self.piece.tasks.len() >= PIECE_OBJECTS
+            || self.piece_directories >= self.bounds.directories
+        {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let number = self.piece.number;
+        let piece = std::mem::replace(&mut self.piece, Piece { number: number + 1, tasks: Vec::new() });
+        (self.piece_bytes, self.piece_directories) = (0, 0);
+        // The threads take pieces until this side of the channel is gone.
+        let _ = self.sender.send(piece);
+    }
+}

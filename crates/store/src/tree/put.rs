@@ -1,0 +1,431 @@
+//! One file of a source tree into a batch: content, attributes, holes.
+//!
+//! Files up to [`SMALL_BYTES`] are read whole before they are put, larger ones stream; of sparse ones only the data
+//! are read.
+//! A file that is not the same after it was read as before is read a second time; if it changed again, what was read
+//! last stays and is reported. Its attributes are those from before reading, so that the next import reads it once
+//! more.
+//!
+//! Survives: files that vanish, shrink or grow while they are read (a stream gives exactly the bytes that were
+//! announced for a sparse file, up to the end for another), that are replaced by something else, that cannot be read,
+//! and attributes that a record cannot hold.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use rustix::fs::{FileType, readlinkat};
+use rustix::io::Errno;
+
+use super::import::{Action, ImportSummary, Task};
+use super::names::Slot;
+use super::posix::{FileStatus, XattrReader, holes, open_file, status};
+use super::turns::Piece;
+use super::walk::Found;
+use super::{Ledger, Watched, locked};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::Attributes;
+use crate::format::key::Key;
+use crate::units::MIB;
+use crate::{Batch, Durability, Store};
+
+/// Up to this size a file is read whole before it is put.
+pub(super) const SMALL_BYTES: u64 = MIB;
+/// Times that a file is read when it changes meanwhile.
+const READINGS: u32 = 2;
+/// Of larger files one is read at a time: their stripes grow with them, up to 32 MiB.
+const GIANT_BYTES: u64 = 256 * MIB;
+/// What a batch has in memory of a small file beside its content, about.
+const RECORD_BYTES: u64 = 128;
+/// What a batch has in memory of a large file, about.
+const DESCRIPTOR_BYTES: u64 = 8192;
+
+/// Puts files into batches.
+pub(super) struct Putter<'s, 'l, 'w> {
+    store: &'s Store,
+    ledger: &'l Ledger<'w>,
+    access_times: bool,
+    path_of: &'l dyn Fn(&Key) -> PathBuf,
+    /// Held by the thread that reads a giant.
+    giant: &'l Mutex<()>,
+    xattrs: XattrReader,
+    content: Vec<u8>,
+    held_bytes: u64,
+    /// What was put so far.
+    pub done: ImportSummary,
+}
+
+/// An open file with what is to be put of it.
+struct Opened {
+    file: File,
+    status: FileStatus,
+    attributes: Attributes,
+}
+
+impl Opened {
+    /// Bytes that are to be read: without holes.
+    fn data_bytes(&self) -> u64 {
+        match &self.attributes.holes {
+            Some(holes) => holes.data.iter().map(|&(_, length)| length).sum(),
+            None => self.status.size_bytes,
+        }
+    }
+
+    fn has_changed(&self) -> bool {
+        status(&self.file).is_ok_and(|now| self.status.has_changed(&now))
+    }
+}
+
+/// Why a file was not put.
+enum Failure {
+    /// It could not be read.
+    Source(io::Error),
+    /// The store could not take it.
+    Store(Error),
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Failure {
+        Failure::Source(errno.into())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Source(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Store(error)
+    }
+}
+
+impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
+    pub fn new(
+        store: &'s Store,
+        ledger: &'l Ledger<'w>,
+        access_times: bool,
+        path_of: &'l dyn Fn(&Key) -> PathBuf,
+        giant: &'l Mutex<()>,
+    ) -> Putter<'s, 'l, 'w> {
+        Putter {
+            store,
+            ledger,
+            access_times,
+            path_of,
+            giant,
+            xattrs: XattrReader::default(),
+            content: Vec::new(),
+            held_bytes: 0,
+            done: ImportSummary::default(),
+        }
+    }
+
+    /// Puts files into one batch, in `memory`, which is to be committed; `None` if there is nothing to commit. Later names that
+    /// wait for a file that is not put any more are told.
+    ///
+    /// # Errors
+    /// What the store fails with, but for objects that it cannot hold: those are reported.
+    pub fn put_all(&mut self, tasks: Vec<Task>, memory: Vec<u8>) -> Result<Option<Piece<'s>>> {
+        let mut batch = self.store.batch(Durability::None);
+        let held = |task: &Task| match task.found.status.size_bytes {
+            size if size <= SMALL_BYTES => size + RECORD_BYTES,
+            _ => DESCRIPTOR_BYTES,
+        };
+        batch.reuse(memory, tasks.iter().map(held).sum::<u64>() as usize);
+        let bytes_before = self.done.content_bytes;
+        self.held_bytes = 0;
+        let mut objects = 0;
+        let mut failed = None;
+        for task in tasks {
+            if failed.is_none() && !self.ledger.is_over() {
+                match self.put(&mut batch, &task) {
+                    Ok(()) => objects += 1,
+                    Err(error) => failed = Some(error),
+                }
+                self.ledger.advance(1, 0);
+            }
+            if let Action::PutShared(slot) = task.action {
+                slot.set(None);
+            }
+        }
+        self.done.xattrs_unreadable += std::mem::take(&mut self.xattrs.unreadable);
+        let content_bytes = self.done.content_bytes - bytes_before;
+        match failed {
+            Some(error) => Err(error),
+            None if objects == 0 => Ok(None),
+            None => Ok(Some(Piece { batch, content_bytes, held_bytes: self.held_bytes })),
+        }
+    }
+
+    fn put(&mut self, batch: &mut Batch<'s>, task: &Task) -> Result<()> {
+        let done = match &task.action {
+            Action::PutIfShared => match self.store.stat(&task.found.key) {
+                Ok(Some(known)) if known.names == 1 => {
+                    self.done.unchanged += 1;
+                    return Ok(());
+                }
+                known => known.map_err(Failure::Store).and_then(|_| self.put_found(batch, task, None)),
+            },
+            Action::Put => self.put_found(batch, task, None),
+            Action::PutShared(slot) => self.put_found(batch, task, Some(slot)),
+            Action::Link(slot) => self.put_link(batch, task, slot),
+        };
+        let path = || (self.path_of)(&task.found.key);
+        match done {
+            Ok(()) => Ok(()),
+            // Whatever a stream said when it was asked to stop.
+            Err(_) if self.ledger.is_interrupted() => Ok(()),
+            Err(Failure::Source(error)) => {
+                self.ledger.report(Error::io("import", &path(), error));
+                Ok(())
+            }
+            Err(Failure::Store(error)) if error.kind() == ErrorKind::Usage => {
+                self.ledger.report(error.at(&path()));
+                Ok(())
+            }
+            Err(Failure::Store(error)) => Err(error),
+        }
+    }
+
+    fn put_link(&mut self, batch: &mut Batch<'s>, task: &Task, slot: &Slot<u64>) -> std::result::Result<(), Failure> {
+        let Some(number) = slot.wait() else {
+            return Err(Failure::Source(io::Error::other("the first name of the same file could not be imported")));
+        };
+        batch.link(&task.found.key, number)?;
+        self.done.links += 1;
+        Ok(())
+    }
+
+    fn put_found(
+        &mut self,
+        batch: &mut Batch<'s>,
+        task: &Task,
+        shared: Option<&Slot<u64>>,
+    ) -> std::result::Result<(), Failure> {
+        let found = &task.found;
+        if found.status.file_type() == FileType::RegularFile {
+            return self.put_file(batch, task, shared);
+        }
+        let mut attributes = found.status.attributes(self.access_times);
+        attributes.xattrs = match found.name.to_bytes() {
+            b"." => self.xattrs.of_file(&found.directory)?,
+            _ => self.xattrs.of_entry(&found.directory, &found.name)?,
+        };
+        let target = match found.status.file_type() {
+            FileType::Symlink => readlinkat(&found.directory, &*found.name, Vec::new())?.into_bytes(),
+            _ => Vec::new(),
+        };
+        if task.replace {
+            batch.remove(&found.key)?;
+        }
+        match found.status.file_type() {
+            FileType::Directory => {
+                batch.directory(&found.key, &attributes)?;
+                self.done.directories += 1;
+            }
+            FileType::Symlink => {
+                batch.symlink(&found.key, &attributes, &target)?;
+                self.done.symlinks += 1;
+            }
+            _ => {
+                let (major, minor) = found.status.device;
+                batch.special(&found.key, &attributes, major, minor)?;
+                self.done.specials += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_file(
+        &mut self,
+        batch: &mut Batch<'s>,
+        task: &Task,
+        shared: Option<&Slot<u64>>,
+    ) -> std::result::Result<(), Failure> {
+        let key = &task.found.key;
+        for reading in 1..=READINGS {
+            let opened = self.open(&task.found, shared.is_some())?;
+            let is_last = reading == READINGS;
+            if opened.data_bytes() <= SMALL_BYTES {
+                // Nothing of a small file is put before it was read whole.
+                let mut content = std::mem::take(&mut self.content);
+                content.clear();
+                content.reserve_exact(opened.data_bytes() as usize + 1);
+                let read = DataRuns::new(&opened).read_to_end(&mut content);
+                self.content = content;
+                read?;
+                let changed = opened.has_changed();
+                if changed && !is_last {
+                    continue;
+                }
+                self.ledger.advance(0, self.content.len() as u64);
+                let content = &self.content[..];
+                match shared {
+                    None => batch.put(key, &opened.attributes, content)?,
+                    Some(slot) => {
+                        let size_bytes = Some(content.len() as u64);
+                        let number = batch.shared(&opened.attributes, &mut { content }, size_bytes)?;
+                        batch.link(key, number)?;
+                        slot.set(Some(number));
+                    }
+                }
+                let bytes = self.content.len() as u64;
+                self.held_bytes += bytes;
+                self.count_file(key, bytes, changed);
+                return Ok(());
+            }
+            let _one = (opened.data_bytes() > GIANT_BYTES).then(|| locked(self.giant));
+            let mut stream = Watched { ledger: self.ledger, inner: DataRuns::new(&opened) };
+            let size_bytes = Some(opened.data_bytes());
+            let put = match shared {
+                None => batch.put_from(key, &opened.attributes, &mut stream, size_bytes).map(|_| None),
+                Some(_) => batch.shared(&opened.attributes, &mut stream, size_bytes).map(Some),
+            };
+            // The store says that the stream failed; why, the stream knows.
+            let DataRuns { failure, read_bytes, .. } = stream.inner;
+            let number = match (put, failure) {
+                (Err(_), Some(failure)) => return Err(Failure::Source(failure)),
+                (put, _) => put?,
+            };
+            if let Some(number) = number {
+                // Of a second reading, this is the name that the first object loses, and with it goes.
+                batch.link(key, number)?;
+            }
+            self.held_bytes += DESCRIPTOR_BYTES;
+            let changed = opened.has_changed();
+            if changed && !is_last {
+                continue;
+            }
+            if let (Some(slot), Some(number)) = (shared, number) {
+                slot.set(Some(number));
+            }
+            self.count_file(key, read_bytes, changed);
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    fn count_file(&mut self, key: &Key, content_bytes: u64, changed: bool) {
+        self.done.files += 1;
+        self.done.content_bytes += content_bytes;
+        if changed {
+            self.done.changed += 1;
+            let error = Error::new(ErrorKind::Io, "import", "it changed while it was read").at(&(self.path_of)(key));
+            self.ledger.report(error.advise("what was read last is kept; import it again when nobody writes to it"));
+        }
+    }
+
+    /// Opens a file and says what is to be put of it. It may be another than the walk saw, but not if names of it are
+    /// counted.
+    fn open(&mut self, found: &Found, is_shared: bool) -> std::result::Result<Opened, Failure> {
+        let file = open_file(&found.directory, &found.name)?;
+        let status = status(&file)?;
+        if status.file_type() != FileType::RegularFile || is_shared && status.identity != found.status.identity {
+            return Err(Failure::Source(io::Error::other("it was replaced by another while it was imported")));
+        }
+        let mut attributes = status.attributes(self.access_times);
+        attributes.xattrs = self.xattrs.of_file(file.as_fd())?;
+        if status.allocated_bytes < status.size_bytes {
+            attributes.holes = holes(&file, status.size_bytes)?;
+        }
+        Ok(Opened { file: File::from(file), status, attributes })
+    }
+}
+
+/// The data of a file, one run after the other.
+struct DataRuns<'f> {
+    file: &'f File,
+    runs: std::slice::Iter<'f, (u64, u64)>,
+    at: u64,
+    end: u64,
+    /// Whether bytes that are missing are made up for by zeroes, as the record has the lengths of the runs already.
+    exact: bool,
+    read_bytes: u64,
+    failure: Option<io::Error>,
+}
+
+impl<'f> DataRuns<'f> {
+    fn new(opened: &'f Opened) -> DataRuns<'f> {
+        let (runs, end) = match &opened.attributes.holes {
+            Some(holes) => (&holes.data[..], 0),
+            None => (&[][..], opened.status.size_bytes),
+        };
+        let exact = opened.attributes.holes.is_some();
+        DataRuns { file: &opened.file, runs: runs.iter(), at: 0, end, exact, read_bytes: 0, failure: None }
+    }
+}
+
+impl Read for DataRuns<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.end {
+            let Some(&(offset, length)) = self.runs.next() else { return Ok(0) };
+            (self.at, self.end) = (offset, offset + length);
+        }
+        let wanted = buffer.len().min(usize::try_from(self.end - self.at).unwrap_or(usize::MAX));
+        let got = match self.file.read_at(&mut buffer[..wanted], self.at) {
+            Ok(0) if self.exact => {
+                buffer[..wanted].fill(0);
+                wanted
+            }
+            Ok(got) => got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+            Err(error) => {
+                let passed_on = io::Error::from(error.kind());
+                self.failure = Some(error);
+                return Err(passed_on);
+            }
+        };
+        self.at += got as u64;
+        self.read_bytes += got as u64;
+        Ok(got)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::attributes::Holes;
+
+    fn opened(content: &[u8], holes: Option<Holes>) -> (tempfile::TempDir, Opened) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, content).unwrap();
+        let file = File::open(&path).unwrap();
+        let status = status(&file).unwrap();
+        let attributes = Attributes { holes, ..status.attributes(false) };
+        (directory, Opened { file, status, attributes })
+    }
+
+    #[test]
+    fn data_runs_are_read_one_after_the_other() {
+        let holes = Holes { size_bytes: 10, data: vec![(1, 2), (5, 3)] };
+        let (_directory, opened) = opened(b"0123456789", Some(holes));
+        assert_eq!(opened.data_bytes(), 5);
+        let mut read = Vec::new();
+        DataRuns::new(&opened).read_to_end(&mut read).unwrap();
+        assert_eq!(read, b"12567");
+    }
+
+    #[test]
+    fn a_file_that_shrank_is_filled_up_only_where_its_runs_are_recorded() {
+        let (directory, whole) = opened(b"0123456789", None);
+        let holes = Holes { size_bytes: 10, data: vec![(2, 8)] };
+        let (other, sparse) = opened(b"0123456789", Some(holes));
+        for directory in [&directory, &other] {
+            std::fs::OpenOptions::new().write(true).open(directory.path().join("file")).unwrap().set_len(4).unwrap();
+        }
+        let mut read = Vec::new();
+        DataRuns::new(&whole).read_to_end(&mut read).unwrap();
+        assert_eq!(read, b"0123");
+        assert!(whole.has_changed());
+        read.clear();
+        DataRuns::new(&sparse).read_to_end(&mut read).unwrap();
+        assert_eq!(read, b"23\0\0\0\0\0\0");
+    }
+}

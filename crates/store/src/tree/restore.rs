@@ -1,0 +1,471 @@
+//! One object of a store as an entry of an open directory: content, holes, owner, permissions, extended attributes,
+//! times.
+//!
+//! A file is created (`O_EXCL`, `O_NOFOLLOW`), filled, and then gets owner, extended attributes, permissions and
+//! times, in this order: a change of owner takes set-user-ID and capabilities away, permissions may forbid extended
+//! attributes, and everything else changes times. As the modification time is set last, a file that has it has
+//! everything: that is what going on after an interruption relies on. A file that could not be finished is removed.
+//!
+//! Survives: objects removed or replaced while they are read, users that may not set owners, privileged attributes or
+//! make devices (counted), file systems without extended attributes, names that the target has no room for
+//! (reported).
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmod, chownat, fchmod,
+    fchown, fsetxattr, futimens, linkat, lsetxattr, makedev, mknodat, openat, symlinkat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use super::export::{Directory, Export, ExportSummary};
+use super::names::Slot;
+use super::posix::{entry_path, status, status_at};
+use super::{import::is_same, locked};
+use crate::error::{Error, ErrorKind};
+use crate::format::attributes::Attributes;
+use crate::format::entry::Kind;
+use crate::format::key::Key;
+use crate::units::MIB;
+use crate::{Buffer, Listed};
+
+/// Up to this size an object is read at once.
+const SMALL_BYTES: u64 = MIB;
+/// What each thread has in memory of a larger one.
+const PIECE_BYTES: u64 = MIB;
+
+/// An object that is to be made.
+pub(super) struct Job<'e> {
+    pub directory: Arc<Directory<'e>>,
+    pub listed: Listed,
+    /// Of a file with several names.
+    pub shared: Option<Arc<LinkTo>>,
+    /// Whether this is a later one of them.
+    pub is_link: bool,
+}
+
+/// The first name of a file with several.
+pub(super) struct LinkTo {
+    pub key: Key,
+    /// Set when it is made.
+    pub made: Slot<()>,
+}
+
+/// Why an object was not made.
+enum Failure {
+    Target(Errno),
+    Store(Error),
+    /// It is not what it was when the export came to it.
+    Gone(&'static str),
+    /// Only root may make it.
+    NotAllowed,
+    /// The export is over.
+    Over,
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Failure {
+        Failure::Target(errno)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Store(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Target(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+}
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// Makes objects; one a thread.
+pub(super) struct Restorer<'e> {
+    export: &'e Export<'e>,
+    buffer: Buffer,
+    done: ExportSummary,
+}
+
+impl Drop for Restorer<'_> {
+    fn drop(&mut self) {
+        let mut total = locked(&self.export.done);
+        let done = &self.done;
+        total.files += done.files;
+        total.links += done.links;
+        total.symlinks += done.symlinks;
+        total.specials += done.specials;
+        total.content_bytes += done.content_bytes;
+        total.unchanged += done.unchanged;
+        total.owners_not_set += done.owners_not_set;
+        total.xattrs_not_set += done.xattrs_not_set;
+        total.specials_not_made += done.specials_not_made;
+    }
+}
+
+impl<'e> Restorer<'e> {
+    pub fn new(export: &'e Export<'e>) -> Restorer<'e> {
+        Restorer { export, buffer: Buffer::default(), done: ExportSummary::default() }
+    }
+
+    /// Makes an object, or reports why not.
+    pub fn take(&mut self, job: Job<'_>) {
+        let made = if self.export.ledger.is_over() { Err(Failure::Over) } else { self.make(&job) };
+        if let Some(shared) = job.shared.as_ref().filter(|_| !job.is_link) {
+            shared.made.set(made.is_ok().then_some(()));
+        }
+        let path = || self.export.path_of(&job.listed.key);
+        let report = |error: Error| self.export.ledger.report(error);
+        match made {
+            Ok(()) => {}
+            Err(Failure::Over) => return,
+            Err(Failure::NotAllowed) => self.done.specials_not_made += 1,
+            Err(Failure::Target(errno)) => report(Error::io("export to", &path(), errno.into())),
+            Err(Failure::Gone(why)) => report(Error::new(ErrorKind::NotFound, "export", why).at(&path())),
+            // One object that is lost is no reason to leave the others.
+            Err(Failure::Store(error)) => report(error),
+        }
+        self.export.ledger.advance(1, 0);
+    }
+
+    fn make(&mut self, job: &Job<'_>) -> Result<()> {
+        let name = c_name(&job.listed.key);
+        let directory = job.directory.handle.as_fd();
+        if let Some(first) = job.shared.as_ref().filter(|_| job.is_link) {
+            return self.make_link(job, directory, &name, first);
+        }
+        if self.export.options.resume && !self.make_room(job, directory, &name)? {
+            self.done.unchanged += 1;
+            return Ok(());
+        }
+        match job.listed.entry.kind {
+            Kind::Symlink => self.make_symlink(job, directory, &name),
+            Kind::Special => self.make_special(job, directory, &name),
+            _ => self.make_file(job, directory, &name),
+        }
+    }
+
+    /// Removes what is there under the name; gives `false` if it is the object already.
+    fn make_room(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
+        let found = match status_at(directory, name) {
+            Err(Errno::NOENT) => return Ok(true),
+            found => found?,
+        };
+        let is_alone = job.shared.is_some() || found.link_count < 2;
+        // Owners are not compared where they cannot be set.
+        let mut listed = job.listed.clone();
+        (listed.entry.uid, listed.entry.gid, listed.entry.mode) = (found.uid, found.gid, found.mode);
+        if is_alone && is_same(&found, &listed) {
+            return Ok(false);
+        }
+        // A directory stays, and making fails.
+        match unlinkat(directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::ISDIR | Errno::PERM) => Ok(true),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn make_file(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let filled = self.fill(job, &file);
+        if filled.is_err() {
+            // The reason is told; that half a file cannot be removed either adds nothing.
+            let _ = unlinkat(directory, name, AtFlags::empty());
+        }
+        self.done.content_bytes += filled?;
+        self.done.files += 1;
+        Ok(())
+    }
+
+    /// Writes content and attributes; gives how many bytes were written.
+    fn fill(&mut self, job: &Job<'_>, file: &File) -> Result<u64> {
+        let export = self.export;
+        let key = &job.listed.key;
+        if job.listed.entry.size_bytes <= SMALL_BYTES {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let filled = match export.store.read(key, &mut buffer)? {
+                Some(object) if matches!(object.entry.kind, Kind::File | Kind::Large) => {
+                    let written = write_runs(file, &object.attributes, object.content)?;
+                    export.ledger.advance(0, written);
+                    self.finish_file(file, &object.attributes, key)?;
+                    Ok(written)
+                }
+                _ => Err(Failure::Gone("it was removed or replaced meanwhile")),
+            };
+            self.buffer = buffer;
+            return filled;
+        }
+        let mut content = match export.store.content(key)? {
+            Some(content) if matches!(content.entry().kind, Kind::File | Kind::Large) => {
+                content.in_pieces_of(PIECE_BYTES)
+            }
+            _ => return Err(Failure::Gone("it was removed or replaced meanwhile")),
+        };
+        if content.attributes().holes.is_some() {
+            file.set_len(content.entry().size_bytes)?;
+        }
+        let mut written = 0;
+        while let Some((at, piece)) = content.next_piece()? {
+            file.write_all_at(piece, at)?;
+            written += piece.len() as u64;
+            if !export.ledger.advance(0, piece.len() as u64) {
+                return Err(Failure::Over);
+            }
+        }
+        self.finish_file(file, content.attributes(), key)?;
+        Ok(written)
+    }
+
+    fn make_symlink(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+        let (target, attributes) = self.content(job)?;
+        let target = CString::new(target).map_err(|_| Failure::Target(Errno::INVAL))?;
+        symlinkat(&target, directory, name)?;
+        self.finish_entry(directory, name, &attributes, &job.listed.key)?;
+        self.done.symlinks += 1;
+        Ok(())
+    }
+
+    fn make_special(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+        let (content, attributes) = self.content(job)?;
+        let number = |at: usize| {
+            let bytes = content.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+            bytes.map(u32::from_le_bytes).ok_or(Failure::Gone("it has no device number"))
+        };
+        let device = makedev(number(0)?, number(4)?);
+        let mode = Mode::from_raw_mode(u32::from(attributes.mode & 0o7777));
+        match mknodat(directory, name, FileType::from_raw_mode(attributes.mode.into()), Mode::RUSR | Mode::WUSR, device)
+        {
+            Err(Errno::PERM) if !self.export.is_root_user => return Err(Failure::NotAllowed),
+            made => made?,
+        }
+        let owned = self.finish_entry(directory, name, &attributes, &job.listed.key)?;
+        // There is no call for this that neither follows symlinks nor needs the file to be opened: look at it first,
+        // and mean that one.
+        let entry = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        if status(&entry)?.file_type() != FileType::Symlink {
+            let mode = if owned { mode } else { mode & Mode::from_raw_mode(0o1777) };
+            chmod(format!("/proc/self/fd/{}", entry.as_raw_fd()), mode)?;
+        }
+        self.done.specials += 1;
+        Ok(())
+    }
+
+    fn content(&mut self, job: &Job<'_>) -> Result<(Vec<u8>, Attributes)> {
+        match self.export.store.read(&job.listed.key, &mut self.buffer)? {
+            Some(object) if object.entry.kind == job.listed.entry.kind => {
+                Ok((object.content.to_vec(), object.attributes))
+            }
+            _ => Err(Failure::Gone("it was removed or replaced meanwhile")),
+        }
+    }
+
+    fn make_link(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr, first: &LinkTo) -> Result<()> {
+        if first.made.wait().is_none() {
+            return Err(if self.export.ledger.is_over() {
+                Failure::Over
+            } else {
+                Failure::Gone("the first name of the same file could not be made")
+            });
+        }
+        let first_name = c_name(&first.key);
+        let opened;
+        let from = if first.key.parent() == job.listed.key.parent() {
+            directory
+        } else {
+            opened = self.open_below_root(&first.key.parent().unwrap_or_default())?;
+            opened.as_fd()
+        };
+        if self.export.options.resume {
+            match status_at(directory, name) {
+                Err(Errno::NOENT) => {}
+                Ok(found) if found.identity == status_at(from, &first_name)?.identity => {
+                    self.done.unchanged += 1;
+                    return Ok(());
+                }
+                Ok(_) => unlinkat(directory, name, AtFlags::empty())?,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        linkat(from, &first_name, directory, name, AtFlags::empty())?;
+        self.done.links += 1;
+        Ok(())
+    }
+
+    /// Opens a directory of the target by its key, one component after the other.
+    pub fn open_below_root(&self, key: &Key) -> std::result::Result<OwnedFd, Errno> {
+        let below = key.below(&self.export.options.prefix).unwrap_or_default();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut opened = openat(&self.export.root, c".", flags, Mode::empty())?;
+        for component in below.components() {
+            opened = openat(&opened, component, flags, Mode::empty())?;
+        }
+        Ok(opened)
+    }
+
+    /// Gives a directory its attributes, or leaves it to the end, if others could not be made in it then.
+    pub fn finish_directory(&mut self, directory: &OwnedFd, key: &Key, is_end: bool) {
+        let attributes = match self.export.store.stat(key) {
+            Ok(Some(status)) => status.attributes,
+            Ok(None) => return,
+            Err(error) => return self.export.ledger.report(error),
+        };
+        if !is_end && !self.export.is_root_user && attributes.mode & 0o700 != 0o700 {
+            return self.export.finish_later(key.clone());
+        }
+        if let Err(Failure::Target(errno)) = self.finish_file(directory, &attributes, key) {
+            self.export.ledger.report_io("set the attributes of", &self.export.path_of(key), errno);
+        }
+    }
+
+    /// Gives what is open its attributes.
+    fn finish_file(&mut self, file: impl AsFd, attributes: &Attributes, key: &Key) -> Result<()> {
+        let file = file.as_fd();
+        let owner = fchown(file, Some(Uid::from_raw(attributes.uid)), Some(Gid::from_raw(attributes.gid)));
+        let owned = self.check_owner(owner, key)?;
+        for (name, value) in &attributes.xattrs {
+            let set = fsetxattr(file, &name[..], value, XattrFlags::empty());
+            self.check_xattr(set, name, key);
+        }
+        fchmod(file, permissions(attributes, owned))?;
+        futimens(file, &times(attributes))?;
+        Ok(())
+    }
+
+    /// Gives what cannot be opened its attributes, but for permissions; gives whether it has its owner.
+    fn finish_entry(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        attributes: &Attributes,
+        key: &Key,
+    ) -> Result<bool> {
+        let (uid, gid) = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
+        let owner = chownat(directory, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
+        let owned = self.check_owner(owner, key)?;
+        let path = entry_path(directory, name);
+        for (xattr, value) in &attributes.xattrs {
+            let set = lsetxattr(&path, &xattr[..], value, XattrFlags::empty());
+            self.check_xattr(set, xattr, key);
+        }
+        utimensat(directory, name, &times(attributes), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(owned)
+    }
+
+    /// Whether the owner was set. That it may not be set is counted, and reported only where that was asked for.
+    fn check_owner(&mut self, set: std::result::Result<(), Errno>, key: &Key) -> Result<bool> {
+        match set {
+            Ok(()) => Ok(true),
+            // A user namespace without such an owner says that it is invalid.
+            Err(errno @ (Errno::PERM | Errno::INVAL)) => {
+                self.done.owners_not_set += 1;
+                if self.export.options.require_owners {
+                    self.export.ledger.report_io("set the owner of", &self.export.path_of(key), errno);
+                }
+                Ok(false)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn check_xattr(&mut self, set: std::result::Result<(), Errno>, name: &[u8], key: &Key) {
+        match set {
+            Ok(()) => {}
+            Err(Errno::OPNOTSUPP) => self.done.xattrs_not_set += 1,
+            Err(Errno::PERM) if !self.export.is_root_user => self.done.xattrs_not_set += 1,
+            Err(errno) => {
+                self.done.xattrs_not_set += 1;
+                let error = Error::io("set an extended attribute of", &self.export.path_of(key), errno.into());
+                let name = crate::units::escape(name);
+                self.export
+                    .ledger
+                    .report(error.advise(format!("the attribute is {name}; the rest of the file is there")));
+            }
+        }
+    }
+}
+
+/// The last component of a key, for the kernel. A component has no NUL in it, and only the root is none.
+pub(super) fn c_name(key: &Key) -> CString {
+    CString::new(key.name().unwrap_or(b".")).unwrap_or_default()
+}
+
+/// Writes the data of a small file, with its holes left out; gives how many bytes these are.
+fn write_runs(file: &File, attributes: &Attributes, content: &[u8]) -> Result<u64> {
+    let Some(holes) = &attributes.holes else {
+        file.write_all_at(content, 0)?;
+        return Ok(content.len() as u64);
+    };
+    file.set_len(holes.size_bytes)?;
+    let mut written = 0;
+    for &(offset, length) in &holes.data {
+        let run =
+            usize::try_from(offset).ok().and_then(|offset| content.get(offset..)?.get(..usize::try_from(length).ok()?));
+        file.write_all_at(run.ok_or(Failure::Gone("its holes contradict its size"))?, offset)?;
+        written += length;
+    }
+    Ok(written)
+}
+
+/// Permissions; of what belongs to another than it should without what would let others act as that one.
+fn permissions(attributes: &Attributes, owned: bool) -> Mode {
+    let kept = if owned { 0o7777 } else { 0o1777 };
+    Mode::from_raw_mode(u32::from(attributes.mode & kept))
+}
+
+fn times(attributes: &Attributes) -> Timestamps {
+    let time = |time: crate::format::entry::Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+    let as_it_is = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    Timestamps { last_access: attributes.atime.map_or(as_it_is, time), last_modification: time(attributes.mtime) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::attributes::Holes;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn runs_are_written_where_they_were_and_holes_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let file = File::create(&path).unwrap();
+        let mut content = vec![0; 1 << 20];
+        content[4096..8192].fill(7);
+        let holes = Some(Holes { size_bytes: 1 << 20, data: vec![(4096, 4096)] });
+        let attributes = Attributes { holes, ..Attributes::default() };
+        assert_eq!(write_runs(&file, &attributes, &content).ok(), Some(4096));
+        assert_eq!(std::fs::read(&path).unwrap(), content);
+        assert!(file.metadata().unwrap().blocks() * 512 < 1 << 19);
+    }
+
+    #[test]
+    fn holes_that_contradict_the_content_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::create(directory.path().join("file")).unwrap();
+        let holes = Some(Holes { size_bytes: 10, data: vec![(8, u64::MAX)] });
+        let attributes = Attributes { holes, ..Attributes::default() };
+        assert!(write_runs(&file, &attributes, &[0; 10]).is_err());
+    }
+
+    #[test]
+    fn what_is_not_its_owners_acts_for_nobody_else() {
+        let attributes = Attributes { mode: 0o106_755, ..Attributes::default() };
+        assert_eq!(permissions(&attributes, true).as_raw_mode(), 0o6755);
+        assert_eq!(permissions(&attributes, false).as_raw_mode(), 0o755);
+    }
+
+    #[test]
+    fn an_access_time_that_is_not_kept_stays_as_it_is() {
+        let times = times(&Attributes::default());
+        assert_eq!(times.last_access.tv_nsec, UTIME_OMIT);
+    }
+}

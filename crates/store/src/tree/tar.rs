@@ -1,0 +1,483 @@
+//! A tar archive into a store, from any stream.
+//!
+//! Members are put in the order of the archive by one thread: the stream has one order. What is there already with
+//! the same kind, size, modification time, mode and owner is passed over, so an import can be repeated after an
+//! interruption.
+//!
+//! An archive has a file with several names once, and its further names as links to the first. That the first is one of
+//! several shows only when a link comes: its content is then read from the store and put again as a shared object;
+//! the record that it had is dead, and the next compaction reclaims it.
+//!
+//! Hostile archives: names that are absolute or climb with `..`, links to such, and links to what the store does not
+//! have below the prefix are refused, counted and reported; nothing outside the prefix is ever read or written.
+//! Owners are taken by number, names of owners and access control lists in text are not interpreted.
+
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use hashbrown::HashMap;
+
+use super::archive::{Archive, Broken, Member, MemberKind};
+use super::import::{ImportOptions, ImportSummary, check_prefix, finish};
+use super::put::SMALL_BYTES;
+use super::turns::{Piece, Unsynced};
+use super::{Ledger, Watch, Watched};
+use crate::error::{Error, ErrorKind, Result, os_message};
+use crate::format::attributes::Attributes;
+use crate::format::entry::{Entry, Kind};
+use crate::format::key::Key;
+use crate::units::MIB;
+use crate::{Batch, Durability, Listed, Store};
+
+/// A batch is committed when it has that much,
+const BATCH_BYTES: u64 = 2 * MIB;
+/// or that many members.
+const BATCH_OBJECTS: u64 = 1024;
+/// What is read of the store at a time.
+const READ_BYTES: u64 = MIB;
+
+/// Imports the members of a tar archive, durable on return. The options `one_file_system` and `threads` mean nothing
+/// here.
+///
+/// # Errors
+/// [`ErrorKind::NotRecognised`] for what is no archive, [`ErrorKind::Corrupt`] for one that is damaged or cut off,
+/// and what the stream or the store fails with; the members before that are durable. Members that are refused are no
+/// error: see [`ImportSummary::refused`].
+pub fn import_tar(
+    store: &Store,
+    archive: &mut dyn Read,
+    options: &ImportOptions,
+    watch: &dyn Watch,
+) -> Result<ImportSummary> {
+    check_prefix(store, &options.prefix)?;
+    let ledger = Ledger::new(watch);
+    let mut import = TarImport {
+        store,
+        ledger: &ledger,
+        options,
+        batch: store.batch(Durability::None),
+        batch_objects: 0,
+        batch_bytes: 0,
+        held_bytes: 0,
+        unsynced: Unsynced::default(),
+        shared: HashMap::new(),
+        claimed: HashSet::new(),
+        waiting: HashMap::new(),
+        last_directory: None,
+        content: Vec::new(),
+        done: ImportSummary::default(),
+    };
+    let mut archive = Archive::new(archive);
+    let ended = import.run(&mut archive);
+    let committed = import.commit();
+    let done = std::mem::take(&mut import.done);
+    drop(import);
+    if let Err(error) = ended.and(committed) {
+        ledger.fail(error);
+    }
+    let (interrupted, reports) = finish(store, &ledger)?;
+    Ok(ImportSummary { interrupted, reports, ..done })
+}
+
+/// Why a member was not imported.
+enum Failure {
+    /// It is refused, for this reason.
+    Refused(String),
+    /// The import is at its end.
+    Fatal(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Fatal(error)
+    }
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Failure {
+        Failure::Fatal(broken.into())
+    }
+}
+
+impl From<Broken> for Error {
+    fn from(broken: Broken) -> Error {
+        const READ: &str = "read the archive";
+        match broken {
+            Broken::Stream(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Error::new(ErrorKind::Corrupt, READ, "it is cut off").advise("what was before that is imported")
+            }
+            Broken::Stream(error) => Error::new(ErrorKind::of(&error), READ, os_message(&error)),
+            Broken::Content(0, why) => {
+                Error::new(ErrorKind::NotRecognised, READ, format!("it is no tar archive: {why}"))
+                    .advise("if it is compressed, pipe it through its decompressor to standard input")
+            }
+            Broken::Content(at, why) => Error::new(ErrorKind::Corrupt, READ, format!("at byte {at}, {why}"))
+                .advise("what was before that is imported"),
+        }
+    }
+}
+
+struct TarImport<'s, 'l, 'w> {
+    store: &'s Store,
+    ledger: &'l Ledger<'w>,
+    options: &'l ImportOptions,
+    batch: Batch<'s>,
+    batch_objects: u64,
+    batch_bytes: u64,
+    held_bytes: u64,
+    unsynced: Unsynced,
+    /// Shared objects that names were given to in this batch.
+    shared: HashMap<Key, u64>,
+    /// Shared objects that a member was found to be.
+    claimed: HashSet<u64>,
+    /// What this batch puts where: whether it is a directory.
+    waiting: HashMap<Key, bool>,
+    /// Directory of the last member: it is there.
+    last_directory: Option<Key>,
+    content: Vec<u8>,
+    done: ImportSummary,
+}
+
+impl<'s> TarImport<'s, '_, '_> {
+    fn run<R: Read>(&mut self, archive: &mut Archive<R>) -> Result<()> {
+        while !self.ledger.is_over() {
+            let Some(member) = archive.next().map_err(Error::from)? else {
+                if !archive.is_complete {
+                    let cause = "it has no end marker, and may be cut off between two members";
+                    self.ledger.report(Error::new(ErrorKind::Corrupt, "be sure of the end of the archive", cause));
+                }
+                return Ok(());
+            };
+            let name = member.name.clone();
+            match self.take(archive, member) {
+                Ok(()) => {}
+                Err(Failure::Refused(why)) => {
+                    self.done.refused += 1;
+                    self.ledger.report(Error::new(ErrorKind::Usage, "import the member", why).at(&path(name)));
+                }
+                Err(Failure::Fatal(_)) if self.ledger.is_interrupted() => {}
+                Err(Failure::Fatal(error)) if error.kind() == ErrorKind::Usage => {
+                    self.done.refused += 1;
+                    self.ledger.report(error.at(&path(name)));
+                }
+                Err(Failure::Fatal(error)) => return Err(error),
+            }
+            self.ledger.advance(1, 0);
+            if self.held_bytes >= BATCH_BYTES || self.batch_objects >= BATCH_OBJECTS {
+                self.commit()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take<R: Read>(&mut self, archive: &mut Archive<R>, member: Member) -> std::result::Result<(), Failure> {
+        if let MemberKind::Refused(why) = member.kind {
+            return Err(Failure::Refused(why.to_owned()));
+        }
+        let key = place(&self.options.prefix, &member.name).map_err(Failure::Refused)?;
+        self.done.xattrs_unreadable += member.xattrs_unreadable;
+        let mut attributes = member.attributes;
+        if !self.options.access_times {
+            attributes.atime = None;
+        }
+        self.check_place(&key, member.kind == MemberKind::Directory)?;
+        // What the batch has for the key is newer than what the store has.
+        let listed = if self.waiting.contains_key(&key) { None } else { self.store.entry(&key)? };
+        if member.kind == MemberKind::Link {
+            let target = place(&self.options.prefix, &member.link)
+                .map_err(|why| Failure::Refused(format!("the name it links to: {why}")))?;
+            return self.link(key, listed.as_ref(), &target);
+        }
+        let size_bytes = attributes.holes.as_ref().map_or(member.data_bytes, |holes| holes.size_bytes);
+        let is_there = listed.as_ref().is_some_and(|listed| {
+            is_same(member.kind, &attributes, size_bytes, &member.link, &listed.entry)
+                && listed.shared.is_none_or(|number| self.claimed.insert(number))
+        });
+        if is_there {
+            self.done.unchanged += 1;
+            return Ok(());
+        }
+        self.batch_objects += 1;
+        match member.kind {
+            MemberKind::Directory => {
+                if listed.is_some_and(|listed| listed.entry.kind != Kind::Directory) || self.is_waiting_file(&key) {
+                    self.batch.remove(&key)?;
+                }
+                self.batch.directory(&key, &attributes)?;
+                self.done.directories += 1;
+            }
+            MemberKind::Symlink => {
+                self.batch.symlink(&key, &attributes, &member.link)?;
+                self.done.symlinks += 1;
+            }
+            MemberKind::Special(major, minor) => {
+                self.batch.special(&key, &attributes, major, minor)?;
+                self.done.specials += 1;
+            }
+            _ => {
+                let put = self.put_file(archive, &key, &attributes, member.data_bytes)?;
+                self.batch_bytes += put;
+                self.done.content_bytes += put;
+                self.done.files += 1;
+            }
+        }
+        self.shared.remove(&key);
+        self.waiting.insert(key, member.kind == MemberKind::Directory);
+        Ok(())
+    }
+
+    /// Fails for what would lie in something that is no directory, or would replace a directory with all below it:
+    /// the store refuses such a batch as a whole. Notes the directories that the store makes above an object.
+    fn check_place(&mut self, key: &Key, is_directory: bool) -> std::result::Result<(), Failure> {
+        if !is_directory && (key.is_root() || self.is_directory(key)? == Some(true)) {
+            return Err(Failure::Refused("the store has a directory of this name".to_owned()));
+        }
+        let mut above = key.parent();
+        while let Some(directory) = above.filter(|directory| self.last_directory.as_ref() != Some(directory)) {
+            match self.is_directory(&directory)? {
+                Some(true) => break,
+                Some(false) => return Err(Failure::Refused("it lies in something that is no directory".to_owned())),
+                None if directory.is_root() => break,
+                None => {}
+            }
+            above = directory.parent();
+            self.waiting.insert(directory, true);
+        }
+        self.last_directory = key.parent();
+        Ok(())
+    }
+
+    /// Whether there is a directory under a key, or something else, with what the batch has.
+    fn is_directory(&self, key: &Key) -> Result<Option<bool>> {
+        match self.waiting.get(key) {
+            Some(&is_directory) => Ok(Some(is_directory)),
+            None => Ok(self.store.entry(key)?.map(|listed| listed.entry.kind == Kind::Directory)),
+        }
+    }
+
+    fn is_waiting_file(&self, key: &Key) -> bool {
+        self.waiting.get(key) == Some(&false)
+    }
+
+    fn put_file<R: Read>(
+        &mut self,
+        archive: &mut Archive<R>,
+        key: &Key,
+        attributes: &Attributes,
+        data_bytes: u64,
+    ) -> std::result::Result<u64, Failure> {
+        if data_bytes <= SMALL_BYTES {
+            self.content.clear();
+            archive.data().read_to_end(&mut self.content).map_err(Broken::Stream)?;
+            self.ledger.advance(0, data_bytes);
+            self.batch.put(key, attributes, &self.content)?;
+            self.held_bytes += data_bytes;
+            return Ok(data_bytes);
+        }
+        let mut failure = None;
+        let mut stream =
+            Watched { ledger: self.ledger, inner: Noting { inner: archive.data(), failure: &mut failure } };
+        let put = self.batch.put_from(key, attributes, &mut stream, Some(data_bytes));
+        match failure {
+            // The store says that the stream failed; why, the stream knows.
+            Some(failure) if put.is_err() => Err(Broken::Stream(failure).into()),
+            _ => Ok(put?),
+        }
+    }
+
+    /// One more name for what is there under `target`.
+    fn link(&mut self, key: Key, listed: Option<&Listed>, target: &Key) -> std::result::Result<(), Failure> {
+        if key == *target {
+            return Err(Failure::Refused("it is a link to itself".to_owned()));
+        }
+        let number = match self.shared.get(target) {
+            Some(&number) => number,
+            None => self.shared_number(target)?,
+        };
+        if listed.is_some_and(|listed| listed.shared == Some(number)) {
+            self.done.unchanged += 1;
+            return Ok(());
+        }
+        self.batch.link(&key, number)?;
+        self.batch_objects += 1;
+        self.shared.insert(key.clone(), number);
+        self.waiting.insert(key, false);
+        self.done.links += 1;
+        Ok(())
+    }
+
+    /// The number of the shared object that a key is; a file of its own becomes one.
+    fn shared_number(&mut self, target: &Key) -> std::result::Result<u64, Failure> {
+        // What is in the batch shows only when it is committed.
+        self.commit()?;
+        let missing = || Failure::Refused("what it links to is not there".to_owned());
+        let listed = self.store.entry(target)?.ok_or_else(missing)?;
+        if let Some(number) = listed.shared {
+            return Ok(number);
+        }
+        if !matches!(listed.entry.kind, Kind::File | Kind::Large) {
+            return Err(Failure::Refused("what it links to is no file".to_owned()));
+        }
+        let status = self.store.stat(target)?.ok_or_else(missing)?;
+        let mut stream = Stored::new(self.store, target, &status.attributes, status.entry.size_bytes);
+        let size_bytes = Some(stream.left_bytes());
+        let put = self.batch.shared(&status.attributes, &mut stream, size_bytes);
+        let number = match stream.failure {
+            Some(error) if put.is_err() => return Err(error.into()),
+            _ => put?,
+        };
+        self.batch.link(target, number)?;
+        self.batch_objects += 2;
+        self.held_bytes += status.entry.size_bytes.min(SMALL_BYTES);
+        self.shared.insert(target.clone(), number);
+        self.waiting.insert(target.clone(), false);
+        Ok(number)
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        let batch = std::mem::replace(&mut self.batch, self.store.batch(Durability::None));
+        let is_empty = self.batch_objects == 0;
+        let piece = Piece { batch, content_bytes: self.batch_bytes, held_bytes: self.held_bytes };
+        (self.batch_objects, self.batch_bytes, self.held_bytes) = (0, 0, 0);
+        self.shared.clear();
+        self.waiting.clear();
+        if is_empty { Ok(()) } else { self.unsynced.commit(self.store, piece).map(|_| ()) }
+    }
+}
+
+/// Whether the store has a member as it is, as far as that shows without reading it.
+fn is_same(kind: MemberKind, attributes: &Attributes, size_bytes: u64, link: &[u8], entry: &Entry) -> bool {
+    let alike = match kind {
+        MemberKind::File => {
+            matches!(entry.kind, Kind::File | Kind::Large | Kind::Link) && entry.size_bytes == size_bytes
+        }
+        MemberKind::Symlink => entry.kind == Kind::Symlink && entry.size_bytes == link.len() as u64,
+        MemberKind::Directory => entry.kind == Kind::Directory,
+        _ => entry.kind == Kind::Special,
+    };
+    let Attributes { mode, uid, gid, mtime, .. } = *attributes;
+    alike && (entry.mode, entry.uid, entry.gid, entry.mtime) == (mode, uid, gid, mtime)
+}
+
+/// Where a name of an archive goes in the store, or why it may not.
+fn place(prefix: &Key, name: &[u8]) -> std::result::Result<Key, String> {
+    if name.is_empty() {
+        return Err("it has no name".to_owned());
+    }
+    if name.starts_with(b"/") {
+        return Err("its name is absolute".to_owned());
+    }
+    let mut path = Vec::with_capacity(name.len());
+    for component in name.split(|&byte| byte == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." => return Err("its name has .. in it".to_owned()),
+            _ => {
+                path.extend_from_slice(component);
+                path.push(b'/');
+            }
+        }
+    }
+    Key::parse(path).and_then(|below| prefix.join(&below)).map_err(|error| error.to_string())
+}
+
+fn path(name: Vec<u8>) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(name))
+}
+
+/// A stream that remembers why it failed.
+struct Noting<'f, R> {
+    inner: R,
+    failure: &'f mut Option<io::Error>,
+}
+
+impl<R: Read> Read for Noting<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.inner.read(buffer).map_err(|error| {
+            let passed_on = io::Error::from(error.kind());
+            if error.kind() != io::ErrorKind::Interrupted {
+                *self.failure = Some(error);
+            }
+            passed_on
+        })
+    }
+}
+
+/// The data of a stored file as a stream, without holes.
+struct Stored<'s> {
+    store: &'s Store,
+    key: &'s Key,
+    runs: std::vec::IntoIter<(u64, u64)>,
+    left: (u64, u64),
+    piece: Vec<u8>,
+    at: usize,
+    failure: Option<Error>,
+}
+
+impl<'s> Stored<'s> {
+    fn new(store: &'s Store, key: &'s Key, attributes: &Attributes, size_bytes: u64) -> Stored<'s> {
+        let runs = attributes.holes.as_ref().map_or_else(|| vec![(0, size_bytes)], |holes| holes.data.clone());
+        Stored { store, key, runs: runs.into_iter(), left: (0, 0), piece: Vec::new(), at: 0, failure: None }
+    }
+
+    fn left_bytes(&self) -> u64 {
+        self.runs.as_slice().iter().map(|&(_, length)| length).sum()
+    }
+}
+
+impl Read for Stored<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.piece.len() {
+            if self.left.1 == 0 {
+                let Some(run) = self.runs.next() else { return Ok(0) };
+                self.left = run;
+                continue;
+            }
+            let (offset, length) = self.left;
+            let wanted = length.min(READ_BYTES);
+            self.piece.clear();
+            self.at = 0;
+            match self.store.read_range(self.key, offset..offset + wanted, &mut self.piece) {
+                Ok(Some(got)) if got == wanted => self.left = (offset + wanted, length - wanted),
+                Ok(_) => return Err(io::Error::other("it is shorter than it was")),
+                Err(error) => {
+                    self.failure = Some(error);
+                    return Err(io::Error::other("it cannot be read from the store"));
+                }
+            }
+        }
+        let got = buffer.len().min(self.piece.len() - self.at);
+        buffer[..got].copy_from_slice(&self.piece[self.at..self.at + got]);
+        self.at += got;
+        Ok(got)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_climb_or_are_absolute_have_no_place() {
+        let prefix = Key::parse("p").unwrap();
+        assert_eq!(place(&prefix, b"./a//b/").unwrap(), Key::parse("p/a/b").unwrap());
+        assert_eq!(place(&prefix, b"./").unwrap(), prefix);
+        assert_eq!(place(&prefix, b"a..b/...").unwrap(), Key::parse("p/a..b/...").unwrap());
+        for wrong in [&b""[..], b"/a", b"..", b"../a", b"a/../b", b"a/..", b"a\0b"] {
+            assert!(place(&prefix, wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_archive_is_told_from_a_damaged_one() {
+        let error = Error::from(Broken::Content(0, "a header's checksum does not hold"));
+        assert_eq!(error.kind(), ErrorKind::NotRecognised);
+        let error = Error::from(Broken::Content(1024, "a header's checksum does not hold"));
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains("at byte 1024"), "{error}");
+        let cut = Broken::Stream(io::Error::from(io::ErrorKind::UnexpectedEof));
+        assert_eq!(Error::from(cut).kind(), ErrorKind::Corrupt);
+    }
+}

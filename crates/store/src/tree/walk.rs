@@ -1,0 +1,288 @@
+//! A source tree in order of keys: each directory before what is in it, names by bytes.
+//!
+//! One thread, one `statx` an entry relative to the open directory. The names of the directories on the path to where
+//! the walk is are in memory, no others. Of these directories the deepest [`OPEN_LEVELS`] are open; those above are
+//! opened again through `..` on the way back, and checked to be the same, so that a tree of any depth can be walked.
+//!
+//! Survives: entries that vanish or cannot be looked at, directories that cannot be read (reported; the walk goes on
+//! beside them), directories that are moved while the walk is in them (reported; what is left of the one above is
+//! passed over).
+
+use std::collections::HashSet;
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode, OFlags, open};
+use rustix::io::Errno;
+
+use super::Ledger;
+use super::posix::{FileStatus, Identity, open_directory, open_parent, sorted_names, status, status_at};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::key::Key;
+
+/// Directories on the path to where the walk is that are kept open.
+const OPEN_LEVELS: usize = 64;
+
+/// What the walk comes to.
+pub(super) enum Step {
+    /// A directory; what is in it follows, up to its [`Step::Leave`].
+    Enter(Found),
+    /// The end of the directory that was entered last.
+    Leave,
+    /// Anything else than a directory.
+    Entry(Found),
+}
+
+/// A file of the source.
+pub(super) struct Found {
+    /// Where it goes in the store.
+    pub key: Key,
+    /// The directory that it is in; of a directory itself (or the one above it, if it cannot be opened).
+    pub directory: Arc<OwnedFd>,
+    /// Its name in there; `.` of a directory that is open.
+    pub name: Box<CStr>,
+    /// What `statx` said.
+    pub status: FileStatus,
+}
+
+struct Level {
+    names: std::vec::IntoIter<Box<CStr>>,
+    handle: Option<Arc<OwnedFd>>,
+    identity: Identity,
+    key: Key,
+}
+
+/// What to leave out.
+pub(super) struct Bounds {
+    /// Stay on the file system of the root.
+    pub one_file_system: bool,
+    /// Directories that are passed over: the store's own.
+    pub own: HashSet<Identity>,
+}
+
+/// A walk.
+pub(super) struct SourceTree<'l, 'w> {
+    ledger: &'l Ledger<'w>,
+    bounds: Bounds,
+    source: PathBuf,
+    prefix: Key,
+    levels: Vec<Level>,
+    root: Option<Found>,
+    /// Directories of the store itself that were come to.
+    pub passed_over: u64,
+}
+
+impl<'l, 'w> SourceTree<'l, 'w> {
+    /// Opens the root. The tree's entries go below `prefix`.
+    ///
+    /// # Errors
+    /// If the root cannot be opened, is no directory, or is the store's own.
+    pub fn open(source: &Path, prefix: Key, bounds: Bounds, ledger: &'l Ledger<'w>) -> Result<SourceTree<'l, 'w>> {
+        let fail = |errno: Errno| Error::io("import", source, errno.into());
+        let root = match open(source, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::NOTDIR) => {
+                return Err(Error::new(ErrorKind::Usage, "import", "it is no directory")
+                    .at(source)
+                    .advise("name a tree or a tar archive"));
+            }
+            root => root.map_err(fail)?,
+        };
+        let status = status(&root).map_err(fail)?;
+        if bounds.own.contains(&status.identity) {
+            return Err(Error::new(ErrorKind::Usage, "import", "it is a directory of the store itself").at(source));
+        }
+        let root = Found { key: prefix.clone(), directory: Arc::new(root), name: Box::from(c"."), status };
+        let source = source.to_owned();
+        Ok(SourceTree { ledger, bounds, source, prefix, levels: Vec::new(), root: Some(root), passed_over: 0 })
+    }
+
+    /// The path that a key has in the source, for people.
+    pub fn path_of(&self, key: &Key) -> PathBuf {
+        path_of(&self.source, &self.prefix, key)
+    }
+
+    /// The next step; `None` at the end.
+    pub fn next(&mut self) -> Option<Step> {
+        if let Some(root) = self.root.take() {
+            self.enter(&root);
+            return Some(Step::Enter(root));
+        }
+        loop {
+            let level = self.levels.last_mut()?;
+            let Some(name) = level.names.next() else {
+                self.leave();
+                return Some(Step::Leave);
+            };
+            let Some(directory) = level.handle.clone() else { continue };
+            let key = match level.key.child(name.to_bytes()) {
+                Ok(key) => key,
+                Err(error) => {
+                    self.ledger.report(error);
+                    continue;
+                }
+            };
+            let status = match status_at(&directory, &name) {
+                Ok(status) => status,
+                Err(errno) => {
+                    self.ledger.report_io("read", &self.path_of(&key), errno);
+                    continue;
+                }
+            };
+            let mut found = Found { key, directory, name, status };
+            if found.status.file_type() != FileType::Directory {
+                return Some(Step::Entry(found));
+            }
+            if self.bounds.own.contains(&found.status.identity) {
+                self.passed_over += 1;
+                continue;
+            }
+            self.step_into(&mut found);
+            return Some(Step::Enter(found));
+        }
+    }
+
+    /// Opens a directory and makes it the one that the walk is in. One that cannot be opened is entered too, and is
+    /// empty.
+    fn step_into(&mut self, found: &mut Found) {
+        let opened = open_directory(&found.directory, &found.name).and_then(|opened| Ok((status(&opened)?, opened)));
+        match opened {
+            Ok((status, opened)) => {
+                // What is open is what is walked, even if the name was given to another directory meanwhile.
+                found.status = status;
+                found.directory = Arc::new(opened);
+                found.name = Box::from(c".");
+                if self.bounds.own.contains(&status.identity) {
+                    self.push(found, Vec::new());
+                } else {
+                    self.enter(found);
+                }
+            }
+            Err(errno) => {
+                self.ledger.report_io("read the directory", &self.path_of(&found.key), errno);
+                self.push(found, Vec::new());
+            }
+        }
+    }
+
+    fn enter(&mut self, found: &Found) {
+        let root_device = self.levels.first().map_or(found.status.identity.0, |root| root.identity.0);
+        let elsewhere = self.bounds.one_file_system && found.status.identity.0 != root_device;
+        let names = if elsewhere { Ok(Vec::new()) } else { sorted_names(&found.directory) };
+        let names = names.unwrap_or_else(|errno| {
+            self.ledger.report_io("read the directory", &self.path_of(&found.key), errno);
+            Vec::new()
+        });
+        self.push(found, names);
+    }
+
+    fn push(&mut self, found: &Found, names: Vec<Box<CStr>>) {
+        if let Some(above) = self.levels.len().checked_sub(OPEN_LEVELS) {
+            self.levels[above].handle = None;
+        }
+        self.levels.push(Level {
+            names: names.into_iter(),
+            handle: Some(found.directory.clone()),
+            identity: found.status.identity,
+            key: found.key.clone(),
+        });
+    }
+
+    fn leave(&mut self) {
+        let Some(left) = self.levels.pop() else { return };
+        let Some(above) = self.levels.last_mut() else { return };
+        if above.handle.is_some() {
+            return;
+        }
+        let opened = left.handle.ok_or(Errno::STALE).and_then(|handle| open_parent(handle, above.identity));
+        match opened {
+            Ok(opened) => above.handle = Some(Arc::new(opened)),
+            Err(errno) => {
+                above.names = Vec::new().into_iter();
+                let path = path_of(&self.source, &self.prefix, &above.key);
+                self.ledger.report_io("go back to the directory", &path, errno);
+            }
+        }
+    }
+}
+
+/// The path that `key` has in a source whose entries go below `prefix`.
+pub(super) fn path_of(source: &Path, prefix: &Key, key: &Key) -> PathBuf {
+    match key.below(prefix) {
+        Some(below) if !below.is_root() => source.join(below.to_path()),
+        _ => source.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn bounds() -> Bounds {
+        Bounds { one_file_system: false, own: HashSet::new() }
+    }
+
+    fn keys(source: &Path, bounds: Bounds) -> (Vec<String>, u64) {
+        let ledger = Ledger::new(&());
+        let mut tree = SourceTree::open(source, Key::parse("p").unwrap(), bounds, &ledger).unwrap();
+        let (mut keys, mut depth) = (Vec::new(), 0);
+        while let Some(step) = tree.next() {
+            match step {
+                Step::Enter(found) => {
+                    depth += 1;
+                    keys.push(format!("{}/", found.key));
+                }
+                Step::Entry(found) => keys.push(found.key.to_string()),
+                Step::Leave => depth -= 1,
+            }
+        }
+        assert_eq!(depth, 0);
+        (keys, ledger.end().1.count)
+    }
+
+    #[test]
+    fn it_is_in_order_of_keys_and_follows_no_symlink() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::create_dir_all(root.join("a/z")).unwrap();
+        for file in ["a/b", "a-b", "a.b", "a/z/1", "c"] {
+            fs::write(root.join(file), "").unwrap();
+        }
+        symlink(root, root.join("b")).unwrap();
+        let (found, reports) = keys(root, bounds());
+        assert_eq!(found, ["p/", "p/a/", "p/a/b", "p/a/z/", "p/a/z/1", "p/a-b", "p/a.b", "p/b", "p/c"]);
+        assert_eq!(reports, 0);
+    }
+
+    #[test]
+    fn a_tree_deeper_than_there_are_open_directories_is_walked_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut path = directory.path().to_owned();
+        for _ in 0..3 * OPEN_LEVELS {
+            path.push("d");
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("a"), "").unwrap();
+            fs::write(path.join("z"), "").unwrap();
+        }
+        let (found, reports) = keys(directory.path(), bounds());
+        assert_eq!((found.len(), reports), (1 + 3 * 3 * OPEN_LEVELS, 0));
+        assert_eq!(found.last().unwrap(), "p/d/z");
+    }
+
+    #[test]
+    fn directories_of_the_store_are_passed_over_and_are_no_source() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("store/segments")).unwrap();
+        fs::write(directory.path().join("x"), "").unwrap();
+        let store = fs::File::open(directory.path().join("store")).unwrap();
+        let own = || HashSet::from([status(&store).unwrap().identity]);
+        assert_eq!(keys(directory.path(), Bounds { own: own(), ..bounds() }).0, ["p/", "p/x"]);
+        let ledger = Ledger::new(&());
+        let refused =
+            SourceTree::open(&directory.path().join("store"), Key::root(), Bounds { own: own(), ..bounds() }, &ledger);
+        assert_eq!(refused.err().unwrap().kind(), ErrorKind::Usage);
+    }
+}

@@ -1,0 +1,92 @@
+//! A device measured for miss-ratio curves: reads at random places that pass the page cache by.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::mrc::device::{Device, LONG_BYTES, SHORT_BYTES};
+use crate::population::scramble;
+use crate::units::{MIB, escape_path, format_size};
+
+/// Reads of either length that are timed, at most, and how long at most.
+const READS: u64 = 400;
+const LONGEST: Duration = Duration::from_secs(4);
+/// What direct reads have to be aligned to in memory, wherever.
+const ALIGNMENT: usize = 4096;
+/// Room in which reads are far apart.
+const LEAST_BYTES: u64 = 64 * MIB;
+
+/// Measures a device, or the one below a file, by reads at random places that pass the page cache by.
+///
+/// # Errors
+/// What opening or reading fails with; a file that is too small, or on a file system without direct reads.
+pub fn measure(path: &Path, stop: &AtomicBool) -> Result<Device> {
+    const OPERATION: &str = "measure";
+    let fail = |error: std::io::Error| {
+        let advice = "name a block device, or a file on a file system with direct reads (O_DIRECT)";
+        let is_refused = error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error());
+        let error = Error::io(OPERATION, path, error);
+        if is_refused { error.advise(advice) } else { error }
+    };
+    let metadata = std::fs::metadata(path).map_err(fail)?;
+    if !metadata.is_file() && !metadata.file_type().is_block_device() {
+        return Err(Error::new(ErrorKind::Usage, OPERATION, "it is neither a file nor a block device").at(path));
+    }
+    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let mut file = OpenOptions::new().read(true).custom_flags(direct).open(path).map_err(fail)?;
+    let size_bytes = file.seek(SeekFrom::End(0)).map_err(fail)?;
+    if size_bytes < LEAST_BYTES {
+        let cause = format!("it has {}", format_size(size_bytes.into()));
+        let advice = format!("name one of {} or more", format_size(LEAST_BYTES.into()));
+        return Err(Error::new(ErrorKind::Usage, OPERATION, cause).at(path).advise(advice));
+    }
+    let time = |length| median(&file, length, size_bytes, stop).map_err(fail);
+    let (short_seconds, long_seconds) = (time(SHORT_BYTES)?, time(LONG_BYTES)?);
+    match (short_seconds, long_seconds) {
+        (Some(short), Some(long)) => Ok(Device::fitted(escape_path(path), short, long)),
+        _ => Err(Error::new(ErrorKind::Usage, OPERATION, "it was interrupted").at(path)),
+    }
+}
+
+/// Median time of reads at random places; `None` if there was no time for any.
+fn median(file: &File, length: u64, size_bytes: u64, stop: &AtomicBool) -> std::io::Result<Option<f64>> {
+    let mut buffer = vec![0; length as usize + ALIGNMENT];
+    let begin = (buffer.as_ptr() as usize).wrapping_neg() % ALIGNMENT;
+    let places = size_bytes / length;
+    let (started, mut seconds) = (Instant::now(), Vec::new());
+    for number in 0..READS {
+        if stop.load(Ordering::Relaxed) || started.elapsed() > LONGEST {
+            break;
+        }
+        let place = scramble(number ^ length << 32) % places * length;
+        let before = Instant::now();
+        file.read_exact_at(&mut buffer[begin..begin + length as usize], place)?;
+        seconds.push(before.elapsed().as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    Ok(seconds.get(seconds.len() / 2).copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_measured_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(false);
+        let small = directory.path().join("small");
+        std::fs::write(&small, [0; 4096]).unwrap();
+        for (path, word) in
+            [(directory.path(), "neither a file"), (&small, "64 MiB"), (Path::new("/no/such"), "No such")]
+        {
+            let error = measure(path, &stop).unwrap_err();
+            // Without direct reads there the file is refused before its size is known.
+            assert!(error.to_string().contains(word) || error.to_string().contains("O_DIRECT"), "{error}");
+        }
+    }
+}
