@@ -139,8 +139,8 @@ impl Platform for Host {
             let path = std::env::temp_dir().join(format!("granulo-index-{}-{attempt}", std::process::id()));
             match fs::create_dir(&path) {
                 Ok(()) => {
-                    fs::create_dir(path.join(crate::engine::open::INDEX)).map_err(fail)?;
-                    let directory = path.join(crate::engine::open::INDEX);
+                    fs::create_dir(path.join(crate::engine::index_place::INDEX)).map_err(fail)?;
+                    let directory = path.join(crate::engine::index_place::INDEX);
                     let device = self.device(&path);
                     let private: Option<Box<dyn Lock>> = Some(Box::new(Temporary { path }));
                     return Ok(IndexPlace {

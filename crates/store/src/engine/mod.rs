@@ -5,6 +5,7 @@
 
 pub(crate) mod copies;
 pub(crate) mod effects;
+pub(crate) mod index_place;
 pub(crate) mod open;
 pub(crate) mod sync;
 pub(crate) mod write;

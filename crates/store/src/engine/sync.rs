@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use super::effects::{Effects, Nameless};
-use super::open::INDEX;
+use super::index_place::INDEX;
 use crate::devices::device::DeviceFile;
 use crate::devices::extents::Touched;
 use crate::engine::{Engine, EngineLedger};

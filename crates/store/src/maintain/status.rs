@@ -154,7 +154,7 @@ impl Engine {
             .notes
             .get(SCRUB_FINISHED)
             .and_then(|note| std::str::from_utf8(note).ok()?.split(' ').next()?.parse().ok());
-        let index_files = self.index.list(crate::engine::open::INDEX).unwrap_or_default();
+        let index_files = self.index.list(crate::engine::index_place::INDEX).unwrap_or_default();
         Ok(StoreStatus {
             home: self.home.clone(),
             devices: self.devices.slots().iter().map(device).collect(),
