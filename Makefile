@@ -13,8 +13,8 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 .PHONY: check test test-page fuzz torture bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-store bench-all man
 
 check:            ## formatting and lints, as CI does
-	cargo fmt --check
-	cargo clippy --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
 
 test:             ## every test that needs no browser
 	cargo test
@@ -41,7 +41,7 @@ fuzz:             ## each fuzz target for FUZZ_SECONDS
 
 torture:          ## the store at CRASH_POINTS simulated crashes, from a seed of today, and 2,000 killed writers; takes hours
 	GRANULO_CRASH_POINTS=$(CRASH_POINTS) GRANULO_CRASH_SEED=$${GRANULO_CRASH_SEED:-$$(date +%Y%m%d)0000} \
-	  cargo test --release --lib every_crash_leaves -- --nocapture
+	  cargo test --release -p granulo-store --lib every_crash_leaves -- --nocapture
 	GRANULO_KILLS=2000 cargo test --release --test it store_kill -- --nocapture
 
 bench-survey:     ## granulo, the floor and its peers on a million files; needs root and some patience

@@ -1,20 +1,20 @@
 //! The store: millions of small files as records in a few append-only segments, large ones striped over slow devices.
 //!
-//! docs/FORMAT.md has the format and the argument why nothing acknowledged is lost; this module keeps to it.
+//! docs/FORMAT.md has the format and the argument why nothing acknowledged is lost; this crate keeps to it.
 //! [`Store`] is all that programs need.
 //!
-//! | module | subject |
+//! | wing | subject |
 //! | --- | --- |
-//! | [`key`], [`attributes`], [`entry`] | what an object is called, carries, and what the index knows of it |
-//! | [`geometry`], `superblock`, `devices`, `host` | which devices there are, what each says of itself, and the machine underneath |
-//! | `record`, `segment`, `log`, `scan` | the log: bytes of records, files of records, appending, reading through |
-//! | `descriptor`, `erasure`, `extents` | large objects: the map, parity, stripe units |
-//! | [`catalog`], `table`, `index` | the index: transactional part, sorted tables, look-up and order over both |
-//! | `effects` | what a batch does to index and accounts |
-//! | `engine`, `write`, `sync`, `read`, `content`, `walk` | an open store: batches, durability, reading, listings |
-//! | `open`, `recovery`, `outdated` | making and opening, what a writer does first, and devices that were away then |
-//! | `check`, `problem`, `audit` | what can be wrong, and looking for it |
-//! | `scrub`, `repair`, `rebuild`, `copies`, `salvage`, `pace` | making good from redundancy, at a rate |
+//! | `format` | bytes and what they mean; [`key`], [`attributes`], [`entry`]: what an object is called, carries, and what the index knows of it; [`geometry`]: which devices there are |
+//! | `devices` | the devices themselves, the machine underneath, what goes where; parity and the extents of large objects |
+//! | `log` | records appended to segments, read through, and what a writer does first; devices that were away then |
+//! | `index` | the [`catalog`], sorted tables, look-up and order over both |
+//! | `engine` | an open store: batches, what they do to index and accounts, durability; making and opening |
+//! | `access` | reading, listings |
+//! | `maintain` | what can be wrong, looking for it and making good from redundancy, at a rate; giving back space |
+//! | [`tree`] | file trees and archives, in and out |
+//!
+//! A wing uses only wings below it, but for those that a test of the workspace names.
 
 use std::ops::Range;
 use std::path::Path;
