@@ -7,3 +7,4 @@ pub(crate) mod extents;
 pub(crate) mod host;
 pub(crate) mod placement;
 pub(crate) mod set;
+pub(crate) mod threads;

@@ -26,6 +26,7 @@ use super::posix::{Identity, open_directory, open_parent, status};
 use super::restore::{Job, LinkTo, Restorer, c_name};
 use super::walk::path_of;
 use super::{Ledger, Reports, Watch, default_threads, locked};
+use crate::devices::threads::spawn_within;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::key::Key;
@@ -130,8 +131,13 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, watch: &
     let (sender, receiver) = sync_channel::<Vec<Job<'_>>>(threads);
     let receiver = Mutex::new(receiver);
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| work(&export, &receiver));
+        for number in 0..threads {
+            match spawn_within(scope, || work(&export, &receiver)) {
+                Ok(_) => {}
+                // Fewer do it too.
+                Err(_) if number > 0 => break,
+                Err(error) => return ledger.fail(error),
+            }
         }
         let mut walker = Walker::new(&export, sender);
         walker.run(prefix.is_some()).unwrap_or_else(|error| ledger.fail(error));
