@@ -65,6 +65,7 @@ pub use maintain::rebuild::{RebuildOptions, RebuildPlan, RebuildReport};
 pub use maintain::repair::{PlanLine, RepairOptions, RepairPlan, RepairReport, plan_repair, rebuild_index, repair};
 pub use maintain::scrub::{ScrubOptions, ScrubReport, ScrubStatus};
 pub use maintain::status::{Census, DeviceStatus, StoreStatus};
+pub use maintain::vacate::PlannedExtent;
 
 use crate::error::Result;
 use devices::host::Host;

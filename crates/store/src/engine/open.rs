@@ -13,7 +13,7 @@ use crate::devices::set::{Devices, Lock, Platform, find, keep_home};
 use crate::engine::index_place::index_place;
 use crate::engine::{Engine, Kept, Parts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::{Geometry, Plan};
+use crate::format::geometry::{Geometry, Plan, random_identity};
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES};
@@ -115,6 +115,7 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         is_index_private,
         cache: Arc::new(BlockCache::new(DEFAULT_CACHE_BYTES)),
         writer: (access != Access::Read).then(Writer::default),
+        epoch: u32::from_le_bytes(random_identity()?.first_chunk().copied().unwrap_or_default()),
         locks,
     });
     engine.load_view()?;

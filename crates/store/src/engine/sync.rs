@@ -1,17 +1,17 @@
 //! Making things durable: files are synced, the catalog takes the change in, full `recent` entries become a sorted table, and
 //! what was freed is given back once no reader needs it.
 
-use std::io;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use super::effects::{Effects, Nameless};
 use super::index_place::INDEX;
 use crate::devices::device::DeviceFile;
-use crate::devices::extents::Touched;
+use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
+use crate::devices::threads;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::descriptor::Run;
+use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, segment_path};
 use crate::index::catalog::{Change, Freed};
 use crate::index::table::table_path;
@@ -23,12 +23,22 @@ pub(crate) const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
 /// Removed trees that are kept before tables are merged.
 const RANGES_LIMIT: usize = 1024;
 
+/// Note in the catalog with all that was released.
+const RELEASED: &str = "released";
+
 /// What has to be synced for a batch to be durable.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     files: Vec<Arc<dyn DeviceFile>>,
     extents: Touched,
     directories: Vec<u16>,
+}
+
+/// Something to sync.
+enum Job<'d> {
+    Segment(&'d Arc<dyn DeviceFile>),
+    SegmentNames(u16),
+    Extents(Unsynced<'d>),
 }
 
 impl Engine {
@@ -41,36 +51,25 @@ impl Engine {
         }
     }
 
-    /// Syncs all of it, devices side by side.
+    /// Syncs all of it at the same time, each file once.
     ///
     /// # Errors
     /// The first failure.
     pub(crate) fn sync_files(&self, dirty: &Dirty) -> Result<()> {
         let fail = |error| Error::io("sync", &self.home, error);
-        for &device in &dirty.directories {
-            if let Some(slot) = self.devices.slots().get(usize::from(device)) {
-                slot.device.sync_directory(SEGMENTS).map_err(fail)?;
-            }
-        }
-        let segments = || match &dirty.files[..] {
-            [] => Ok(()),
-            [file] => file.sync().map_err(fail),
-            files => std::thread::scope(|scope| {
-                let threads: Vec<_> = files.iter().map(|file| scope.spawn(|| file.sync())).collect();
-                let join = |thread: std::thread::ScopedJoinHandle<'_, io::Result<()>>| {
-                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(fail)
-                };
-                threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
-            }),
+        let segments = dirty.files.iter().map(Job::Segment);
+        let names = dirty.directories.iter().copied().map(Job::SegmentNames);
+        let extents = self.extents.unsynced(&dirty.extents).into_iter().map(Job::Extents);
+        let jobs: Vec<Job<'_>> = segments.chain(names).chain(extents).collect();
+        let sync = |job: Job<'_>| match job {
+            Job::Segment(file) => file.sync().map_err(fail),
+            Job::SegmentNames(device) => match self.devices.slots().get(usize::from(device)) {
+                Some(slot) => slot.device.sync_directory(SEGMENTS).map_err(fail),
+                None => Ok(()),
+            },
+            Job::Extents(unsynced) => self.extents.sync_one(unsynced),
         };
-        if dirty.extents.is_empty() {
-            return segments();
-        }
-        std::thread::scope(|scope| {
-            let extents = scope.spawn(|| self.extents.sync(&dirty.extents));
-            let synced = segments();
-            extents.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(synced)
-        })
+        threads::each(jobs, MOST_SYNCS, sync).into_iter().collect()
     }
 
     /// Makes everything durable that was committed, and takes it into the catalog.
@@ -102,7 +101,8 @@ impl Engine {
         if self.is_full() { self.sync_all() } else { Ok(()) }
     }
 
-    fn is_full(&self) -> bool {
+    /// Whether `recent` is to become a sorted table.
+    pub(crate) fn is_full(&self) -> bool {
         let view = self.view();
         view.state.recent.len() >= RECENT_LIMIT || view.state.ranges.len() >= RANGES_LIMIT
     }
@@ -186,8 +186,17 @@ impl Engine {
         }
         self.mark_durable(&mut writer)?;
         let epoch = self.view().state.epoch;
+        let mut released = self.released();
+        for (_, freed) in self.view().state.freed.iter() {
+            match *freed {
+                Freed::Segment(number) => released.add_segment(number),
+                Freed::Extent { device, file } => released.add_extent(device, file),
+                Freed::Table(_) => {}
+            }
+        }
         // From here on, new snapshots are of the next epoch; and what was freed is durable.
-        let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
+        let notes = vec![(RELEASED.to_owned(), released.encode())];
+        let next = Change { epoch: Some(epoch + 1), notes, durable: true, ..Change::default() };
         self.catalog.commit(&next)?;
         self.apply(next)?;
         let free_below = self
@@ -195,37 +204,39 @@ impl Engine {
             .unpinned(&self.index_directory, epoch + 1)
             .map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
         let freed = Arc::clone(&self.view().state.freed);
-        let (gone, kept): (Vec<_>, Vec<_>) = freed.iter().cloned().partition(|&(since, _)| since < free_below);
+        let (gone, mut kept): (Vec<_>, Vec<_>) = freed.iter().cloned().partition(|&(since, _)| since < free_below);
         if gone.is_empty() {
             return Ok(());
         }
-        let mut change = Change { freed: Some(kept), ..Change::default() };
-        for (_, freed) in &gone {
-            match freed {
-                Freed::Segment(number) => change.removed_segments.push(*number),
-                Freed::Extent { .. } | Freed::Table(_) => {}
-            }
-        }
+        let mut change = Change::default();
         let rows = Arc::clone(&self.view().state.segments);
-        for (_, freed) in &gone {
-            match *freed {
+        for (since, freed) in gone {
+            match freed {
                 Freed::Segment(number) => {
+                    change.removed_segments.push(number);
                     let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
                     self.remove_segment(number, devices);
                 }
-                Freed::Extent { device, file, offset, length } => {
-                    // What cannot be given back now is found by compaction.
-                    let _ = self.extents.punch(Run { device, file, offset_bytes: offset, length_bytes: length });
-                }
+                Freed::Extent { device, file } => match self.extents.unlink(device, file) {
+                    Ok(_) => change.removed_extents.push((device, file)),
+                    // The device is away, or cannot: it goes another time.
+                    Err(_) => kept.push((since, freed)),
+                },
                 Freed::Table(number) => {
                     let _ = self.index.remove(&table_path(number));
                 }
             }
         }
-        drop(freed);
         drop(rows);
+        change.freed = Some(kept);
         self.catalog.commit(&change)?;
         self.apply(change)
+    }
+
+    /// What was released so far, as the index knows it.
+    pub(crate) fn released(&self) -> Released {
+        let view = self.view();
+        view.state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default()
     }
 
     /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,

@@ -7,5 +7,6 @@ pub mod entry;
 pub mod geometry;
 pub mod key;
 pub(crate) mod record;
+pub(crate) mod release;
 pub(crate) mod segment;
 pub(crate) mod superblock;

@@ -10,23 +10,26 @@ use super::outdated::Outdated;
 use super::scan::{SegmentScan, Step};
 use super::writer::{Active, Writer};
 use crate::devices::device::{DeviceFile, Mode};
-use crate::devices::extents::{Allocator, DIRECTORY, path as extent_path};
-use crate::devices::set::Devices;
+use crate::devices::extents::Allocator;
+use crate::devices::set::{Devices, Slot};
 use crate::engine::effects::{Effects, Nameless, shared_number};
 use crate::engine::sync::RECENT_LIMIT;
 use crate::engine::write::entry_of;
-use crate::engine::{Engine, EngineLedger};
+use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
-use crate::format::geometry::Class;
+use crate::format::geometry::{Class, DeviceState};
 use crate::format::record::Record;
 use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, number_of, segment_path};
-use crate::index::catalog::{Change, Position, SegmentRow};
+use crate::index::catalog::{Change, Freed, Position, SegmentRow};
 
 /// Note in the catalog of an index that is being made anew.
 pub(crate) const UNFINISHED: &str = "index.unfinished";
+
+/// Note in the catalog of an index that was made from a log of which something was missing: what it does not name may be in use all the same.
+pub(crate) const INCOMPLETE: &str = "index.incomplete";
 
 /// Damage that recovery found in the log: bytes of a segment that no copy has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,10 +190,13 @@ impl Engine {
         self.cut_off(&segments, start, end, &mut recovered)?;
         if is_making_anew {
             self.drop_nameless()?;
-            let notes = vec![(UNFINISHED.to_owned(), Vec::new())];
+            let is_away = |slot: &Slot| slot.entry.state != DeviceState::Gone && !slot.is_readable();
+            let is_incomplete = !recovered.damage.is_empty() || self.devices.slots().iter().any(is_away);
+            let notes =
+                vec![(UNFINISHED.to_owned(), Vec::new()), (INCOMPLETE.to_owned(), vec![1; is_incomplete.into()])];
             self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
-        self.cut_off_extents(&mut recovered)?;
+        self.renew_allocator();
         self.resume(newest, &headers, end)?;
         Ok(recovered)
     }
@@ -268,40 +274,17 @@ impl Engine {
         self.make_copies_alike(segments, start, end)
     }
 
-    /// Cuts extent files off behind the last unit that a descriptor names, and removes those of which none is named.
-    fn cut_off_extents(&self, recovered: &mut Recovered) -> Result<()> {
-        let rows = Arc::clone(&self.view().state.extents);
-        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
-            let listed =
-                slot.device.list(DIRECTORY).map_err(|error| Error::io("list", &slot.path.join(DIRECTORY), error))?;
-            let mut is_changed = false;
-            for (name, size) in listed {
-                let Some(number) = number_of(&name).and_then(|number| u32::try_from(number).ok()) else { continue };
-                let end = rows.get(&(slot.entry.number, number)).map_or(0, |row| row.end_bytes);
-                let place = slot.path.join(DIRECTORY).join(&name);
-                let fail = |error| Error::io("cut off the extent file", &place, error);
-                if size <= end {
-                    continue;
-                }
-                recovered.cut_off_bytes += size - end;
-                let path = extent_path(number);
-                if end == 0 {
-                    slot.device.remove(&path).map_err(fail)?;
-                    is_changed = true;
-                } else {
-                    let file = slot.device.open(&path, Mode::Write).map_err(fail)?;
-                    file.set_size(end).and_then(|()| file.sync()).map_err(fail)?;
-                }
-            }
-            if is_changed {
-                slot.device
-                    .sync_directory(DIRECTORY)
-                    .map_err(|error| Error::io("sync", &slot.path.join(DIRECTORY), error))?;
-            }
-        }
+    /// Units go behind what is in extent files, in files that are not given back. What no descriptor names stays where it is.
+    pub(crate) fn renew_allocator(&self) {
+        let state = self.view().state.clone();
+        let freed = state.freed.iter().filter_map(|(_, freed)| match *freed {
+            Freed::Extent { device, file } => Some((device, file)),
+            _ => None,
+        });
+        let released = self.released();
+        let freed = freed.chain(released.highest_extents());
         *self.allocator.write().unwrap_or_else(PoisonError::into_inner) =
-            Arc::new(Allocator::new(rows.values().copied()));
-        Ok(())
+            Arc::new(Allocator::new(state.extents.values().copied(), freed, EXTENT_FILE_BYTES));
     }
 
     /// Every copy of the segments of the tail gets the bytes that hold.
@@ -583,7 +566,7 @@ impl Reading<'_> {
 
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {
         let engine = self.engine;
-        let ledger = EngineLedger::new(engine);
+        let ledger = EngineLedger::of_log(engine);
         let nameless = if self.is_making_anew { Nameless::Stay } else { Nameless::Go };
         let mut effects = Effects::new(&ledger, nameless);
         let mut highest_id = stretch.highest_id.max(ledger.state.highest_id);

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
 use crate::format::key::Key;
-use crate::format::segment::SEGMENTS;
+use crate::format::segment::{SEGMENTS, number_of};
 use crate::index::catalog::{Change, SegmentRow};
 use crate::log::scan::SegmentScan;
 use crate::log::writer::roomiest;
@@ -76,7 +76,7 @@ pub struct RepairReport {
     pub admitted: Vec<u16>,
     /// Copies of segments that were made because there were too few.
     pub copies: u64,
-    /// Files that belonged to nothing and were removed.
+    /// Copies that were not finished, and segments that were released, which were removed.
     pub removed_files: u64,
     /// Objects that are lost and were removed.
     pub dropped: u64,
@@ -366,7 +366,7 @@ impl Engine {
         // Units are known by their checksums: asked of the device as if it were in service.
         let mut asked = 0;
         let files =
-            crate::devices::extents::ExtentFiles::new(std::sync::Arc::new(Alone { number, slot: slot.clone() }));
+            crate::devices::extents::ExtentFiles::new(std::sync::Arc::new(Alone { number, slot: slot.clone() }), 0);
         let snapshot = view.snapshot();
         let mut scan = snapshot.scan_from(&[])?;
         while let Some((_, entry)) = scan.next_entry()? {
@@ -390,12 +390,17 @@ impl Engine {
         Ok(false)
     }
 
-    /// Removes files from the directories of segments that are none of the store's.
-    fn remove_leftovers(&self) -> Result<u64> {
+    /// Removes copies of segments that were not finished, and segments that were released and are still there. A segment that the index does not know, and that
+    /// was not released, may be all there is of what was acknowledged: it stays.
+    pub(crate) fn remove_leftovers(&self) -> Result<u64> {
         let mut removed = 0;
-        let state = self.view().state.clone();
+        let (state, released) = (self.view().state.clone(), self.released());
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             for (name, _) in self.leftover_segments(slot, &state)? {
+                let is_known = |number| state.segments.contains_key(&number) || released.has_segment(number);
+                if number_of(&name).is_some_and(|number| !is_known(number)) {
+                    continue;
+                }
                 let path = format!("{SEGMENTS}/{name}");
                 let fail = |error| Error::io("remove", &slot.path.join(&path), error);
                 slot.device.remove(&path).and_then(|()| slot.device.sync_directory(SEGMENTS)).map_err(fail)?;

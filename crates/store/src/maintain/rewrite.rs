@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::devices::device::{Device, DeviceFile, Mode};
-use crate::devices::extents::{DIRECTORY, path as extent_path};
+use crate::devices::extents::DIRECTORY;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::format::descriptor::Run;
@@ -65,9 +65,10 @@ impl Engine {
         let known = Arc::clone(&self.view().state.extents);
         let mut named = BTreeSet::new();
         for run in units {
-            let path = extent_path(run.file);
             let Some(device) = self.devices.readable(run.device) else { continue };
-            let fail = |error| Error::io("make the units durable", &self.devices.place(run.device, &path), error);
+            let fail = |error| Error::io("make the units durable", &self.extents.place(run.device, run.file), error);
+            // What is not there is made up for by parity, or the batch would not count.
+            let Some(path) = self.extents.path(run.device, run.file).map_err(fail)? else { continue };
             if !known.contains_key(&(run.device, run.file)) && named.insert((run.device, run.file)) {
                 name_again(&*device, &path, DIRECTORY).map_err(fail)?;
             }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::audit::Sight;
 use super::pace::Pace;
-use crate::engine::effects::{Effects, Nameless};
+use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::{Engine, EngineLedger};
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
@@ -82,17 +82,18 @@ impl Engine {
         }
         let checksums: Vec<(u32, u64)> = current.iter().map(|record| record.checksums).collect();
         let geometry = self.geometry();
-        let batch = self.batch_of(&records, &checksums);
-        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
-        effects.appended(writer.active_row(), written.position);
         for (record, start) in current.iter().zip(starts) {
             let record_bytes = record.bytes.len() as u64;
-            let location = Location { segment: written.segment, offset: written.begin + start, record_bytes };
+            let location = Location { segment: UNPLACED, offset: start, record_bytes };
             match record.entry.kind.is_used() {
                 true => effects.put(&record.key, Entry { location, ..record.entry }, record.descriptor.as_ref())?,
                 false => effects.dead(location, record.entry.id),
             }
         }
+        let batch = self.batch_of(&records, &checksums);
+        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        effects.appended(writer.active_row(), written.position);
+        effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
         drop(ledger);
         writer.pending.merge(change.clone());

@@ -57,7 +57,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         let freed = |(epoch, number, kind): (u64, u64, u8)| match kind {
             0 => (epoch, Freed::Segment(number)),
             1 => (epoch, Freed::Table(number)),
-            _ => (epoch, Freed::Extent { device: 3, file: u32::MAX, offset: number, length: 5 }),
+            _ => (epoch, Freed::Extent { device: 3, file: u32::MAX - number as u32 }),
         };
         let position = |[segment, offset, sequence, chain]: [u64; 4]| Position { segment, offset, sequence, chain };
         Change {

@@ -35,7 +35,7 @@ CREATE INDEX extents_version ON extents (version);
 CREATE TABLE shared (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, names INTEGER NOT NULL);
 CREATE INDEX shared_version ON shared (version);
 CREATE TABLE freed (place INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, segment INTEGER, table_number INTEGER, device INTEGER,
-    file INTEGER, offset INTEGER, length INTEGER);
+    file INTEGER);
 CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 ";
 
@@ -107,15 +107,12 @@ pub(super) fn write(
             let (segment, table, extent) = match freed {
                 Freed::Segment(number) => (Some(*number as i64), None, None),
                 Freed::Table(number) => (None, Some(*number as i64), None),
-                Freed::Extent { device, file, offset, length } => {
-                    (None, None, Some((*device, *file, *offset as i64, *length as i64)))
-                }
+                Freed::Extent { device, file } => (None, None, Some((*device, *file))),
             };
             let (device, file) = (extent.map(|extent| extent.0), extent.map(|extent| extent.1));
-            let (offset, length) = (extent.map(|extent| extent.2), extent.map(|extent| extent.3));
             run(
-                "INSERT INTO freed VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                params![place as i64, *epoch as i64, segment, table, device, file, offset, length],
+                "INSERT INTO freed VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![place as i64, *epoch as i64, segment, table, device, file],
             )?;
         }
         header.replaced.freed = header.version;
@@ -216,7 +213,7 @@ pub(super) fn read(connection: &Connection, header: &Header, seen: u64) -> Resul
         change.tables = Some(all(connection, sql, None, read_table)?);
     }
     if replaced.freed > seen {
-        let sql = "SELECT epoch, segment, table_number, device, file, offset, length FROM freed ORDER BY place";
+        let sql = "SELECT epoch, segment, table_number, device, file FROM freed ORDER BY place";
         let freed = all(connection, sql, None, read_freed)?.into_iter().collect::<Option<_>>();
         change.freed = Some(freed.ok_or(Failure::Damaged("what is to be given back"))?);
     }
@@ -308,12 +305,10 @@ fn read_segment(row: &Row) -> rusqlite::Result<Option<SegmentRow>> {
 /// What is to be given back, with its epoch; `None` if the row says nothing of that kind.
 fn read_freed(row: &Row) -> rusqlite::Result<Option<(u64, Freed)>> {
     let optional = |column| row.get::<_, Option<i64>>(column).map(|number| number.map(|number| number as u64));
-    let freed = match (optional(1)?, optional(2)?, row.get(3)?, row.get(4)?, optional(5)?, optional(6)?) {
-        (Some(segment), None, None, None, None, None) => Freed::Segment(segment),
-        (None, Some(table), None, None, None, None) => Freed::Table(table),
-        (None, None, Some(device), Some(file), Some(offset), Some(length)) => {
-            Freed::Extent { device, file, offset, length }
-        }
+    let freed = match (optional(1)?, optional(2)?, row.get(3)?, row.get(4)?) {
+        (Some(segment), None, None, None) => Freed::Segment(segment),
+        (None, Some(table), None, None) => Freed::Table(table),
+        (None, None, Some(device), Some(file)) => Freed::Extent { device, file },
         _ => return Ok(None),
     };
     Ok(Some((number(row, 0)?, freed)))
