@@ -73,6 +73,7 @@ impl Released {
     }
 
     /// Whether an extent file was released.
+    #[cfg(test)]
     pub(crate) fn has_extent(&self, device: u16, file: u32) -> bool {
         self.extents.get(&device).is_some_and(|ranges| ranges.contains(file.into()))
     }
