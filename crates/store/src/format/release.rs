@@ -160,14 +160,16 @@ mod tests {
             assert_eq!(Released::decode(&expected[..length]), None);
         }
         // Ranges that touch, fall, or are empty; too many files; bytes behind the end.
-        for (at, byte) in [(20, 4), (20, 1), (12, 0), (52, 0), (44 + 4, 0xff)] {
+        for (at, byte) in [(20, 4), (20, 1), (12, 0), (46, 0)] {
             let mut bytes = expected.clone();
             bytes[at] = byte;
-            if at == 44 + 4 {
-                bytes[44..52].fill(0xff);
-            }
             assert_eq!(Released::decode(&bytes), None, "{at}");
         }
+        let mut bytes = expected.clone();
+        bytes[42..46].fill(0xff);
+        assert!(Released::decode(&bytes).is_some(), "the last file there can be");
+        bytes[46] = 2;
+        assert_eq!(Released::decode(&bytes), None);
         assert_eq!(Released::decode(&[expected, vec![0]].concat()), None);
         assert_eq!(Released::decode(&[0; 8]), Some(Released::default()));
     }
