@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::chance::Chance;
 use super::device::SimulatedDevice;
 use super::media::{File, Luck, Names};
+use super::mishap::{Betrayal, FileKind};
 use crate::devices::device;
 use crate::index::table::INDEX_DIRECTORY;
 
@@ -75,10 +76,12 @@ pub(super) struct Disk {
     pub(super) files: BTreeMap<u64, File>,
     pub(super) capacity_bytes: Option<u64>,
     pub(super) is_lost: bool,
+    /// Changes when the device goes and comes back: files that were open then fail for ever.
+    pub(super) incarnation: u64,
 }
 
 impl Disk {
-    fn remains(&self, luck: Option<Luck>, chance: &mut Chance) -> Disk {
+    pub(super) fn remains(&self, luck: Option<Luck>, chance: &mut Chance) -> Disk {
         let names = self.names.remains(luck.unwrap_or_else(|| Luck::draw(chance)), chance);
         let of_names: BTreeSet<u64> = names.current.values().copied().collect();
         let mut files = BTreeMap::new();
@@ -111,6 +114,12 @@ pub(super) struct State {
     pub(super) handles: BTreeMap<(usize, u64), usize>,
     pub(super) chance: Chance,
     pub(super) next_file: u64,
+    /// Paths and the disks that are there.
+    pub(super) places: BTreeMap<String, usize>,
+    /// Writes that a device will not do as it says.
+    pub(super) betrayals: Vec<Betrayal>,
+    /// Reads of the content of files, by their kind.
+    pub(super) reads: BTreeMap<FileKind, u64>,
     operations: u64,
     counts_reads: bool,
     crash_at: Option<u64>,
@@ -122,6 +131,9 @@ impl State {
     fn new(disks: Vec<Disk>, chance: Chance) -> State {
         let next_file = 1 + disks.iter().flat_map(|disk| disk.files.keys()).max().copied().unwrap_or(0);
         State {
+            places: (0..disks.len()).map(|number| (format!("/{number}"), number)).collect(),
+            betrayals: Vec::new(),
+            reads: BTreeMap::new(),
             disks,
             handles: BTreeMap::new(),
             chance,
@@ -134,8 +146,19 @@ impl State {
         }
     }
 
+    /// The world after this one: the disks are where they were.
+    fn followed_by(&self, disks: Vec<Disk>, chance: Chance) -> World {
+        let places = self.places.clone();
+        World::of(State { places, ..State::new(disks, chance) })
+    }
+
     fn has_crashed(&self) -> bool {
         self.crash_at.is_some_and(|at| self.operations >= at)
+    }
+
+    /// Whether an operation is still to fail.
+    pub(super) fn has_faults(&self) -> bool {
+        !self.faults.is_empty()
     }
 
     /// Space that files with names or open handles take on a device, in bytes.
@@ -257,20 +280,20 @@ impl World {
         if chance.happens(1, 16) {
             disks.iter_mut().for_each(|disk| disk.names.forget(INDEX_DIRECTORY));
         }
-        World::of(State::new(disks, chance))
+        state.followed_by(disks, chance)
     }
 
     /// What another process would find if those that write were killed now: all that was written, durable or not.
     pub(crate) fn after_kill(&self, seed: u64) -> World {
         let state = self.state();
-        World::of(State::new(state.disks.clone(), Chance::new(seed)))
+        state.followed_by(state.disks.clone(), Chance::new(seed))
     }
 
     /// What a reboot after a clean shutdown would find.
     pub(crate) fn after_shutdown(&self) -> World {
         let state = self.state();
         let disks = state.disks.iter().map(Disk::settled).collect();
-        World::of(State::new(disks, state.chance.clone()))
+        state.followed_by(disks, state.chance.clone())
     }
 
     /// Puts two devices in each other's place.
