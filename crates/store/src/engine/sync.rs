@@ -204,31 +204,35 @@ impl Engine {
             .unpinned(&self.index_directory, epoch + 1)
             .map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
         let freed = Arc::clone(&self.view().state.freed);
-        let (gone, mut kept): (Vec<_>, Vec<_>) = freed.iter().cloned().partition(|&(since, _)| since < free_below);
+        let mut gone: Vec<_> = freed.iter().take_while(|&&(since, _)| since < free_below).cloned().collect();
         if gone.is_empty() {
             return Ok(());
         }
         let mut change = Change::default();
         let rows = Arc::clone(&self.view().state.segments);
-        for (since, freed) in gone {
-            match freed {
-                Freed::Segment(number) => {
-                    change.removed_segments.push(number);
-                    let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
-                    self.remove_segment(number, devices);
-                }
-                Freed::Extent { device, file } => match self.extents.unlink(device, file) {
-                    Ok(_) => change.removed_extents.push((device, file)),
-                    // The device is away, or cannot: it goes another time.
-                    Err(_) => kept.push((since, freed)),
-                },
-                Freed::Table(number) => {
-                    let _ = self.index.remove(&table_path(number));
-                }
+        gone.retain(|(_, freed)| match *freed {
+            Freed::Segment(number) => {
+                change.removed_segments.push(number);
+                let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
+                self.remove_segment(number, devices);
+                true
             }
-        }
+            Freed::Extent { device, file } => {
+                // Where the device is away, or cannot, it goes another time.
+                let is_gone = self.extents.unlink(device, file).is_ok();
+                if is_gone {
+                    change.removed_extents.push((device, file));
+                }
+                is_gone
+            }
+            Freed::Table(number) => {
+                let _ = self.index.remove(&table_path(number));
+                true
+            }
+        });
+        drop(freed);
         drop(rows);
-        change.freed = Some(kept);
+        change.given_back = gone;
         self.catalog.commit(&change)?;
         self.apply(change)
     }

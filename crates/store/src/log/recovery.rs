@@ -25,9 +25,6 @@ use crate::format::record::Record;
 use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, number_of, segment_path};
 use crate::index::catalog::{Change, Freed, Position, SegmentRow};
 
-/// Note in the catalog of an index that is being made anew.
-pub(crate) const UNFINISHED: &str = "index.unfinished";
-
 /// Note in the catalog of an index that was made from a log of which something was missing: what it does not name may be in use all the same.
 pub(crate) const INCOMPLETE: &str = "index.incomplete";
 
@@ -150,10 +147,6 @@ impl Engine {
             is_making_anew,
             recovered: Recovered { outdated, ..Recovered::default() },
         };
-        if is_making_anew && self.is_writer() {
-            let notes = vec![(UNFINISHED.to_owned(), vec![1])];
-            self.take_in(Change { notes, durable: true, ..Change::default() })?;
-        }
         if !is_making_anew {
             self.check_position(start, segments.get(&start.segment).map(Vec::as_slice).unwrap_or_default())?;
         }
@@ -192,8 +185,7 @@ impl Engine {
             self.drop_nameless()?;
             let is_away = |slot: &Slot| slot.entry.state != DeviceState::Gone && !slot.is_readable();
             let is_incomplete = !recovered.damage.is_empty() || self.devices.slots().iter().any(is_away);
-            let notes =
-                vec![(UNFINISHED.to_owned(), Vec::new()), (INCOMPLETE.to_owned(), vec![1; is_incomplete.into()])];
+            let notes = vec![(INCOMPLETE.to_owned(), vec![1; is_incomplete.into()])];
             self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
         self.renew_allocator();

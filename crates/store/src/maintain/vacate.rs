@@ -380,13 +380,13 @@ impl Engine {
         if empty.is_empty() {
             return Ok(());
         }
-        let mut freed = state.freed.to_vec();
+        let mut freed = Vec::new();
         for file in empty {
             freed.push((state.epoch, Freed::Extent { device: file.device, file: file.file }));
             done.extent_files += 1;
             done.gained_bytes += file.size_bytes as i64;
         }
-        let mut change = Change { freed: Some(freed), ..Change::default() };
+        let mut change = Change { freed, ..Change::default() };
         // Whatever asks next whether something is to be synced finds that there is.
         change.merge(self.append_mark(&mut writer)?);
         self.apply(change.clone())?;
