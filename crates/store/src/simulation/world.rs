@@ -20,6 +20,9 @@ use super::mishap::{Betrayal, FileKind};
 use crate::devices::device;
 use crate::index::catalog::memory::Memory;
 
+/// The directory that the devices of a new world are in, by their numbers.
+pub(crate) const HERE: &str = "/here";
+
 /// What is done to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -135,7 +138,7 @@ impl State {
     fn new(disks: Vec<Disk>, chance: Chance, catalog: Memory) -> State {
         let next_file = 1 + disks.iter().flat_map(|disk| disk.files.keys()).max().copied().unwrap_or(0);
         State {
-            places: (0..disks.len()).map(|number| (format!("/{number}"), number)).collect(),
+            places: (0..disks.len()).map(|number| (format!("{HERE}/{number}"), number)).collect(),
             betrayals: Vec::new(),
             reads: BTreeMap::new(),
             disks,
