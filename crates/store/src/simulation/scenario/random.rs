@@ -44,7 +44,7 @@ fn a_failure_is_told_with_as_few_steps_as_it_takes() {
     steps.extend([Step::Kill, batch(5), Step::Sync, Step::Close, Step::Keep(0), batch(6), batch(7)]);
     let scenario = Scenario { shape: Shape::One, seed: 1, steps };
     let breaks = |scenario: &Scenario| {
-        let kills = scenario.steps.iter().any(|step| *step == Step::Kill);
+        let kills = scenario.steps.contains(&Step::Kill);
         let at = scenario.steps.iter().position(|step| *step == Step::Close).filter(|_| kills);
         at.map_or(Ok(0), |step| Err(Failure { step, cause: "closed after a kill".to_owned() }))
     };
