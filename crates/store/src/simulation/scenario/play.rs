@@ -361,7 +361,7 @@ impl Play {
             End::Kill => self.world.after_kill(self.chance.next()),
             End::Power(seed) => {
                 self.keep_sound();
-                self.world.after_crash(seed)
+                self.world.after_power_failure(seed)
             }
         };
         // It closes in the world that it had.
