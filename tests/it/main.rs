@@ -40,6 +40,7 @@ mod store_integrity;
 mod store_kill;
 mod store_predict;
 mod store_space;
+mod store_tar;
 mod store_tree;
 mod survey;
 mod tidy;
