@@ -28,8 +28,7 @@ use super::posix::{FileStatus, Identity};
 use super::put::Putter;
 use super::turns::Turns;
 use super::walk::{Bounds, Found, SourceTree, Step, path_of};
-use super::{Ledger, Reports, Watch, default_threads, locked};
-use crate::devices::threads::spawn_within;
+use super::{Ledger, Reports, Watch, begin_threads, default_threads, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::key::Key;
@@ -151,24 +150,16 @@ pub fn import(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn
         directories: MOST_OPEN / (2 * threads + 1),
     };
     let (unchanged, passed_over) = std::thread::scope(|scope| {
-        spawn_within(scope, || turns.commit_all())?;
+        begin_threads(scope, 1, || turns.commit_all())?;
         let _open = turns.open();
         std::thread::scope(|scope| {
-            for number in 0..threads {
-                let worker = spawn_within(scope, || {
-                    let path_of = |key: &Key| path_of(source, &options.prefix, key);
-                    let mut putter = Putter::new(store, &ledger, options.access_times, &path_of, &giant);
-                    work(&receiver, &turns, &ledger, &mut putter);
-                    locked(&totals).add(&putter.done);
-                });
-                match worker {
-                    Ok(_) => {}
-                    // Fewer do it too.
-                    Err(_) if number > 0 => break,
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(Planner::new(store, &ledger, tree, sender, bounds).run())
+            begin_threads(scope, threads, || {
+                let path_of = |key: &Key| path_of(source, &options.prefix, key);
+                let mut putter = Putter::new(store, &ledger, options.access_times, &path_of, &giant);
+                work(&receiver, &turns, &ledger, &mut putter);
+                locked(&totals).add(&putter.done);
+            })?;
+            Ok::<_, Error>(Planner::new(store, &ledger, tree, sender, bounds).run())
         })
     })?;
     let (interrupted, reports) = finish(store, &ledger)?;
