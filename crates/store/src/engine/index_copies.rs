@@ -185,11 +185,8 @@ impl Engine {
     /// # Errors
     /// As [`adjust`](Self::adjust).
     pub(crate) fn pin_named(&self, name: &str) -> Result<()> {
-        let pin = |state: &State| Change {
-            pins: vec![(name.to_owned(), state.epoch)],
-            durable: true,
-            ..Change::default()
-        };
+        let pin =
+            |state: &State| Change { pins: vec![(name.to_owned(), state.epoch)], durable: true, ..Change::default() };
         self.adjust(pin)
     }
 

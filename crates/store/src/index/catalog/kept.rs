@@ -182,8 +182,7 @@ impl Catalog {
     /// [`ErrorKind::NewerVersion`]; [`ErrorKind::PermissionDenied`].
     pub(crate) fn open(places: Vec<Place>, store: [u8; 16], epoch: u64) -> Result<Option<Catalog>> {
         let found = Found::look(&places, &store);
-        let refuses =
-            |error: &Error| matches!(error.kind(), ErrorKind::NewerVersion | ErrorKind::PermissionDenied);
+        let refuses = |error: &Error| matches!(error.kind(), ErrorKind::NewerVersion | ErrorKind::PermissionDenied);
         match (found.newest, found.cause) {
             (_, Some(error)) if refuses(&error) => Err(error),
             (None, _) => Ok(None),
