@@ -2,7 +2,7 @@
 
 use crate::engine::open::Access;
 use crate::simulation::mishap::{Absence, FileKind, Rot};
-use crate::simulation::subject::{Simulated, geometry};
+use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
 use crate::{Attributes, Durability, Geometry, Key, Store};
@@ -36,7 +36,7 @@ fn made(geometry: &Geometry) -> World {
 /// Reads of the log that opening and looking everything up takes.
 fn reads(geometry: &Geometry, world: &World) -> u64 {
     let before = world.reads(FileKind::Segment);
-    let subject = Simulated::open_as(geometry, world, Access::Read).unwrap();
+    let subject = Simulated::open_as(&home(geometry), world, Access::Read).unwrap();
     for number in 0..OBJECTS {
         assert!(subject.store().entry(&key(number)).unwrap().is_some(), "{number}");
     }
@@ -86,11 +86,11 @@ fn what_is_damaged_in_one_copy_is_read_from_the_other_reported_and_repaired() {
             let Some(place) = world.rot(device, kind, rot, seed) else { continue };
             let what = format!("{kind:?} at {place:?} of device {device}");
             reads(&geometry, &world);
-            let reader = Simulated::open_as(&geometry, &world, Access::Read).unwrap();
+            let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
             assert!(!reader.check().unwrap().is_empty(), "{what}: not found");
             drop(reader);
-            let is_repaired = Simulated::repair(&geometry, &world).unwrap();
-            let reader = Simulated::open_as(&geometry, &world, Access::Read).unwrap();
+            let is_repaired = Simulated::repair(&home(&geometry), &world).unwrap();
+            let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
             assert_eq!(reader.check().unwrap(), Vec::<String>::new(), "{what}");
             assert!(is_repaired, "{what}");
         }
