@@ -85,6 +85,10 @@ pub trait DeviceFile: Send + Sync + Debug {
     fn start_writeback(&self, offset: u64, length: u64);
     /// Says that a range will be read soon, so that the device can begin; a hint that promises nothing.
     fn will_read(&self, _offset: u64, _length: u64) {}
+    /// The `turn`-th copy of the file, opened, if it is one that several devices have; `None` if there are no more.
+    fn copy(&self, _turn: usize) -> Option<io::Result<Arc<dyn DeviceFile>>> {
+        None
+    }
 }
 
 #[cfg(test)]
