@@ -101,7 +101,7 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         }
         devices.write_superblocks(&*platform, &home, &geometry)?;
     }
-    let index = index_place(&*platform, &devices, geometry.store, access)?;
+    let index = index_place(&*platform, &devices, &geometry, access)?;
     let is_index_private = index.private.is_some();
     locks.extend(index.private);
     let engine = Engine::new(Parts {
@@ -109,7 +109,7 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         home,
         geometry,
         devices,
-        index: index.device,
+        index: index.catalog.copies(),
         index_directory: index.directory,
         catalog: index.catalog,
         is_index_private,

@@ -10,7 +10,7 @@ use super::model::{Body, Object, State};
 use super::scenario::look::{Announced, Look};
 use super::trial::Subject;
 use super::workload::{Change, Durability};
-use super::world::World;
+use super::world::{HERE, World};
 use crate::devices::device::Device;
 use crate::devices::set::{Lock, Platform, PrivateDevice};
 use crate::engine::open::{Access, make, open};
@@ -26,7 +26,7 @@ pub(crate) struct Simulated {
     store: Store,
 }
 
-/// The platform of a world: device N is the directory `/N`.
+/// The platform of a world: a path is a place of it.
 #[derive(Debug)]
 struct Platformed {
     world: World,
@@ -79,7 +79,7 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
         identity: [number as u8 + 1; 16],
         class: if number < fast { Class::Fast } else { Class::Slow },
         state: DeviceState::InUse,
-        path: if fast + slow == 1 { PathBuf::from(".") } else { PathBuf::from(format!("/{number}")) },
+        path: if fast + slow == 1 { PathBuf::from(".") } else { PathBuf::from(format!("{HERE}/{number}")) },
     };
     Geometry {
         store: [0xab; 16],
@@ -94,13 +94,13 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
         low_watermark_percent: 80,
         segment_bytes: 24 << 10,
         devices: (0..fast + slow).map(entry).collect(),
-        home: if fast + slow == 1 { PathBuf::new() } else { PathBuf::from(format!("/{}", fast + slow)) },
+        home: if fast + slow == 1 { PathBuf::new() } else { PathBuf::from(format!("{HERE}/{}", fast + slow)) },
     }
 }
 
 /// Where its home is: the only device, or one more.
-fn home(geometry: &Geometry) -> PathBuf {
-    if geometry.home.as_os_str().is_empty() { PathBuf::from("/0") } else { geometry.home.clone() }
+pub(crate) fn home(geometry: &Geometry) -> PathBuf {
+    if geometry.home.as_os_str().is_empty() { Path::new(HERE).join("0") } else { geometry.home.clone() }
 }
 
 fn platform(world: &World) -> Arc<Platformed> {
@@ -194,9 +194,9 @@ impl Subject for Simulated {
 }
 
 impl Simulated {
-    /// Opens it.
-    pub(crate) fn open_as(geometry: &Geometry, world: &World, access: Access) -> Result<Simulated> {
-        open(platform(world), &home(geometry), access).map(|opened| Simulated { store: Store::of(opened) })
+    /// Opens the store whose home is there.
+    pub(crate) fn open_as(home: &Path, world: &World, access: Access) -> Result<Simulated> {
+        open(platform(world), home, access).map(|opened| Simulated { store: Store::of(opened) })
     }
 
     /// The store itself.
@@ -276,11 +276,11 @@ impl Simulated {
     }
 
     /// Repairs a store that nobody has open; gives whether nothing is wrong any more.
-    pub(crate) fn repair(geometry: &Geometry, world: &World) -> Result<bool> {
-        let (platform, home) = (platform(world), home(geometry));
-        let plan = plan_repair_on(platform.clone(), &home, None, &mut |_| {}, &mut |_| true)?;
+    pub(crate) fn repair(home: &Path, world: &World) -> Result<bool> {
+        let platform = platform(world);
+        let plan = plan_repair_on(platform.clone(), home, None, &mut |_| {}, &mut |_| true)?;
         let options = RepairOptions::default();
-        let report = repair_on(platform, &home, &plan, options, &mut |_, _| {}, &mut |_| true)?;
+        let report = repair_on(platform, home, &plan, options, &mut |_, _| {}, &mut |_| true)?;
         Ok(report.is_complete && report.check.problems() == 0)
     }
 }

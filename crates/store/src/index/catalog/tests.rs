@@ -6,11 +6,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::encoding::Refusal;
-use super::kept::{Catalog, Place};
+use super::kept::Catalog;
 use super::*;
 use crate::devices::device::{Device, Mode};
 use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Location};
+use crate::index::copies::Place;
 use crate::index::table::tests::any_entry;
 use crate::simulation::world::{Fault, World};
 
@@ -135,7 +136,6 @@ fn any_change() -> impl Strategy<Value = Change> {
         }
     })
 }
-
 
 fn places(world: &World) -> Vec<Place> {
     let place = |(number, device): (usize, Arc<dyn Device>)| Place { number: number as u16, device };
@@ -316,12 +316,8 @@ fn a_copy_that_fails_is_dropped_and_no_reader_stays_with_it() {
                 let writer = create(&world);
                 writer.commit(&put(1)).unwrap();
                 let readers = [open(&world).unwrap(), open(&world).unwrap()];
-                let fault = Fault {
-                    operation: world.operations() + operation,
-                    errno,
-                    is_lasting: true,
-                    device: Some(failing),
-                };
+                let fault =
+                    Fault { operation: world.operations() + operation, errno, is_lasting: true, device: Some(failing) };
                 world.fail(fault);
                 for number in 2..8 {
                     writer.commit(&Change { clear_recent: number == 5, ..durable(number) }).unwrap();
