@@ -13,7 +13,6 @@ use super::check::{CheckOptions, CheckReport};
 use super::pace::{Pace, Progress, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::scrub::{Mender, ScrubReport};
-use crate::Store;
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::effects::shared_number;
@@ -28,6 +27,7 @@ use crate::index::catalog::{Change, SegmentRow};
 use crate::log::scan::SegmentScan;
 use crate::log::writer::roomiest;
 use crate::{Attributes, Durability};
+use crate::{OpenOptions, Store};
 
 /// Objects that are lost are named up to this many.
 const NAMED: usize = 100_000;
@@ -118,12 +118,13 @@ impl RepairPlan {
 /// What opening fails with, but for an index that is damaged.
 pub fn plan_repair(
     home: &Path,
+    how: &OpenOptions,
     bytes_per_second: Option<u64>,
     found: &mut dyn FnMut(&Problem),
     watch: Watch<'_>,
 ) -> Result<RepairPlan> {
     let mut plan = RepairPlan::default();
-    let store = match Store::open_read_only(home) {
+    let store = match Store::open_read_only_with(home, how) {
         Ok(store) => store,
         Err(error) if is_of_index(&error) => {
             plan.index = Some(error.to_string());
@@ -147,13 +148,14 @@ pub fn plan_repair(
 /// What opening, writing and syncing fails with. What cannot be repaired is no error.
 pub fn repair(
     home: &Path,
+    how: &OpenOptions,
     plan: &RepairPlan,
     options: RepairOptions,
     found: &mut dyn FnMut(&Problem, bool),
     watch: Watch<'_>,
 ) -> Result<RepairReport> {
     let is_anew = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
-    let store = open_here(home, if is_anew { Access::Anew } else { Access::Write }).map(Store::of)?;
+    let store = open_here(home, if is_anew { Access::Anew } else { Access::Write }, how).map(Store::of)?;
     let mut report = RepairReport::default();
     let mut go_on = |progress: Progress| watch(progress);
     let mut pace = Pace::new(options.bytes_per_second, &mut go_on);
@@ -191,8 +193,8 @@ pub fn repair(
 ///
 /// # Errors
 /// As [`Store::open`].
-pub fn rebuild_index(home: &Path) -> Result<Store> {
-    open_here(home, Access::Anew).map(Store::of)
+pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
+    open_here(home, Access::Anew, how).map(Store::of)
 }
 
 /// Whether it is the index that cannot be read, or that is ahead of the log.
@@ -257,7 +259,7 @@ impl Store {
         mended?;
         report.copies = engine.complete_copies(pace)?;
         let geometry = engine.geometry();
-        engine.devices.write_superblocks(&*engine.platform, &engine.home, &geometry)
+        engine.write_geometry(&geometry)
     }
 
     /// Removes what is lost. A directory is put again, with what the index has of it.

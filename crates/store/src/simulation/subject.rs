@@ -12,8 +12,10 @@ use super::workload::{Change, Durability};
 use super::world::World;
 use crate::devices::device::Device;
 use crate::devices::set::{IndexPlace, Lock, Platform};
+use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::{Node, PRIVATE_MODE};
 use crate::index::catalog::memory::Memory;
 use crate::index::catalog::{self, Catalog};
 use crate::{Buffer, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Geometry, Key, Kind, Store};
@@ -55,10 +57,25 @@ impl Catalog for Crashing {
     }
 }
 
+fn number_of(path: &Path) -> Option<usize> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
 impl Platform for Platformed {
-    fn device(&self, path: &Path) -> Arc<dyn Device> {
-        let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-        self.world.device(number.expect("devices are numbers"))
+    fn device_with(&self, path: &Path, _: u16) -> Arc<dyn Device> {
+        self.world.device(number_of(path).expect("devices are numbers"))
+    }
+
+    fn node(&self, path: &Path) -> Option<Node> {
+        number_of(path).map(|number| Node { file_system: 1, inode: number as u64 + 1 })
+    }
+
+    fn resolve(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
+
+    fn random(&self) -> Result<u64> {
+        Ok(self.world.draw())
     }
 
     fn has_directories(&self, _: &Path, _: &[PathBuf]) -> io::Result<bool> {
@@ -115,6 +132,7 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
         class: if number < fast { Class::Fast } else { Class::Slow },
         state: DeviceState::InUse,
         path: if fast + slow == 1 { PathBuf::from(".") } else { PathBuf::from(format!("/{number}")) },
+        node: Node::default(),
     };
     Geometry {
         store: [0xab; 16],
@@ -130,12 +148,15 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
         segment_bytes: 24 << 10,
         devices: (0..fast + slow).map(entry).collect(),
         home: if fast + slow == 1 { PathBuf::new() } else { PathBuf::from(format!("/{}", fast + slow)) },
+        home_node: Node::default(),
+        alignment_shift: 0,
+        file_mode: PRIVATE_MODE,
     }
 }
 
 /// Where its home is: the only device, or one more.
 fn home(geometry: &Geometry) -> PathBuf {
-    if geometry.home.as_os_str().is_empty() { PathBuf::from("/0") } else { geometry.home.clone() }
+    if !geometry.has_home_apart() { PathBuf::from("/0") } else { geometry.home.clone() }
 }
 
 fn platform(world: &World) -> Arc<Platformed> {
@@ -171,7 +192,7 @@ impl Subject for Simulated {
     type Settings = Geometry;
 
     fn devices(geometry: &Geometry) -> usize {
-        geometry.devices.len() + usize::from(!geometry.home.as_os_str().is_empty())
+        geometry.devices.len() + usize::from(geometry.has_home_apart())
     }
 
     fn sizes(_: &Geometry) -> (usize, usize) {
@@ -184,7 +205,8 @@ impl Subject for Simulated {
     }
 
     fn open(geometry: &Geometry, world: &World) -> Result<Simulated> {
-        open(platform(world), &home(geometry), Access::Write).map(|opened| Simulated { store: Store::of(opened) })
+        open(platform(world), &home(geometry), Access::Write, &OpenOptions::default())
+            .map(|opened| Simulated { store: Store::of(opened) })
     }
 
     fn batch(&mut self, durability: Durability, changes: &[Change], done: &mut dyn FnMut()) -> Result<()> {

@@ -213,6 +213,11 @@ impl World {
         self.state().catalog = Memory::new();
     }
 
+    /// A number that follows from the seed.
+    pub(crate) fn draw(&self) -> u64 {
+        self.state().chance.next()
+    }
+
     /// How many operations there were.
     pub(crate) fn operations(&self) -> u64 {
         self.state().operations

@@ -1,0 +1,379 @@
+//! What the histories of several superblocks say together: which is the newest, who lags behind, who went on alone, and whether what is seen is
+//! enough to write to (docs/FORMAT.md, laws 5 and section 4). Nothing is read or written here.
+//!
+//! An epoch is **void** if a device of its set has not heard of it: it begins on all of its set before anything is acknowledged in it, so nothing was. A
+//! crash between the superblocks leaves such epochs, and they are passed over where others went on without them.
+//!
+//! Why more than half of the last set is enough: every change of the set is an epoch that all devices of it have before anything is
+//! acknowledged in it. A later epoch would have begun with more than half of this set too, so some device seen here would have it.
+
+use std::collections::BTreeMap;
+
+use crate::format::history::{EpochEntry, History};
+use crate::format::ids::{DeviceNumber, Epoch};
+
+/// How a device stands to the history that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has the newest epoch, and is in its set.
+    InSync,
+    /// It lacks the newest epochs, whose sets it is in, and in which nothing was written up to the last of them: a crash came between the superblocks. In
+    /// sync, if nothing was written in the last one either.
+    Late,
+    /// It was away, or is old: so many epochs are missing.
+    Stale(usize),
+    /// It went on by itself.
+    Diverged,
+}
+
+/// A history that no other goes on from, and who is on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Side {
+    pub(crate) history: History,
+    /// Devices with epochs that no other side has.
+    pub(crate) devices: Vec<DeviceNumber>,
+}
+
+/// How one history stands to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Relation {
+    Same,
+    /// The other goes on from it.
+    Prefix,
+    /// It goes on from the other.
+    Extension,
+    Diverged,
+}
+
+/// How `one` stands to `other`.
+pub(crate) fn relation(one: &History, other: &History) -> Relation {
+    let (newest, others) = (one.newest().epoch, other.newest().epoch);
+    match (newest == others, other.contains(newest), one.contains(others)) {
+        (true, ..) => Relation::Same,
+        (_, true, _) => Relation::Prefix,
+        (.., true) => Relation::Extension,
+        _ => Relation::Diverged,
+    }
+}
+
+/// Superblocks that were read, by device.
+pub(crate) type Seen<'h> = [(DeviceNumber, &'h History)];
+
+fn is_void(entry: &EpochEntry, seen: &Seen<'_>) -> bool {
+    seen.iter().any(|(device, history)| entry.has(*device) && !history.contains(entry.epoch))
+}
+
+/// The sides of what was seen: one, unless some have diverged. A `witness` (a home, or the superblock that led there) is no device and is on no side,
+/// but may know of a newer epoch.
+pub(crate) fn sides(seen: &Seen<'_>, witnesses: &[&History]) -> Vec<Side> {
+    let mut newest: Vec<&History> = Vec::new();
+    for history in seen.iter().map(|(_, history)| *history).chain(witnesses.iter().copied()) {
+        if newest.iter().any(|known| matches!(relation(history, known), Relation::Same | Relation::Prefix)) {
+            continue;
+        }
+        newest.retain(|known| relation(known, history) != Relation::Prefix);
+        newest.push(history);
+    }
+    if newest.len() > 1 {
+        let is_shared = |side: &History, epoch: Epoch| {
+            newest.iter().any(|other| !std::ptr::eq(*other, side) && other.contains(epoch))
+        };
+        let is_void = |side: &&History| {
+            side.entries().rev().take_while(|entry| !is_shared(side, entry.epoch)).all(|entry| is_void(entry, seen))
+        };
+        let sound: Vec<&History> = newest.iter().filter(|side| !is_void(side)).copied().collect();
+        if sound.is_empty() {
+            // Nothing was acknowledged on any: all agree on one.
+            newest.sort_by_key(|side| side.newest().epoch);
+            newest.truncate(1);
+        } else {
+            newest = sound;
+        }
+    }
+    let on_side = |side: &History| {
+        let is_on = |history: &History| {
+            let epoch = history.newest().epoch;
+            side.contains(epoch) && newest.iter().all(|other| std::ptr::eq(*other, side) || !other.contains(epoch))
+        };
+        seen.iter().filter(|(_, history)| is_on(history)).map(|&(device, _)| device).collect()
+    };
+    newest.iter().map(|&side| Side { history: side.clone(), devices: on_side(side) }).collect()
+}
+
+/// The newest epoch that all sides have.
+pub(crate) fn last_common(sides: &[Side]) -> Option<&EpochEntry> {
+    let (first, others) = sides.split_first()?;
+    first.history.entries().rev().find(|entry| others.iter().all(|side| side.history.contains(entry.epoch)))
+}
+
+/// The side that readers take: the only one, or that with more devices of the last common set than any other. `None`: nobody can tell.
+pub(crate) fn preferred(sides: &[Side]) -> Option<usize> {
+    if sides.len() == 1 {
+        return Some(0);
+    }
+    let common = last_common(sides)?;
+    let mut counts: Vec<(usize, usize)> =
+        sides.iter().map(|side| side.devices.iter().filter(|&&device| common.has(device)).count()).zip(0..).collect();
+    counts.sort_by_key(|&(count, _)| std::cmp::Reverse(count));
+    match counts[..] {
+        [(most, side), (next, _), ..] if most > next => Some(side),
+        _ => None,
+    }
+}
+
+/// How a device with `history` stands to the history that counts.
+pub(crate) fn standing(device: DeviceNumber, history: &History, newest: &History, seen: &Seen<'_>) -> Standing {
+    let Some(missed) = newest.after(history.newest().epoch) else {
+        let mut alone = history.entries().rev().take_while(|entry| !newest.contains(entry.epoch));
+        let shared = history.entries().rev().find_map(|entry| newest.after(entry.epoch));
+        return match shared {
+            Some(missed) if alone.all(|entry| is_void(entry, seen)) => Standing::Stale(missed.count()),
+            _ => Standing::Diverged,
+        };
+    };
+    if missed.clone().next().is_none() {
+        return if newest.newest().has(device) { Standing::InSync } else { Standing::Stale(0) };
+    }
+    // An epoch begins on all of its set, so nothing was acknowledged in one that a device of its set has not, unless the device is an old copy.
+    let is_late = missed.clone().all(|entry| entry.has(device) && entry.last_batch == newest.newest().last_batch);
+    if is_late { Standing::Late } else { Standing::Stale(missed.count()) }
+}
+
+/// Whether what is seen is enough to write to: more than half of the last set in sync, or all of it in sight, old copies too. A device that is `lost`, and
+/// is said to be, is not waited for: then all the others are all.
+pub(crate) fn has_proof(
+    newest: &EpochEntry,
+    in_sync: &[DeviceNumber],
+    in_sight: &[DeviceNumber],
+    lost: Option<DeviceNumber>,
+) -> bool {
+    let wanted: Vec<&DeviceNumber> = newest.in_sync.iter().filter(|device| Some(**device) != lost).collect();
+    let of_set = |seen: &[DeviceNumber]| wanted.iter().filter(|device| seen.contains(device)).count();
+    of_set(in_sync) > 0 && (2 * of_set(in_sync) > wanted.len() || of_set(in_sight) == wanted.len())
+}
+
+/// Epochs of devices that have diverged, for messages: where each side went on, and when.
+pub(crate) fn departures(sides: &[Side]) -> Vec<(&Side, &EpochEntry)> {
+    let common = last_common(sides).map(|entry| entry.epoch);
+    let first_alone = |side: &'_ Side| -> Option<usize> {
+        common.and_then(|common| side.history.entries().position(|entry| entry.epoch == common)).map(|at| at + 1)
+    };
+    sides.iter().filter_map(|side| Some((side, side.history.entries().nth(first_alone(side).unwrap_or(0))?))).collect()
+}
+
+/// Epochs by the low half of their number, as names of files have it.
+pub(crate) fn by_low_half(history: &History) -> BTreeMap<u32, Epoch> {
+    history.entries().map(|entry| (entry.epoch.0 as u32, entry.epoch)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(epoch: u64, last_batch: u64, set: &[u16]) -> EpochEntry {
+        EpochEntry {
+            epoch: Epoch(epoch),
+            began_nanoseconds: 0,
+            segments_begun: 0,
+            last_batch,
+            in_sync: set.iter().map(|&number| DeviceNumber(number)).collect(),
+        }
+    }
+
+    /// Epochs with these numbers and sets.
+    fn history(epochs: &[(u64, &[u16])]) -> History {
+        let ((first, set), others) = epochs.split_first().unwrap();
+        let begin = History::new(entry(*first, *first, set));
+        others.iter().fold(begin, |history, (epoch, set)| history.followed_by(entry(*epoch, *epoch, set)))
+    }
+
+    fn standing_of(device: u16, history: &History, newest: &History) -> Standing {
+        standing(DeviceNumber(device), history, newest, &[])
+    }
+
+    fn devices(numbers: &[u16]) -> Vec<DeviceNumber> {
+        numbers.iter().map(|&number| DeviceNumber(number)).collect()
+    }
+
+    #[test]
+    fn relations_are_what_the_names_say() {
+        let old = history(&[(1, &[0, 1])]);
+        let newer = history(&[(1, &[0, 1]), (2, &[0])]);
+        let other = history(&[(1, &[0, 1]), (3, &[1])]);
+        assert_eq!(relation(&old, &old), Relation::Same);
+        assert_eq!((relation(&old, &newer), relation(&newer, &old)), (Relation::Prefix, Relation::Extension));
+        assert_eq!((relation(&other, &newer), relation(&newer, &other)), (Relation::Diverged, Relation::Diverged));
+    }
+
+    #[test]
+    fn one_that_was_away_is_stale_and_two_that_went_on_alone_have_diverged() {
+        let old = history(&[(1, &[0, 1])]);
+        let first = history(&[(1, &[0, 1]), (2, &[0])]);
+        let second = history(&[(1, &[0, 1]), (3, &[1]), (4, &[1])]);
+        let seen = [(DeviceNumber(0), &first), (DeviceNumber(1), &old)];
+        let found = sides(&seen, &[]);
+        assert_eq!((found.len(), &found[0].history, &found[0].devices), (1, &first, &devices(&[0, 1])));
+        assert_eq!(standing_of(1, &old, &first), Standing::Stale(1));
+        assert_eq!(standing_of(0, &first, &first), Standing::InSync);
+        // Back in touch without being repaired.
+        assert_eq!(standing_of(1, &first, &first), Standing::Stale(0));
+
+        let seen = [(DeviceNumber(0), &first), (DeviceNumber(1), &second)];
+        let found = sides(&seen, &[&old]);
+        assert_eq!(found.iter().map(|side| side.devices.clone()).collect::<Vec<_>>(), [devices(&[0]), devices(&[1])]);
+        assert_eq!(preferred(&found), None);
+        assert_eq!(last_common(&found).unwrap().epoch, Epoch(1));
+        let alone: Vec<_> = departures(&found).iter().map(|(_, entry)| entry.epoch).collect();
+        assert_eq!(alone, [Epoch(2), Epoch(3)]);
+        assert_eq!(standing_of(1, &second, &first), Standing::Diverged);
+    }
+
+    #[test]
+    fn readers_take_the_side_with_more_devices() {
+        let pair = history(&[(1, &[0, 1, 2]), (2, &[0, 1])]);
+        let alone = history(&[(1, &[0, 1, 2]), (3, &[2])]);
+        let seen = [(DeviceNumber(2), &alone), (DeviceNumber(0), &pair), (DeviceNumber(1), &pair)];
+        let found = sides(&seen, &[]);
+        assert_eq!(found[preferred(&found).unwrap()].history, pair);
+        // Two stores of one identity, with nothing in common.
+        let stranger = history(&[(9, &[2])]);
+        assert_eq!(preferred(&sides(&[(DeviceNumber(0), &pair), (DeviceNumber(2), &stranger)], &[])), None);
+    }
+
+    #[test]
+    fn a_crash_between_superblocks_makes_nobody_old() {
+        let before = history(&[(1, &[0, 1])]);
+        let begun =
+            |last: [u64; 2]| before.followed_by(entry(2, last[0], &[0, 1])).followed_by(entry(3, last[1], &[0, 1]));
+        assert_eq!(standing_of(1, &before, &begun([5, 5])), Standing::Late);
+        // Something was written in epoch 2, which this device should have and has not: it is an old copy.
+        assert_eq!(standing_of(1, &before, &begun([5, 6])), Standing::Stale(2));
+        assert_eq!(standing_of(1, &before, &before.followed_by(entry(2, 5, &[0]))), Standing::Stale(1));
+    }
+
+    #[test]
+    fn an_epoch_that_was_begun_on_some_and_never_used_is_no_side() {
+        let before = history(&[(1, &[0, 1, 2])]);
+        let crashed = before.followed_by(entry(2, 1, &[0, 1, 2]));
+        let after = before.followed_by(entry(3, 1, &[1, 2]));
+        let seen = [(DeviceNumber(0), &crashed), (DeviceNumber(1), &after), (DeviceNumber(2), &after)];
+        let found = sides(&seen, &[]);
+        assert_eq!((found.len(), &found[0].history), (1, &after));
+        assert_eq!(standing(DeviceNumber(0), &crashed, &after, &seen), Standing::Stale(1));
+        // Two crashes, each on other devices: nothing was acknowledged in either epoch.
+        let seen = [(DeviceNumber(0), &crashed), (DeviceNumber(1), &after), (DeviceNumber(2), &before)];
+        assert_eq!(sides(&seen, &[]).len(), 1);
+        // Begun by a writer that had only this device: not void.
+        let alone = before.followed_by(entry(4, 1, &[0]));
+        let seen = [(DeviceNumber(0), &alone), (DeviceNumber(1), &after), (DeviceNumber(2), &after)];
+        assert_eq!(sides(&seen, &[]).len(), 2);
+    }
+
+    #[test]
+    fn proof_is_more_than_half_of_the_last_set() {
+        for (set, seen, lost, expected) in [
+            (&[0][..], &[0][..], None, true),
+            (&[0, 1], &[0], None, false),
+            (&[0, 1], &[0], Some(1), true),
+            (&[0, 1], &[0], Some(0), false),
+            (&[0, 1, 2], &[0, 2], None, true),
+            (&[0, 1, 2], &[2], None, false),
+            (&[0, 1, 2], &[2], Some(1), false),
+            // Devices that are not in the set say nothing.
+            (&[0, 1, 2], &[2, 3, 4, 5], None, false),
+            (&[0], &[], Some(0), false),
+        ] {
+            let lost = lost.map(DeviceNumber);
+            let seen = devices(seen);
+            assert_eq!(has_proof(&entry(1, 0, set), &seen, &seen, lost), expected, "{set:?} {seen:?} {lost:?}");
+        }
+        // The others are there, and have lost what they had.
+        for (in_sight, expected) in [(&[0, 1, 2][..], true), (&[0, 1], false)] {
+            assert_eq!(has_proof(&entry(1, 0, &[0, 1, 2]), &devices(&[0]), &devices(in_sight), None), expected);
+        }
+    }
+
+    /// What a world of devices does: some are there, a writer opens if it has proof and begins an epoch on those, or crashes on the way.
+    #[derive(Debug, Clone)]
+    struct Opening {
+        there: Vec<bool>,
+        reached: Vec<bool>,
+        is_crash: bool,
+    }
+
+    fn openings() -> impl Strategy<Value = Vec<Opening>> {
+        let opening = (prop::collection::vec(any::<bool>(), 5), prop::collection::vec(any::<bool>(), 5), any::<bool>())
+            .prop_map(|(there, reached, is_crash)| Opening { there, reached, is_crash });
+        prop::collection::vec(opening, 1..40)
+    }
+
+    proptest! {
+        /// Writers that keep to the proof do not diverge, and each finds what the ones before acknowledged.
+        #[test]
+        fn with_proof_there_is_one_history(count in 1..=5usize, openings in openings()) {
+            let all: Vec<u16> = (0..count as u16).collect();
+            let mut on: Vec<History> = vec![history(&[(1, &all)]); count];
+            let mut acknowledged = Epoch(1);
+            for (opening, epoch) in openings.iter().zip(2..) {
+                let there: Vec<usize> = (0..count).filter(|&device| opening.there[device]).collect();
+                let seen: Vec<(DeviceNumber, &History)> =
+                    there.iter().map(|&device| (DeviceNumber(device as u16), &on[device])).collect();
+                let found = sides(&seen, &[]);
+                if found.is_empty() {
+                    continue;
+                }
+                // Who is away may be the one who knows that an epoch was never used: nobody writes until it is back.
+                if found.len() > 1 {
+                    prop_assert!(there.len() < count, "diverged before {}", epoch);
+                    continue;
+                }
+                let newest = found[0].history.clone();
+                let in_sync: Vec<DeviceNumber> = seen
+                    .iter()
+                    .filter(|(device, history)| {
+                        matches!(standing(*device, history, &newest, &seen), Standing::InSync | Standing::Late)
+                    })
+                    .map(|&(device, _)| device)
+                    .collect();
+                if !has_proof(newest.newest(), &in_sync, &in_sync, None) {
+                    continue;
+                }
+                prop_assert!(newest.contains(acknowledged), "epoch {} was lost sight of at {}", acknowledged.0, epoch);
+                let set: Vec<u16> = in_sync.iter().map(|device| device.0).collect();
+                // As many batches as there were epochs that came to one.
+                let next = newest.followed_by(entry(epoch, acknowledged.0, &set));
+                for &device in &set {
+                    if !opening.is_crash || opening.reached[usize::from(device)] {
+                        on[usize::from(device)] = next.clone();
+                    }
+                }
+                if !opening.is_crash {
+                    acknowledged = Epoch(epoch);
+                }
+            }
+        }
+
+        #[test]
+        fn relations_are_each_others_mirror(a in prop::collection::vec(0u64..6, 1..6), b in prop::collection::vec(0u64..6, 1..6)) {
+            // Tree of histories: an epoch's number says all that is before it.
+            let build = |choices: &[u64]| {
+                let mut path = 1u64;
+                let mut all = vec![(path, &[0u16][..])];
+                for choice in choices {
+                    path = path * 7 + choice % 2;
+                    all.push((path, &[0]));
+                }
+                history(&all)
+            };
+            let (a, b) = (build(&a), build(&b));
+            let mirrored = match relation(&a, &b) {
+                Relation::Prefix => Relation::Extension,
+                Relation::Extension => Relation::Prefix,
+                other => other,
+            };
+            prop_assert_eq!(relation(&b, &a), mirrored);
+        }
+    }
+}
