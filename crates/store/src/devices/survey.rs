@@ -181,6 +181,7 @@ impl Beginning<'_> {
 
     /// The superblock in a directory, if it is of this store.
     fn of_this_store(&self, directory: &Path, geometry: &Geometry) -> Option<OnDevice> {
+        self.platform.node(directory)?;
         let found = Superblock::read(&*self.platform.device(directory)).ok().flatten();
         found.filter(|found| found.superblock.geometry.store == geometry.store)
     }

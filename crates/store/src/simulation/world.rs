@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::chance::Chance;
 use super::device::SimulatedDevice;
 use super::media::{File, Luck, Names};
+use super::mishap::{Betrayal, FileKind};
 use crate::devices::device;
 use crate::index::catalog::memory::Memory;
 
@@ -75,10 +76,12 @@ pub(super) struct Disk {
     pub(super) files: BTreeMap<u64, File>,
     pub(super) capacity_bytes: Option<u64>,
     pub(super) is_lost: bool,
+    /// Changes when the device goes and comes back: files that were open then fail for ever.
+    pub(super) incarnation: u64,
 }
 
 impl Disk {
-    fn remains(&self, luck: Option<Luck>, chance: &mut Chance) -> Disk {
+    pub(super) fn remains(&self, luck: Option<Luck>, chance: &mut Chance) -> Disk {
         let names = self.names.remains(luck.unwrap_or_else(|| Luck::draw(chance)), chance);
         let of_names: BTreeSet<u64> = names.current.values().copied().collect();
         let mut files = BTreeMap::new();
@@ -111,8 +114,14 @@ pub(super) struct State {
     pub(super) handles: BTreeMap<(usize, u64), usize>,
     pub(super) chance: Chance,
     pub(super) next_file: u64,
+    /// Paths and the disks that are there.
+    pub(super) places: BTreeMap<String, usize>,
+    /// Writes that a device will not do as it says.
+    pub(super) betrayals: Vec<Betrayal>,
+    /// Reads of the content of files, by their kind.
+    pub(super) reads: BTreeMap<FileKind, u64>,
     /// The catalog of a store on these devices.
-    catalog: Memory,
+    pub(super) catalog: Memory,
     operations: u64,
     counts_reads: bool,
     crash_at: Option<u64>,
@@ -124,6 +133,9 @@ impl State {
     fn new(disks: Vec<Disk>, chance: Chance, catalog: Memory) -> State {
         let next_file = 1 + disks.iter().flat_map(|disk| disk.files.keys()).max().copied().unwrap_or(0);
         State {
+            places: (0..disks.len()).map(|number| (format!("/{number}"), number)).collect(),
+            betrayals: Vec::new(),
+            reads: BTreeMap::new(),
             disks,
             handles: BTreeMap::new(),
             chance,
@@ -137,8 +149,19 @@ impl State {
         }
     }
 
+    /// The world after this one: the disks are where they were.
+    fn followed_by(&self, disks: Vec<Disk>, chance: Chance, catalog: Memory) -> World {
+        let places = self.places.clone();
+        World::of(State { places, ..State::new(disks, chance, catalog) })
+    }
+
     fn has_crashed(&self) -> bool {
         self.crash_at.is_some_and(|at| self.operations >= at)
+    }
+
+    /// Whether an operation is still to fail.
+    pub(super) fn has_faults(&self) -> bool {
+        !self.faults.is_empty()
     }
 
     /// Space that files with names or open handles take on a device, in bytes.
@@ -276,20 +299,20 @@ impl World {
         catalog.roll_back(left as usize);
         // Now and then it is lost altogether, as it may be: it is made anew.
         let catalog = if chance.happens(1, 16) { Memory::new() } else { catalog };
-        World::of(State::new(disks, chance, catalog))
+        state.followed_by(disks, chance, catalog)
     }
 
     /// What another process would find if those that write were killed now: all that was written, durable or not.
     pub(crate) fn after_kill(&self, seed: u64) -> World {
         let state = self.state();
-        World::of(State::new(state.disks.clone(), Chance::new(seed), state.catalog.copy()))
+        state.followed_by(state.disks.clone(), Chance::new(seed), state.catalog.copy())
     }
 
     /// What a reboot after a clean shutdown would find.
     pub(crate) fn after_shutdown(&self) -> World {
         let state = self.state();
         let disks = state.disks.iter().map(Disk::settled).collect();
-        World::of(State::new(disks, state.chance.clone(), state.catalog.copy()))
+        state.followed_by(disks, state.chance.clone(), state.catalog.copy())
     }
 
     /// Puts two devices in each other's place.
