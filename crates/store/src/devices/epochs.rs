@@ -5,9 +5,9 @@
 //! crash between the superblocks leaves such epochs, and they are passed over where others went on without them.
 //!
 //! Why more than half of the last set is enough: every change of the set is an epoch that all devices of it have before anything is
-//! acknowledged in it. A later epoch would have begun with more than half of this set too, so some device seen here would have it.
-
-use std::collections::BTreeMap;
+//! acknowledged in it. A later epoch would have begun with more than half of this set too, so some device seen here would have it. The set of an epoch that
+//! perhaps did not come to be is not enough by itself: others may have gone on from the one before (Jajodia and Mutchler, "Dynamic Voting Algorithms for
+//! Maintaining the Consistency of a Replicated Database", ACM TODS 15 (2), 1990).
 
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
@@ -139,17 +139,50 @@ pub(crate) fn standing(device: DeviceNumber, history: &History, newest: &History
     if is_late { Standing::Late } else { Standing::Stale(missed.count()) }
 }
 
-/// Whether what is seen is enough to write to: more than half of the last set in sync, or all of it in sight, old copies too. A device that is `lost`, and
-/// is said to be, is not waited for: then all the others are all.
-pub(crate) fn has_proof(
-    newest: &EpochEntry,
-    in_sync: &[DeviceNumber],
-    in_sight: &[DeviceNumber],
-    lost: Option<DeviceNumber>,
-) -> bool {
-    let wanted: Vec<&DeviceNumber> = newest.in_sync.iter().filter(|device| Some(**device) != lost).collect();
-    let of_set = |seen: &[DeviceNumber]| wanted.iter().filter(|device| seen.contains(device)).count();
-    of_set(in_sync) > 0 && (2 * of_set(in_sync) > wanted.len() || of_set(in_sight) == wanted.len())
+/// What a writer knows before it writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sight<'s> {
+    /// Devices that have the newest epoch, or lack only what was never used.
+    pub(crate) in_sync: &'s [DeviceNumber],
+    /// All superblocks, of old copies too.
+    pub(crate) seen: &'s Seen<'s>,
+    /// The last batch that a mark says was durable.
+    pub(crate) marked: u64,
+    /// A device that is said to be lost, and is not waited for.
+    pub(crate) lost: Option<DeviceNumber>,
+}
+
+impl Sight<'_> {
+    /// Whether an epoch began on all of its set for certain: all of them have it, or something was written in it.
+    fn is_established(&self, entry: &EpochEntry, last_batch_after: u64) -> bool {
+        let has = |device: &DeviceNumber| {
+            self.seen.iter().any(|(seen, history)| seen == device && history.contains(entry.epoch))
+        };
+        last_batch_after > entry.last_batch || entry.in_sync.iter().all(has)
+    }
+
+    /// Whether this is more than half of a set in sync, or all of it in sight.
+    fn is_enough_of(&self, entry: &EpochEntry) -> bool {
+        let wanted: Vec<&DeviceNumber> = entry.in_sync.iter().filter(|device| Some(**device) != self.lost).collect();
+        let in_sync = wanted.iter().filter(|device| self.in_sync.contains(device)).count();
+        let in_sight = wanted.iter().filter(|device| self.seen.iter().any(|(seen, _)| seen == **device)).count();
+        in_sync > 0 && (2 * in_sync > wanted.len() || in_sight == wanted.len())
+    }
+
+    /// Whether it is enough to write to: of the last set, and of those before it as long as nobody knows that the one after them came to be.
+    pub(crate) fn has_proof(&self, newest: &History) -> bool {
+        let mut last_batch_after = self.marked;
+        for entry in newest.entries().rev() {
+            if !self.is_enough_of(entry) {
+                return false;
+            }
+            if self.is_established(entry, last_batch_after) {
+                break;
+            }
+            last_batch_after = entry.last_batch;
+        }
+        true
+    }
 }
 
 /// Epochs of devices that have diverged, for messages: where each side went on, and when.
@@ -159,11 +192,6 @@ pub(crate) fn departures(sides: &[Side]) -> Vec<(&Side, &EpochEntry)> {
         common.and_then(|common| side.history.entries().position(|entry| entry.epoch == common)).map(|at| at + 1)
     };
     sides.iter().filter_map(|side| Some((side, side.history.entries().nth(first_alone(side).unwrap_or(0))?))).collect()
-}
-
-/// Epochs by the low half of their number, as names of files have it.
-pub(crate) fn by_low_half(history: &History) -> BTreeMap<u32, Epoch> {
-    history.entries().map(|entry| (entry.epoch.0 as u32, entry.epoch)).collect()
 }
 
 #[cfg(test)]
@@ -271,9 +299,15 @@ mod tests {
         assert_eq!(sides(&seen, &[]).len(), 2);
     }
 
+    fn has_proof(newest: &History, in_sync: &[u16], seen: &[(u16, &History)], lost: Option<u16>) -> bool {
+        let seen: Vec<_> = seen.iter().map(|&(device, history)| (DeviceNumber(device), history)).collect();
+        let in_sync = devices(in_sync);
+        Sight { in_sync: &in_sync, seen: &seen, marked: 0, lost: lost.map(DeviceNumber) }.has_proof(newest)
+    }
+
     #[test]
     fn proof_is_more_than_half_of_the_last_set() {
-        for (set, seen, lost, expected) in [
+        for (set, there, lost, expected) in [
             (&[0][..], &[0][..], None, true),
             (&[0, 1], &[0], None, false),
             (&[0, 1], &[0], Some(1), true),
@@ -285,14 +319,29 @@ mod tests {
             (&[0, 1, 2], &[2, 3, 4, 5], None, false),
             (&[0], &[], Some(0), false),
         ] {
-            let lost = lost.map(DeviceNumber);
-            let seen = devices(seen);
-            assert_eq!(has_proof(&entry(1, 0, set), &seen, &seen, lost), expected, "{set:?} {seen:?} {lost:?}");
+            let newest = history(&[(1, set)]);
+            let seen: Vec<_> = there.iter().map(|&device| (device, &newest)).collect();
+            assert_eq!(has_proof(&newest, there, &seen, lost), expected, "{set:?} {there:?} {lost:?}");
         }
         // The others are there, and have lost what they had.
-        for (in_sight, expected) in [(&[0, 1, 2][..], true), (&[0, 1], false)] {
-            assert_eq!(has_proof(&entry(1, 0, &[0, 1, 2]), &devices(&[0]), &devices(in_sight), None), expected);
-        }
+        let old = history(&[(1, &[0, 1, 2])]);
+        let newest = history(&[(1, &[0, 1, 2]), (2, &[0, 1, 2])]);
+        let mut seen = vec![(0, &newest), (1, &old)];
+        assert!(!has_proof(&newest, &[0], &seen, None));
+        seen.push((2, &old));
+        assert!(has_proof(&newest, &[0], &seen, None));
+    }
+
+    #[test]
+    fn a_smaller_set_counts_once_it_has_come_to_be() {
+        let before = history(&[(1, &[0, 1, 2, 3, 4])]);
+        let shrunk = before.followed_by(entry(2, 1, &[0, 1, 2]));
+        // Device 0 is away: it is not known that all three had the epoch.
+        assert!(!has_proof(&shrunk, &[1, 2], &[(1, &shrunk), (2, &shrunk)], None));
+        assert!(has_proof(&shrunk, &[0, 1, 2], &[(0, &shrunk), (1, &shrunk), (2, &shrunk)], None));
+        // Something was written in it.
+        let used = shrunk.followed_by(entry(3, 2, &[1, 2]));
+        assert!(has_proof(&used, &[1, 2], &[(1, &used), (2, &used)], None));
     }
 
     /// What a world of devices does: some are there, a writer opens if it has proof and begins an epoch on those, or crashes on the way.
@@ -337,7 +386,7 @@ mod tests {
                     })
                     .map(|&(device, _)| device)
                     .collect();
-                if !has_proof(newest.newest(), &in_sync, &in_sync, None) {
+                if !(Sight { in_sync: &in_sync, seen: &seen, marked: 0, lost: None }).has_proof(&newest) {
                     continue;
                 }
                 prop_assert!(newest.contains(acknowledged), "epoch {} was lost sight of at {}", acknowledged.0, epoch);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use super::epochs::{Side, Standing, departures, has_proof, preferred, sides, standing};
+use super::epochs::{Side, Sight, Standing, departures, preferred, sides, standing};
 use super::set::{Platform, Slot, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
@@ -339,9 +339,15 @@ impl Survey {
         if of(Class::Fast) > survived.fast.into() || of(Class::Slow) > survived.slow.into() {
             return Some(format!("more devices are away than redundancy makes up for: {}", named(&absent)));
         }
-        let in_sight: Vec<DeviceNumber> =
-            self.slots.iter().filter(|slot| slot.is_readable()).map(|slot| DeviceNumber(slot.entry.number)).collect();
-        if has_proof(self.history.newest(), &self.in_sync(), &in_sight, lost.map(DeviceNumber)) {
+        let seen: Vec<(DeviceNumber, &History)> = self
+            .slots
+            .iter()
+            .zip(&self.on_devices)
+            .filter_map(|(slot, found)| Some((DeviceNumber(slot.entry.number), &found.as_ref()?.superblock.history)))
+            .collect();
+        let marked = self.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
+        let sight = Sight { in_sync: &self.in_sync(), seen: &seen, marked, lost: lost.map(DeviceNumber) };
+        if sight.has_proof(&self.history) {
             return None;
         }
         let newest = self.history.newest();

@@ -106,7 +106,9 @@ impl SimulatedDevice {
 
     /// Takes all files and directories away.
     pub(crate) fn empty(&self) {
-        self.disk(|disk| *disk = Disk { capacity_bytes: disk.capacity_bytes, ..Disk::default() });
+        self.disk(|disk| {
+            *disk = Disk { capacity_bytes: disk.capacity_bytes, node: disk.node, ..Disk::default() };
+        });
     }
 
     /// From now on everything on this device fails.
@@ -204,6 +206,10 @@ impl Device for SimulatedDevice {
 
     fn create_directory(&self, directory: &str) -> io::Result<()> {
         self.whole(Operation::CreateDirectory, |state, device| {
+            if state.disks[device.number].node == 0 {
+                state.next_file += 1;
+                state.disks[device.number].node = state.next_file;
+            }
             let made = &mut state.disks[device.number].directories;
             let mut path = directory;
             while !path.is_empty() {

@@ -56,6 +56,8 @@ impl FileKind {
 pub(crate) enum Absence {
     /// Nothing is mounted: an empty directory.
     Unmounted,
+    /// There is no such directory.
+    Missing,
     /// Everything fails.
     Failing,
 }
@@ -118,6 +120,12 @@ impl State {
         disk.incarnation = self.next_file;
         self.disks[device] = disk;
     }
+
+    /// Another directory's number.
+    fn new_node(&mut self) -> u64 {
+        self.next_file += 1;
+        self.next_file
+    }
 }
 
 impl World {
@@ -137,9 +145,35 @@ impl World {
         self.device(number)
     }
 
-    /// The disk that is at a path, if there is one.
-    pub(crate) fn place(&self, path: &str) -> Option<usize> {
-        self.state().places.get(path).copied()
+    /// The number of the directory at a path, as an inode's; `None` if there is none.
+    pub(crate) fn node_at(&self, path: &str) -> Option<u64> {
+        let state = self.state();
+        let disk = &state.disks[*state.places.get(path)?];
+        (disk.node > 0 && !disk.is_lost).then_some(disk.node)
+    }
+
+    /// Moves all that is below one directory to another.
+    pub(crate) fn move_below(&self, from: &str, to: &str) {
+        let mut state = self.state();
+        let places = std::mem::take(&mut state.places);
+        let moved = |path: String| path.strip_prefix(from).map(|rest| format!("{to}{rest}")).unwrap_or(path);
+        state.places = places.into_iter().map(|(path, disk)| (moved(path), disk)).collect();
+    }
+
+    /// Copies all that is below one directory to another, as `cp -a` does.
+    pub(crate) fn copy_below(&self, from: &str, to: &str) {
+        let mut state = self.state();
+        let paths: Vec<(String, usize)> = state
+            .places
+            .iter()
+            .filter_map(|(path, disk)| Some((format!("{to}{}", path.strip_prefix(from)?), *disk)))
+            .collect();
+        for (path, disk) in paths {
+            let copy = Disk { node: state.new_node(), ..state.disks[disk].settled() };
+            state.disks.push(copy);
+            let number = state.disks.len() - 1;
+            state.places.insert(path, number);
+        }
     }
 
     /// Takes a device away; what was not durable is lost, or some of it.
@@ -147,7 +181,8 @@ impl World {
         let mut chance = Chance::new(seed);
         let mut state = self.state();
         let gone = state.disks[device].remains(None, &mut chance);
-        state.put(device, Disk { is_lost: absence == Absence::Failing, ..Disk::default() });
+        let node = if absence == Absence::Missing { 0 } else { state.new_node() };
+        state.put(device, Disk { is_lost: absence == Absence::Failing, node, ..Disk::default() });
         Detached(gone)
     }
 
@@ -274,3 +309,6 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,8 +68,8 @@ impl Platform for Platformed {
     }
 
     fn node(&self, path: &Path) -> Option<Node> {
-        let number = self.world.place(path.to_str().expect("paths are text"))?;
-        Some(Node { file_system: 1, inode: number as u64 + 1 })
+        let inode = self.world.node_at(path.to_str().expect("paths are text"))?;
+        Some(Node { file_system: 1, inode })
     }
 
     fn resolve(&self, path: &Path) -> PathBuf {

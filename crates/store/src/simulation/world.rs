@@ -78,6 +78,8 @@ pub(super) struct Disk {
     pub(super) is_lost: bool,
     /// Changes when the device goes and comes back: files that were open then fail for ever.
     pub(super) incarnation: u64,
+    /// Number of its directory, as an inode's; 0 if there is none.
+    pub(super) node: u64,
 }
 
 impl Disk {

@@ -80,7 +80,7 @@ impl Draw {
     }
 
     fn absence(&mut self) -> Absence {
-        if self.chance.happens(1, 2) { Absence::Unmounted } else { Absence::Failing }
+        *self.chance.pick(&[Absence::Unmounted, Absence::Unmounted, Absence::Missing, Absence::Failing])
     }
 
     fn batch(&mut self) -> Step {

@@ -1,13 +1,17 @@
 //! Of a scenario that fails, the fewest steps that still do: first the shortest prefix, then without each step that is not needed.
 
 use super::Scenario;
-use super::play::{Failure, play};
+use super::play::Failure;
 
 /// Scenarios that are tried at most.
 const MOST_TRIALS: usize = 400;
 
-/// A scenario with as few steps as are needed to fail, and how it does.
-pub(crate) fn shrink(scenario: &Scenario, failure: Failure) -> (Scenario, Failure) {
+/// A scenario with as few steps as are needed to fail when it is played, and how it does.
+pub(crate) fn shrink(
+    scenario: &Scenario,
+    failure: Failure,
+    play: impl Fn(&Scenario) -> Result<u64, Failure>,
+) -> (Scenario, Failure) {
     let mut least = scenario.clone();
     least.steps.truncate(failure.step + 1);
     let mut failure = failure;
