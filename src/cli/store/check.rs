@@ -7,7 +7,7 @@ use super::problems::{ProblemRecord, counted, word};
 use super::watch::MaintenanceProgress;
 use super::{Ended, StoreToWrite, output};
 use crate::error::Result;
-use crate::store::{CheckOptions, CheckReport, Problem, Store, rebuild_index};
+use crate::store::{CheckOptions, CheckReport, Problem, rebuild_index};
 use crate::units::{format_count, format_size, parse_size};
 
 /// Problems that are kept for JSON; more are only counted.

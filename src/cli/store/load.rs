@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::progress::TransferProgress;
 use super::{Ended, StoreToRead, key, or_damage, output};
 use crate::error::Result;
-use crate::store::{Kind, Store};
+use crate::store::Kind;
 use crate::units::{format_count, format_size};
 
 /// Damaged objects that are named; the others are only counted.

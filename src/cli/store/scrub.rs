@@ -7,7 +7,7 @@ use super::problems::{ProblemRecord, counted, line};
 use super::watch::MaintenanceProgress;
 use super::{Ended, StoreToWrite, output};
 use crate::error::Result;
-use crate::store::{Problem, ScrubOptions, Store};
+use crate::store::{Problem, ScrubOptions};
 use crate::units::{format_count, format_size, parse_size};
 
 /// Problems that are kept for JSON; more are only counted.

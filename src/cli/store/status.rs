@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Ended, StoreToRead, output};
 use crate::error::Result;
 use crate::report::store::{format_minute, write_sentences};
-use crate::store::{Census, DeviceStatus, Store, StoreStatus, Time};
+use crate::store::{Census, DeviceStatus, StoreStatus, Time};
 use crate::units::{escape_path, format_count, format_share, format_size};
 
 /// Show the devices of a store, how full they are and with what, and what waits to be done

@@ -13,7 +13,7 @@ use crate::devices::host::Host;
 use crate::devices::set::{Beginning, Devices, Lock, Platform};
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
-use crate::engine::{Engine, Kept, Parts};
+use crate::engine::{Engine, Parts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
@@ -118,7 +118,7 @@ pub(crate) fn open(
     let geometry = if is_writer { survey.bound.clone() } else { survey.geometry.clone() };
     let home = survey.home.clone();
     let devices = Devices::new(&*platform, survey, is_writer)?;
-    let index = index_place(&*platform, &devices, access)?;
+    let index = index_place(&*platform, &devices, geometry.store, access)?;
     let is_index_private = index.private.is_some();
     locks.extend(index.private);
     let engine = Engine::new(Parts {
@@ -128,7 +128,7 @@ pub(crate) fn open(
         devices,
         index: index.device,
         index_directory: index.directory,
-        catalog: Kept::new(index.catalog, index.state),
+        catalog: index.catalog,
         is_index_private,
         cache: Arc::new(BlockCache::new(DEFAULT_CACHE_BYTES)),
         writer: is_writer.then(Writer::default),
@@ -142,6 +142,7 @@ pub(crate) fn open(
         let beginning = engine.beginning()?;
         engine.devices.settle_late(beginning.last_batch);
         engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
+        engine.publish_index()?;
     }
     Ok((engine, recovered))
 }

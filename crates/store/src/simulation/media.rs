@@ -356,6 +356,14 @@ impl Names {
         Names { current: names.clone(), base: names, log: Vec::new() }
     }
 
+    /// The files of a directory are gone, and will not come back.
+    pub(crate) fn forget(&mut self, directory: &str) {
+        *self = Names::settled(self.current.clone());
+        let is_elsewhere = |path: &String, _: &mut u64| directory_of(path) != directory;
+        self.current.retain(is_elsewhere);
+        self.base.retain(is_elsewhere);
+    }
+
     /// Changes the names; nothing of it is durable.
     pub(crate) fn change(&mut self, change: NameChange) {
         change.apply(&mut self.current);

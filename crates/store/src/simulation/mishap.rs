@@ -285,7 +285,6 @@ impl World {
                 one.delete(&path);
             }
         }
-        self.new_catalog();
     }
 
     /// Puts the index of a device back as it was in a snapshot.

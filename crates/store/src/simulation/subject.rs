@@ -12,13 +12,11 @@ use super::trial::Subject;
 use super::workload::{Change, Durability};
 use super::world::World;
 use crate::devices::device::Device;
-use crate::devices::set::{IndexPlace, Lock, Platform};
+use crate::devices::set::{Lock, Platform, PrivateDevice};
 use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Node, PRIVATE_MODE};
-use crate::index::catalog::memory::Memory;
-use crate::index::catalog::{self, Catalog};
 use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
     Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Geometry, Key, Kind, Listed,
@@ -37,30 +35,10 @@ struct Platformed {
     now: AtomicI64,
 }
 
-/// The catalog of a world, which crashes with it.
-#[derive(Debug)]
-struct Crashing {
-    world: World,
-    catalog: Memory,
-}
-
 #[derive(Debug)]
 struct Held;
 
 impl Lock for Held {}
-
-impl Catalog for Crashing {
-    fn refresh(&self, state: &mut catalog::State) -> Result<bool> {
-        self.catalog.refresh(state)
-    }
-
-    fn commit(&self, state: &mut catalog::State, change: catalog::Change) -> Result<()> {
-        if self.world.has_crashed() {
-            return Err(Error::new(ErrorKind::Io, "change the catalog", "crashed"));
-        }
-        self.catalog.commit(state, change)
-    }
-}
 
 impl Platform for Platformed {
     fn device_with(&self, path: &Path, _: u16) -> Arc<dyn Device> {
@@ -100,25 +78,8 @@ impl Platform for Platformed {
         Ok(below)
     }
 
-    fn catalog(&self, _: &Path, _: bool, create: bool) -> Result<Option<Box<dyn Catalog>>> {
-        if create {
-            self.world.new_catalog();
-        }
-        let catalog = self.world.catalog();
-        let is_there = create || catalog.refresh(&mut catalog::State::default())?;
-        let crashing = Crashing { world: self.world.clone(), catalog };
-        Ok(is_there.then(|| Box::new(crashing) as Box<dyn Catalog>))
-    }
-
-    fn private_index(&self) -> Result<IndexPlace> {
-        let world = World::new(1, 0);
-        Ok(IndexPlace {
-            device: world.device(0),
-            directory: PathBuf::from("/0"),
-            catalog: Box::new(Memory::default()),
-            state: catalog::State::default(),
-            private: Some(Box::new(Held)),
-        })
+    fn private_device(&self) -> Result<PrivateDevice> {
+        Ok(PrivateDevice { device: World::new(1, 0).device(0), guard: Box::new(Held) })
     }
 
     fn now_nanoseconds(&self) -> i64 {
@@ -259,12 +220,7 @@ impl Simulated {
     }
 
     /// Opens it as somebody asks for.
-    pub(crate) fn open_how(
-        geometry: &Geometry,
-        world: &World,
-        access: Access,
-        how: &OpenOptions,
-    ) -> Result<Simulated> {
+    pub(crate) fn open_how(geometry: &Geometry, world: &World, access: Access, how: &OpenOptions) -> Result<Simulated> {
         open(platform(world), &home(geometry), access, how).map(|opened| Simulated { store: Store::of(opened) })
     }
 

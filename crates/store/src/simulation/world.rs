@@ -18,7 +18,7 @@ use super::device::SimulatedDevice;
 use super::media::{File, Luck, Names};
 use super::mishap::{Betrayal, FileKind};
 use crate::devices::device;
-use crate::index::catalog::memory::Memory;
+use crate::index::table::INDEX_DIRECTORY;
 
 /// What is done to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,8 +122,6 @@ pub(super) struct State {
     pub(super) betrayals: Vec<Betrayal>,
     /// Reads of the content of files, by their kind.
     pub(super) reads: BTreeMap<FileKind, u64>,
-    /// The catalog of a store on these devices.
-    pub(super) catalog: Memory,
     operations: u64,
     counts_reads: bool,
     crash_at: Option<u64>,
@@ -132,7 +130,7 @@ pub(super) struct State {
 }
 
 impl State {
-    fn new(disks: Vec<Disk>, chance: Chance, catalog: Memory) -> State {
+    fn new(disks: Vec<Disk>, chance: Chance) -> State {
         let next_file = 1 + disks.iter().flat_map(|disk| disk.files.keys()).max().copied().unwrap_or(0);
         State {
             places: (0..disks.len()).map(|number| (format!("/{number}"), number)).collect(),
@@ -142,7 +140,6 @@ impl State {
             handles: BTreeMap::new(),
             chance,
             next_file,
-            catalog,
             operations: 0,
             counts_reads: false,
             crash_at: None,
@@ -152,9 +149,9 @@ impl State {
     }
 
     /// The world after this one: the disks are where they were.
-    fn followed_by(&self, disks: Vec<Disk>, chance: Chance, catalog: Memory) -> World {
+    fn followed_by(&self, disks: Vec<Disk>, chance: Chance) -> World {
         let places = self.places.clone();
-        World::of(State { places, ..State::new(disks, chance, catalog) })
+        World::of(State { places, ..State::new(disks, chance) })
     }
 
     fn has_crashed(&self) -> bool {
@@ -205,7 +202,7 @@ impl fmt::Debug for World {
 impl World {
     /// `devices` empty devices without a limit to their capacity.
     pub(crate) fn new(devices: usize, seed: u64) -> World {
-        World::of(State::new(vec![Disk::default(); devices], Chance::new(seed), Memory::default()))
+        World::of(State::new(vec![Disk::default(); devices], Chance::new(seed)))
     }
 
     fn of(state: State) -> World {
@@ -226,16 +223,6 @@ impl World {
     pub(crate) fn devices(&self) -> Vec<Arc<dyn device::Device>> {
         let count = self.state().disks.len();
         (0..count).map(|number| self.device(number) as Arc<dyn device::Device>).collect()
-    }
-
-    /// The catalog of the store on these devices; a clone is the same.
-    pub(crate) fn catalog(&self) -> Memory {
-        self.state().catalog.clone()
-    }
-
-    /// Puts an empty catalog in the place of the one that was there.
-    pub(crate) fn new_catalog(&self) {
-        self.state().catalog = Memory::new();
     }
 
     /// A number that follows from the seed.
@@ -295,26 +282,25 @@ impl World {
         // Either all that is not durable has the same luck, or each file and each device its own.
         let luck = if chance.happens(1, 2) { Some(Luck::draw(&mut chance)) } else { None };
         let state = self.state();
-        let disks = state.disks.iter().map(|disk| disk.remains(luck, &mut chance)).collect();
-        let catalog = state.catalog.copy();
-        let left = chance.below(catalog.states() as u64);
-        catalog.roll_back(left as usize);
-        // Now and then it is lost altogether, as it may be: it is made anew.
-        let catalog = if chance.happens(1, 16) { Memory::new() } else { catalog };
-        state.followed_by(disks, chance, catalog)
+        let mut disks: Vec<Disk> = state.disks.iter().map(|disk| disk.remains(luck, &mut chance)).collect();
+        // Now and then the index is lost altogether, as it may be: it is made from the log.
+        if chance.happens(1, 16) {
+            disks.iter_mut().for_each(|disk| disk.names.forget(INDEX_DIRECTORY));
+        }
+        state.followed_by(disks, chance)
     }
 
     /// What another process would find if those that write were killed now: all that was written, durable or not.
     pub(crate) fn after_kill(&self, seed: u64) -> World {
         let state = self.state();
-        state.followed_by(state.disks.clone(), Chance::new(seed), state.catalog.copy())
+        state.followed_by(state.disks.clone(), Chance::new(seed))
     }
 
     /// What a reboot after a clean shutdown would find.
     pub(crate) fn after_shutdown(&self) -> World {
         let state = self.state();
         let disks = state.disks.iter().map(Disk::settled).collect();
-        state.followed_by(disks, state.chance.clone(), state.catalog.copy())
+        state.followed_by(disks, state.chance.clone())
     }
 
     /// Puts two devices in each other's place.
