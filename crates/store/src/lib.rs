@@ -111,6 +111,32 @@ impl Store {
         Store::open(home)
     }
 
+    /// Keeps what the store has now from being given back, until [`unpin`](Self::unpin) with the same name, whatever processes end meanwhile. A name that is
+    /// pinned already moves to what there is now.
+    ///
+    /// # Errors
+    /// [`ReadOnly`](crate::error::ErrorKind::ReadOnly) if the store was opened for reading; what writing fails with.
+    pub fn pin(&self, name: &str) -> Result<()> {
+        self.engine().pin_named(name)
+    }
+
+    /// Releases a pin; gives whether there was one of the name.
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin).
+    pub fn unpin(&self, name: &str) -> Result<bool> {
+        self.engine().unpin_named(name)
+    }
+
+    /// Names of the pins that outlive a process, each with the epoch that it keeps.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn pins(&self) -> Result<Vec<(String, u64)>> {
+        let view = self.engine().fresh()?;
+        Ok(view.state.pins.iter().map(|(name, epoch)| (name.clone(), *epoch)).collect())
+    }
+
     /// Opens a store, by its home or any of its devices, for reading and writing; recovers what a crash left.
     ///
     /// # Errors

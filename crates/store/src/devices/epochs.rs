@@ -17,8 +17,7 @@ use crate::format::ids::{DeviceNumber, Epoch};
 pub(crate) enum Standing {
     /// It has the newest epoch, and is in its set.
     InSync,
-    /// It lacks the newest epochs, whose sets it is in, and in which nothing was written up to the last of them: a crash came between the superblocks. In
-    /// sync, if nothing was written in the last one either.
+    /// It lacks the newest epochs, and these are void: a crash came between the superblocks. In sync, if the log has nothing of the last of them.
     Late,
     /// It was away, or is old: so many epochs are missing.
     Stale(usize),
@@ -123,20 +122,17 @@ pub(crate) fn preferred(sides: &[Side]) -> Option<usize> {
 
 /// How a device with `history` stands to the history that counts.
 pub(crate) fn standing(device: DeviceNumber, history: &History, newest: &History, seen: &Seen<'_>) -> Standing {
-    let Some(missed) = newest.after(history.newest().epoch) else {
-        let mut alone = history.entries().rev().take_while(|entry| !newest.contains(entry.epoch));
-        let shared = history.entries().rev().find_map(|entry| newest.after(entry.epoch));
-        return match shared {
-            Some(missed) if alone.all(|entry| is_void(entry, seen)) => Standing::Stale(missed.count()),
-            _ => Standing::Diverged,
-        };
-    };
+    // The device itself may be the one that has not heard of an epoch.
+    let is_void = |entry: &EpochEntry| is_void(entry, seen) || is_void(entry, &[(device, history)]);
+    let mut alone = history.entries().rev().take_while(|entry| !newest.contains(entry.epoch));
+    let missed = history.entries().rev().find_map(|entry| newest.after(entry.epoch));
+    let Some(missed) = missed.filter(|_| alone.all(is_void)) else { return Standing::Diverged };
     if missed.clone().next().is_none() {
         return if newest.newest().has(device) { Standing::InSync } else { Standing::Stale(0) };
     }
-    // An epoch begins on all of its set, so nothing was acknowledged in one that a device of its set has not, unless the device is an old copy.
-    let is_late = missed.clone().all(|entry| entry.has(device) && entry.last_batch == newest.newest().last_batch);
-    if is_late { Standing::Late } else { Standing::Stale(missed.count()) }
+    // Nothing was acknowledged in an epoch that is void, unless the device that has not heard of it is an old copy.
+    let is_unused = |entry: &EpochEntry| is_void(entry) && entry.last_batch == newest.newest().last_batch;
+    if missed.clone().all(is_unused) { Standing::Late } else { Standing::Stale(missed.count()) }
 }
 
 /// What a writer knows before it writes.
@@ -161,12 +157,12 @@ impl Sight<'_> {
         last_batch_after > entry.last_batch || entry.in_sync.iter().all(has)
     }
 
-    /// Whether this is more than half of a set in sync, or all of it in sight.
+    /// Whether this is more than half of a set in sync; or half of it, with the other half in sight, which then cannot be more than half of it elsewhere.
     fn is_enough_of(&self, entry: &EpochEntry) -> bool {
         let wanted: Vec<&DeviceNumber> = entry.in_sync.iter().filter(|device| Some(**device) != self.lost).collect();
         let in_sync = wanted.iter().filter(|device| self.in_sync.contains(device)).count();
         let in_sight = wanted.iter().filter(|device| self.seen.iter().any(|(seen, _)| seen == **device)).count();
-        in_sync > 0 && (2 * in_sync > wanted.len() || in_sight == wanted.len())
+        in_sync > 0 && (2 * in_sync > wanted.len() || 2 * in_sync == wanted.len() && in_sight == wanted.len())
     }
 
     /// Whether it is enough to write to: of the last set, and of those before it as long as nobody knows that the one after them came to be.
@@ -289,6 +285,7 @@ mod tests {
         let seen = [(DeviceNumber(0), &crashed), (DeviceNumber(1), &after), (DeviceNumber(2), &after)];
         let found = sides(&seen, &[]);
         assert_eq!((found.len(), &found[0].history), (1, &after));
+        // It is in no set of those that went on.
         assert_eq!(standing(DeviceNumber(0), &crashed, &after, &seen), Standing::Stale(1));
         // Two crashes, each on other devices: nothing was acknowledged in either epoch.
         let seen = [(DeviceNumber(0), &crashed), (DeviceNumber(1), &after), (DeviceNumber(2), &before)];
@@ -323,13 +320,11 @@ mod tests {
             let seen: Vec<_> = there.iter().map(|&device| (device, &newest)).collect();
             assert_eq!(has_proof(&newest, there, &seen, lost), expected, "{set:?} {there:?} {lost:?}");
         }
-        // The others are there, and have lost what they had.
-        let old = history(&[(1, &[0, 1, 2])]);
-        let newest = history(&[(1, &[0, 1, 2]), (2, &[0, 1, 2])]);
-        let mut seen = vec![(0, &newest), (1, &old)];
-        assert!(!has_proof(&newest, &[0], &seen, None));
-        seen.push((2, &old));
-        assert!(has_proof(&newest, &[0], &seen, None));
+        // The other is there, and has lost what it had.
+        let old = history(&[(1, &[0, 1])]);
+        let newest = history(&[(1, &[0, 1]), (2, &[0, 1])]);
+        assert!(!has_proof(&newest, &[0], &[(0, &newest)], None));
+        assert!(has_proof(&newest, &[0], &[(0, &newest), (1, &old)], None));
     }
 
     #[test]

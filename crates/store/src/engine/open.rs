@@ -118,7 +118,7 @@ pub(crate) fn open(
     let geometry = if is_writer { survey.bound.clone() } else { survey.geometry.clone() };
     let home = survey.home.clone();
     let devices = Devices::new(&*platform, survey, is_writer)?;
-    let index = index_place(&*platform, &devices, geometry.store, access)?;
+    let index = index_place(&*platform, &devices, &geometry, access)?;
     let is_index_private = index.private.is_some();
     locks.extend(index.private);
     let engine = Engine::new(Parts {
@@ -126,7 +126,7 @@ pub(crate) fn open(
         home,
         geometry,
         devices,
-        index: index.device,
+        index: index.catalog.copies(),
         index_directory: index.directory,
         catalog: index.catalog,
         is_index_private,

@@ -328,10 +328,19 @@ impl<'c> Checker<'c> {
         Problem::new(ProblemKind::Device, slot.path.clone(), cause, remedy).on(number)
     }
 
-    /// The index is a cache: where it is lost, readers make one for themselves.
+    /// Where the index is lost, readers make one for themselves; where a copy is damaged or missing, the others have it.
     fn index_place(&mut self) {
         let directory = self.engine.index_directory.clone();
-        if !self.slots.iter().any(|slot| directory.starts_with(&slot.path)) {
+        if !self.engine.is_index_private {
+            for flaw in self.engine.flaws_of_catalog() {
+                self.found(Problem::new(ProblemKind::Catalog, flaw.path, flaw.cause, Remedy::Repair).on(flaw.device));
+            }
+            let missing = self.engine.index_copies_missing();
+            if missing > 0 {
+                let cause = format!("{missing} of its copies are missing");
+                self.found(Problem::new(ProblemKind::Catalog, directory, cause, Remedy::Repair));
+            }
+        } else {
             let cause =
                 "no device in service has an index; this reader made one for itself, and the next writer will make one";
             self.found(Problem::new(ProblemKind::Catalog, self.engine.home.clone(), cause, Remedy::RebuildIndex));
@@ -341,12 +350,11 @@ impl<'c> Checker<'c> {
     fn tables(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         for table in self.view.tables.clone().iter() {
             self.report.tables += 1;
-            if let Err(error) = table.verify() {
-                let path = error.path().map_or_else(
-                    || self.engine.index_directory.clone(),
-                    |path| self.engine.index_directory.parent().unwrap_or(path).join(path),
-                );
-                self.found(Problem::new(ProblemKind::Table, path, error.to_string(), Remedy::RebuildIndex));
+            let flaws = self.engine.flaws_of_table(table.row());
+            let is_sound = flaws.len() < self.engine.index.places().len() || table.verify().is_ok();
+            let remedy = if is_sound { Remedy::Repair } else { Remedy::RebuildIndex };
+            for flaw in flaws {
+                self.found(Problem::new(ProblemKind::Table, flaw.path, flaw.cause, remedy).on(flaw.device));
             }
             pace.spend(table.row().size_bytes)?;
         }

@@ -18,7 +18,6 @@ use crate::devices::host::Host;
 use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::effects::shared_number;
-use crate::engine::index_place::INDEX;
 use crate::engine::open::{Access, open, open_here};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
@@ -80,6 +79,8 @@ pub struct RepairReport {
     pub copies: u64,
     /// Files that belonged to nothing and were removed.
     pub removed_files: u64,
+    /// Files of the index that were written again, from a copy on another device.
+    pub index_files: u64,
     /// Objects that are lost and were removed.
     pub dropped: u64,
     /// Directories whose record was lost, and that were put again with what the index knew.
@@ -278,6 +279,7 @@ impl Store {
         let engine = self.engine();
         engine.close_active_segment()?;
         report.admitted = engine.admit()?;
+        report.index_files = engine.mend_index()?;
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
         let mut mender =
@@ -348,29 +350,11 @@ impl Engine {
                 admitted.push(slot.entry.number);
             }
         }
-        for &device in &admitted {
-            self.remove_old_index(&slots[usize::from(device)])?;
-        }
         if !admitted.is_empty() {
             self.devices.replace(slots);
             admitted.iter().for_each(|&device| self.extents.forget(device));
         }
         Ok(admitted)
-    }
-
-    /// Removes the index of a device that comes back, before anybody takes it for that of the store, which is on another device by now.
-    fn remove_old_index(&self, slot: &Slot) -> Result<()> {
-        if self.index_directory.starts_with(&slot.path) {
-            return Ok(());
-        }
-        let fail = |error| Error::io("remove the old index", &slot.path.join(INDEX), error);
-        for (name, _) in slot.device.list(INDEX).map_err(fail)? {
-            slot.device.remove(&format!("{INDEX}/{name}")).map_err(fail)?;
-        }
-        match slot.device.sync_directory(INDEX) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(fail(error)),
-            _ => Ok(()),
-        }
     }
 
     /// Whether a directory without a sound superblock has a segment, or a stripe unit, that the accounts have on this device.

@@ -10,7 +10,7 @@ use super::model::{Body, Object, State};
 use super::scenario::look::{Announced, Look};
 use super::trial::Subject;
 use super::workload::{Change, Durability};
-use super::world::World;
+use super::world::{HERE, World};
 use crate::devices::device::Device;
 use crate::devices::set::{Lock, Platform, PrivateDevice};
 use crate::devices::survey::OpenOptions;
@@ -28,7 +28,7 @@ pub(crate) struct Simulated {
     store: Store,
 }
 
-/// The platform of a world: device N is the directory `/N`.
+/// The platform of a world: a path is a place of it.
 #[derive(Debug)]
 struct Platformed {
     world: World,
@@ -94,7 +94,7 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
         identity: [number as u8 + 1; 16],
         class: if number < fast { Class::Fast } else { Class::Slow },
         state: DeviceState::InUse,
-        path: if fast + slow == 1 { PathBuf::from(".") } else { PathBuf::from(format!("/{number}")) },
+        path: if fast + slow == 1 { PathBuf::from(".") } else { PathBuf::from(format!("{HERE}/{number}")) },
         node: Node::default(),
     };
     Geometry {
@@ -110,7 +110,7 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
         low_watermark_percent: 80,
         segment_bytes: 24 << 10,
         devices: (0..fast + slow).map(entry).collect(),
-        home: if fast + slow == 1 { PathBuf::new() } else { PathBuf::from(format!("/{}", fast + slow)) },
+        home: if fast + slow == 1 { PathBuf::new() } else { PathBuf::from(format!("{HERE}/{}", fast + slow)) },
         home_node: Node::default(),
         alignment_shift: 0,
         file_mode: PRIVATE_MODE,
@@ -118,8 +118,8 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
 }
 
 /// Where its home is: the only device, or one more.
-fn home(geometry: &Geometry) -> PathBuf {
-    if !geometry.has_home_apart() { PathBuf::from("/0") } else { geometry.home.clone() }
+pub(crate) fn home(geometry: &Geometry) -> PathBuf {
+    if !geometry.has_home_apart() { Path::new(HERE).join("0") } else { geometry.home.clone() }
 }
 
 fn platform(world: &World) -> Arc<Platformed> {
@@ -214,14 +214,14 @@ impl Subject for Simulated {
 }
 
 impl Simulated {
-    /// Opens it.
-    pub(crate) fn open_as(geometry: &Geometry, world: &World, access: Access) -> Result<Simulated> {
-        Simulated::open_how(geometry, world, access, &OpenOptions::default())
+    /// Opens the store whose home is there.
+    pub(crate) fn open_as(home: &Path, world: &World, access: Access) -> Result<Simulated> {
+        Simulated::open_how(home, world, access, &OpenOptions::default())
     }
 
     /// Opens it as somebody asks for.
-    pub(crate) fn open_how(geometry: &Geometry, world: &World, access: Access, how: &OpenOptions) -> Result<Simulated> {
-        open(platform(world), &home(geometry), access, how).map(|opened| Simulated { store: Store::of(opened) })
+    pub(crate) fn open_how(home: &Path, world: &World, access: Access, how: &OpenOptions) -> Result<Simulated> {
+        open(platform(world), home, access, how).map(|opened| Simulated { store: Store::of(opened) })
     }
 
     /// The store itself.
@@ -301,12 +301,12 @@ impl Simulated {
     }
 
     /// Repairs a store that nobody has open; gives whether nothing is wrong any more.
-    pub(crate) fn repair(geometry: &Geometry, world: &World) -> Result<bool> {
-        let (platform, home) = (platform(world), home(geometry));
+    pub(crate) fn repair(home: &Path, world: &World) -> Result<bool> {
+        let platform = platform(world);
         let how = OpenOptions::default();
-        let plan = plan_repair_on(platform.clone(), &home, &how, None, &mut |_| {}, &mut |_| true)?;
+        let plan = plan_repair_on(platform.clone(), home, &how, None, &mut |_| {}, &mut |_| true)?;
         let options = RepairOptions::default();
-        let report = repair_on(platform, &home, &how, &plan, options, &mut |_, _| {}, &mut |_| true)?;
+        let report = repair_on(platform, home, &how, &plan, options, &mut |_, _| {}, &mut |_| true)?;
         Ok(report.is_complete && report.check.problems() == 0)
     }
 }

@@ -87,6 +87,19 @@ fn disaster_5_one_flipped_bit_in_the_index() {
     }
 }
 
+/// A store is copied and the copy written to; another is moved.
+#[test]
+#[ignore = "law 6: a device is taken for where it was"]
+fn disaster_7_a_copy_that_writes_to_the_original_and_a_move_that_is_not_found() {
+    for shape in Shape::ALL {
+        keeps(shape, |seed| {
+            let mut steps = vec![small(seed), large(seed + 1), Step::Close, Step::Copy, Step::Move, small(seed + 2)];
+            steps.extend([Step::Close, Step::Copy, gone(0), Step::Move, Step::Back(0), Step::Open, large(seed + 3)]);
+            steps
+        });
+    }
+}
+
 /// A failure while the index is made again.
 #[test]
 #[ignore = "law 1: an index that is half made is shown"]

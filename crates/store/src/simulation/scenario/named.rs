@@ -15,7 +15,7 @@ pub(super) fn keeps(shape: Shape, steps: impl Fn(u64) -> Vec<Step>) {
         let scenario = Scenario { shape, seed, steps: steps(seed) };
         if let Err(failure) = play(&scenario) {
             let (least, of_least) = shrink(&scenario, failure, play);
-            panic!("{of_least}\n{least:#?}");
+            panic!("{of_least}\n{least}");
         }
     }
 }
