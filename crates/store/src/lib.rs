@@ -48,6 +48,7 @@ pub use access::load::{Load, Loaded, LoadedObject};
 pub use access::read::{Buffer, Object, Status};
 pub use access::walk::{Listed, Walk};
 pub use devices::set::Trouble;
+pub use devices::survey::OpenOptions;
 pub use engine::open::is_store;
 pub use engine::write::Batch;
 pub use format::attributes::{Attributes, Holes, Xattrs};
@@ -141,9 +142,18 @@ impl Store {
     ///
     /// # Errors
     /// [`NotFound`](crate::error::ErrorKind::NotFound) if there is none, [`Busy`](crate::error::ErrorKind::Busy) if another process writes,
+    /// [`Lost`](crate::error::ErrorKind::Lost) if too few devices are there to be sure that the newest is in sight, or they have diverged,
     /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if acknowledged writes are missing.
     pub fn open(home: &Path) -> Result<Store> {
-        open::open_here(home, Access::Write).map(Store::of)
+        Store::open_with(home, &OpenOptions::default())
+    }
+
+    /// The same, told where devices are, or to write although too few are there.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(home: &Path, options: &OpenOptions) -> Result<Store> {
+        open::open_here(home, Access::Write, options).map(Store::of)
     }
 
     /// Opens for reading, beside a writer or without one. Sees what a writer makes durable, a millisecond later at most.
@@ -151,7 +161,15 @@ impl Store {
     /// # Errors
     /// As [`open`](Self::open), but for `Busy`.
     pub fn open_read_only(home: &Path) -> Result<Store> {
-        open::open_here(home, Access::Read).map(Store::of)
+        Store::open_read_only_with(home, &OpenOptions::default())
+    }
+
+    /// The same, told where devices are.
+    ///
+    /// # Errors
+    /// As [`open_read_only`](Self::open_read_only).
+    pub fn open_read_only_with(home: &Path, options: &OpenOptions) -> Result<Store> {
+        open::open_here(home, Access::Read, options).map(Store::of)
     }
 
     pub(crate) fn of((engine, recovered): (Engine, Recovered)) -> Store {

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::OpenOptions;
 use crate::engine::open::{Access, open_here};
 use crate::error::ErrorKind;
 use crate::format::entry::Location;
@@ -200,7 +201,7 @@ fn compaction_gives_back_and_restores_order() {
     assert_eq!(nothing.segments, []);
     drop(store);
     let before = index_of(&Store::open_read_only(&home).unwrap());
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert!(index_of(&store) == before);
     assert!(walked(&store) == model);
@@ -219,7 +220,7 @@ fn an_emptied_store_is_small_and_goes_on() {
     assert!(segment_files(&home).iter().sum::<u64>() < 1000, "{:?}", segment_files(&home));
     drop(store);
     for access in [Access::Write, Access::Anew, Access::Write] {
-        drop(open_here(&home, access).unwrap());
+        drop(open_here(&home, access, &OpenOptions::default()).unwrap());
     }
     let store = Store::open(&home).unwrap();
     assert_eq!(walked(&store), Model::new());
@@ -249,14 +250,14 @@ fn removals_stay_while_older_records_do() {
     let done = compact(&store, &CompactOptions::default());
     assert!(done.kept_removals > 0 && done.segments > 0, "{done:?}");
     drop(store);
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert_eq!(store.get(&key("victim")).unwrap(), None, "it must not come back");
     assert_eq!(walked(&store).len(), 16);
     // When everything is rewritten, nothing needs them any more.
     assert_eq!(compact(&store, &ALL).kept_removals, 0);
     drop(store);
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     assert_eq!(walked(&Store::open(&home).unwrap()).len(), 16);
 }
 
@@ -284,7 +285,7 @@ fn compaction_can_be_ended_early_and_goes_on_later() {
     assert!(done.is_interrupted && done.moved_records < 800 && steps > 1, "{done:?}");
     assert!(walked(&store) == model);
     drop(store);
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert!(walked(&store) == model);
     let done = compact(&store, &ALL);
@@ -415,7 +416,7 @@ fn what_nothing_names_stays_in_quarantine_until_compaction_gives_back_the_file()
     drop(store);
     assert_eq!(check(&Store::open_read_only(&home).unwrap()).quarantined_bytes, 0);
     // The moved maps are in the log.
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert!(store.get(&key("kept")).unwrap().unwrap() == bytes(1, 100_000));
     assert!(store.get(&key("more")).unwrap().unwrap() == bytes(4, 100_000));
@@ -459,7 +460,7 @@ fn removing_gives_nothing_back_and_compaction_whole_files() {
     assert!(walked(&store) == model && versions(&store) == ids);
     check(&store);
     drop(store);
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert!(walked(&store) == model);
     check(&store);
@@ -753,7 +754,7 @@ proptest! {
                 }
                 Deed::Anew => {
                     drop(store);
-                    drop(open_here(&home, Access::Anew).unwrap());
+                    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
                     store = Store::open(&home).unwrap();
                 }
             }
@@ -763,7 +764,7 @@ proptest! {
         store.sync().unwrap();
         let before = index_of(&store);
         drop(store);
-        drop(open_here(&home, Access::Anew).unwrap());
+        drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
         let store = Store::open(&home).unwrap();
         prop_assert!(walked(&store) == model);
         let after = index_of(&store);

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 
 use granulo_core::error::ErrorKind;
 use granulo_store::{
-    Attributes, CheckOptions, Durability, Key, Plan, Problem, Progress, RepairOptions, Store, plan_repair, repair,
+    Attributes, CheckOptions, Durability, Key, OpenOptions, Plan, Problem, Progress, RepairOptions, Store, plan_repair,
+    repair,
 };
 use tempfile::TempDir;
 
@@ -186,8 +187,17 @@ impl Sample {
                 assert!(error.kind() != ErrorKind::Usage, "{what}: {error}");
             }
         }
-        let repaired = plan_repair(&self.home(), None, &mut |_| {}, &mut go_on)
-            .and_then(|plan| repair(&self.home(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on));
+        let repaired =
+            plan_repair(&self.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).and_then(|plan| {
+                repair(
+                    &self.home(),
+                    &OpenOptions::default(),
+                    &plan,
+                    RepairOptions::default(),
+                    &mut |_, _| {},
+                    &mut go_on,
+                )
+            });
         if self.has_redundancy {
             repaired.unwrap_or_else(|error| panic!("{what}: it cannot be repaired: {error}"));
             let store = Store::open_read_only(&self.home()).unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, key, objects_in_words, open_to_read, open_to_write, or_damage, output, say_reports, usage_error};
+use super::{Ended, StoreToWrite, key, objects_in_words, or_damage, output, say_reports, usage_error};
 use crate::error::{Error, Result};
 use crate::report::store::{count_words, write_sentences};
 use crate::store::Store;
@@ -34,9 +34,8 @@ const MILLISECONDS_BETWEEN_LOOKS: u8 = 100;
     zstd -dc backup.tar.zst | granulo store import /srv/s - --prefix backup"
 )]
 pub(super) struct ImportArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToWrite,
     /// A directory, a tar archive, or '-' for a tar archive from standard input
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
@@ -98,12 +97,12 @@ impl ImportArguments {
                 return Err(usage_error("what is in an archive is known only after reading all of it")
                     .advise("leave --dry-run out, or look with tar -tv"));
             }
-            let store = open_to_read(&self.store)?;
+            let store = self.at.read.open()?;
             return or_damage(self.measure(&store, &options));
         }
         // Opened first: a missing source is no reason to wait for a recovery.
         let archive = if is_archive { Some(self.archive()?) } else { None };
-        let store = open_to_write(&self.store)?;
+        let store = self.at.open()?;
         let progress = TransferProgress::begin(self.quiet, None)?;
         let imported = match archive {
             Some(file) => {

@@ -98,8 +98,6 @@ pub(crate) struct Parts {
     pub(crate) is_index_private: bool,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) writer: Option<Writer>,
-    /// Low half of the epoch, for the names of files.
-    pub(crate) epoch: u32,
     pub(crate) locks: Vec<Box<dyn Lock>>,
 }
 
@@ -110,7 +108,7 @@ impl Engine {
             platform: parts.platform,
             home: parts.home,
             geometry: RwLock::new(Arc::new(parts.geometry)),
-            extents: Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>, parts.epoch)),
+            extents: Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>)),
             devices,
             allocator: RwLock::new(Arc::new(Allocator::new([], [], EXTENT_FILE_BYTES))),
             index: parts.index,

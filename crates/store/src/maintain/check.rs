@@ -223,11 +223,11 @@ impl<'c> Checker<'c> {
                 }
             }
         }
-        if !geometry.home.as_os_str().is_empty() {
+        if geometry.has_home_apart() {
             let home = self.engine.platform.device(&self.engine.home);
             let place = self.engine.home.join(SUPERBLOCK);
             match Superblock::read(&*home) {
-                Ok(Some(found)) if found.geometry.store != geometry.store => {
+                Ok(Some(found)) if found.superblock.geometry.store != geometry.store => {
                     self.found(Problem::new(
                         ProblemKind::Geometry,
                         place,
@@ -277,7 +277,7 @@ impl<'c> Checker<'c> {
                 Problem::new(ProblemKind::Superblock, place.clone(), "one of its two slots is damaged", Remedy::Repair);
             self.found(problem.on(slot.entry.number));
         }
-        let found = Superblock::read(&*slot.device)?;
+        let found = Superblock::read(&*slot.device)?.map(|found| found.superblock);
         if self.is_alone && found.is_some_and(|found| found.geometry != *self.engine.geometry()) {
             let cause = "it has another geometry than the newest superblock";
             self.found(Problem::new(ProblemKind::Geometry, place, cause, Remedy::Repair).on(slot.entry.number));
@@ -295,7 +295,7 @@ impl<'c> Checker<'c> {
         };
         match trouble {
             Trouble::Stranger => {
-                let found = Superblock::read(&*slot.device).ok().flatten();
+                let found = Superblock::read(&*slot.device).ok().flatten().map(|found| found.superblock);
                 let geometry = self.engine.geometry();
                 match found.filter(|found| found.geometry.store == geometry.store) {
                     Some(found) => {

@@ -14,7 +14,6 @@ use super::check::{CheckOptions, CheckReport};
 use super::pace::{Pace, Progress, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::scrub::{Mender, ScrubReport};
-use crate::Store;
 use crate::devices::host::Host;
 use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
@@ -29,6 +28,7 @@ use crate::index::catalog::{Change, SegmentRow};
 use crate::log::scan::SegmentScan;
 use crate::log::writer::roomiest;
 use crate::{Attributes, Durability};
+use crate::{OpenOptions, Store};
 
 /// Objects that are lost are named up to this many.
 const NAMED: usize = 100_000;
@@ -121,23 +121,25 @@ impl RepairPlan {
 /// What opening fails with, but for an index that is damaged.
 pub fn plan_repair(
     home: &Path,
+    how: &OpenOptions,
     bytes_per_second: Option<u64>,
     found: &mut dyn FnMut(&Problem),
     watch: Watch<'_>,
 ) -> Result<RepairPlan> {
-    plan_repair_on(Arc::new(Host), home, bytes_per_second, found, watch)
+    plan_repair_on(Arc::new(Host), home, how, bytes_per_second, found, watch)
 }
 
 /// As [`plan_repair`], on any platform.
 pub(crate) fn plan_repair_on(
     platform: Arc<dyn Platform>,
     home: &Path,
+    how: &OpenOptions,
     bytes_per_second: Option<u64>,
     found: &mut dyn FnMut(&Problem),
     watch: Watch<'_>,
 ) -> Result<RepairPlan> {
     let mut plan = RepairPlan::default();
-    let store = match open(platform, home, Access::Read).map(Store::of) {
+    let store = match open(platform, home, Access::Read, how).map(Store::of) {
         Ok(store) => store,
         Err(error) if is_of_index(&error) => {
             plan.index = Some(error.to_string());
@@ -161,25 +163,28 @@ pub(crate) fn plan_repair_on(
 /// What opening, writing and syncing fails with. What cannot be repaired is no error.
 pub fn repair(
     home: &Path,
+    how: &OpenOptions,
     plan: &RepairPlan,
     options: RepairOptions,
     found: &mut dyn FnMut(&Problem, bool),
     watch: Watch<'_>,
 ) -> Result<RepairReport> {
-    repair_on(Arc::new(Host), home, plan, options, found, watch)
+    repair_on(Arc::new(Host), home, how, plan, options, found, watch)
 }
 
 /// As [`repair`], on any platform.
 pub(crate) fn repair_on(
     platform: Arc<dyn Platform>,
     home: &Path,
+    how: &OpenOptions,
     plan: &RepairPlan,
     options: RepairOptions,
     found: &mut dyn FnMut(&Problem, bool),
     watch: Watch<'_>,
 ) -> Result<RepairReport> {
     let is_anew = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
-    let store = open(platform, home, if is_anew { Access::Anew } else { Access::Write }).map(Store::of)?;
+    let access = if is_anew { Access::Anew } else { Access::Write };
+    let store = open(platform, home, access, how).map(Store::of)?;
     let mut report = RepairReport::default();
     let mut go_on = |progress: Progress| watch(progress);
     let mut pace = Pace::new(options.bytes_per_second, &mut go_on);
@@ -217,8 +222,8 @@ pub(crate) fn repair_on(
 ///
 /// # Errors
 /// As [`Store::open`].
-pub fn rebuild_index(home: &Path) -> Result<Store> {
-    open_here(home, Access::Anew).map(Store::of)
+pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
+    open_here(home, Access::Anew, how).map(Store::of)
 }
 
 /// Whether it is the index that cannot be read, or that is ahead of the log.
@@ -284,7 +289,7 @@ impl Store {
         mended?;
         report.copies = engine.complete_copies(pace)?;
         let geometry = engine.geometry();
-        engine.devices.write_superblocks(&*engine.platform, &engine.home, &geometry)
+        engine.write_geometry(&geometry)
     }
 
     /// Removes what is lost. A directory is put again, with what the index has of it.
@@ -375,7 +380,7 @@ impl Engine {
         // Units are known by their checksums: asked of the device as if it were in service.
         let mut asked = 0;
         let files =
-            crate::devices::extents::ExtentFiles::new(std::sync::Arc::new(Alone { number, slot: slot.clone() }), 0);
+            crate::devices::extents::ExtentFiles::new(std::sync::Arc::new(Alone { number, slot: slot.clone() }));
         let snapshot = view.snapshot();
         let mut scan = snapshot.scan_from(&[])?;
         while let Some((_, entry)) = scan.next_entry()? {
@@ -492,5 +497,9 @@ impl crate::devices::extents::DeviceSource for Alone {
 
     fn directory(&self, _: u16) -> std::path::PathBuf {
         self.slot.path.clone()
+    }
+
+    fn epoch(&self) -> u32 {
+        0
     }
 }

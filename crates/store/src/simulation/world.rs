@@ -225,6 +225,11 @@ impl World {
         (0..count).map(|number| self.device(number) as Arc<dyn device::Device>).collect()
     }
 
+    /// A number that follows from the seed.
+    pub(crate) fn draw(&self) -> u64 {
+        self.state().chance.next()
+    }
+
     /// How many operations there were.
     pub(crate) fn operations(&self) -> u64 {
         self.state().operations

@@ -74,6 +74,8 @@ pub(crate) trait DeviceSource: Send + Sync + Debug {
     fn device(&self, number: u16) -> Option<Arc<dyn Device>>;
     /// Its directory, for messages.
     fn directory(&self, number: u16) -> PathBuf;
+    /// Low half of the epoch in which this process makes files.
+    fn epoch(&self) -> u32;
 }
 
 /// What is the matter with a unit.
@@ -183,8 +185,6 @@ struct Names {
 #[derive(Debug)]
 pub(crate) struct ExtentFiles {
     source: Arc<dyn DeviceSource>,
-    /// Low half of the epoch in which this process makes files.
-    epoch: u32,
     cache: Mutex<Cache>,
     names: Mutex<Names>,
     /// Devices with files whose names are not known to be durable.
@@ -201,9 +201,9 @@ fn checksum(unit: &[u8]) -> u64 {
 }
 
 impl ExtentFiles {
-    /// The extent files of the devices of `source`; new ones have the low half of this epoch in their names.
-    pub(crate) fn new(source: Arc<dyn DeviceSource>, epoch: u32) -> ExtentFiles {
-        ExtentFiles { source, epoch, cache: Mutex::default(), names: Mutex::default(), new_names: Mutex::default() }
+    /// The extent files of the devices of `source`.
+    pub(crate) fn new(source: Arc<dyn DeviceSource>) -> ExtentFiles {
+        ExtentFiles { source, cache: Mutex::default(), names: Mutex::default(), new_names: Mutex::default() }
     }
 
     /// Closes the files of a device that has left or was replaced.
@@ -314,7 +314,7 @@ impl ExtentFiles {
         if self.path(device, file)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let name = file_name(file, self.epoch);
+        let name = file_name(file, self.source.epoch());
         let path = format!("{DIRECTORY}/{name}");
         let created = match on.open(&path, Mode::Create) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

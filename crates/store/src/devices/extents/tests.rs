@@ -106,6 +106,9 @@ impl DeviceSource for Devices {
     fn directory(&self, number: u16) -> PathBuf {
         self.root.join(number.to_string())
     }
+    fn epoch(&self) -> u32 {
+        EPOCH
+    }
 }
 
 /// Devices in a temporary directory, and what writes and reads objects on them.
@@ -142,7 +145,7 @@ impl Bench {
         let root = directory.path().to_owned();
         let devices = (0..count).map(|number| Some(device(&root.join(number.to_string())))).collect();
         let devices = Arc::new(Devices { devices: Mutex::new(devices), root });
-        let files = Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>, EPOCH));
+        let files = Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>));
         let identities = (0..count).map(|number| (number, [number as u8 + 1; 16])).collect();
         Bench { _directory: directory, devices, files, allocator: allocator([]), identities }
     }
@@ -613,7 +616,7 @@ fn a_component_never_spans_files() {
 fn a_file_that_another_process_makes_is_found_when_the_store_has_changed() {
     let rule = rule(1, 0);
     let bench = Bench::of(rule);
-    let reader = ExtentFiles::new(Arc::clone(&bench.devices) as Arc<dyn DeviceSource>, 1);
+    let reader = ExtentFiles::new(Arc::clone(&bench.devices) as Arc<dyn DeviceSource>);
     let object = content(9000);
     let run = Run { device: 0, file: 0, offset_bytes: 0, length_bytes: 4096 };
     assert_eq!(reader.open_run(run).unwrap_err(), Flaw::Absent);

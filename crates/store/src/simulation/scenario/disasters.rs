@@ -34,7 +34,7 @@ fn disaster_2_an_import_that_ends_with_large_files() {
 
 /// All fast devices are empty mount points for a minute.
 #[test]
-#[ignore = "laws 4, 5: openings ask for no proof"]
+#[ignore = "law 4: readers do not announce what is away"]
 fn disaster_3_no_fast_device_is_mounted() {
     keeps(Shape::Raid5, |seed| {
         let steps = vec![small(seed), large(seed + 1), Step::Close, gone(0), gone(1), Step::Look, small(seed + 2)];
@@ -130,7 +130,7 @@ fn disaster_12_content_becomes_log() {
 
 /// The home is apart, all devices are away, and somebody tries to write.
 #[test]
-#[ignore = "laws 4, 5: a failed opening writes"]
+#[ignore = "law 4: readers do not announce what is away"]
 fn disaster_13_a_failed_opening_writes() {
     keeps(Shape::Mirror, |seed| {
         let steps = vec![small(seed), Step::Close, gone(0), gone(1), Step::Open, small(seed + 1), Step::Open];

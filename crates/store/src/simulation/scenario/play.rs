@@ -20,6 +20,7 @@ use super::laws::{Released, Sound, patient, untouched};
 use super::look::{Announced, Look};
 use super::promise::{Condition, Freshness, Promise, is_sound, promise};
 use super::{End, Scenario, Step, Work};
+use crate::OpenOptions;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
 use crate::{Class, DeviceState, Geometry, Key};
@@ -208,7 +209,8 @@ impl Play {
         if self.writer.is_some() || !self.promise().is_rolled_back {
             return self.open(Access::Write);
         }
-        let Ok(writer) = Simulated::open_as(&self.home, &self.world, Access::Write) else { return Ok(()) };
+        let how = OpenOptions { degraded: true, ..OpenOptions::default() };
+        let Ok(writer) = Simulated::open_how(&self.home, &self.world, Access::Write, &how) else { return Ok(()) };
         for condition in &mut self.conditions {
             condition.has_diverged |= condition.freshness == Freshness::Fresh;
             condition.freshness = Freshness::Fresh;
