@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
+use crate::format::ids::Epoch;
 use crate::index::Snapshot;
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 
@@ -366,6 +367,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
 fn unplaced_row() -> SegmentRow {
     SegmentRow {
         number: UNPLACED,
+        epoch: Epoch(0),
         class: Class::Fast,
         devices: Vec::new(),
         size_bytes: 0,

@@ -6,37 +6,35 @@ use std::sync::{Arc, PoisonError};
 
 use super::effects::{Effects, Nameless};
 use super::index_place::INDEX;
-use crate::devices::device::{Device, DeviceFile};
+use crate::devices::device::Device;
 use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
 use crate::devices::threads;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::ids::{DeviceNumber, SegmentId, SegmentNumber};
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, segment_path};
 use crate::index::catalog::{Change, Freed};
 use crate::index::table::table_path;
 use crate::index::{self, merge_tables};
-use crate::log::writer::Writer;
+use crate::log::writer::{Dirty as DirtyCopy, Writer};
 
 /// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries. Tests come to tables sooner.
 pub(crate) const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
 /// Removed trees that are kept before tables are merged.
 const RANGES_LIMIT: usize = 1024;
 
-/// Note in the catalog with all that was released.
-const RELEASED: &str = "released";
-
 /// What has to be synced for a batch to be durable.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
-    files: Vec<Arc<dyn DeviceFile>>,
+    files: Vec<DirtyCopy>,
     extents: Touched,
     directories: Vec<u16>,
 }
 
 /// Something to sync.
 enum Job<'d> {
-    Segment(&'d Arc<dyn DeviceFile>),
+    Segment(&'d DirtyCopy),
     SegmentNames(u16),
     Extents(Unsynced<'d>),
 }
@@ -56,15 +54,20 @@ impl Engine {
     /// # Errors
     /// The first failure.
     pub(crate) fn sync_files(&self, dirty: &Dirty) -> Result<()> {
-        let fail = |error| Error::io("sync", &self.home, error);
         let segments = dirty.files.iter().map(Job::Segment);
         let names = dirty.directories.iter().copied().map(Job::SegmentNames);
         let extents = self.extents.unsynced(&dirty.extents).into_iter().map(Job::Extents);
         let jobs: Vec<Job<'_>> = segments.chain(names).chain(extents).collect();
         let sync = |job: Job<'_>| match job {
-            Job::Segment(file) => file.sync().map_err(fail),
+            Job::Segment(copy) => {
+                let place = self.devices.place(copy.device, &segment_path(copy.segment));
+                copy.file.sync().map_err(|error| Error::io("sync", &place, error))
+            }
             Job::SegmentNames(device) => match self.devices.slots().get(usize::from(device)) {
-                Some(slot) => slot.device.sync_directory(SEGMENTS).map_err(fail),
+                Some(slot) => {
+                    let fail = |error| Error::io("sync", &slot.path.join(SEGMENTS), error);
+                    slot.device.sync_directory(SEGMENTS).map_err(fail)
+                }
                 None => Ok(()),
             },
             Job::Extents(unsynced) => self.extents.sync_one(unsynced),
@@ -85,9 +88,13 @@ impl Engine {
         }
         let dirty = self.take_dirty(&mut writer);
         let (sequence, change) = (writer.position.sequence, std::mem::take(&mut writer.pending));
+        let mark = writer.written_mark;
         drop(writer);
         self.make_durable(&dirty, change)?;
-        self.writer()?.durable_sequence = sequence;
+        let mut writer = self.writer()?;
+        writer.durable_sequence = sequence;
+        writer.marked_sequence = writer.marked_sequence.max(mark);
+        drop(writer);
         self.flush_recent()
     }
 
@@ -124,6 +131,7 @@ impl Engine {
         let change = std::mem::take(&mut writer.pending);
         self.make_durable(&dirty, change)?;
         writer.durable_sequence = writer.position.sequence;
+        writer.marked_sequence = writer.marked_sequence.max(writer.written_mark);
         Ok(())
     }
 
@@ -184,19 +192,9 @@ impl Engine {
         if writer.durable_sequence != writer.position.sequence || self.view().state.freed.is_empty() {
             return Ok(());
         }
-        self.mark_durable(&mut writer)?;
         let epoch = self.view().state.epoch;
-        let mut released = self.released();
-        for (_, freed) in self.view().state.freed.iter() {
-            match *freed {
-                Freed::Segment(number) => released.add_segment(number),
-                Freed::Extent { device, file } => released.add_extent(device, file),
-                Freed::Table(_) => {}
-            }
-        }
         // From here on, new snapshots are of the next epoch; and what was freed is durable.
-        let notes = vec![(RELEASED.to_owned(), released.encode())];
-        let next = Change { epoch: Some(epoch + 1), notes, durable: true, ..Change::default() };
+        let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
         self.catalog.commit(&next)?;
         self.apply(next)?;
         let free_below = self
@@ -207,13 +205,30 @@ impl Engine {
         if gone.is_empty() {
             return Ok(());
         }
+        let mut released = Released::default();
+        for (_, freed) in &gone {
+            match *freed {
+                Freed::Segment(number) => released.add_segment(SegmentNumber(number)),
+                // One that could not be unlinked was released before.
+                Freed::Extent { device, file } if !writer.released.has_extent(DeviceNumber(device), file) => {
+                    released.add_extent(DeviceNumber(device), file);
+                }
+                Freed::Extent { .. } | Freed::Table(_) => {}
+            }
+        }
+        if !released.is_empty() {
+            self.release(&mut writer, &released)?;
+        } else {
+            // Recovery looks at the units of batches that no mark is about.
+            self.mark_records(&mut writer)?;
+        }
         let mut change = Change::default();
         let rows = Arc::clone(&self.view().state.segments);
         gone.retain(|(_, freed)| match *freed {
             Freed::Segment(number) => {
                 change.removed_segments.push(number);
                 let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
-                self.remove_segment(number, devices);
+                self.remove_segment(self.segment_id(number), devices);
                 true
             }
             Freed::Extent { device, file } => {
@@ -236,35 +251,18 @@ impl Engine {
         self.apply(change)
     }
 
-    /// What was released so far, as the index knows it.
-    pub(crate) fn released(&self) -> Released {
-        let view = self.view();
-        view.state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default()
-    }
-
     /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,
     /// section 8), so it must be gone before that one goes. What cannot be removed now is found by `check`.
-    fn remove_segment(&self, number: u64, devices: &[u16]) {
+    fn remove_segment(&self, segment: SegmentId, devices: &[u16]) {
         for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
-            let _ = device.remove(&segment_path(number)).and_then(|()| device.sync_directory(SEGMENTS));
+            let _ = device.remove(&segment_path(segment)).and_then(|()| device.sync_directory(SEGMENTS));
         }
-        self.devices.forget_segment(number);
-    }
-
-    /// Says in the log that all before was durable, by a commit without records: an index that is made anew then does not look for units and
-    /// segments that are given back. By two of them, as it would take all that follows a gap for torn if damage hid the only one.
-    fn mark_durable(&self, writer: &mut Writer) -> Result<()> {
-        let mut change = self.append_mark(writer)?;
-        change.merge(self.append_mark(writer)?);
-        let dirty = self.take_dirty(writer);
-        self.make_durable(&dirty, change.clone())?;
-        writer.durable_sequence = writer.position.sequence;
-        self.apply(change)
+        self.devices.forget_segment(segment);
     }
 
     /// Appends a commit without records; gives what it changes.
     pub(crate) fn append_mark(&self, writer: &mut Writer) -> Result<Change> {
-        let batch = self.batch_of(&[], &[]);
+        let batch = self.batch_of(&mut []);
         let written = self.append_somewhere(writer, &self.geometry(), batch)?;
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
@@ -281,6 +279,7 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::ReadOnly => Ok(()),
             other => other,
         }?;
-        self.reclaim()
+        self.reclaim()?;
+        self.mark(true)
     }
 }

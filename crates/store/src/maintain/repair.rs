@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
 use crate::format::key::Key;
-use crate::format::segment::{SEGMENTS, number_of};
+use crate::format::segment::SEGMENTS;
 use crate::index::catalog::{Change, SegmentRow};
 use crate::log::scan::SegmentScan;
 use crate::log::writer::roomiest;
@@ -77,7 +77,7 @@ pub struct RepairReport {
     pub admitted: Vec<u16>,
     /// Copies of segments that were made because there were too few.
     pub copies: u64,
-    /// Copies that were not finished, and segments that were released, which were removed.
+    /// Files that belonged to nothing and were removed.
     pub removed_files: u64,
     /// Files of the index that were written again, from a copy on another device.
     pub index_files: u64,
@@ -364,12 +364,12 @@ impl Engine {
         let geometry = self.geometry();
         for row in view.state.segments.values().filter(|row| row.devices.contains(&number)) {
             let Ok(file) =
-                slot.device.open(&crate::format::segment::segment_path(row.number), crate::devices::device::Mode::Read)
+                slot.device.open(&crate::format::segment::segment_path(row.id()), crate::devices::device::Mode::Read)
             else {
                 continue;
             };
-            let (header, _) = SegmentScan::new(vec![(number, file)], 0).header();
-            if header.is_some_and(|header| header.store == geometry.store && header.number == row.number) {
+            let (header, _) = SegmentScan::new(vec![(number, file)], self.seed(row.id()), 0).header();
+            if header.is_some_and(|header| header.store == geometry.store && header.id == row.id()) {
                 return Ok(true);
             }
         }
@@ -404,17 +404,12 @@ impl Engine {
         Ok(false)
     }
 
-    /// Removes copies of segments that were not finished, and segments that were released and are still there. A segment that the index does not know, and that
-    /// was not released, may be all there is of what was acknowledged: it stays.
+    /// Removes files from the directories of segments that are none of the store's.
     pub(crate) fn remove_leftovers(&self) -> Result<u64> {
         let mut removed = 0;
-        let (state, released) = (self.view().state.clone(), self.released());
+        let state = self.view().state.clone();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             for (name, _) in self.leftover_segments(slot, &state)? {
-                let is_known = |number| state.segments.contains_key(&number) || released.has_segment(number);
-                if number_of(&name).is_some_and(|number| !is_known(number)) {
-                    continue;
-                }
                 let path = format!("{SEGMENTS}/{name}");
                 let fail = |error| Error::io("remove", &slot.path.join(&path), error);
                 slot.device.remove(&path).and_then(|()| slot.device.sync_directory(SEGMENTS)).map_err(fail)?;
@@ -458,7 +453,7 @@ impl Engine {
     }
 
     fn is_active(&self, number: u64) -> bool {
-        self.writer().is_ok_and(|writer| writer.active.as_ref().is_some_and(|active| active.number == number))
+        self.writer().is_ok_and(|writer| writer.active.as_ref().is_some_and(|active| active.id.number.0 == number))
     }
 
     /// Changes which devices the accounts have a segment on.

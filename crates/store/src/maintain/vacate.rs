@@ -19,9 +19,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::Kind;
-use crate::format::segment::{SEGMENTS, number_of};
-use crate::index::catalog::{Change, ExtentRow, Freed, State};
-use crate::log::recovery::INCOMPLETE;
+use crate::index::catalog::{Change, ExtentRow, Freed};
 
 /// Units are synced, and records written, each time so many bytes were moved.
 const SYNC_BYTES: u64 = 64 << 20;
@@ -125,8 +123,8 @@ impl Engine {
     /// [`ErrorKind::Corrupt`] if they do not agree, or the index was made from a log that was not all there: nobody knows then what else is in use.
     pub(crate) fn agree(&self, units: bool) -> Result<Agreement> {
         let view = self.view().clone();
-        if view.state.notes.contains_key(INCOMPLETE) {
-            return Err(self.refuse("the index was made from a log of which something was missing".to_owned()));
+        if let Some(missing) = self.completeness_of(&view.state.notes).first() {
+            return Err(self.refuse(format!("not all of the log is there: {missing}")));
         }
         let mut segments: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         let mut extents: BTreeMap<Place, u64> = BTreeMap::new();
@@ -146,7 +144,6 @@ impl Engine {
                 Err(_) => unread += 1,
             }
         }
-        self.refuse_unknown_segments(&view.state)?;
         let rows = &view.state.segments;
         let end = view.state.position.segment;
         if end > 0 && !rows.contains_key(&end) {
@@ -181,21 +178,6 @@ impl Engine {
         // What cannot be read may name units in files whose account is not made up of the others.
         let is_known = |file: &Place| unread == 0 || !too_high.contains_key(file);
         Ok(Agreement { known: self.extent_files().iter().map(PlannedExtent::place).filter(is_known).collect() })
-    }
-
-    /// A segment that the index does not know, and that was not released, may have what nobody else has.
-    fn refuse_unknown_segments(&self, state: &State) -> Result<()> {
-        let released = self.released();
-        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
-            for (name, _) in self.leftover_segments(slot, state)? {
-                let is_known = |number: u64| released.has_segment(number) || state.segments.contains_key(&number);
-                if number_of(&name).is_some_and(|number| !is_known(number)) {
-                    let path = crate::units::escape_path(&slot.path.join(SEGMENTS).join(name));
-                    return Err(self.refuse(format!("the index does not know the segment {path}")));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Takes from accounts of extent files what no descriptor names, though all were read.
