@@ -17,7 +17,7 @@ use crate::format::entry::{Entry, Kind, Location};
 use crate::format::key::Key;
 use crate::format::record::Record;
 use crate::format::segment::segment_path;
-use crate::index::{look_up_recent, look_up_tables};
+use crate::index::{Expected, look_up_recent, look_up_tables};
 use crate::units::format_size;
 
 /// Memory that reads go to; use it again to save allocations.
@@ -85,7 +85,7 @@ impl Engine {
                 // Devices are read without the lock.
                 (Arc::clone(&view.tables), Arc::clone(&view.state.ranges))
             };
-            look_up_tables(&tables, &ranges, key)
+            look_up_tables(&tables, &ranges, key, Expected::There)
         };
         let Some(entry) = look_up(key)? else { return Ok(None) };
         if entry.kind != Kind::Link {
