@@ -17,8 +17,7 @@ use crate::format::geometry::Class;
 use crate::format::record::{LARGEST_ID, NewRecord, Record, checksum};
 use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::superblock::{Superblock, VERSION};
-use crate::index::catalog::TableRow;
-use crate::index::catalog::recent;
+use crate::index::catalog::{State, TableRow, encoding, journal, manifest};
 use crate::index::table::block::{PAGE_BYTES, pages_of, seal};
 use crate::index::table::footer::Footer;
 use crate::index::table::{BlockCache, KeyHash, Table, TableScan};
@@ -338,18 +337,31 @@ fn look_through(bytes: &[u8]) {
     }
 }
 
-/// Values of the catalog with recent changes: what decodes is written again with the same meaning.
+/// Frames and manifests of the catalog: what decodes is written again with the same meaning, and nothing that is not whole is taken.
 ///
 /// # Panics
 /// If a law is broken.
-pub fn recent_changes(bytes: &[u8]) {
-    let value = |bytes: &[u8]| {
-        let Some(changes) = recent::decode(bytes) else { return };
-        let again = recent::encode(changes.iter().map(|(key, entry)| (key.as_slice(), entry.as_ref())));
-        assert_eq!(recent::decode(&again), Some(changes));
-    };
-    value(bytes);
-    value(&[bytes, &(checksum(bytes) as u32).to_le_bytes()].concat());
+pub fn catalog(bytes: &[u8]) {
+    if let Ok((version, change)) = encoding::decode(bytes) {
+        let mut state = State { version: version.wrapping_sub(1), ..State::default() };
+        let again = encoding::encode_change(version, &change);
+        assert_eq!(encoding::decode(&again).map(|(version, _)| version), Ok(version));
+        assert_eq!(encoding::encode_change(version, &encoding::decode(&again).unwrap_or_default().1), again);
+        state.apply(change);
+        let whole = encoding::encode_state(&state);
+        let (head, document) = manifest::encode(&[7; 16], 1, 2, 3, &state);
+        assert_eq!(document.get(manifest::HEAD_BYTES..), Some(&whole[..]));
+        let read = manifest::decode(&document, &[7; 16]);
+        assert!(read.is_ok_and(|read| read.head == head && read.state == state));
+        let frame = journal::frame(3, 0, bytes);
+        assert_eq!(journal::frames(3, 0, version.wrapping_sub(1), &frame).is_ok_and(|read| read.changes.len() == 1), version > 0);
+        assert!(journal::frames(4, 0, version.wrapping_sub(1), &frame).is_ok_and(|read| read.changes.is_empty()));
+    }
+    if let Ok(frames) = journal::frames(3, 0, 0, bytes) {
+        assert!(frames.end <= bytes.len() as u64);
+    }
+    let _ = manifest::decode(bytes, &[7; 16]);
+    let _ = manifest::decode(&manifest::sealed(bytes), &[7; 16]);
 }
 
 /// Tar archives: members and their data, or an error that says where. Headers with `ustar` in them are tried with a checksum that holds, too.

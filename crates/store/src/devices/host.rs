@@ -1,4 +1,4 @@
-//! The platform that stores live on outside of tests: directories, `flock`, SQLite, the clock.
+//! The platform that stores live on outside of tests: directories, `flock`, the clock.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,13 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::set::{IndexPlace, Lock, Platform};
+use super::set::{Lock, Platform, PrivateDevice};
 use crate::devices::device::Device;
 use crate::devices::directory::Directory;
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::catalog::memory::Memory;
-use crate::index::catalog::sqlite::Sqlite;
-use crate::index::catalog::{Catalog, State};
 
 /// File that the writer locks.
 pub(crate) const LOCK: &str = "lock";
@@ -121,36 +118,12 @@ impl Platform for Host {
         Ok(free_below)
     }
 
-    fn catalog(&self, directory: &Path, is_writer: bool, create: bool) -> Result<Option<Box<dyn Catalog>>> {
-        let catalog = match create {
-            true => Sqlite::create(directory),
-            false => Sqlite::open(directory, !is_writer),
-        };
-        match catalog {
-            Ok(catalog) => Ok(Some(Box::new(catalog))),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn private_index(&self) -> Result<IndexPlace> {
+    fn private_device(&self) -> Result<PrivateDevice> {
         let fail = |error| Error::io("make an index of its own", &std::env::temp_dir(), error);
         for attempt in 0..100 {
             let path = std::env::temp_dir().join(format!("granulo-index-{}-{attempt}", std::process::id()));
             match fs::create_dir(&path) {
-                Ok(()) => {
-                    fs::create_dir(path.join(crate::engine::index_place::INDEX)).map_err(fail)?;
-                    let directory = path.join(crate::engine::index_place::INDEX);
-                    let device = self.device(&path);
-                    let private: Option<Box<dyn Lock>> = Some(Box::new(Temporary { path }));
-                    return Ok(IndexPlace {
-                        device,
-                        directory,
-                        catalog: Box::new(Memory::default()),
-                        state: State::default(),
-                        private,
-                    });
-                }
+                Ok(()) => return Ok(PrivateDevice { device: self.device(&path), guard: Box::new(Temporary { path }) }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(fail(error)),
             }

@@ -1,7 +1,7 @@
 //! The devices of an open store: which are there, which are in trouble, and their open files.
 //!
 //! A device is known by its superblock, not by its path: a directory with another identity is a stranger and is left alone, an
-//! empty one is lost, one that missed changes is stale. [`Platform`] is where directories, locks and catalogs come from; tests
+//! empty one is lost, one that missed changes is stale. [`Platform`] is where directories and locks come from; tests
 //! put a simulated one there.
 
 use std::collections::HashMap;
@@ -16,7 +16,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
 use crate::format::segment::segment_path;
 use crate::format::superblock::{NO_DEVICE, Superblock};
-use crate::index::catalog::{Catalog, State};
 
 /// Open files that are kept, at most.
 const OPEN_FILES: usize = 200;
@@ -24,18 +23,13 @@ const OPEN_FILES: usize = 200;
 /// What holds a lock; dropping it lets go.
 pub(crate) trait Lock: Send + Sync + Debug {}
 
-/// Where an index is: the device, the index's directory on it, and the catalog there.
-pub(crate) struct IndexPlace {
+/// A device that is this process's own, and what removes it.
+pub(crate) struct PrivateDevice {
     pub(crate) device: Arc<dyn Device>,
-    pub(crate) directory: PathBuf,
-    pub(crate) catalog: Box<dyn Catalog>,
-    /// What the catalog has.
-    pub(crate) state: State,
-    /// What removes it when it is dropped, if it is this process's own.
-    pub(crate) private: Option<Box<dyn Lock>>,
+    pub(crate) guard: Box<dyn Lock>,
 }
 
-/// Where a store's directories, locks, catalogs and time come from.
+/// Where a store's directories, locks and time come from.
 pub(crate) trait Platform: Send + Sync + Debug {
     /// The directory at `path`; it need not exist.
     fn device(&self, path: &Path) -> Arc<dyn Device>;
@@ -49,10 +43,8 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>>;
     /// The lowest epoch below `below` that is pinned, or else `below`.
     fn unpinned(&self, index: &Path, below: u64) -> io::Result<u64>;
-    /// The catalog in the index directory of a device; `None` if there is none, or made if `create`.
-    fn catalog(&self, directory: &Path, is_writer: bool, create: bool) -> Result<Option<Box<dyn Catalog>>>;
-    /// A place for an index that only this process uses, its path, and an empty catalog.
-    fn private_index(&self) -> Result<IndexPlace>;
+    /// A place for an index that only this process uses.
+    fn private_device(&self) -> Result<PrivateDevice>;
     /// Nanoseconds since 1970.
     fn now_nanoseconds(&self) -> i64;
 }

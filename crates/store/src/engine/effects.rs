@@ -26,8 +26,8 @@ pub(crate) trait Ledger {
     fn names(&self, shared: u64) -> u64;
     /// Removed trees before the batch.
     fn ranges(&self) -> &[RangeRow];
-    /// What is to be given back, before the batch, and the epoch.
-    fn freed(&self) -> (&[(u64, Freed)], u64);
+    /// The epoch that snapshots are pinned to.
+    fn epoch(&self) -> u64;
     /// The descriptor of a large object; `None` if it cannot be read (its units are then left to compaction).
     fn descriptor(&self, location: Location) -> Option<Descriptor>;
 }
@@ -366,11 +366,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
         change.segments = self.segments.into_values().collect();
         change.extents = self.extents.into_values().collect();
         change.shared = self.shared.into_iter().collect();
-        if !self.freed.is_empty() {
-            let (freed, epoch) = self.ledger.freed();
-            change.freed =
-                Some(freed.iter().cloned().chain(self.freed.into_iter().map(|freed| (epoch, freed))).collect());
-        }
+        let epoch = self.ledger.epoch();
+        change.freed = self.freed.into_iter().map(|freed| (epoch, freed)).collect();
         change
     }
 }

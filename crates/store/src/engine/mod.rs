@@ -23,7 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::Location;
 use crate::format::geometry::Geometry;
-use crate::index::catalog::{Catalog, Change, ExtentRow, Freed, RangeRow, SegmentRow, State};
+use crate::index::catalog::kept::Catalog;
+use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State};
 use crate::index::table::BlockCache;
 use crate::index::{Snapshot, Tables, open_tables};
 use crate::log::writer::{Batched, Writer};
@@ -44,59 +45,6 @@ impl View {
     }
 }
 
-/// The catalog, and the state that it has.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    catalog: Box<dyn Catalog>,
-    /// Behind the view by what is not durable yet.
-    state: Mutex<State>,
-}
-
-impl Kept {
-    /// A catalog, and what was read of it.
-    pub(crate) fn new(catalog: Box<dyn Catalog>, state: State) -> Kept {
-        Kept { catalog, state: Mutex::new(state) }
-    }
-
-    /// One transaction.
-    ///
-    /// # Errors
-    /// As [`Catalog::commit`].
-    pub(crate) fn commit(&self, change: &Change) -> Result<()> {
-        self.catalog.commit(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), change.clone())
-    }
-
-    /// Size of a segment as the catalog has it, 0 of one that it does not know.
-    fn segment_bytes(&self, number: u64) -> u64 {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.segments.get(&number).map_or(0, |row| row.size_bytes)
-    }
-
-    /// The state, if another process has changed it.
-    ///
-    /// # Errors
-    /// As [`Catalog::refresh`].
-    pub(crate) fn renewed(&self) -> Result<Option<State>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.catalog.refresh(&mut state)?.then(|| state.clone()))
-    }
-
-    /// Lets the next [`renewed`](Self::renewed) give the state whether it has changed or not.
-    fn forget(&self) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::default();
-    }
-
-    /// The state when it was opened.
-    ///
-    /// # Errors
-    /// As [`Catalog::refresh`].
-    pub(crate) fn load(&self) -> Result<State> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.catalog.refresh(&mut state)?;
-        Ok(state.clone())
-    }
-}
-
 /// What all handles of an open store share.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -110,7 +58,7 @@ pub(crate) struct Engine {
     /// The device that the index is on (or a directory for it, where it is lost), and its path.
     pub(crate) index: Arc<dyn Device>,
     pub(crate) index_directory: PathBuf,
-    pub(crate) catalog: Kept,
+    pub(crate) catalog: Catalog,
     /// The index is in a directory that goes with this process.
     is_index_private: bool,
     pub(crate) cache: Arc<BlockCache>,
@@ -140,7 +88,7 @@ pub(crate) struct Parts {
     pub(crate) devices: Devices,
     pub(crate) index: Arc<dyn Device>,
     pub(crate) index_directory: PathBuf,
-    pub(crate) catalog: Kept,
+    pub(crate) catalog: Catalog,
     pub(crate) is_index_private: bool,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) writer: Option<Writer>,
@@ -378,8 +326,8 @@ impl Ledger for EngineLedger<'_> {
         &self.state.ranges
     }
 
-    fn freed(&self) -> (&[(u64, Freed)], u64) {
-        (&self.state.freed, self.state.epoch)
+    fn epoch(&self) -> u64 {
+        self.state.epoch
     }
 
     fn descriptor(&self, location: Location) -> Option<Descriptor> {

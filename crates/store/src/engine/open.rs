@@ -11,7 +11,7 @@ use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::devices::host::Host;
 use crate::devices::set::{Devices, Lock, Platform, find, keep_home};
 use crate::engine::index_place::index_place;
-use crate::engine::{Engine, Kept, Parts};
+use crate::engine::{Engine, Parts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Geometry, Plan};
 use crate::format::segment::SEGMENTS;
@@ -101,7 +101,7 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         }
         devices.write_superblocks(&*platform, &home, &geometry)?;
     }
-    let index = index_place(&*platform, &devices, access)?;
+    let index = index_place(&*platform, &devices, geometry.store, access)?;
     let is_index_private = index.private.is_some();
     locks.extend(index.private);
     let engine = Engine::new(Parts {
@@ -111,7 +111,7 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         devices,
         index: index.device,
         index_directory: index.directory,
-        catalog: Kept::new(index.catalog, index.state),
+        catalog: index.catalog,
         is_index_private,
         cache: Arc::new(BlockCache::new(DEFAULT_CACHE_BYTES)),
         writer: (access != Access::Read).then(Writer::default),
@@ -121,6 +121,9 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
     // What a writer that died has left in the log is taken in; one that lives is about to do it itself.
     let is_left = access != Access::Read || engine.owns_index() || !platform.is_locked(&engine.home);
     let recovered = if is_left { engine.recover()? } else { Recovered::default() };
+    if engine.is_writer() {
+        engine.publish_index()?;
+    }
     Ok((engine, recovered))
 }
 

@@ -195,11 +195,11 @@ impl Engine {
             .unpinned(&self.index_directory, epoch + 1)
             .map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
         let freed = Arc::clone(&self.view().state.freed);
-        let (gone, kept): (Vec<_>, Vec<_>) = freed.iter().cloned().partition(|&(since, _)| since < free_below);
+        let gone: Vec<_> = freed.iter().take_while(|&&(since, _)| since < free_below).cloned().collect();
         if gone.is_empty() {
             return Ok(());
         }
-        let mut change = Change { freed: Some(kept), ..Change::default() };
+        let mut change = Change { given_back: gone.clone(), ..Change::default() };
         for (_, freed) in &gone {
             match freed {
                 Freed::Segment(number) => change.removed_segments.push(*number),

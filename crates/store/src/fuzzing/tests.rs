@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
+use crate::index::catalog::tests::a_change;
 use crate::index::table::TableWriter;
 use crate::index::table::tests::{device, imported};
 use crate::simulation::chance::Chance;
@@ -21,7 +22,7 @@ const TARGETS: [(&str, Target); 7] = [
     ("descriptor", descriptor),
     ("superblock", superblock),
     ("table", table),
-    ("recent_changes", recent_changes),
+    ("catalog", catalog),
     ("archive", archive),
 ];
 
@@ -84,10 +85,12 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         bytes.push(("table", name, table));
     }
     let entries: BTreeMap<_, _> = imported(20);
-    let changes = entries.iter().map(|(key, entry)| (key.as_slice(), Some(entry))).chain([(&b"gone"[..], None)]);
-    let value = recent::encode(changes);
-    bytes.push(("recent_changes", "body", value[..value.len() - 4].to_vec()));
-    bytes.push(("recent_changes", "real", value));
+    let change = a_change(entries.into_iter().collect());
+    bytes.push(("catalog", "change", encoding::encode_change(1, &change)));
+    let mut state = State::default();
+    state.apply(change);
+    bytes.push(("catalog", "state", encoding::encode_state(&state)));
+    bytes.push(("catalog", "manifest", manifest::encode(&[7; 16], 1, 2, 3, &state).1));
     bytes.push(("archive", "real", tar_of_several_kinds()));
     bytes
 }

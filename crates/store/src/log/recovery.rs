@@ -25,9 +25,6 @@ use crate::format::record::Record;
 use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, number_of, segment_path};
 use crate::index::catalog::{Change, Position, SegmentRow};
 
-/// Note in the catalog of an index that is being made anew.
-pub(crate) const UNFINISHED: &str = "index.unfinished";
-
 /// Damage that recovery found in the log: bytes of a segment that no copy has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
@@ -147,10 +144,6 @@ impl Engine {
             is_making_anew,
             recovered: Recovered { outdated, ..Recovered::default() },
         };
-        if is_making_anew && self.is_writer() {
-            let notes = vec![(UNFINISHED.to_owned(), vec![1])];
-            self.take_in(Change { notes, durable: true, ..Change::default() })?;
-        }
         if !is_making_anew {
             self.check_position(start, segments.get(&start.segment).map(Vec::as_slice).unwrap_or_default())?;
         }
@@ -187,8 +180,6 @@ impl Engine {
         self.cut_off(&segments, start, end, &mut recovered)?;
         if is_making_anew {
             self.drop_nameless()?;
-            let notes = vec![(UNFINISHED.to_owned(), Vec::new())];
-            self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
         self.cut_off_extents(&mut recovered)?;
         self.resume(newest, &headers, end)?;

@@ -330,10 +330,8 @@ impl Round<'_, '_> {
             engine.apply(change.clone())?;
             writer.pending.merge(change);
         }
-        let (mut freed, epoch) = {
-            let view = engine.view();
-            (view.state.freed.to_vec(), view.state.epoch)
-        };
+        let epoch = engine.view().state.epoch;
+        let mut freed = Vec::new();
         for number in empty {
             if let Some(row) = view_rows.get(&number) {
                 self.moved.freed_bytes += row.size_bytes * row.devices.len() as u64;
@@ -341,7 +339,7 @@ impl Round<'_, '_> {
             freed.push((epoch, Freed::Segment(number)));
             self.moved.freed_segments.push(number);
         }
-        let change = Change { freed: Some(freed), ..Change::default() };
+        let change = Change { freed, ..Change::default() };
         engine.apply(change.clone())?;
         writer.pending.merge(change);
         // Whatever asks next whether something is to be synced finds that there is.

@@ -317,10 +317,10 @@ impl Engine {
         if !is_onto {
             slots[at].trouble = Some(Trouble::Gone);
             self.adjust(|state| {
-                let is_there = |freed: &Freed| !matches!(freed, Freed::Extent { device: of, .. } if *of == device);
-                let freed = state.freed.iter().filter(|(_, freed)| is_there(freed)).cloned().collect();
+                let was_there = |freed: &Freed| matches!(freed, Freed::Extent { device: of, .. } if *of == device);
+                let given_back = state.freed.iter().filter(|(_, freed)| was_there(freed)).cloned().collect();
                 let removed_extents = state.extents.keys().filter(|&&(of, _)| of == device).copied().collect();
-                Change { freed: Some(freed), removed_extents, durable: true, ..Change::default() }
+                Change { given_back, removed_extents, durable: true, ..Change::default() }
             })?;
         }
         self.devices.replace(slots);

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::check::{CheckOptions, CheckReport};
@@ -14,11 +15,12 @@ use super::pace::{Pace, Progress, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::scrub::{Mender, ScrubReport};
 use crate::Store;
-use crate::devices::set::{Slot, Trouble};
+use crate::devices::host::Host;
+use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::effects::shared_number;
 use crate::engine::index_place::INDEX;
-use crate::engine::open::{Access, open_here};
+use crate::engine::open::{Access, open, open_here};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
@@ -122,8 +124,19 @@ pub fn plan_repair(
     found: &mut dyn FnMut(&Problem),
     watch: Watch<'_>,
 ) -> Result<RepairPlan> {
+    plan_repair_on(Arc::new(Host), home, bytes_per_second, found, watch)
+}
+
+/// As [`plan_repair`], on any platform.
+pub(crate) fn plan_repair_on(
+    platform: Arc<dyn Platform>,
+    home: &Path,
+    bytes_per_second: Option<u64>,
+    found: &mut dyn FnMut(&Problem),
+    watch: Watch<'_>,
+) -> Result<RepairPlan> {
     let mut plan = RepairPlan::default();
-    let store = match Store::open_read_only(home) {
+    let store = match open(platform, home, Access::Read).map(Store::of) {
         Ok(store) => store,
         Err(error) if is_of_index(&error) => {
             plan.index = Some(error.to_string());
@@ -152,8 +165,20 @@ pub fn repair(
     found: &mut dyn FnMut(&Problem, bool),
     watch: Watch<'_>,
 ) -> Result<RepairReport> {
+    repair_on(Arc::new(Host), home, plan, options, found, watch)
+}
+
+/// As [`repair`], on any platform.
+pub(crate) fn repair_on(
+    platform: Arc<dyn Platform>,
+    home: &Path,
+    plan: &RepairPlan,
+    options: RepairOptions,
+    found: &mut dyn FnMut(&Problem, bool),
+    watch: Watch<'_>,
+) -> Result<RepairReport> {
     let is_anew = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
-    let store = open_here(home, if is_anew { Access::Anew } else { Access::Write }).map(Store::of)?;
+    let store = open(platform, home, if is_anew { Access::Anew } else { Access::Write }).map(Store::of)?;
     let mut report = RepairReport::default();
     let mut go_on = |progress: Progress| watch(progress);
     let mut pace = Pace::new(options.bytes_per_second, &mut go_on);

@@ -158,8 +158,7 @@ impl Engine {
         if is_empty {
             self.adjust(|state| {
                 let given_back = (state.epoch, Freed::Segment(row.number));
-                let freed = state.freed.iter().cloned().chain([given_back]).collect();
-                Change { freed: Some(freed), durable: true, ..Change::default() }
+                Change { freed: vec![given_back], durable: true, ..Change::default() }
             })?;
         }
         Ok(is_empty)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::media::{Change, Content, File, LONGEST_FILE_BYTES, NameChange, directory_of};
+use super::mishap::{Betrayal, FileKind};
 use super::world::{Disk, Operation, State, World};
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
 
@@ -23,7 +24,7 @@ pub(crate) struct SimulatedDevice {
 
 /// A device as it once was.
 #[derive(Debug, Clone)]
-pub(crate) struct Snapshot(Disk);
+pub(crate) struct Snapshot(pub(super) Disk);
 
 impl SimulatedDevice {
     pub(super) fn new(world: World, number: usize) -> SimulatedDevice {
@@ -37,6 +38,11 @@ impl SimulatedDevice {
     /// Limits what can be allocated, in bytes.
     pub(crate) fn set_capacity(&self, capacity_bytes: u64) {
         self.disk(|disk| disk.capacity_bytes = Some(capacity_bytes));
+    }
+
+    /// No limit any more.
+    pub(crate) fn set_endless(&self) {
+        self.disk(|disk| disk.capacity_bytes = None);
     }
 
     /// Paths and sizes in bytes of all files, by path.
@@ -100,7 +106,9 @@ impl SimulatedDevice {
 
     /// Takes all files and directories away.
     pub(crate) fn empty(&self) {
-        self.disk(|disk| *disk = Disk { capacity_bytes: disk.capacity_bytes, ..Disk::default() });
+        self.disk(|disk| {
+            *disk = Disk { capacity_bytes: disk.capacity_bytes, node: disk.node, ..Disk::default() };
+        });
     }
 
     /// From now on everything on this device fails.
@@ -139,10 +147,11 @@ impl SimulatedDevice {
         Err(errno.into())
     }
 
-    fn handle(&self, state: &mut State, file: u64, is_writable: bool) -> Arc<dyn DeviceFile> {
+    fn handle(&self, state: &mut State, path: &str, file: u64, is_writable: bool) -> Arc<dyn DeviceFile> {
         *state.handles.entry((self.number, file)).or_default() += 1;
         let device = SimulatedDevice::new(self.world.clone(), self.number);
-        Arc::new(SimulatedFile { device, file, is_writable })
+        let incarnation = state.disks[self.number].incarnation;
+        Arc::new(SimulatedFile { device, file, kind: FileKind::of(path), incarnation, is_writable })
     }
 }
 
@@ -170,12 +179,12 @@ impl Device for SimulatedDevice {
                 disk.names.change(NameChange::Create(path.to_owned(), file));
                 disk.files.insert(file, File::default());
                 state.next_file += 1;
-                Ok(device.handle(state, file, true))
+                Ok(device.handle(state, path, file, true))
             });
         }
         self.whole(Operation::Read, |state, device| {
             let file = *state.disks[device.number].names.current.get(path).ok_or_else(missing)?;
-            Ok(device.handle(state, file, mode == Mode::Write))
+            Ok(device.handle(state, path, file, mode == Mode::Write))
         })
     }
 
@@ -197,6 +206,10 @@ impl Device for SimulatedDevice {
 
     fn create_directory(&self, directory: &str) -> io::Result<()> {
         self.whole(Operation::CreateDirectory, |state, device| {
+            if state.disks[device.number].node == 0 {
+                state.next_file += 1;
+                state.disks[device.number].node = state.next_file;
+            }
             let made = &mut state.disks[device.number].directories;
             let mut path = directory;
             while !path.is_empty() {
@@ -258,13 +271,22 @@ impl Device for SimulatedDevice {
 struct SimulatedFile {
     device: SimulatedDevice,
     file: u64,
+    kind: FileKind,
+    incarnation: u64,
     is_writable: bool,
 }
 
 impl SimulatedFile {
     fn in_state<'a>(&self, state: &'a mut State) -> io::Result<&'a mut File> {
+        let disk = &mut state.disks[self.device.number];
         // A file that was taken away with its device.
-        state.disks[self.device.number].files.get_mut(&self.file).ok_or_else(|| Errno::STALE.into())
+        let is_there = disk.incarnation == self.incarnation;
+        disk.files.get_mut(&self.file).filter(|_| is_there).ok_or_else(|| Errno::STALE.into())
+    }
+
+    fn read_content(&self) -> io::Result<Arc<Content>> {
+        *self.device.world.state().reads.entry(self.kind).or_default() += 1;
+        self.content()
     }
 
     fn content(&self) -> io::Result<Arc<Content>> {
@@ -300,14 +322,14 @@ impl Drop for SimulatedFile {
 
 impl DeviceFile for SimulatedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let content = self.content()?;
+        let content = self.read_content()?;
         let part = SimulatedFile::part(&content, offset, buffer.len())?;
         buffer[..part.len()].copy_from_slice(part);
         Ok(part.len())
     }
 
     fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<usize> {
-        let content = self.content()?;
+        let content = self.read_content()?;
         let part = SimulatedFile::part(&content, offset, length)?;
         buffer.extend_from_slice(part);
         Ok(part.len())
@@ -322,7 +344,14 @@ impl DeviceFile for SimulatedFile {
         // A write that fails may have been done up to any byte.
         let meant = if failure.is_some() { state.chance.index(data.len() + 1) } else { data.len() };
         let room_bytes = state.room_bytes(self.device.number);
+        let betrayal = failure.is_none().then(|| state.betrayal(self.device.number, self.kind)).flatten();
         let file = self.in_state(&mut state)?;
+        if let Some(Betrayal { goes_elsewhere, .. }) = betrayal {
+            if goes_elsewhere {
+                state.misdirect(self.device.number, self.file, data);
+            }
+            return Ok(());
+        }
         let written = file.current.fitting(offset, meant, room_bytes);
         if written > 0 {
             file.change(Change::Write(offset, data[..written].into()));

@@ -257,6 +257,21 @@ impl File {
         turn(&mut self.log, Certainty::Doubtful, |_| true);
     }
 
+    /// Gives up what a failed sync left in memory alone: from now on the file reads as it is on the device, and that is durable.
+    pub(crate) fn drop_doubtful(&mut self, luck: Luck, chance: &mut Chance) {
+        if !self.log.iter().any(|(_, certainty)| *certainty == Certainty::Doubtful) {
+            return;
+        }
+        let waiting: Vec<_> =
+            self.log.iter().filter(|(_, certainty)| *certainty == Certainty::Pending).cloned().collect();
+        let settled = File {
+            log: self.log.iter().filter(|(_, certainty)| *certainty != Certainty::Pending).cloned().collect(),
+            ..self.clone()
+        };
+        *self = settled.remains(luck, chance);
+        waiting.into_iter().for_each(|(change, _)| self.change(change));
+    }
+
     /// What a crash leaves.
     pub(crate) fn remains(&self, luck: Luck, chance: &mut Chance) -> File {
         if self.log.is_empty() {
@@ -341,10 +356,24 @@ impl Names {
         Names { current: names.clone(), base: names, log: Vec::new() }
     }
 
+    /// The files of a directory are gone, and will not come back.
+    pub(crate) fn forget(&mut self, directory: &str) {
+        *self = Names::settled(self.current.clone());
+        let is_elsewhere = |path: &String, _: &mut u64| directory_of(path) != directory;
+        self.current.retain(is_elsewhere);
+        self.base.retain(is_elsewhere);
+    }
+
     /// Changes the names; nothing of it is durable.
     pub(crate) fn change(&mut self, change: NameChange) {
         change.apply(&mut self.current);
         self.log.push((change, Certainty::Pending));
+    }
+
+    /// Adds a name that is durable.
+    pub(crate) fn settle(&mut self, path: String, file: u64) {
+        self.current.insert(path.clone(), file);
+        self.base.insert(path, file);
     }
 
     /// A sync of a directory that succeeded.

@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | [`chance`] | random numbers from a seed |
 //! | [`media`] | what is written, apart from what is durable: one file, the names of one device |
+//! | [`mishap`] | what befalls whole devices and single writes: away, empty, old, swapped, rotten, betrayed |
 //! | [`world`] | several devices that crash together; faults; the count of operations |
 //! | [`device`] | the devices as the store sees them, and damage done to them |
 //! | [`model`] | the states that a store may have after a crash |
 //! | [`subject`] | the store itself on such devices |
 //! | [`workload`] | random operations, as plain data |
+//! | [`scenario`] | steps over a world that varies, as data; the laws that are checked after each |
 //! | [`trial`] | a store, a workload and a crash at each point, judged by the model |
 //!
 //! Everything follows from seeds: the same seeds give the same operations, the same crash and the same remains of it. Nothing is assumed
@@ -17,7 +19,9 @@
 pub(crate) mod chance;
 pub(crate) mod device;
 pub(crate) mod media;
+pub(crate) mod mishap;
 pub(crate) mod model;
+pub(crate) mod scenario;
 pub(crate) mod subject;
 pub(crate) mod trial;
 pub(crate) mod workload;

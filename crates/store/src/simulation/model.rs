@@ -6,7 +6,7 @@
 //!
 //! This knows nothing of how a store works: no log, no index, no devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -47,6 +47,12 @@ impl State {
     /// Adds an object that a store has.
     pub(crate) fn insert(&mut self, key: Key, object: Object) {
         self.objects.insert(key, object);
+    }
+
+    fn without(&self, keys: &BTreeSet<Key>) -> State {
+        let mut state = self.clone();
+        state.objects.retain(|key, _| !keys.contains(key));
+        state
     }
 
     /// The objects, in order of keys.
@@ -121,6 +127,7 @@ impl State {
             Change::Put(_, attributes, recipe) => {
                 (attributes, Body::File(spread(attributes.holes.as_ref(), recipe.bytes())), None)
             }
+            Change::Planted(_, attributes, content) => (attributes, Body::File(Arc::clone(content)), None),
             Change::Shared(_, attributes, recipe) => {
                 (attributes, Body::File(spread(attributes.holes.as_ref(), recipe.bytes())), Some(shared))
             }
@@ -154,7 +161,10 @@ impl State {
     }
 
     /// Keys in which a store's state differs from this, and how. The root is left out, unless this has it.
-    fn differences(&self, found: &State) -> Vec<String> {
+    fn differences(&self, found: &State, blind: &BTreeSet<Key>) -> Vec<String> {
+        if !blind.is_empty() {
+            return self.without(blind).differences(&found.without(blind), &BTreeSet::new());
+        }
         let (names, found_names) = (self.first_names(), found.first_names());
         let mut differences = Vec::new();
         for (key, object) in &self.objects {
@@ -210,7 +220,7 @@ impl fmt::Display for Mismatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BatchNumber(u64);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Piece {
     batch: BatchNumber,
     changes: Vec<Change>,
@@ -228,8 +238,40 @@ impl Piece {
     }
 }
 
+/// All that objects ever were: what damage beyond redundancy may leave of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ever {
+    objects: BTreeMap<Key, Vec<Object>>,
+}
+
+impl Ever {
+    /// Notes what changes make of objects.
+    pub(crate) fn note(&mut self, changes: &[Change]) {
+        for change in changes {
+            if let Change::Link(existing, key) = change {
+                let known = self.objects.get(existing).cloned().unwrap_or_default();
+                self.objects.entry(key.clone()).or_default().extend(known);
+                continue;
+            }
+            let mut one = State::default();
+            one.apply(change, 0);
+            for (key, object) in one.objects {
+                self.objects.entry(key).or_default().push(object);
+            }
+        }
+    }
+
+    /// Whether an object was ever this.
+    pub(crate) fn had(&self, key: &Key, object: &Object) -> bool {
+        let is_it = |known: &Object| {
+            known.body == object.body && (known.attributes.is_none() || known.attributes == object.attributes)
+        };
+        key.is_root() || self.objects.get(key).is_some_and(|known| known.iter().any(is_it))
+    }
+}
+
 /// The states that a store may have.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
     base: State,
     /// What came after the base, in order.
@@ -238,6 +280,8 @@ pub(crate) struct Model {
     durable: usize,
     next_batch: u64,
     next_shared: u64,
+    /// Objects that nothing is expected of.
+    blind: BTreeSet<Key>,
 }
 
 impl Model {
@@ -325,6 +369,23 @@ impl Model {
         self.search(found, false).map(|_| ())
     }
 
+    /// As [`allows`](Self::allows), whatever the objects with these keys are.
+    ///
+    /// # Errors
+    /// As [`allows`](Self::allows).
+    pub(crate) fn allows_but_for(&self, found: &State, keys: &[&Key]) -> Result<(), Mismatch> {
+        let mut model = self.clone();
+        model.blind.extend(keys.iter().map(|key| (*key).clone()));
+        model.allows(found)
+    }
+
+    /// The state with everything that was begun.
+    pub(crate) fn latest(&self) -> State {
+        let mut state = self.base.clone();
+        self.tail.iter().for_each(|piece| piece.apply(&mut state));
+        state
+    }
+
     /// What a store that goes on must show now, after errors: with all but pieces that failed. Which of those are there is known from then on.
     ///
     /// # Errors
@@ -351,7 +412,7 @@ impl Model {
                 return false;
             }
             allowed += 1;
-            let differences = state.differences(found);
+            let differences = state.differences(found, &self.blind);
             if differences.is_empty() {
                 result = has.to_vec();
                 return true;
@@ -454,14 +515,14 @@ mod tests {
         let together = state(&[shared("a", 1), link("a", "b"), link("a", "c")]);
         let mut numbered = together.clone();
         numbered.objects.values_mut().for_each(|object| object.shared = Some(77));
-        assert_eq!(together.differences(&numbered), Vec::<String>::new());
+        assert_eq!(together.differences(&numbered, &BTreeSet::new()), Vec::<String>::new());
         let apart = state(&[shared("a", 1), link("a", "b"), shared("c", 1)]);
-        assert_eq!(together.differences(&apart).len(), 1);
+        assert_eq!(together.differences(&apart, &BTreeSet::new()).len(), 1);
         // One name that is left is a file like any other.
         let mut one = together;
         one.apply(&Change::Remove(key("a")), 0);
         one.apply(&Change::Remove(key("b")), 0);
-        assert_eq!(one.differences(&state(&[put("c", 1)])), Vec::<String>::new());
+        assert_eq!(one.differences(&state(&[put("c", 1)]), &BTreeSet::new()), Vec::<String>::new());
         assert!(!one.takes(&link("b", "d")));
     }
 
@@ -471,8 +532,11 @@ mod tests {
         let own = Attributes { mode: 7, ..Attributes::default() };
         let mut found = state(&[Change::Directory(key("a"), own.clone()), put("a/b/c", 1)]);
         found.insert(Key::root(), Object { attributes: None, body: Body::Directory, shared: None });
-        assert_eq!(made.differences(&found), Vec::<String>::new());
-        assert_eq!(state(&[put("a/b/c", 1), Change::Directory(key("a"), own)]).differences(&made).len(), 1);
+        assert_eq!(made.differences(&found, &BTreeSet::new()), Vec::<String>::new());
+        assert_eq!(
+            state(&[put("a/b/c", 1), Change::Directory(key("a"), own)]).differences(&made, &BTreeSet::new()).len(),
+            1
+        );
         assert!(!made.takes(&put("a/b", 1)) && !made.takes(&put("a/b/c/d", 1)));
         assert!(!made.takes(&Change::RemoveDirectory(key("a/b"))) && made.takes(&Change::RemoveTree(key("a"))));
         let mut empty = made;

@@ -1,22 +1,25 @@
 //! The store on simulated devices: the platform underneath it, and what a trial asks of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::model::{Body, Object, State};
+use super::scenario::look::{Announced, Look};
 use super::trial::Subject;
 use super::workload::{Change, Durability};
 use super::world::World;
 use crate::devices::device::Device;
-use crate::devices::set::{IndexPlace, Lock, Platform};
+use crate::devices::set::{Lock, Platform, PrivateDevice};
 use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::catalog::memory::Memory;
-use crate::index::catalog::{self, Catalog};
-use crate::{Buffer, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Geometry, Key, Kind, Store};
+use crate::maintain::repair::{plan_repair_on, repair_on};
+use crate::{
+    Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Geometry, Key, Kind, Listed,
+    RebuildOptions, RepairOptions, ScrubOptions, Store,
+};
 
 /// A store of a geometry on simulated devices.
 pub(crate) struct Simulated {
@@ -30,35 +33,14 @@ struct Platformed {
     now: AtomicI64,
 }
 
-/// The catalog of a world, which crashes with it.
-#[derive(Debug)]
-struct Crashing {
-    world: World,
-    catalog: Memory,
-}
-
 #[derive(Debug)]
 struct Held;
 
 impl Lock for Held {}
 
-impl Catalog for Crashing {
-    fn refresh(&self, state: &mut catalog::State) -> Result<bool> {
-        self.catalog.refresh(state)
-    }
-
-    fn commit(&self, state: &mut catalog::State, change: catalog::Change) -> Result<()> {
-        if self.world.has_crashed() {
-            return Err(Error::new(ErrorKind::Io, "change the catalog", "crashed"));
-        }
-        self.catalog.commit(state, change)
-    }
-}
-
 impl Platform for Platformed {
     fn device(&self, path: &Path) -> Arc<dyn Device> {
-        let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-        self.world.device(number.expect("devices are numbers"))
+        self.world.device_at(path.to_str().expect("paths are text"))
     }
 
     fn has_directories(&self, _: &Path, _: &[PathBuf]) -> io::Result<bool> {
@@ -81,25 +63,8 @@ impl Platform for Platformed {
         Ok(below)
     }
 
-    fn catalog(&self, _: &Path, _: bool, create: bool) -> Result<Option<Box<dyn Catalog>>> {
-        if create {
-            self.world.new_catalog();
-        }
-        let catalog = self.world.catalog();
-        let is_there = create || catalog.refresh(&mut catalog::State::default())?;
-        let crashing = Crashing { world: self.world.clone(), catalog };
-        Ok(is_there.then(|| Box::new(crashing) as Box<dyn Catalog>))
-    }
-
-    fn private_index(&self) -> Result<IndexPlace> {
-        let world = World::new(1, 0);
-        Ok(IndexPlace {
-            device: world.device(0),
-            directory: PathBuf::from("/0"),
-            catalog: Box::new(Memory::default()),
-            state: catalog::State::default(),
-            private: Some(Box::new(Held)),
-        })
+    fn private_device(&self) -> Result<PrivateDevice> {
+        Ok(PrivateDevice { device: World::new(1, 0).device(0), guard: Box::new(Held) })
     }
 
     fn now_nanoseconds(&self) -> i64 {
@@ -145,6 +110,7 @@ fn platform(world: &World) -> Arc<Platformed> {
 fn change(batch: &mut crate::Batch<'_>, store: &Store, names: &mut HashMap<Key, u64>, change: &Change) -> Result<()> {
     match change {
         Change::Put(key, attributes, recipe) => batch.put(key, attributes, &recipe.bytes()),
+        Change::Planted(key, attributes, content) => batch.put(key, attributes, content),
         Change::Shared(key, attributes, recipe) => {
             let number = batch.shared(attributes, &mut &recipe.bytes()[..], None)?;
             names.insert(key.clone(), number);
@@ -218,26 +184,104 @@ impl Subject for Simulated {
         let mut buffer = Buffer::default();
         for found in self.store.walk(&Key::root())? {
             let found = found?;
-            let read = self.store.read(&found.key, &mut buffer)?;
-            let object = read.ok_or_else(|| {
-                Error::new(ErrorKind::Lost, "read", "what is listed is not there").at(&found.key.to_path())
-            })?;
-            let body = match object.entry.kind {
-                Kind::Directory => Body::Directory,
-                Kind::Symlink => Body::Symlink(object.content.to_vec()),
-                Kind::Special => {
-                    let number =
-                        |at: usize| u32::from_le_bytes(object.content[at..at + 4].try_into().expect("four bytes"));
-                    Body::Special(number(0), number(4))
-                }
-                _ => Body::File(object.content.into()),
-            };
+            let object = self.object(&found, &mut buffer)?;
             if !found.key.is_root() {
-                let attributes = Some(object.attributes.clone());
-                state.insert(found.key, Object { attributes, body, shared: found.shared });
+                state.insert(found.key, object);
             }
         }
         Ok(state)
+    }
+}
+
+impl Simulated {
+    /// Opens it.
+    pub(crate) fn open_as(geometry: &Geometry, world: &World, access: Access) -> Result<Simulated> {
+        open(platform(world), &home(geometry), access).map(|opened| Simulated { store: Store::of(opened) })
+    }
+
+    /// The store itself.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Numbers of devices that it does not take for being in sync.
+    pub(crate) fn out_of_service(&self) -> Vec<u16> {
+        self.store.troubles().into_iter().map(|(number, _)| number).collect()
+    }
+
+    fn object(&self, found: &Listed, buffer: &mut Buffer) -> Result<Object> {
+        let read = self.store.read(&found.key, buffer)?;
+        let object = read.ok_or_else(|| {
+            Error::new(ErrorKind::Lost, "read", "what is listed is not there").at(&found.key.to_path())
+        })?;
+        let body = match object.entry.kind {
+            Kind::Directory => Body::Directory,
+            Kind::Symlink => Body::Symlink(object.content.to_vec()),
+            Kind::Special => {
+                let number = |at: usize| u32::from_le_bytes(object.content[at..at + 4].try_into().expect("four bytes"));
+                Body::Special(number(0), number(4))
+            }
+            _ => Body::File(object.content.into()),
+        };
+        Ok(Object { attributes: Some(object.attributes.clone()), body, shared: found.shared })
+    }
+
+    /// What it shows, and what it says of it.
+    pub(crate) fn look(&self) -> Look {
+        let mut look =
+            Look { state: State::default(), unreadable: BTreeMap::new(), ended: None, announced: self.announced() };
+        let mut buffer = Buffer::default();
+        let walk = match self.store.walk(&Key::root()) {
+            Ok(walk) => walk,
+            Err(error) => return Look { ended: Some(error.to_string()), ..look },
+        };
+        for found in walk {
+            match found.map(|found| (self.object(&found, &mut buffer), found.key)) {
+                Ok((_, key)) if key.is_root() => {}
+                Ok((Ok(object), key)) => look.state.insert(key, object),
+                Ok((Err(error), key)) => _ = look.unreadable.insert(key, error.to_string()),
+                Err(error) => return Look { ended: Some(error.to_string()), ..look },
+            }
+        }
+        look
+    }
+
+    fn announced(&self) -> Announced {
+        let recovered = self.store.recovered();
+        match recovered.damage.is_empty() {
+            false => Announced::Incomplete,
+            true if recovered.batches > 0 => Announced::Tail,
+            true => Announced::Complete,
+        }
+    }
+
+    /// Verifies everything and repairs what it can; gives what it could not.
+    pub(crate) fn scrub(&self) -> Result<u64> {
+        let report = self.store.scrub(ScrubOptions::default(), &mut |_, _| {}, &mut |_| true)?;
+        Ok(report.found - report.repaired)
+    }
+
+    /// Everything that is wrong, in words.
+    pub(crate) fn check(&self) -> Result<Vec<String>> {
+        let mut problems = Vec::new();
+        let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
+        self.store.check(options, &mut |problem| problems.push(problem.without_advice()), &mut |_| true)?;
+        Ok(problems)
+    }
+
+    /// Rebuilds a device onto another directory; gives whether all of it is there.
+    pub(crate) fn rebuild(&self, device: u16, onto: &str) -> Result<bool> {
+        let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), bytes_per_second: None };
+        Ok(self.store.rebuild(&options, &mut |_| true)?.is_complete)
+    }
+
+    /// Repairs a store that nobody has open; gives whether nothing is wrong any more.
+    pub(crate) fn repair(geometry: &Geometry, world: &World) -> Result<bool> {
+        let (platform, home) = (platform(world), home(geometry));
+        let plan = plan_repair_on(platform.clone(), &home, None, &mut |_| {}, &mut |_| true)?;
+        let options = RepairOptions::default();
+        let report = repair_on(platform, &home, &plan, options, &mut |_, _| {}, &mut |_| true)?;
+        Ok(report.is_complete && report.check.problems() == 0)
     }
 }
 

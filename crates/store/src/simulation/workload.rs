@@ -5,6 +5,7 @@
 //! shared files. (What a store must refuse is for other tests.)
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::chance::Chance;
@@ -48,6 +49,8 @@ impl Recipe {
 pub(crate) enum Change {
     /// A file. With holes in the attributes, the recipe is of the data between.
     Put(Key, Attributes, Recipe),
+    /// A file with content that somebody thought of.
+    Planted(Key, Attributes, Arc<[u8]>),
     /// A file that may get other names, under its first.
     Shared(Key, Attributes, Recipe),
     /// Another name, the second, for the shared file that has the first.
@@ -71,6 +74,7 @@ impl Change {
     pub(crate) fn key(&self) -> &Key {
         match self {
             Change::Put(key, ..)
+            | Change::Planted(key, ..)
             | Change::Shared(key, ..)
             | Change::Link(_, key)
             | Change::Directory(key, _)
@@ -154,15 +158,65 @@ impl Generator {
             _ => {}
         }
         let durability = *self.chance.pick(&[Durability::Each, Durability::Batch, Durability::Batch, Durability::None]);
+        Operation::Batch(durability, self.changes())
+    }
+
+    /// The changes of a batch.
+    pub(crate) fn changes(&mut self) -> Vec<Change> {
         let count = *self.chance.pick(&[1, 1, 2, 3, 5, 9]);
+        (0..count).map(|_| self.any_that_is_taken()).collect()
+    }
+
+    /// A few files with lengths of a range.
+    pub(crate) fn puts(&mut self, lengths: Range<usize>) -> Vec<Change> {
+        let count = 1 + self.chance.index(4);
         let mut changes = Vec::new();
         for _ in 0..count {
-            let change = self.change();
-            self.state.apply(&change, self.next_shared);
-            self.next_shared += 1;
-            changes.push(change);
+            let length = lengths.start + self.chance.index(lengths.len());
+            let recipe = Recipe { seed: self.chance.next(), length };
+            let attributes = self.attributes(0o100_000);
+            changes.extend(self.put(attributes, recipe));
         }
-        Operation::Batch(durability, changes)
+        changes
+    }
+
+    /// The removal of something that is there, or else a file.
+    pub(crate) fn removal(&mut self, of_tree: bool) -> Vec<Change> {
+        for _ in 0..50 {
+            let key = self.there();
+            let change = if of_tree { Change::RemoveTree(key) } else { Change::Remove(key) };
+            if self.state.takes(&change) {
+                return vec![change];
+            }
+        }
+        self.puts(1..100)
+    }
+
+    /// A file with this content.
+    pub(crate) fn planted(&mut self, content: Arc<[u8]>) -> Vec<Change> {
+        let attributes = self.attributes(0o100_000);
+        let recipe = Recipe { seed: 0, length: 0 };
+        let put = self.put(attributes, recipe);
+        let planted = |change| match change {
+            Change::Put(key, attributes, _) => Change::Planted(key, attributes, Arc::clone(&content)),
+            other => other,
+        };
+        put.map(planted).into_iter().collect()
+    }
+
+    fn put(&mut self, attributes: Attributes, recipe: Recipe) -> Option<Change> {
+        let keys = (0..50).map(|_| self.key()).collect::<Vec<_>>();
+        let mut changes = keys.into_iter().map(|key| Change::Put(key, attributes.clone(), recipe));
+        let change = changes.find(|change| self.state.takes(change))?;
+        self.state.apply(&change, 0);
+        Some(change)
+    }
+
+    fn any_that_is_taken(&mut self) -> Change {
+        let change = self.change();
+        self.state.apply(&change, self.next_shared);
+        self.next_shared += 1;
+        change
     }
 
     fn change(&mut self) -> Change {

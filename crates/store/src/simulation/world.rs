@@ -16,8 +16,9 @@ use rustix::io::Errno;
 use super::chance::Chance;
 use super::device::SimulatedDevice;
 use super::media::{File, Luck, Names};
+use super::mishap::{Betrayal, FileKind};
 use crate::devices::device;
-use crate::index::catalog::memory::Memory;
+use crate::index::table::INDEX_DIRECTORY;
 
 /// What is done to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,10 +76,14 @@ pub(super) struct Disk {
     pub(super) files: BTreeMap<u64, File>,
     pub(super) capacity_bytes: Option<u64>,
     pub(super) is_lost: bool,
+    /// Changes when the device goes and comes back: files that were open then fail for ever.
+    pub(super) incarnation: u64,
+    /// Number of its directory, as an inode's; 0 if there is none.
+    pub(super) node: u64,
 }
 
 impl Disk {
-    fn remains(&self, luck: Option<Luck>, chance: &mut Chance) -> Disk {
+    pub(super) fn remains(&self, luck: Option<Luck>, chance: &mut Chance) -> Disk {
         let names = self.names.remains(luck.unwrap_or_else(|| Luck::draw(chance)), chance);
         let of_names: BTreeSet<u64> = names.current.values().copied().collect();
         let mut files = BTreeMap::new();
@@ -111,8 +116,12 @@ pub(super) struct State {
     pub(super) handles: BTreeMap<(usize, u64), usize>,
     pub(super) chance: Chance,
     pub(super) next_file: u64,
-    /// The catalog of a store on these devices.
-    catalog: Memory,
+    /// Paths and the disks that are there.
+    pub(super) places: BTreeMap<String, usize>,
+    /// Writes that a device will not do as it says.
+    pub(super) betrayals: Vec<Betrayal>,
+    /// Reads of the content of files, by their kind.
+    pub(super) reads: BTreeMap<FileKind, u64>,
     operations: u64,
     counts_reads: bool,
     crash_at: Option<u64>,
@@ -121,14 +130,16 @@ pub(super) struct State {
 }
 
 impl State {
-    fn new(disks: Vec<Disk>, chance: Chance, catalog: Memory) -> State {
+    fn new(disks: Vec<Disk>, chance: Chance) -> State {
         let next_file = 1 + disks.iter().flat_map(|disk| disk.files.keys()).max().copied().unwrap_or(0);
         State {
+            places: (0..disks.len()).map(|number| (format!("/{number}"), number)).collect(),
+            betrayals: Vec::new(),
+            reads: BTreeMap::new(),
             disks,
             handles: BTreeMap::new(),
             chance,
             next_file,
-            catalog,
             operations: 0,
             counts_reads: false,
             crash_at: None,
@@ -137,8 +148,19 @@ impl State {
         }
     }
 
+    /// The world after this one: the disks are where they were.
+    fn followed_by(&self, disks: Vec<Disk>, chance: Chance) -> World {
+        let places = self.places.clone();
+        World::of(State { places, ..State::new(disks, chance) })
+    }
+
     fn has_crashed(&self) -> bool {
         self.crash_at.is_some_and(|at| self.operations >= at)
+    }
+
+    /// Whether an operation is still to fail.
+    pub(super) fn has_faults(&self) -> bool {
+        !self.faults.is_empty()
     }
 
     /// Space that files with names or open handles take on a device, in bytes.
@@ -180,7 +202,7 @@ impl fmt::Debug for World {
 impl World {
     /// `devices` empty devices without a limit to their capacity.
     pub(crate) fn new(devices: usize, seed: u64) -> World {
-        World::of(State::new(vec![Disk::default(); devices], Chance::new(seed), Memory::default()))
+        World::of(State::new(vec![Disk::default(); devices], Chance::new(seed)))
     }
 
     fn of(state: State) -> World {
@@ -201,16 +223,6 @@ impl World {
     pub(crate) fn devices(&self) -> Vec<Arc<dyn device::Device>> {
         let count = self.state().disks.len();
         (0..count).map(|number| self.device(number) as Arc<dyn device::Device>).collect()
-    }
-
-    /// The catalog of the store on these devices; a clone is the same.
-    pub(crate) fn catalog(&self) -> Memory {
-        self.state().catalog.clone()
-    }
-
-    /// Puts an empty catalog in the place of the one that was there.
-    pub(crate) fn new_catalog(&self) {
-        self.state().catalog = Memory::new();
     }
 
     /// How many operations there were.
@@ -265,26 +277,25 @@ impl World {
         // Either all that is not durable has the same luck, or each file and each device its own.
         let luck = if chance.happens(1, 2) { Some(Luck::draw(&mut chance)) } else { None };
         let state = self.state();
-        let disks = state.disks.iter().map(|disk| disk.remains(luck, &mut chance)).collect();
-        let catalog = state.catalog.copy();
-        let left = chance.below(catalog.states() as u64);
-        catalog.roll_back(left as usize);
-        // Now and then it is lost altogether, as it may be: it is made anew.
-        let catalog = if chance.happens(1, 16) { Memory::new() } else { catalog };
-        World::of(State::new(disks, chance, catalog))
+        let mut disks: Vec<Disk> = state.disks.iter().map(|disk| disk.remains(luck, &mut chance)).collect();
+        // Now and then the index is lost altogether, as it may be: it is made from the log.
+        if chance.happens(1, 16) {
+            disks.iter_mut().for_each(|disk| disk.names.forget(INDEX_DIRECTORY));
+        }
+        state.followed_by(disks, chance)
     }
 
     /// What another process would find if those that write were killed now: all that was written, durable or not.
     pub(crate) fn after_kill(&self, seed: u64) -> World {
         let state = self.state();
-        World::of(State::new(state.disks.clone(), Chance::new(seed), state.catalog.copy()))
+        state.followed_by(state.disks.clone(), Chance::new(seed))
     }
 
     /// What a reboot after a clean shutdown would find.
     pub(crate) fn after_shutdown(&self) -> World {
         let state = self.state();
         let disks = state.disks.iter().map(Disk::settled).collect();
-        World::of(State::new(disks, state.chance.clone(), state.catalog.copy()))
+        state.followed_by(disks, state.chance.clone())
     }
 
     /// Puts two devices in each other's place.

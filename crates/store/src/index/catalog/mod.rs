@@ -1,23 +1,29 @@
-//! The catalog: the small, transactional part of the index (docs/FORMAT.md, section 9).
+//! The catalog: the small, transactional part of the index (docs/FORMAT.md, section 10).
 //!
 //! It has what changed since the last sorted table, which tables, segments and extent files there are, and how far the log has
-//! been taken in. [`Sqlite`](sqlite::Sqlite) keeps it for many processes; [`Memory`](memory::Memory) serves stores whose index is
-//! lost, and the crash tests. It changes by whole batches, after they are durable in the log, so it is never ahead of the log.
+//! been taken in. It changes by whole batches, after they are durable in the log, so it is never ahead of the log.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | [`kept`] | the catalog on its devices: loading, refreshing, committing |
+//! | [`manifest`] | the document that is replaced whole |
+//! | [`journal`] | the frames that continue it |
+//! | [`encoding`], [`recent`] | what is in both |
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::geometry::Class;
 
-pub mod memory;
+pub(crate) mod encoding;
+pub(crate) mod journal;
+pub(crate) mod kept;
+pub(crate) mod manifest;
 pub(crate) mod recent;
-pub mod sqlite;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// A place in the log: the end of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,7 +97,7 @@ pub struct RangeRow {
 }
 
 /// Space to be given back when no reader has a snapshot of the epoch or an older one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Freed {
     /// A segment whose records were moved or are dead.
     Segment(u64),
@@ -135,10 +141,14 @@ pub struct State {
     pub extents: Arc<BTreeMap<(u16, u32), ExtentRow>>,
     /// Names of each shared object, by its number.
     pub shared: Arc<BTreeMap<u64, u64>>,
-    /// What is to be given back, with the epoch in which it was freed.
-    pub freed: Arc<Vec<(u64, Freed)>>,
+    /// What is to be given back, with the epoch in which it was freed, in that order.
+    pub freed: Arc<BTreeSet<(u64, Freed)>>,
     /// Progress and dates of maintenance, by name.
     pub notes: Arc<BTreeMap<String, Vec<u8>>>,
+    /// Devices with a copy of the index.
+    pub devices: Arc<Vec<u16>>,
+    /// Epochs that stay until they are released by name, whatever processes end.
+    pub pins: Arc<BTreeMap<String, u64>>,
 }
 
 /// What one transaction changes. Fields that are empty or `None` change nothing.
@@ -172,16 +182,24 @@ pub struct Change {
     pub removed_extents: Vec<(u16, u32)>,
     /// Names of shared objects; 0 for one that is no more.
     pub shared: Vec<(u64, u64)>,
-    /// All that is to be given back.
-    pub freed: Option<Vec<(u64, Freed)>>,
+    /// What is to be given back besides what there was.
+    pub freed: Vec<(u64, Freed)>,
+    /// What was given back.
+    pub given_back: Vec<(u64, Freed)>,
     /// Notes; an empty one is removed.
     pub notes: Vec<(String, Vec<u8>)>,
+    /// All devices with a copy of the index.
+    pub devices: Option<Vec<u16>>,
+    /// Pins that are new or changed.
+    pub pins: Vec<(String, u64)>,
+    /// Pins that are no more.
+    pub unpinned: Vec<String>,
     /// Whether the transaction must be durable when `commit` returns. The others are so some time later, in order.
     pub durable: bool,
 }
 
 impl State {
-    /// Makes the changes of one transaction. This is what a catalog means by a [`Change`]; all keep to it.
+    /// Makes the changes of one transaction.
     pub fn apply(&mut self, change: Change) {
         self.version += 1;
         self.position = change.position.unwrap_or(self.position);
@@ -205,11 +223,19 @@ impl State {
         apply_rows(&mut self.extents, change.removed_extents, extents);
         let (gone, shared) = change.shared.into_iter().partition(|(_, names)| *names == 0);
         apply_rows(&mut self.shared, keys(gone), shared);
-        if let Some(freed) = change.freed {
-            self.freed = Arc::new(freed);
+        if !change.freed.is_empty() || !change.given_back.is_empty() {
+            let freed = Arc::make_mut(&mut self.freed);
+            freed.extend(change.freed);
+            for given_back in &change.given_back {
+                freed.remove(given_back);
+            }
         }
         let (gone, notes) = change.notes.into_iter().partition(|(_, note)| note.is_empty());
         apply_rows(&mut self.notes, keys(gone), notes);
+        if let Some(devices) = change.devices {
+            self.devices = Arc::new(devices);
+        }
+        apply_rows(&mut self.pins, change.unpinned, change.pins);
     }
 }
 
@@ -234,21 +260,6 @@ fn sorted_ranges(mut ranges: Vec<RangeRow>) -> Vec<RangeRow> {
     ranges.sort_by(|a, b| a.key.cmp(&b.key).then(b.id.cmp(&a.id)));
     ranges.dedup_by(|next, first| next.key == first.key);
     ranges
-}
-
-/// Where a catalog is kept.
-pub trait Catalog: Send + Sync + Debug {
-    /// Brings `state` up to date; gives whether it changed. A fresh `State::default()` gets everything.
-    ///
-    /// # Errors
-    /// Reading fails, or what is read is damaged ([`ErrorKind::Corrupt`](crate::error::ErrorKind::Corrupt)).
-    fn refresh(&self, state: &mut State) -> Result<bool>;
-
-    /// One transaction; `state` gets the same changes.
-    ///
-    /// # Errors
-    /// Nothing was changed, in `state` neither.
-    fn commit(&self, state: &mut State, change: Change) -> Result<()>;
 }
 
 impl Change {
@@ -278,8 +289,14 @@ impl Change {
         self.removed_extents.extend(later.removed_extents);
         merge_rows(&mut self.extents, later.extents, |row| (row.device, row.file));
         merge_rows(&mut self.shared, later.shared, |row| row.0);
-        self.freed = later.freed.or(self.freed.take());
+        self.freed.extend(later.freed);
+        self.given_back.extend(later.given_back);
         merge_rows(&mut self.notes, later.notes, |row| row.0.clone());
+        self.devices = later.devices.or(self.devices.take());
+        let unpinned = &later.unpinned;
+        self.pins.retain(|(name, _)| !unpinned.contains(name));
+        self.unpinned.extend(later.unpinned);
+        merge_rows(&mut self.pins, later.pins, |row| row.0.clone());
         self.durable |= later.durable;
     }
 }

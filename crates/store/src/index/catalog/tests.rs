@@ -1,15 +1,60 @@
-//! Tests of catalogs: all do the same to a state, readers catch up whatever they missed, and damage is reported.
+//! Tests of the catalog: it does to a state what a change says, readers catch up whatever they missed, damage is noticed, and what a crash or a
+//! failure leaves is an older whole state.
 
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::memory::Memory;
-use super::sqlite::Sqlite;
+use super::encoding::Refusal;
+use super::kept::{Catalog, Place};
 use super::*;
+use crate::devices::device::{Device, Mode};
 use crate::error::ErrorKind;
+use crate::format::entry::{Entry, Location};
 use crate::index::table::tests::any_entry;
+use crate::simulation::world::{Fault, World};
+
+const STORE: [u8; 16] = [7; 16];
+
+/// A change with something of each kind.
+pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
+    Change {
+        position: Some(Position { segment: 1, offset: 500, sequence: 3, chain: 77 }),
+        epoch: Some(4),
+        highest_id: Some(900),
+        next_table: Some(2),
+        clear_recent: true,
+        forget: vec![b"gone".to_vec()],
+        recent,
+        ranges: Some(vec![RangeRow { key: b"tree".to_vec(), id: 12 }]),
+        tables: Some(vec![TableRow { number: 1, entries: 5, size_bytes: 8192, lowest_id: 1, highest_id: 9 }]),
+        segments: vec![SegmentRow {
+            number: 1,
+            class: Class::Slow,
+            devices: vec![0, 3],
+            size_bytes: 500,
+            live_bytes: 300,
+            live_records: 3,
+            dead_records: 1,
+            lowest_id: 1,
+        }],
+        removed_segments: vec![9],
+        extents: vec![ExtentRow { device: 2, file: 1, end_bytes: 8192, live_bytes: 4096 }],
+        removed_extents: vec![(2, 0)],
+        shared: vec![(5, 2), (6, 0)],
+        freed: vec![
+            (3, Freed::Segment(1)),
+            (3, Freed::Extent { device: 2, file: 1, offset: 0, length: 4096 }),
+            (4, Freed::Table(1)),
+        ],
+        given_back: vec![(1, Freed::Table(8))],
+        notes: vec![("note".to_owned(), b"text".to_vec()), ("none".to_owned(), Vec::new())],
+        devices: Some(vec![0, 1]),
+        pins: vec![("mount".to_owned(), 3)],
+        unpinned: vec!["other".to_owned()],
+        durable: false,
+    }
+}
 
 fn any_change() -> impl Strategy<Value = Change> {
     let key = || prop::collection::vec(0u8..3, 0..4);
@@ -32,9 +77,10 @@ fn any_change() -> impl Strategy<Value = Change> {
         (prop::collection::vec((0u16..3, 0u32..3, number()), 0..3), prop::collection::vec((0u16..3, 0u32..3), 0..2));
     let others = (
         prop::collection::vec((number(), 0u64..3), 0..3),
-        prop::option::weighted(0.2, prop::collection::vec((number(), number(), 0u8..3), 0..4)),
+        prop::collection::vec((number(), number(), 0u8..3, any::<bool>()), 0..4),
         prop::collection::vec(("[a-c]", prop::collection::vec(any::<u8>(), 0..3)), 0..3),
         any::<bool>(),
+        prop::collection::vec(("[a-c]", 0u64..4), 0..3),
     );
     let numbers = (
         prop::option::of(any::<[u64; 4]>()),
@@ -54,7 +100,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             lowest_id: u64::MAX,
         };
         let table = |number| TableRow { number, entries: 1, size_bytes: 4096, lowest_id: u64::MAX, highest_id: 0 };
-        let freed = |(epoch, number, kind): (u64, u64, u8)| match kind {
+        let freed = |&(epoch, number, kind, _): &(u64, u64, u8, bool)| match kind {
             0 => (epoch, Freed::Segment(number)),
             1 => (epoch, Freed::Table(number)),
             _ => (epoch, Freed::Extent { device: 3, file: u32::MAX, offset: number, length: 5 }),
@@ -79,168 +125,279 @@ fn any_change() -> impl Strategy<Value = Change> {
                 .collect(),
             removed_extents: extents.1,
             shared: others.0,
-            freed: others.1.map(|all| all.into_iter().map(freed).collect()),
+            freed: others.1.iter().filter(|freed| freed.3).map(freed).collect(),
+            given_back: others.1.iter().filter(|freed| !freed.3).map(freed).collect(),
             notes: others.2,
+            devices: None,
+            pins: others.4.clone(),
+            unpinned: others.4.into_iter().filter(|pin| pin.1 > 2).map(|pin| pin.0).collect(),
             durable: others.3,
         }
     })
 }
 
-/// Versions are each catalog's own.
-fn content(state: &State) -> State {
-    State { version: 0, ..state.clone() }
+
+fn places(world: &World) -> Vec<Place> {
+    let place = |(number, device): (usize, Arc<dyn Device>)| Place { number: number as u16, device };
+    world.devices().into_iter().enumerate().map(place).collect()
+}
+
+/// A catalog on all devices of a world, for writing.
+fn create(world: &World) -> Catalog {
+    let catalog = Catalog::unpublished(places(world), STORE, 1, 0);
+    catalog.publish().unwrap();
+    catalog
+}
+
+fn open(world: &World) -> Option<Catalog> {
+    Catalog::open(places(world), STORE, 1).unwrap()
+}
+
+fn put(number: u64) -> Change {
+    let entry = Entry::removal(number, Location { segment: 1, offset: 80, record_bytes: 40 });
+    Change { recent: vec![(format!("key {}", number % 100).into_bytes(), entry)], ..Change::default() }
+}
+
+fn durable(number: u64) -> Change {
+    Change { durable: true, ..put(number) }
+}
+
+/// The highest number that was put.
+fn newest(state: &State) -> u64 {
+    state.recent.values().map(|entry| entry.id).max().unwrap_or(0)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn catalogs_agree_and_readers_catch_up(changes in prop::collection::vec((any_change(), any::<bool>()), 1..25)) {
-        let directory = tempfile::tempdir().unwrap();
-        let sqlite = Sqlite::create(directory.path()).unwrap();
-        let reader = Sqlite::open(directory.path(), true).unwrap();
-        let memory = Memory::new();
-        let (mut in_sqlite, mut in_memory, mut seen) = (State::default(), State::default(), State::default());
-        prop_assert!(sqlite.refresh(&mut in_sqlite).unwrap());
+    fn changes_come_back_and_nothing_else_is_taken_for_one(change in any_change(), version: u64, bit: prop::sample::Index) {
+        let bytes = encoding::encode_change(version, &change);
+        let (again, read) = encoding::decode(&bytes).unwrap();
+        prop_assert_eq!(again, version);
+        let (mut one, mut other) = (State::default(), State::default());
+        one.apply(change);
+        other.apply(read);
+        prop_assert_eq!(&one, &other);
+        let whole = encoding::encode_state(&one);
+        prop_assert_eq!(encoding::decode(&whole[..whole.len() - 1]).unwrap_err(), Refusal::Damaged);
+
+        let frame = journal::frame(5, 0, &bytes);
+        let taken = |seed, offset, version: u64, frame: &[u8]| journal::frames(seed, offset, version, frame).unwrap().changes.len();
+        let before = version.wrapping_sub(1);
+        prop_assert_eq!(taken(5, 0, before, &frame), usize::from(version > 0));
+        // Of another journal, another place, another state, damaged or torn.
+        prop_assert_eq!(taken(6, 0, before, &frame), 0);
+        prop_assert_eq!(taken(5, 8, before, &frame), 0);
+        prop_assert_eq!(taken(5, 0, version, &frame), 0);
+        prop_assert_eq!(taken(5, 0, before, &frame[..frame.len() - 1]), 0);
+        let mut damaged = frame;
+        let bit = bit.index(damaged.len() * 8);
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        prop_assert_eq!(taken(5, 0, before, &damaged), 0);
+    }
+
+    #[test]
+    fn readers_catch_up(changes in prop::collection::vec((any_change(), any::<bool>()), 1..25), devices in 1usize..4) {
+        let world = World::new(devices, 1);
+        let writer = create(&world);
+        let reader = open(&world).unwrap();
+        let mut model = writer.state();
+        let mut seen = reader.state();
+        prop_assert_eq!(&seen, &model);
         for (change, read) in changes {
-            sqlite.commit(&mut in_sqlite, change.clone()).unwrap();
-            memory.commit(&mut in_memory, change).unwrap();
-            prop_assert_eq!(&content(&in_sqlite), &content(&in_memory));
+            writer.commit(&change).unwrap();
+            model.apply(change);
+            prop_assert_eq!(&writer.state(), &model);
             if read {
-                prop_assert!(reader.refresh(&mut seen).unwrap());
-                prop_assert_eq!(&seen, &in_sqlite);
-                prop_assert!(!reader.refresh(&mut seen).unwrap());
-                let mut whole = State::default();
-                reader.refresh(&mut whole).unwrap();
-                prop_assert_eq!(&whole, &in_sqlite);
+                seen = reader.renewed().unwrap().unwrap();
+                prop_assert_eq!(&seen, &model);
+                prop_assert!(reader.renewed().unwrap().is_none());
+                prop_assert_eq!(&open(&world).unwrap().state(), &model);
             }
         }
-        sqlite.verify().unwrap();
-        drop((sqlite, reader));
-        let mut again = State::default();
-        Sqlite::open(directory.path(), false).unwrap().refresh(&mut again).unwrap();
-        prop_assert_eq!(again, in_sqlite);
+        drop(writer);
+        let again = open(&world).unwrap();
+        again.write_to(places(&world));
+        again.commit(&put(1)).unwrap();
+        model.apply(put(1));
+        prop_assert_eq!(&again.state(), &model);
+        prop_assert_eq!(&reader.renewed().unwrap().unwrap(), &model);
     }
-}
-
-fn put(number: u64) -> Change {
-    let entry = Entry::removal(number, crate::format::entry::Location { segment: 1, offset: 80, record_bytes: 40 });
-    Change { recent: vec![(format!("key {}", number % 100).into_bytes(), entry)], ..Change::default() }
 }
 
 #[test]
 fn what_replaces_itself_all_the_time_does_not_grow() {
-    let directory = tempfile::tempdir().unwrap();
-    let sqlite = Sqlite::create(directory.path()).unwrap();
-    let (mut state, mut seen) = (State::default(), State::default());
-    sqlite.refresh(&mut state).unwrap();
+    let world = World::new(1, 1);
+    let writer = create(&world);
+    let reader = open(&world).unwrap();
     for number in 0..12_000 {
-        sqlite.commit(&mut state, put(number)).unwrap();
+        writer.commit(&put(number)).unwrap();
         if number % 1000 == 0 {
-            sqlite.refresh(&mut seen).unwrap();
-            assert_eq!(seen, state);
+            assert_eq!(newest(&reader.renewed().unwrap().unwrap()), number);
         }
     }
-    let connection = rusqlite::Connection::open(directory.path().join("catalog.sqlite")).unwrap();
-    let rows: i64 = connection.query_row("SELECT count(*) FROM recent", [], |row| row.get(0)).unwrap();
-    assert!(rows < 4400, "{rows} rows for 100 keys");
-    assert!(sqlite.refresh(&mut seen).unwrap());
-    assert_eq!(seen, state);
-}
-
-#[test]
-fn a_catalog_made_anew_is_noticed() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut state = State::default();
-    let old = Sqlite::create(directory.path()).unwrap();
-    old.refresh(&mut state).unwrap();
-    old.commit(&mut state, put(1)).unwrap();
-    let reader = Sqlite::open(directory.path(), true).unwrap();
-    let mut seen = State::default();
-    reader.refresh(&mut seen).unwrap();
-    assert_eq!(seen.recent.len(), 1);
-    let new = Sqlite::create(directory.path()).unwrap();
-    assert!(reader.refresh(&mut seen).unwrap());
-    assert_eq!(seen.recent.len(), 0);
-    // A writer with a state of another catalog changes nothing.
-    let before = state.clone();
-    assert_eq!(new.commit(&mut state, put(2)).unwrap_err().kind(), ErrorKind::Busy);
-    assert_eq!(state, before);
-}
-
-#[test]
-fn a_reader_cannot_write_and_an_unwritable_medium_can_be_read() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a %?#\u{e4} directory");
-    std::fs::create_dir(&path).unwrap();
-    assert_eq!(Sqlite::open(&path, true).unwrap_err().kind(), ErrorKind::NotFound);
-    let writer = Sqlite::create(&path).unwrap();
-    let mut state = State::default();
-    writer.refresh(&mut state).unwrap();
-    writer.commit(&mut state, put(1)).unwrap();
-    let reader = Sqlite::open(&path, true).unwrap();
-    assert_eq!(reader.commit(&mut state, put(2)).unwrap_err().kind(), ErrorKind::ReadOnly);
-    drop((reader, writer));
-    let mut seen = State::default();
-    super::sqlite::open_immutable(&path).refresh(&mut seen).unwrap();
-    assert_eq!(seen, state);
-}
-
-#[test]
-fn damage_is_reported_with_what_to_do() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("catalog.sqlite");
-    let mut state = State::default();
-    let writer = Sqlite::create(directory.path()).unwrap();
-    writer.refresh(&mut state).unwrap();
-    let entries = (0..3000).flat_map(|number| put(number).recent).enumerate();
-    let recent = entries.map(|(number, (_, entry))| (format!("key {number}").into_bytes(), entry)).collect();
-    writer.commit(&mut state, Change { recent, ..Change::default() }).unwrap();
-    drop(writer);
-    let whole = std::fs::read(&path).unwrap();
-    let corrupt = |directory: &Path| {
-        let error = Sqlite::open(directory, true).and_then(|catalog| catalog.verify()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-        assert!(error.to_string().contains("--rebuild-index"), "{error}");
-    };
-    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    let middle = whole.windows(8).position(|window| window == b"key 1500").unwrap();
-    file.write_all_at(b"KEY", middle as u64).unwrap();
-    corrupt(directory.path());
-    file.write_all_at(&whole, 0).unwrap();
-    Sqlite::open(directory.path(), true).unwrap().verify().unwrap();
-    let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.execute("UPDATE state SET highest_id = highest_id + 1", []).unwrap();
-    drop(connection);
-    corrupt(directory.path());
-    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-    corrupt(directory.path());
-    std::fs::write(&path, b"no database, but long enough to be looked at as one, whatever it is made of").unwrap();
-    corrupt(directory.path());
-    std::fs::write(&path, b"").unwrap();
-    corrupt(directory.path());
-    std::fs::write(&path, &whole).unwrap();
-    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
-    assert_eq!(Sqlite::open(directory.path(), true).unwrap_err().kind(), ErrorKind::NewerVersion);
+    let files = world.device(0).list("index").unwrap();
+    assert_eq!(files.len(), 2, "{files:?}");
+    let bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+    assert!(bytes < 1 << 20, "{bytes} bytes for 100 keys");
+    assert_eq!(newest(&reader.renewed().unwrap().unwrap()), 11_999);
 }
 
 #[test]
 fn what_became_a_table_takes_no_space_in_the_catalog() {
-    let directory = tempfile::tempdir().unwrap();
-    let catalog = Sqlite::create(directory.path()).unwrap();
-    let mut state = State::default();
-    catalog.refresh(&mut state).unwrap();
-    let pages = || {
-        let connection = rusqlite::Connection::open(directory.path().join("catalog.sqlite")).unwrap();
-        let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
-        (number("page_count"), number("freelist_count"))
-    };
-    let empty = pages().0;
-    let location = crate::format::entry::Location { segment: 1, offset: 80, record_bytes: 20_068 };
+    let world = World::new(1, 1);
+    let writer = create(&world);
+    let bytes = || world.device(0).list("index").unwrap().iter().map(|(_, bytes)| bytes).sum::<u64>();
+    let empty = bytes();
+    let location = Location { segment: 1, offset: 80, record_bytes: 20_068 };
     let recent = |number: u32| (number.to_be_bytes().to_vec(), Entry::removal(u64::from(number), location));
-    catalog.commit(&mut state, Change { recent: (0..20_000).map(recent).collect(), ..Change::default() }).unwrap();
-    assert!(pages().0 > empty + 50, "{:?} after {empty}", pages());
-    catalog.commit(&mut state, Change { clear_recent: true, ..Change::default() }).unwrap();
-    assert_eq!(pages().1, 0);
-    assert!(pages().0 <= empty + 2, "{:?} after {empty}", pages());
+    writer.commit(&Change { recent: (0..20_000).map(recent).collect(), ..Change::default() }).unwrap();
+    assert!(bytes() > empty + 200_000);
+    writer.commit(&Change { clear_recent: true, ..Change::default() }).unwrap();
+    assert!(bytes() < empty + 200, "{} after {empty}", bytes());
+}
+
+#[test]
+fn a_power_failure_leaves_a_state_since_the_durable_one() {
+    let mut left = BTreeSet::new();
+    for seed in 0..200 {
+        let world = World::new(2, seed);
+        let writer = create(&world);
+        for change in [put(1), durable(2), put(3), put(4)] {
+            writer.commit(&change).unwrap();
+        }
+        let after = world.after_crash(seed);
+        let Some(catalog) = open(&after) else { continue };
+        let found = newest(&catalog.state());
+        assert!((2..=4).contains(&found), "{found}");
+        left.insert(found);
+        // What follows is not spoilt by what was torn, on either device.
+        catalog.write_to(places(&after));
+        for number in 5..8 {
+            catalog.commit(&put(number)).unwrap();
+        }
+        assert_eq!(newest(&open(&after).unwrap().state()), 7);
+        for place in places(&after) {
+            assert_eq!(Catalog::open(vec![place], STORE, 1).unwrap().unwrap().state(), catalog.state());
+        }
+    }
+    assert_eq!(left.len(), 3, "{left:?}");
+}
+
+#[test]
+fn a_crash_at_any_operation_leaves_an_older_whole_state_or_the_new_one() {
+    for crash in 0..60 {
+        let world = World::new(2, crash);
+        let writer = create(&world);
+        world.crash_at(world.operations() + crash);
+        let mut acknowledged = 0;
+        for number in 1..20 {
+            let change = Change { clear_recent: number % 7 == 0, ..durable(number) };
+            if writer.commit(&change).is_err() {
+                break;
+            }
+            acknowledged = number;
+        }
+        for seed in 0..4 {
+            let Some(catalog) = open(&world.after_crash(seed)) else { continue };
+            let found = newest(&catalog.state());
+            assert!(found == acknowledged || found == acknowledged + 1, "{found} after {acknowledged}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_fails_is_dropped_and_no_reader_stays_with_it() {
+    for operation in 0..12 {
+        for errno in [rustix::io::Errno::IO, rustix::io::Errno::NOSPC] {
+            for failing in 0..2 {
+                let world = World::new(2, operation);
+                let writer = create(&world);
+                writer.commit(&put(1)).unwrap();
+                let readers = [open(&world).unwrap(), open(&world).unwrap()];
+                let fault = Fault {
+                    operation: world.operations() + operation,
+                    errno,
+                    is_lasting: true,
+                    device: Some(failing),
+                };
+                world.fail(fault);
+                for number in 2..8 {
+                    writer.commit(&Change { clear_recent: number == 5, ..durable(number) }).unwrap();
+                    for reader in &readers {
+                        assert_eq!(newest(&reader.renewed().unwrap().unwrap()), number);
+                    }
+                }
+                assert_eq!(*writer.state().devices, [1 - failing as u16]);
+                world.heal();
+                // The copy that was dropped is older.
+                let again = open(&world).unwrap();
+                assert_eq!(newest(&again.state()), 7);
+                again.write_to(places(&world));
+                again.commit(&put(8)).unwrap();
+                assert_eq!(*again.state().devices, [0, 1]);
+                assert_eq!(newest(&readers[0].renewed().unwrap().unwrap()), 8);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_that_is_made_from_the_log_is_not_seen_before_it_is_whole() {
+    let world = World::new(1, 1);
+    let old = create(&world);
+    old.commit(&put(1)).unwrap();
+    let reader = open(&world).unwrap();
+    let new = Catalog::unpublished(places(&world), STORE, 1, old.state().version);
+    new.commit(&put(2)).unwrap();
+    assert!(reader.renewed().unwrap().is_none());
+    assert_eq!(newest(&open(&world).unwrap().state()), 1);
+    new.publish().unwrap();
+    let seen = reader.renewed().unwrap().unwrap();
+    assert_eq!((seen.recent.len(), newest(&seen)), (1, 2));
+}
+
+#[test]
+fn a_reader_cannot_write() {
+    let world = World::new(1, 1);
+    assert!(open(&world).is_none());
+    create(&world).commit(&put(1)).unwrap();
+    let before = world.operations();
+    let reader = open(&world).unwrap();
+    assert_eq!(reader.commit(&put(2)).unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(newest(&reader.state()), 1);
+    assert_eq!(world.operations(), before);
+}
+
+#[test]
+fn damage_of_one_copy_is_read_around_and_of_all_is_a_loss() {
+    for bit in (0..2000u64).step_by(37) {
+        let world = World::new(2, 1);
+        let writer = create(&world);
+        for number in 1..6 {
+            writer.commit(&put(number)).unwrap();
+        }
+        let damage = |device: &dyn Device| {
+            let file = device.open(&manifest::path(), Mode::Write).unwrap();
+            let at = bit / 8 % file.size().unwrap();
+            let mut byte = [0];
+            file.read_at(&mut byte, at).unwrap();
+            file.write_at(&[byte[0] ^ 1 << (bit % 8)], at).unwrap();
+        };
+        damage(&*world.device(0));
+        assert_eq!(newest(&open(&world).unwrap().state()), 5, "bit {bit}");
+        damage(&*world.device(1));
+        match Catalog::open(places(&world), STORE, 1) {
+            Ok(found) => assert!(found.is_none(), "bit {bit}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NewerVersion, "bit {bit}"),
+        }
+    }
+}
+
+#[test]
+fn the_index_of_another_store_is_none() {
+    let world = World::new(1, 1);
+    create(&world).commit(&put(1)).unwrap();
+    assert!(Catalog::open(places(&world), [8; 16], 1).unwrap().is_none());
 }

@@ -1,0 +1,412 @@
+//! What a transaction changes, and a whole state, as bytes: the content of the journal's frames and of the manifest (docs/FORMAT.md, section 10).
+//!
+//! A list of sections, each a tag (u8), the length of what follows (u32) and that. A tag comes once at most; the version comes first. Numbers
+//! are little-endian, `list` is as many rows as there are, `bytes` a u32 length and so many bytes.
+//!
+//! | tag | section | content |
+//! | ---: | --- | --- |
+//! | 1 | version | u64: of the state after this |
+//! | 2 | position | u64 segment, u64 offset, u64 sequence, u64 chain |
+//! | 3 | epoch | u64 |
+//! | 4 | highest id | u64 |
+//! | 5 | next table | u64 |
+//! | 6 | clear recent | nothing |
+//! | 7 | recent | list of changes as in [`recent`] |
+//! | 8 | ranges, all | list of u64 id, bytes key |
+//! | 9 | tables, all | list of u64 number, entries, size, lowest id, highest id |
+//! | 10 | segments | list of u64 number, u8 class, u64 size, live bytes, live records, dead records, lowest id, u16 count, u16 devices |
+//! | 11 | segments removed | list of u64 |
+//! | 12 | extent files | list of u16 device, u32 file, u64 end, u64 live bytes |
+//! | 13 | extent files removed | list of u16 device, u32 file |
+//! | 14 | shared | list of u64 number, u64 names; 0 names: no more |
+//! | 15 | freed | list of u64 epoch, then u8 1 and u64 segment, or 2 and u16 device, u32 file, u64 offset, u64 length, or 3 and u64 table |
+//! | 16 | given back | as freed |
+//! | 17 | notes | list of bytes name, bytes note; an empty one: no more |
+//! | 18 | index devices, all | list of u16 |
+//! | 19 | pins | list of bytes name, u64 epoch |
+//! | 20 | unpinned | list of bytes name |
+//!
+//! What is damaged is refused whole. Nothing that a row says makes memory be taken: rows are counted by their bytes.
+
+use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, State, TableRow, recent};
+use crate::format::geometry::Class;
+
+/// Bytes of a section before its content.
+const SECTION_HEAD_BYTES: usize = 5;
+
+const VERSION: u8 = 1;
+const POSITION: u8 = 2;
+const EPOCH: u8 = 3;
+const HIGHEST_ID: u8 = 4;
+const NEXT_TABLE: u8 = 5;
+const CLEAR_RECENT: u8 = 6;
+const RECENT: u8 = 7;
+const RANGES: u8 = 8;
+const TABLES: u8 = 9;
+const SEGMENTS: u8 = 10;
+const REMOVED_SEGMENTS: u8 = 11;
+const EXTENTS: u8 = 12;
+const REMOVED_EXTENTS: u8 = 13;
+const SHARED: u8 = 14;
+const FREED: u8 = 15;
+const GIVEN_BACK: u8 = 16;
+const NOTES: u8 = 17;
+const DEVICES: u8 = 18;
+const PINS: u8 = 19;
+const UNPINNED: u8 = 20;
+
+const FREED_SEGMENT: u8 = 1;
+const FREED_EXTENT: u8 = 2;
+const FREED_TABLE: u8 = 3;
+
+/// Why bytes are no change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// They contradict themselves.
+    Damaged,
+    /// A section of a later version.
+    Unknown(u8),
+}
+
+/// A transaction, after which a state has `version`.
+pub(crate) fn encode_change(version: u64, change: &Change) -> Vec<u8> {
+    let mut out = Sections::new(version);
+    if let Some(position) = change.position {
+        out.position(position);
+    }
+    for (tag, number) in [(EPOCH, change.epoch), (HIGHEST_ID, change.highest_id), (NEXT_TABLE, change.next_table)] {
+        if let Some(number) = number {
+            out.section(tag, |out| put_u64(out, number));
+        }
+    }
+    if change.clear_recent {
+        out.section(CLEAR_RECENT, |_| {});
+    }
+    if !change.forget.is_empty() || !change.recent.is_empty() {
+        let gone = change.forget.iter().map(|key| (key.as_slice(), None));
+        let there = change.recent.iter().map(|(key, entry)| (key.as_slice(), Some(entry)));
+        out.section(RECENT, |out| recent::encode(out, gone.chain(there)));
+    }
+    if let Some(ranges) = &change.ranges {
+        out.section(RANGES, |out| ranges.iter().for_each(|row| put_range(out, row)));
+    }
+    if let Some(tables) = &change.tables {
+        out.section(TABLES, |out| tables.iter().for_each(|row| put_table(out, row)));
+    }
+    out.rows(SEGMENTS, change.segments.iter(), put_segment);
+    out.rows(REMOVED_SEGMENTS, change.removed_segments.iter(), |out, number| put_u64(out, *number));
+    out.rows(EXTENTS, change.extents.iter(), put_extent);
+    out.rows(REMOVED_EXTENTS, change.removed_extents.iter(), |out, &(device, file)| put_file(out, device, file));
+    out.rows(SHARED, change.shared.iter(), |out, &(number, names)| put_pair(out, number, names));
+    out.rows(FREED, change.freed.iter(), put_freed);
+    out.rows(GIVEN_BACK, change.given_back.iter(), put_freed);
+    out.rows(NOTES, change.notes.iter(), |out, (name, note)| put_note(out, name, note));
+    if let Some(devices) = &change.devices {
+        out.section(DEVICES, |out| devices.iter().for_each(|device| out.extend_from_slice(&device.to_le_bytes())));
+    }
+    out.rows(PINS, change.pins.iter(), |out, (name, epoch)| put_pin(out, name, *epoch));
+    out.rows(UNPINNED, change.unpinned.iter(), |out, name| put_bytes(out, name.as_bytes()));
+    out.bytes
+}
+
+/// A state, as the change that makes it of an empty one.
+pub(crate) fn encode_state(state: &State) -> Vec<u8> {
+    let mut out = Sections::new(state.version);
+    out.position(state.position);
+    for (tag, number) in [(EPOCH, state.epoch), (HIGHEST_ID, state.highest_id), (NEXT_TABLE, state.next_table)] {
+        out.section(tag, |out| put_u64(out, number));
+    }
+    if !state.recent.is_empty() {
+        let recent = state.recent.iter().map(|(key, entry)| (key.as_slice(), Some(entry)));
+        out.section(RECENT, |out| recent::encode(out, recent));
+    }
+    out.rows(RANGES, state.ranges.iter(), put_range);
+    out.rows(TABLES, state.tables.iter(), put_table);
+    out.rows(SEGMENTS, state.segments.values(), put_segment);
+    out.rows(EXTENTS, state.extents.values(), put_extent);
+    out.rows(SHARED, state.shared.iter(), |out, (number, names)| put_pair(out, *number, *names));
+    out.rows(FREED, state.freed.iter(), put_freed);
+    out.rows(NOTES, state.notes.iter(), |out, (name, note)| put_note(out, name, note));
+    out.rows(DEVICES, state.devices.iter(), |out, device| out.extend_from_slice(&device.to_le_bytes()));
+    out.rows(PINS, state.pins.iter(), |out, (name, epoch)| put_pin(out, name, *epoch));
+    out.bytes
+}
+
+/// The way back from [`encode_change`] and [`encode_state`]: the version, and what changes.
+pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Change), Refusal> {
+    let mut rest = Bytes(bytes);
+    let (mut version, mut change) = (None, Change::default());
+    let mut last_seen = 0u32;
+    while !rest.0.is_empty() {
+        let (tag, section) = rest.section().ok_or(Refusal::Damaged)?;
+        if (version.is_none()) != (tag == VERSION) {
+            return Err(Refusal::Damaged);
+        }
+        if !(VERSION..=UNPINNED).contains(&tag) {
+            return Err(Refusal::Unknown(tag));
+        }
+        let bit = 1 << tag;
+        if last_seen & bit != 0 {
+            return Err(Refusal::Damaged);
+        }
+        last_seen |= bit;
+        if tag == VERSION {
+            version = Some(section.whole(Bytes::u64).ok_or(Refusal::Damaged)?);
+        } else {
+            take_section(&mut change, tag, section).ok_or(Refusal::Damaged)?;
+        }
+    }
+    version.map(|version| (version, change)).ok_or(Refusal::Damaged)
+}
+
+/// Takes a section into a change; `None` if it is damaged.
+fn take_section(change: &mut Change, tag: u8, section: Bytes<'_>) -> Option<()> {
+    match tag {
+        POSITION => change.position = Some(section.whole(Bytes::position)?),
+        EPOCH => change.epoch = Some(section.whole(Bytes::u64)?),
+        HIGHEST_ID => change.highest_id = Some(section.whole(Bytes::u64)?),
+        NEXT_TABLE => change.next_table = Some(section.whole(Bytes::u64)?),
+        CLEAR_RECENT => change.clear_recent = section.0.is_empty().then_some(true)?,
+        RECENT => (change.forget, change.recent) = recent::decode(section.0)?,
+        RANGES => change.ranges = Some(section.list(Bytes::range)?),
+        TABLES => change.tables = Some(section.list(Bytes::table)?),
+        SEGMENTS => change.segments = section.list(Bytes::segment)?,
+        REMOVED_SEGMENTS => change.removed_segments = section.list(Bytes::u64)?,
+        EXTENTS => change.extents = section.list(Bytes::extent)?,
+        REMOVED_EXTENTS => change.removed_extents = section.list(|bytes| Some((bytes.u16()?, bytes.u32()?)))?,
+        SHARED => change.shared = section.list(|bytes| Some((bytes.u64()?, bytes.u64()?)))?,
+        FREED => change.freed = section.list(Bytes::freed)?,
+        GIVEN_BACK => change.given_back = section.list(Bytes::freed)?,
+        NOTES => change.notes = section.list(|bytes| Some((bytes.text()?, bytes.bytes()?.to_vec())))?,
+        DEVICES => change.devices = Some(section.list(Bytes::u16)?),
+        PINS => change.pins = section.list(|bytes| Some((bytes.text()?, bytes.u64()?)))?,
+        UNPINNED => change.unpinned = section.list(Bytes::text)?,
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Sections in the making.
+struct Sections {
+    bytes: Vec<u8>,
+}
+
+impl Sections {
+    fn new(version: u64) -> Sections {
+        let mut sections = Sections { bytes: Vec::new() };
+        sections.section(VERSION, |out| put_u64(out, version));
+        sections
+    }
+
+    fn section(&mut self, tag: u8, put: impl FnOnce(&mut Vec<u8>)) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(&[tag, 0, 0, 0, 0]);
+        put(&mut self.bytes);
+        let length = (self.bytes.len() - begin - SECTION_HEAD_BYTES) as u32;
+        self.bytes[begin + 1..begin + SECTION_HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// A list; none if it has no rows.
+    fn rows<T>(&mut self, tag: u8, rows: impl Iterator<Item = T>, mut put: impl FnMut(&mut Vec<u8>, T)) {
+        let mut rows = rows.peekable();
+        if rows.peek().is_some() {
+            self.section(tag, |out| rows.for_each(|row| put(out, row)));
+        }
+    }
+
+    fn position(&mut self, position: Position) {
+        let Position { segment, offset, sequence, chain } = position;
+        self.section(POSITION, |out| [segment, offset, sequence, chain].into_iter().for_each(|n| put_u64(out, n)));
+    }
+}
+
+fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_pair(out: &mut Vec<u8>, one: u64, other: u64) {
+    put_u64(out, one);
+    put_u64(out, other);
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn put_range(out: &mut Vec<u8>, row: &RangeRow) {
+    put_u64(out, row.id);
+    put_bytes(out, &row.key);
+}
+
+fn put_table(out: &mut Vec<u8>, row: &TableRow) {
+    let TableRow { number, entries, size_bytes, lowest_id, highest_id } = *row;
+    [number, entries, size_bytes, lowest_id, highest_id].into_iter().for_each(|n| put_u64(out, n));
+}
+
+fn put_segment(out: &mut Vec<u8>, row: &SegmentRow) {
+    put_u64(out, row.number);
+    out.push(match row.class {
+        Class::Fast => 1,
+        Class::Slow => 2,
+    });
+    [row.size_bytes, row.live_bytes, row.live_records, row.dead_records, row.lowest_id]
+        .into_iter()
+        .for_each(|n| put_u64(out, n));
+    out.extend_from_slice(&(row.devices.len() as u16).to_le_bytes());
+    row.devices.iter().for_each(|device| out.extend_from_slice(&device.to_le_bytes()));
+}
+
+fn put_file(out: &mut Vec<u8>, device: u16, file: u32) {
+    out.extend_from_slice(&device.to_le_bytes());
+    out.extend_from_slice(&file.to_le_bytes());
+}
+
+fn put_extent(out: &mut Vec<u8>, row: &ExtentRow) {
+    put_file(out, row.device, row.file);
+    put_pair(out, row.end_bytes, row.live_bytes);
+}
+
+fn put_freed(out: &mut Vec<u8>, (epoch, freed): &(u64, Freed)) {
+    put_u64(out, *epoch);
+    match *freed {
+        Freed::Segment(number) => {
+            out.push(FREED_SEGMENT);
+            put_u64(out, number);
+        }
+        Freed::Extent { device, file, offset, length } => {
+            out.push(FREED_EXTENT);
+            put_file(out, device, file);
+            put_pair(out, offset, length);
+        }
+        Freed::Table(number) => {
+            out.push(FREED_TABLE);
+            put_u64(out, number);
+        }
+    }
+}
+
+fn put_note(out: &mut Vec<u8>, name: &str, note: &[u8]) {
+    put_bytes(out, name.as_bytes());
+    put_bytes(out, note);
+}
+
+fn put_pin(out: &mut Vec<u8>, name: &str, epoch: u64) {
+    put_bytes(out, name.as_bytes());
+    put_u64(out, epoch);
+}
+
+/// What is left to be read. Every read gives `None` where there is too little.
+struct Bytes<'b>(&'b [u8]);
+
+impl<'b> Bytes<'b> {
+    fn take(&mut self, length: usize) -> Option<&'b [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.chunk().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.chunk().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.chunk().map(u64::from_le_bytes)
+    }
+
+    fn bytes(&mut self) -> Option<&'b [u8]> {
+        let length = self.u32()?;
+        self.take(length as usize)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        std::str::from_utf8(self.bytes()?).ok().map(str::to_owned)
+    }
+
+    fn section(&mut self) -> Option<(u8, Bytes<'b>)> {
+        let [tag] = self.chunk()?;
+        Some((tag, Bytes(self.bytes()?)))
+    }
+
+    /// One row, and nothing behind it.
+    fn whole<T>(mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        read(&mut self).filter(|_| self.0.is_empty())
+    }
+
+    /// As many rows as there are.
+    fn list<T>(mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let mut rows = Vec::new();
+        while !self.0.is_empty() {
+            rows.push(read(&mut self)?);
+        }
+        Some(rows)
+    }
+
+    fn position(&mut self) -> Option<Position> {
+        Some(Position { segment: self.u64()?, offset: self.u64()?, sequence: self.u64()?, chain: self.u64()? })
+    }
+
+    fn range(&mut self) -> Option<RangeRow> {
+        let id = self.u64()?;
+        Some(RangeRow { key: self.bytes()?.to_vec(), id })
+    }
+
+    fn table(&mut self) -> Option<TableRow> {
+        Some(TableRow {
+            number: self.u64()?,
+            entries: self.u64()?,
+            size_bytes: self.u64()?,
+            lowest_id: self.u64()?,
+            highest_id: self.u64()?,
+        })
+    }
+
+    fn segment(&mut self) -> Option<SegmentRow> {
+        let number = self.u64()?;
+        let class = match self.chunk()? {
+            [1] => Class::Fast,
+            [2] => Class::Slow,
+            _ => return None,
+        };
+        let mut row = SegmentRow {
+            number,
+            class,
+            devices: Vec::new(),
+            size_bytes: self.u64()?,
+            live_bytes: self.u64()?,
+            live_records: self.u64()?,
+            dead_records: self.u64()?,
+            lowest_id: self.u64()?,
+        };
+        let count = self.u16()?;
+        row.devices = Bytes(self.take(usize::from(count) * 2)?).list(Bytes::u16)?;
+        Some(row)
+    }
+
+    fn extent(&mut self) -> Option<ExtentRow> {
+        Some(ExtentRow { device: self.u16()?, file: self.u32()?, end_bytes: self.u64()?, live_bytes: self.u64()? })
+    }
+
+    fn freed(&mut self) -> Option<(u64, Freed)> {
+        let epoch = self.u64()?;
+        let freed = match self.chunk()? {
+            [FREED_SEGMENT] => Freed::Segment(self.u64()?),
+            [FREED_EXTENT] => {
+                Freed::Extent { device: self.u16()?, file: self.u32()?, offset: self.u64()?, length: self.u64()? }
+            }
+            [FREED_TABLE] => Freed::Table(self.u64()?),
+            _ => return None,
+        };
+        Some((epoch, freed))
+    }
+}

@@ -1,0 +1,113 @@
+//! The journal: what changed since the manifest was written, a frame for each transaction (docs/FORMAT.md, section 10).
+//!
+//! A frame is appended with one write and not synced, unless a transaction asks for it. So the end may be torn, or missing: frames are read up to the
+//! first that is not valid. The checksum is seeded with a random number of the manifest and the frame's offset, and a frame says the version of the
+//! state after it, one more than the frame before: no frame of another journal, and none of another place, passes. Nothing is ever appended behind bytes that
+//! are no frame; then the manifest is replaced, and with it the journal.
+
+use std::io;
+
+use twox_hash::XxHash3_64;
+
+use super::Change;
+use super::encoding::{self, Refusal};
+use crate::devices::device::DeviceFile;
+use crate::index::table::INDEX_DIRECTORY;
+
+const LENGTH_AT: usize = 0;
+const ZERO_AT: usize = LENGTH_AT + 4;
+const CHECKSUM_AT: usize = ZERO_AT + 4;
+/// Bytes of a frame before its content.
+const HEAD_BYTES: usize = CHECKSUM_AT + 8;
+
+/// Longest content of a frame: of a transaction with more, a manifest is written.
+pub(crate) const LONGEST_CONTENT_BYTES: usize = 16 << 20;
+
+const PREFIX: &str = "journal-";
+
+/// The name of journal `number` in the directory of the index.
+pub(crate) fn name(number: u64) -> String {
+    format!("{PREFIX}{number:016x}")
+}
+
+/// The path of journal `number` on its device.
+pub(crate) fn path(number: u64) -> String {
+    format!("{INDEX_DIRECTORY}/{}", name(number))
+}
+
+/// The number of the journal that a file in the index directory is; `None` of other files.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(PREFIX)?;
+    let is_sound = digits.len() == 16 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_sound.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+/// A frame for `offset` of the journal with `seed`.
+pub(crate) fn frame(seed: u64, offset: u64, content: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(HEAD_BYTES + content.len());
+    frame.extend_from_slice(&(content.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(&checksum(seed, offset, content).to_le_bytes());
+    frame.extend_from_slice(content);
+    frame
+}
+
+fn checksum(seed: u64, offset: u64, content: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(seed.wrapping_add(offset), content)
+}
+
+/// The frame at the beginning of `bytes`, which begin at `offset` of the journal: its content; `None` if none is whole.
+fn first(seed: u64, offset: u64, bytes: &[u8]) -> Option<&[u8]> {
+    let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    let (length, head) = head.split_first_chunk::<4>()?;
+    let (zero, expected) = head.split_first_chunk::<4>()?;
+    let content = rest.get(..u32::from_le_bytes(*length) as usize)?;
+    let expected = u64::from_le_bytes(expected.try_into().ok()?);
+    let is_whole = *zero == [0; 4] && content.len() <= LONGEST_CONTENT_BYTES;
+    (is_whole && checksum(seed, offset, content) == expected).then_some(content)
+}
+
+/// Frames that were read.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    /// What they change, in order.
+    pub(crate) changes: Vec<Change>,
+    /// Where the next one goes, in bytes.
+    pub(crate) end: u64,
+    /// Whether bytes that are no frame follow.
+    pub(crate) has_rest: bool,
+}
+
+/// The frames in `bytes`, which begin at `offset`, after a state of `version`.
+///
+/// # Errors
+/// [`Refusal::Unknown`] for a frame of a later version of the format.
+pub(crate) fn frames(seed: u64, offset: u64, mut version: u64, mut bytes: &[u8]) -> Result<Frames, Refusal> {
+    let mut frames = Frames { changes: Vec::new(), end: offset, has_rest: false };
+    while let Some(content) = first(seed, frames.end, bytes) {
+        match encoding::decode(content) {
+            Ok((next, change)) if Some(next) == version.checked_add(1) => {
+                version = next;
+                frames.changes.push(change);
+            }
+            Err(Refusal::Unknown(tag)) => return Err(Refusal::Unknown(tag)),
+            _ => break,
+        }
+        let length = HEAD_BYTES + content.len();
+        bytes = &bytes[length..];
+        frames.end += length as u64;
+    }
+    frames.has_rest = !bytes.is_empty();
+    Ok(frames)
+}
+
+/// What a journal has from `offset` on.
+pub(crate) fn read(file: &dyn DeviceFile, offset: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let there = file.size()?.saturating_sub(offset);
+    if there > 0 {
+        let length = usize::try_from(there).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        file.read_onto(&mut bytes, length, offset)?;
+    }
+    Ok(bytes)
+}

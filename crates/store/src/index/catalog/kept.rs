@@ -1,0 +1,487 @@
+//! The catalog on its devices: a manifest and the journal that continues it, the same on each (docs/FORMAT.md, section 10).
+//!
+//! **Loading** takes the newest sound copy: that with the highest version. **A reader** looks at the heads of the manifests when it refreshes; if they are
+//! those that it knows, it reads the frames that are new. **A writer** appends a frame to every copy; a copy that fails is dropped, and a new manifest on the
+//! others says so, so that no reader stays with it. Only if no copy is left does a transaction fail.
+//!
+//! A catalog that is **not published** is in memory only: that of a reader which found none, and that of a writer which makes the index from the log, until
+//! [`Catalog::publish`] puts it in the place of the one that was there.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::manifest::{self, Cause, Document, Head};
+use super::{Change, State, encoding, journal};
+use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::random_identity;
+use crate::index::table::INDEX_DIRECTORY;
+
+/// How often a copy is read that a writer replaces meanwhile.
+const LOAD_ATTEMPTS: u32 = 8;
+/// A journal that is longer than so many bytes and twice the manifest is replaced with it, and so is one with so many frames.
+const JOURNAL_BYTES: u64 = 4 << 20;
+const JOURNAL_FRAMES: u64 = 4096;
+/// A journal that is longer than this is replaced when what is recent became a table.
+const SPENT_JOURNAL_BYTES: u64 = 64 << 10;
+
+const WRITE: &str = "write the journal of the index";
+
+/// A device that a copy of the index is on, or may be.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Its number.
+    pub(crate) number: u16,
+    /// It.
+    pub(crate) device: Arc<dyn Device>,
+}
+
+/// The catalog of a store that is open.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    store: [u8; 16],
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// As it is on the devices.
+    state: State,
+    /// The device that it was read from.
+    source: Option<u16>,
+    /// Where a reader looks for it.
+    places: Vec<Place>,
+    /// Where a writer writes it.
+    chosen: Vec<Place>,
+    is_published: bool,
+    /// What is on the devices; `None`: nothing that can be continued, the next transaction writes a manifest.
+    current: Option<Current>,
+    /// Number of the next journal.
+    next_journal: u64,
+    /// Of the epoch of the writer.
+    epoch: u64,
+}
+
+/// A manifest and its journal.
+#[derive(Debug)]
+struct Current {
+    head: Head,
+    /// Of the journal: of the reader's copy, or of all of the writer's.
+    files: Vec<(Place, Arc<dyn DeviceFile>)>,
+    /// Where the next frame goes.
+    end: u64,
+    frames: u64,
+    /// The heads that were found on the devices that the copies are on.
+    heads: Vec<(Place, Option<Head>)>,
+}
+
+impl Current {
+    /// What a writer appends to, if it is the same on all these devices to the last byte: a crash may have torn one and not another.
+    fn opened_on(self, places: &[Place]) -> Option<Current> {
+        let (source, _) = self.files.first()?;
+        let whole = |place: &Place| {
+            let file = place.device.open(&journal::path(self.head.journal), Mode::Write).ok()?;
+            let frames = journal::read(&*file, 0).ok()?;
+            Some((file, frames, manifest::read_bytes(&*place.device).ok()?))
+        };
+        let (_, frames, document) = whole(source)?;
+        let mut files = Vec::new();
+        for place in places {
+            let (file, own_frames, own_document) = whole(place)?;
+            if own_frames != frames || own_document != document {
+                return None;
+            }
+            files.push((place.clone(), file));
+        }
+        (frames.len() as u64 == self.end).then_some(Current { files, ..self })
+    }
+}
+
+/// A copy that was read.
+struct Loaded {
+    place: Place,
+    head: Head,
+    state: State,
+    file: Option<Arc<dyn DeviceFile>>,
+    end: u64,
+    frames: u64,
+}
+
+impl Loaded {
+    /// Reads a copy.
+    fn read(place: &Place, store: &[u8; 16]) -> std::result::Result<Loaded, Cause> {
+        let device = &*place.device;
+        for _ in 0..LOAD_ATTEMPTS {
+            let Document { head, mut state } = manifest::read(device, store)?;
+            let file = match device.open(&journal::path(head.journal), Mode::Read) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                opened => Some(opened?),
+            };
+            // It was removed, if the manifest has been replaced meanwhile.
+            if file.is_none() && manifest::read_head(device)? != head {
+                continue;
+            }
+            let bytes = file.as_deref().map_or(Ok(Vec::new()), |file| journal::read(file, 0))?;
+            let read = journal::frames(head.seed, 0, state.version, &bytes)?;
+            let frames = read.changes.len() as u64;
+            read.changes.into_iter().for_each(|change| state.apply(change));
+            return Ok(Loaded {
+                place: place.clone(),
+                head,
+                state,
+                file,
+                end: read.end,
+                frames,
+            });
+        }
+        Err(Cause::Unreadable(io::Error::other("it is replaced all the time")))
+    }
+}
+
+/// What was found on the devices.
+struct Found {
+    newest: Option<Loaded>,
+    heads: Vec<(Place, Option<Head>)>,
+    /// Why there is none, of the first device that says more than that there is none.
+    cause: Option<Error>,
+}
+
+impl Found {
+    /// Reads as many copies as it takes to know the newest.
+    fn look(places: &[Place], store: &[u8; 16]) -> Found {
+        let mut found = Found { newest: None, heads: Vec::new(), cause: None };
+        for place in places {
+            let head = manifest::read_head(&*place.device);
+            found.heads.push((place.clone(), head.as_ref().ok().copied()));
+            if let (Ok(head), Some(newest)) = (&head, &found.newest)
+                && newest.head == *head
+                && journal_size(place, head.journal).unwrap_or(0) <= newest.end
+            {
+                continue;
+            }
+            match head.and_then(|_| Loaded::read(place, store)) {
+                Ok(loaded) if found.newest.as_ref().is_none_or(|one| one.state.version < loaded.state.version) => {
+                    found.newest = Some(loaded);
+                }
+                Ok(_) | Err(Cause::Missing) => {}
+                Err(cause) => {
+                    let error = cause.into_error(&*place.device);
+                    // A later version is not overwritten.
+                    if found.cause.is_none() || error.kind() == ErrorKind::NewerVersion {
+                        found.cause = Some(error);
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+fn journal_size(place: &Place, number: u64) -> io::Result<u64> {
+    place.device.open(&journal::path(number), Mode::Read)?.size()
+}
+
+impl Catalog {
+    /// Opens the newest sound copy on these devices; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NewerVersion`]; [`ErrorKind::PermissionDenied`].
+    pub(crate) fn open(places: Vec<Place>, store: [u8; 16], epoch: u64) -> Result<Option<Catalog>> {
+        let found = Found::look(&places, &store);
+        let refuses =
+            |error: &Error| matches!(error.kind(), ErrorKind::NewerVersion | ErrorKind::PermissionDenied);
+        match (found.newest, found.cause) {
+            (_, Some(error)) if refuses(&error) => Err(error),
+            (None, _) => Ok(None),
+            (Some(newest), _) => {
+                let mut inner = Inner {
+                    state: State::default(),
+                    source: None,
+                    places,
+                    chosen: Vec::new(),
+                    is_published: true,
+                    current: None,
+                    next_journal: newest.head.journal + 1,
+                    epoch,
+                };
+                inner.take(newest, found.heads);
+                Ok(Some(Catalog { store, inner: Mutex::new(inner) }))
+            }
+        }
+    }
+
+    /// An empty catalog that is in memory only until it is published on the `chosen` devices; then its version is above `version`.
+    pub(crate) fn unpublished(chosen: Vec<Place>, store: [u8; 16], epoch: u64, version: u64) -> Catalog {
+        let inner = Inner {
+            state: State { version, ..State::default() },
+            source: None,
+            places: chosen.clone(),
+            chosen,
+            is_published: false,
+            current: None,
+            next_journal: 1,
+            epoch,
+        };
+        Catalog { store, inner: Mutex::new(inner) }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // A change is applied whole before anything can panic.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes it a writer's, with copies on the `chosen` devices. If they are not there, or not all alike, the next transaction writes them.
+    pub(crate) fn write_to(&self, chosen: Vec<Place>) {
+        let mut inner = self.inner();
+        let inner = &mut *inner;
+        let numbers: Vec<u16> = chosen.iter().map(|place| place.number).collect();
+        let is_chosen = *inner.state.devices == numbers;
+        inner.current = inner.current.take().filter(|_| is_chosen).and_then(|current| current.opened_on(&chosen));
+        inner.chosen = chosen;
+    }
+
+    /// Number of the device that it was read from.
+    pub(crate) fn source(&self) -> Option<u16> {
+        self.inner().source
+    }
+
+    /// The state as it is on the devices.
+    pub(crate) fn state(&self) -> State {
+        self.inner().state.clone()
+    }
+
+    /// Size of a segment as it is on the devices, 0 of one that they do not know.
+    pub(crate) fn segment_bytes(&self, number: u64) -> u64 {
+        self.inner().state.segments.get(&number).map_or(0, |row| row.size_bytes)
+    }
+
+    /// The state, if another process has changed it.
+    ///
+    /// # Errors
+    /// No copy is sound any more.
+    pub(crate) fn renewed(&self) -> Result<Option<State>> {
+        let mut inner = self.inner();
+        if !inner.is_published || !inner.chosen.is_empty() {
+            return Ok(None);
+        }
+        let changed = match inner.is_replaced() {
+            true => inner.load(&self.store)?,
+            false => inner.read_on()?,
+        };
+        Ok(changed.then(|| inner.state.clone()))
+    }
+
+    /// Lets the next [`renewed`](Self::renewed) give the state whether it has changed or not.
+    pub(crate) fn forget(&self) {
+        let mut inner = self.inner();
+        if inner.is_published && inner.chosen.is_empty() {
+            inner.current = None;
+            inner.state = State::default();
+        }
+    }
+
+    /// One transaction.
+    ///
+    /// # Errors
+    /// What writing fails with; nothing was changed.
+    pub(crate) fn commit(&self, change: &Change) -> Result<()> {
+        let mut inner = self.inner();
+        if !inner.is_published {
+            inner.state.apply(change.clone());
+            return Ok(());
+        }
+        if inner.chosen.is_empty() {
+            return Err(Error::new(ErrorKind::ReadOnly, WRITE, "it was opened for reading"));
+        }
+        inner.commit(&self.store, change)
+    }
+
+    /// Puts the catalog in the place of the one that is on the devices. Nothing happens to one that was published.
+    ///
+    /// # Errors
+    /// What writing fails with on all devices.
+    pub(crate) fn publish(&self) -> Result<()> {
+        let mut inner = self.inner();
+        if inner.is_published {
+            return Ok(());
+        }
+        let mut failures = Vec::new();
+        for place in &inner.chosen.clone() {
+            let made = place.device.create_directory(INDEX_DIRECTORY);
+            match made.and_then(|()| place.device.list(INDEX_DIRECTORY)) {
+                Ok(files) => {
+                    let highest = files.iter().filter_map(|(name, _)| journal::number(name)).max().unwrap_or(0);
+                    inner.next_journal = inner.next_journal.max(highest + 1);
+                }
+                Err(error) => failures.push((place.clone(), error)),
+            }
+        }
+        if failures.len() == inner.chosen.len() {
+            let (place, error) = failures.swap_remove(0);
+            return Err(Error::io("make the index", &manifest::place(&*place.device), error));
+        }
+        inner.drop_copies(&failures);
+        let state = inner.state.clone();
+        inner.replace(&self.store, state)?;
+        inner.is_published = true;
+        Ok(())
+    }
+
+    /// The journal that is continued, if one is: what else there is of its kind belongs to nothing.
+    pub(crate) fn journal(&self) -> Option<u64> {
+        self.inner().current.as_ref().map(|current| current.head.journal)
+    }
+}
+
+impl Inner {
+    /// Takes over a copy that was read.
+    fn take(&mut self, loaded: Loaded, heads: Vec<(Place, Option<Head>)>) {
+        let Loaded { place, head, state, file, end, frames } = loaded;
+        self.state = state;
+        self.source = Some(place.number);
+        // Of other devices, what they have is none of the catalog's.
+        let devices = Arc::clone(&self.state.devices);
+        let from = place.number;
+        let heads = heads.into_iter().filter(|(of, _)| of.number == from || devices.contains(&of.number));
+        let files = file.map(|file| (place, file)).into_iter().collect();
+        self.current = Some(Current { head, files, end, frames, heads: heads.collect() });
+    }
+
+    /// Whether a manifest is another one than when it was read.
+    fn is_replaced(&self) -> bool {
+        let Some(current) = &self.current else { return true };
+        // A journal that is not there: the manifest is about to go, or a crash took it.
+        current.files.is_empty()
+            || current.heads.iter().any(|(place, head)| manifest::read_head(&*place.device).ok() != *head)
+    }
+
+    fn load(&mut self, store: &[u8; 16]) -> Result<bool> {
+        let found = Found::look(&self.places, store);
+        let Some(newest) = found.newest else {
+            let lost = || Error::new(ErrorKind::NotFound, "read the index", "there is none any more");
+            return Err(found.cause.unwrap_or_else(lost));
+        };
+        let is_new = self.current.is_none() || newest.state.version != self.state.version;
+        self.take(newest, found.heads);
+        Ok(is_new)
+    }
+
+    /// Reads the frames that are new.
+    fn read_on(&mut self) -> Result<bool> {
+        let Some(current) = &mut self.current else { return Ok(false) };
+        let Some((place, file)) = current.files.first() else { return Ok(false) };
+        let fail = |cause: Cause| cause.into_error(&*place.device);
+        let bytes = journal::read(&**file, current.end).map_err(|error| fail(error.into()))?;
+        let read = journal::frames(current.head.seed, current.end, self.state.version, &bytes)
+            .map_err(|refusal| fail(refusal.into()))?;
+        current.end = read.end;
+        current.frames += read.changes.len() as u64;
+        let is_new = !read.changes.is_empty();
+        read.changes.into_iter().for_each(|change| self.state.apply(change));
+        Ok(is_new)
+    }
+
+    fn commit(&mut self, store: &[u8; 16], change: &Change) -> Result<()> {
+        let Some(current) = &mut self.current else {
+            return self.replace_with(store, change);
+        };
+        let content = encoding::encode_change(self.state.version + 1, change);
+        let frame = journal::frame(current.head.seed, current.end, &content);
+        let end = current.end + frame.len() as u64;
+        let is_full = end > JOURNAL_BYTES.max(2 * current.head.length) || current.frames >= JOURNAL_FRAMES;
+        let is_spent = change.clear_recent && end > SPENT_JOURNAL_BYTES;
+        if is_full || is_spent || content.len() > journal::LONGEST_CONTENT_BYTES {
+            return self.replace_with(store, change);
+        }
+        let mut failures = Vec::new();
+        current.files.retain(|(place, file)| {
+            let written = file.write_at(&frame, current.end);
+            let synced = written.and_then(|()| if change.durable { file.sync() } else { Ok(()) });
+            synced.map_err(|error| failures.push((place.clone(), error))).is_ok()
+        });
+        let is_left = !current.files.is_empty();
+        (current.end, current.frames) = (end, current.frames + 1);
+        if failures.is_empty() {
+            self.state.apply(change.clone());
+            return Ok(());
+        }
+        // What is on the devices now is not known, or not alike.
+        self.current = None;
+        if !is_left {
+            let (place, error) = failures.swap_remove(0);
+            return Err(Error::io(WRITE, &manifest::place(&*place.device), error));
+        }
+        self.drop_copies(&failures);
+        let mut state = self.state.clone();
+        state.apply(change.clone());
+        // Above what the copies that failed may have.
+        state.version += 1;
+        self.replace(store, state)
+    }
+
+    /// Copies that failed are none any more, and a note says so.
+    fn drop_copies(&mut self, failures: &[(Place, io::Error)]) {
+        self.chosen.retain(|place| !failures.iter().any(|(failed, _)| failed.number == place.number));
+    }
+
+    /// One transaction by a new manifest.
+    fn replace_with(&mut self, store: &[u8; 16], change: &Change) -> Result<()> {
+        let mut state = self.state.clone();
+        state.apply(change.clone());
+        self.replace(store, state)
+    }
+
+    /// Writes a manifest with `state` to the chosen devices; those that fail are dropped.
+    fn replace(&mut self, store: &[u8; 16], mut state: State) -> Result<()> {
+        let old = self.current.take().map(|current| current.head.journal);
+        let seed = u128::from_le_bytes(random_identity()?) as u64;
+        let number = self.next_journal;
+        self.next_journal += 1;
+        loop {
+            state.devices = Arc::new(self.chosen.iter().map(|place| place.number).collect());
+            let (head, document) = manifest::encode(store, self.epoch, number, seed, &state);
+            let (mut files, mut failures) = (Vec::new(), Vec::new());
+            for (place, replaced) in replace_all(&self.chosen, number, &document) {
+                match replaced {
+                    Ok(file) => files.push((place, file)),
+                    Err(error) => failures.push((place, error)),
+                }
+            }
+            if files.is_empty() {
+                let (place, error) = failures.swap_remove(0);
+                return Err(Error::io("write the manifest of the index", &manifest::place(&*place.device), error));
+            }
+            if failures.is_empty() {
+                for (place, _) in &files {
+                    // Readers that have it open keep it; others find the new one.
+                    let _ = old.map(|old| place.device.remove(&journal::path(old)));
+                }
+                self.state = state;
+                self.current = Some(Current { head, files, end: 0, frames: 0, heads: Vec::new() });
+                return Ok(());
+            }
+            // The others must not name them, and must be newer.
+            self.drop_copies(&failures);
+            state.version += 1;
+        }
+    }
+}
+
+/// A device, and its journal if the manifest was replaced.
+type Replaced = (Place, io::Result<Arc<dyn DeviceFile>>);
+
+/// Replaces the manifest on all devices, side by side.
+fn replace_all(places: &[Place], journal: u64, document: &[u8]) -> Vec<Replaced> {
+    let replace = |place: &Place| (place.clone(), manifest::replace(&*place.device, journal, document));
+    match places {
+        [] => Vec::new(),
+        [one] => vec![replace(one)],
+        places => std::thread::scope(|scope| {
+            let threads: Vec<_> = places.iter().map(|place| scope.spawn(move || replace(place))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Replaced>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        }),
+    }
+}

@@ -1,0 +1,248 @@
+//! The manifest: one document with everything that the catalog has, replaced whole (docs/FORMAT.md, section 10).
+//!
+//! It is written under a random name, synced and renamed, and the directory is synced: a crash leaves the old one or the new one. It names the
+//! journal that continues it, and a random seed that the frames of that journal and of no other are made with.
+
+use std::io;
+use std::path::PathBuf;
+
+use twox_hash::XxHash3_64;
+
+use super::encoding::{self, Refusal};
+use super::{State, journal};
+use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::error::{Error, ErrorKind};
+use crate::format::geometry::random_identity;
+use crate::index::table::{INDEX_DIRECTORY, REBUILD_ADVICE};
+
+const CHECKSUM_AT: usize = 0;
+const MAGIC_AT: usize = CHECKSUM_AT + 8;
+const VERSION_AT: usize = MAGIC_AT + 8;
+const ZERO_AT: usize = VERSION_AT + 2;
+const LENGTH_AT: usize = ZERO_AT + 6;
+const STORE_AT: usize = LENGTH_AT + 8;
+const EPOCH_AT: usize = STORE_AT + 16;
+const JOURNAL_AT: usize = EPOCH_AT + 8;
+const SEED_AT: usize = JOURNAL_AT + 8;
+/// Bytes before the content.
+pub(crate) const HEAD_BYTES: usize = SEED_AT + 8;
+
+const MAGIC: &[u8; 8] = b"granman\0";
+/// The version of the document.
+const VERSION: u16 = 2;
+/// A longer document is none of ours.
+const LONGEST_BYTES: u64 = 1 << 30;
+
+/// Name in the directory of the index.
+pub(crate) const NAME: &str = "manifest";
+/// End of the names that documents have before they are whole.
+pub(crate) const TEMPORARY: &str = ".tmp";
+
+const READ: &str = "read the manifest of the index";
+
+/// The path on its device.
+pub(crate) fn path() -> String {
+    format!("{INDEX_DIRECTORY}/{NAME}")
+}
+
+/// What a manifest says before its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Of all that follows.
+    checksum: u64,
+    /// Length of the whole, in bytes.
+    pub(crate) length: u64,
+    store: [u8; 16],
+    /// In which it was written.
+    pub(crate) epoch: u64,
+    /// Number of the journal that continues it.
+    pub(crate) journal: u64,
+    /// Of the journal's frames.
+    pub(crate) seed: u64,
+}
+
+impl Head {
+    fn decode(bytes: &[u8]) -> std::result::Result<Head, Cause> {
+        let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
+        let damaged = Cause::Damaged("it is not whole");
+        if bytes.get(MAGIC_AT..VERSION_AT) != Some(MAGIC) {
+            return Err(Cause::Damaged("it is none"));
+        }
+        let version = bytes.get(VERSION_AT..ZERO_AT).and_then(|two| two.try_into().ok()).map(u16::from_le_bytes);
+        match version {
+            Some(VERSION) => {}
+            Some(version) if version > VERSION => return Err(Cause::Newer(version)),
+            _ => return Err(damaged),
+        }
+        if bytes.get(ZERO_AT..LENGTH_AT) != Some(&[0; 6]) {
+            return Err(damaged);
+        }
+        let store = bytes.get(STORE_AT..EPOCH_AT).and_then(|store| store.try_into().ok());
+        match (word(CHECKSUM_AT), word(LENGTH_AT), store, word(EPOCH_AT), word(JOURNAL_AT), word(SEED_AT)) {
+            (Some(checksum), Some(length), Some(store), Some(epoch), Some(journal), Some(seed)) => {
+                Ok(Head { checksum, length, store, epoch, journal, seed })
+            }
+            _ => Err(damaged),
+        }
+    }
+}
+
+/// A manifest.
+#[derive(Debug)]
+pub(crate) struct Document {
+    /// What comes first.
+    pub(crate) head: Head,
+    /// Everything.
+    pub(crate) state: State,
+}
+
+/// Why there is no document.
+#[derive(Debug)]
+pub(crate) enum Cause {
+    /// There is no file.
+    Missing,
+    /// It cannot be read.
+    Unreadable(io::Error),
+    /// What is wrong with it.
+    Damaged(&'static str),
+    /// It has a later version.
+    Newer(u16),
+}
+
+impl Cause {
+    /// As an error about the document on a device.
+    pub(crate) fn into_error(self, device: &dyn Device) -> Error {
+        let place = place(device);
+        match self {
+            Cause::Missing => Error::io(READ, &place, io::ErrorKind::NotFound.into()).advise(REBUILD_ADVICE),
+            Cause::Unreadable(error) => Error::io(READ, &place, error),
+            Cause::Damaged(cause) => Error::new(ErrorKind::Corrupt, READ, cause).at(&place).advise(REBUILD_ADVICE),
+            Cause::Newer(version) => {
+                let cause = format!("it has version {version}, and this granulo reads {VERSION}");
+                Error::new(ErrorKind::NewerVersion, READ, cause).at(&place).advise("use a newer granulo")
+            }
+        }
+    }
+}
+
+impl From<io::Error> for Cause {
+    fn from(error: io::Error) -> Cause {
+        if error.kind() == io::ErrorKind::NotFound { Cause::Missing } else { Cause::Unreadable(error) }
+    }
+}
+
+impl From<Refusal> for Cause {
+    fn from(refusal: Refusal) -> Cause {
+        match refusal {
+            Refusal::Damaged => Cause::Damaged("what it says contradicts itself"),
+            Refusal::Unknown(_) => Cause::Newer(VERSION + 1),
+        }
+    }
+}
+
+/// Where it is, for messages.
+pub(crate) fn place(device: &dyn Device) -> PathBuf {
+    device.place().join(path())
+}
+
+/// What the document says first, not verified: enough to see whether it is another one.
+pub(crate) fn read_head(device: &dyn Device) -> std::result::Result<Head, Cause> {
+    let file = device.open(&path(), Mode::Read)?;
+    let mut bytes = [0; HEAD_BYTES];
+    let read = file.read_at(&mut bytes, 0)?;
+    Head::decode(bytes.get(..read).unwrap_or_default())
+}
+
+/// The bytes of the document, whatever they are.
+pub(crate) fn read_bytes(device: &dyn Device) -> std::result::Result<Vec<u8>, Cause> {
+    let file = device.open(&path(), Mode::Read)?;
+    let size = file.size()?;
+    if size > LONGEST_BYTES {
+        return Err(Cause::Damaged("it is too long"));
+    }
+    let mut bytes = Vec::new();
+    file.read_onto(&mut bytes, size as usize, 0)?;
+    Ok(bytes)
+}
+
+/// Reads and verifies the document of a store.
+pub(crate) fn read(device: &dyn Device, store: &[u8; 16]) -> std::result::Result<Document, Cause> {
+    decode(&read_bytes(device)?, store)
+}
+
+/// The way back from [`encode`].
+pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Document, Cause> {
+    let head = Head::decode(bytes)?;
+    let (Some(content), Some(checked)) = (bytes.get(HEAD_BYTES..), bytes.get(MAGIC_AT..)) else {
+        return Err(Cause::Damaged("it is not whole"));
+    };
+    if head.length != bytes.len() as u64 || XxHash3_64::oneshot(checked) != head.checksum {
+        return Err(Cause::Damaged("its checksum is wrong"));
+    }
+    if head.store != *store {
+        return Err(Cause::Damaged("it is that of another store"));
+    }
+    let (version, change) = encoding::decode(content)?;
+    let mut state = State::default();
+    state.apply(change);
+    state.version = version;
+    Ok(Document { head, state })
+}
+
+/// A document with `state`, and what it says first.
+pub(crate) fn encode(store: &[u8; 16], epoch: u64, journal: u64, seed: u64, state: &State) -> (Head, Vec<u8>) {
+    let mut bytes = vec![0; HEAD_BYTES];
+    bytes.extend_from_slice(&encoding::encode_state(state));
+    let length = bytes.len() as u64;
+    bytes[MAGIC_AT..VERSION_AT].copy_from_slice(MAGIC);
+    bytes[VERSION_AT..ZERO_AT].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[LENGTH_AT..STORE_AT].copy_from_slice(&length.to_le_bytes());
+    bytes[STORE_AT..EPOCH_AT].copy_from_slice(store);
+    bytes[EPOCH_AT..JOURNAL_AT].copy_from_slice(&epoch.to_le_bytes());
+    bytes[JOURNAL_AT..SEED_AT].copy_from_slice(&journal.to_le_bytes());
+    bytes[SEED_AT..HEAD_BYTES].copy_from_slice(&seed.to_le_bytes());
+    let checksum = XxHash3_64::oneshot(&bytes[MAGIC_AT..]);
+    bytes[CHECKSUM_AT..MAGIC_AT].copy_from_slice(&checksum.to_le_bytes());
+    (Head { checksum, length, store: *store, epoch, journal, seed }, bytes)
+}
+
+/// A document with this content, whatever it is; for fuzzing.
+pub(crate) fn sealed(content: &[u8]) -> Vec<u8> {
+    let (_, mut bytes) = encode(&[7; 16], 1, 2, 3, &State::default());
+    bytes.truncate(HEAD_BYTES);
+    bytes.extend_from_slice(content);
+    let length = bytes.len() as u64;
+    bytes[LENGTH_AT..STORE_AT].copy_from_slice(&length.to_le_bytes());
+    let checksum = XxHash3_64::oneshot(&bytes[MAGIC_AT..]);
+    bytes[CHECKSUM_AT..MAGIC_AT].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// Puts a document in the place of the one on a device, durably, with an empty journal that continues it; gives that. The
+/// old journal goes.
+///
+/// # Errors
+/// Which of the two is there is not known then.
+pub(crate) fn replace(device: &dyn Device, journal: u64, document: &[u8]) -> io::Result<std::sync::Arc<dyn DeviceFile>> {
+    let random = random_identity().map_err(|error| io::Error::other(error.to_string()))?;
+    let temporary = format!("{INDEX_DIRECTORY}/{NAME}-{:032x}{TEMPORARY}", u128::from_le_bytes(random));
+    let frames = match device.open(&journal::path(journal), Mode::Create) {
+        // Of a writer that died before its manifest had its name.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            device.remove(&journal::path(journal))?;
+            device.open(&journal::path(journal), Mode::Create)?
+        }
+        opened => opened?,
+    };
+    let written = device.open(&temporary, Mode::Create).and_then(|file| {
+        file.write_at(document, 0)?;
+        file.sync()?;
+        device.rename(&temporary, &path())
+    });
+    if let Err(error) = written {
+        let _ = device.remove(&temporary);
+        return Err(error);
+    }
+    device.sync_directory(INDEX_DIRECTORY)?;
+    Ok(frames)
+}

@@ -1,0 +1,313 @@
+//! What befalls whole devices and single writes: a device goes and comes back, is emptied, is old, is in another's place; bytes rot; a write
+//! that was acknowledged never reached the device, or reached another place of it.
+//!
+//! What was written and is not durable goes with a device that goes. Files that were open on it fail for ever, also when it is back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::chance::Chance;
+use super::device::{SimulatedDevice, Snapshot};
+use super::media::{BLOCK_BYTES, Change, Content, File, Luck};
+use super::world::{Disk, State, World};
+
+/// What a file is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FileKind {
+    /// Who the store and the device are.
+    Superblock,
+    /// The log.
+    Segment,
+    /// Stripe units.
+    Extent,
+    /// The document of the index.
+    Manifest,
+    /// What continues it.
+    Journal,
+    /// A sorted table.
+    Table,
+    /// Locks and the like.
+    Other,
+}
+
+impl FileKind {
+    /// By the path on the device.
+    pub(crate) fn of(path: &str) -> FileKind {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        match directory {
+            "segments" => FileKind::Segment,
+            "extents" => FileKind::Extent,
+            "index" if name.starts_with("manifest") => FileKind::Manifest,
+            "index" if name.starts_with("journal") => FileKind::Journal,
+            "index" if name.contains(".table") => FileKind::Table,
+            "" if name == "superblock" => FileKind::Superblock,
+            _ => FileKind::Other,
+        }
+    }
+
+    /// Whether what it says can be had from the log.
+    pub(crate) fn is_of_index(self) -> bool {
+        matches!(self, FileKind::Manifest | FileKind::Journal | FileKind::Table)
+    }
+}
+
+/// How a device is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// Nothing is mounted: an empty directory.
+    Unmounted,
+    /// There is no such directory.
+    Missing,
+    /// Everything fails.
+    Failing,
+}
+
+/// How a place goes bad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rot {
+    /// One bit is turned over.
+    Bit,
+    /// A sector cannot be read.
+    Unreadable,
+}
+
+/// A write that the device acknowledges and does not do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Betrayal {
+    /// The device.
+    pub(crate) device: usize,
+    /// The next write to a file of this kind.
+    pub(crate) kind: FileKind,
+    /// It overwrites a block of another file of the kind, or of the same; else it is done nowhere.
+    pub(crate) goes_elsewhere: bool,
+}
+
+/// A device that is not there.
+#[derive(Debug, Clone)]
+pub(crate) struct Detached(Disk);
+
+/// The files of a device, by path.
+pub(crate) type Image = BTreeMap<String, Arc<Content>>;
+
+impl State {
+    /// The betrayal that a write to a file of this kind meets; it is over then.
+    pub(super) fn betrayal(&mut self, device: usize, kind: FileKind) -> Option<Betrayal> {
+        let at = self.betrayals.iter().position(|one| one.device == device && one.kind == kind)?;
+        Some(self.betrayals.remove(at))
+    }
+
+    /// Writes `data` over blocks of a file of the device that are there already.
+    pub(super) fn misdirect(&mut self, device: usize, meant: u64, data: &[u8]) {
+        let files: Vec<u64> = self.disks[device]
+            .names
+            .current
+            .iter()
+            .filter(|(path, file)| FileKind::of(path) == FileKind::Segment || **file == meant)
+            .map(|(_, file)| *file)
+            .collect();
+        let file = *self.chance.pick(&files);
+        let blocks = self.disks[device].files[&file].current.bytes.len() / BLOCK_BYTES;
+        let offset = (self.chance.index(blocks.max(1)) * BLOCK_BYTES) as u64;
+        if let Some(file) = self.disks[device].files.get_mut(&file) {
+            file.change(Change::Write(offset, data.into()));
+        }
+    }
+
+    fn put(&mut self, device: usize, mut disk: Disk) {
+        let newest = disk.files.keys().max().copied().unwrap_or(0);
+        self.next_file = self.next_file.max(newest) + 1;
+        // As unique as the numbers of files.
+        disk.incarnation = self.next_file;
+        self.disks[device] = disk;
+    }
+
+    /// Another directory's number.
+    fn new_node(&mut self) -> u64 {
+        self.next_file += 1;
+        self.next_file
+    }
+}
+
+impl World {
+    /// The device at a path; an empty one, where there was none before.
+    pub(crate) fn device_at(&self, path: &str) -> Arc<SimulatedDevice> {
+        let mut state = self.state();
+        let number = match state.places.get(path) {
+            Some(number) => *number,
+            None => {
+                state.disks.push(Disk::default());
+                let number = state.disks.len() - 1;
+                state.places.insert(path.to_owned(), number);
+                number
+            }
+        };
+        drop(state);
+        self.device(number)
+    }
+
+    /// The number of the directory at a path, as an inode's; `None` if there is none.
+    pub(crate) fn node_at(&self, path: &str) -> Option<u64> {
+        let state = self.state();
+        let disk = &state.disks[*state.places.get(path)?];
+        (disk.node > 0 && !disk.is_lost).then_some(disk.node)
+    }
+
+    /// Moves all that is below one directory to another.
+    pub(crate) fn move_below(&self, from: &str, to: &str) {
+        let mut state = self.state();
+        let places = std::mem::take(&mut state.places);
+        let moved = |path: String| path.strip_prefix(from).map(|rest| format!("{to}{rest}")).unwrap_or(path);
+        state.places = places.into_iter().map(|(path, disk)| (moved(path), disk)).collect();
+    }
+
+    /// Copies all that is below one directory to another, as `cp -a` does.
+    pub(crate) fn copy_below(&self, from: &str, to: &str) {
+        let mut state = self.state();
+        let paths: Vec<(String, usize)> = state
+            .places
+            .iter()
+            .filter_map(|(path, disk)| Some((format!("{to}{}", path.strip_prefix(from)?), *disk)))
+            .collect();
+        for (path, disk) in paths {
+            let copy = Disk { node: state.new_node(), ..state.disks[disk].settled() };
+            state.disks.push(copy);
+            let number = state.disks.len() - 1;
+            state.places.insert(path, number);
+        }
+    }
+
+    /// Takes a device away; what was not durable is lost, or some of it.
+    pub(crate) fn detach(&self, device: usize, absence: Absence, seed: u64) -> Detached {
+        let mut chance = Chance::new(seed);
+        let mut state = self.state();
+        let gone = state.disks[device].remains(None, &mut chance);
+        let node = if absence == Absence::Missing { 0 } else { state.new_node() };
+        state.put(device, Disk { is_lost: absence == Absence::Failing, node, ..Disk::default() });
+        Detached(gone)
+    }
+
+    /// Brings a device back, in place of what is there.
+    pub(crate) fn attach(&self, device: usize, detached: &Detached) {
+        self.state().put(device, detached.0.clone());
+    }
+
+    /// As [`SimulatedDevice::restore`]; files that are open fail.
+    pub(crate) fn restore(&self, device: usize, snapshot: &Snapshot) {
+        self.state().put(device, snapshot.0.clone());
+    }
+
+    /// What failed syncs left in memory alone is dropped from there: files read as they are on the devices.
+    pub(crate) fn drop_pages(&self, seed: u64) {
+        let mut chance = Chance::new(seed);
+        let mut state = self.state();
+        for file in state.disks.iter_mut().flat_map(|disk| disk.files.values_mut()) {
+            file.drop_doubtful(Luck::draw(&mut chance), &mut chance);
+        }
+    }
+
+    /// The next write to such a file is not done as the device says.
+    pub(crate) fn betray(&self, betrayal: Betrayal) {
+        self.state().betrayals.push(betrayal);
+    }
+
+    /// How many betrayals are still to come.
+    pub(crate) fn betrayals(&self) -> usize {
+        self.state().betrayals.len()
+    }
+
+    /// Leaves room for so many blocks on a device.
+    pub(crate) fn fill(&self, device: usize, blocks: u64) {
+        let mut state = self.state();
+        let taken_bytes = state.taken_bytes(device);
+        state.disks[device].capacity_bytes = Some(taken_bytes + blocks * BLOCK_BYTES as u64);
+    }
+
+    /// Whether something is full, or will fail.
+    pub(crate) fn is_troubled(&self) -> bool {
+        let state = self.state();
+        state.has_faults() || state.disks.iter().any(|disk| disk.capacity_bytes.is_some())
+    }
+
+    /// The number of the disk at a path.
+    pub(crate) fn disk_at(&self, path: &str) -> usize {
+        self.state().places[path]
+    }
+
+    /// The content of files was read so often.
+    pub(crate) fn reads(&self, kind: FileKind) -> u64 {
+        self.state().reads.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// The files of a device as they are.
+    pub(crate) fn image(&self, device: usize) -> Image {
+        let state = self.state();
+        let disk = &state.disks[device];
+        let content = |number: &u64| disk.files.get(number).map(|file| Arc::clone(&file.current)).unwrap_or_default();
+        disk.names.current.iter().map(|(path, number)| (path.clone(), content(number))).collect()
+    }
+
+    /// All devices.
+    pub(crate) fn images(&self) -> Vec<Image> {
+        let count = self.state().disks.len();
+        (0..count).map(|device| self.image(device)).collect()
+    }
+
+    /// Lets a place go bad that follows from `place`, in the files of a kind; gives where, if there is such a file.
+    pub(crate) fn rot(&self, device: usize, kind: FileKind, rot: Rot, place: u64) -> Option<(String, u64)> {
+        let mut chance = Chance::new(place);
+        let files: Vec<(String, u64)> = self
+            .device(device)
+            .files()
+            .into_iter()
+            .filter(|(path, size_bytes)| FileKind::of(path) == kind && *size_bytes > 0)
+            .collect();
+        let total: u64 = files.iter().map(|(_, size_bytes)| size_bytes).sum();
+        let mut at = chance.below(total);
+        let (path, _) = files.into_iter().find(|(_, size_bytes)| {
+            let is_here = at < *size_bytes;
+            if !is_here {
+                at -= size_bytes;
+            }
+            is_here
+        })?;
+        match rot {
+            Rot::Bit => self.device(device).flip_bit(&path, at * 8 + chance.below(8)),
+            Rot::Unreadable => self.device(device).make_unreadable(&path, at, 1),
+        }
+        Some((path, at))
+    }
+
+    /// Takes the index of a device away.
+    pub(crate) fn lose_index(&self, device: usize) {
+        let one = self.device(device);
+        for (path, _) in one.files() {
+            if FileKind::of(&path).is_of_index() {
+                one.delete(&path);
+            }
+        }
+    }
+
+    /// Puts the index of a device back as it was in a snapshot.
+    pub(crate) fn restore_index(&self, device: usize, snapshot: &Snapshot) {
+        self.lose_index(device);
+        let mut state = self.state();
+        let old = &snapshot.0;
+        let files: Vec<(String, File)> = old
+            .names
+            .current
+            .iter()
+            .filter(|(path, _)| FileKind::of(path).is_of_index())
+            .filter_map(|(path, number)| Some((path.clone(), old.files.get(number)?.clone())))
+            .collect();
+        for (path, file) in files {
+            let number = state.next_file;
+            state.next_file += 1;
+            let disk = &mut state.disks[device];
+            disk.names.settle(path, number);
+            disk.files.insert(number, File::settled(file.current));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

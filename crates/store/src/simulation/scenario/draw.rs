@@ -1,0 +1,140 @@
+//! A random scenario from a seed.
+//!
+//! Workloads end at any operation: nothing is made durable or closed before a device goes or the power fails, unless chance has it so. What redundancy bears
+//! is drawn often, and of that most often one loss together with one rotten place.
+
+use super::super::chance::Chance;
+use super::super::mishap::{Absence, FileKind, Rot};
+use super::super::workload::Durability;
+use super::{End, Scenario, Shape, Step, Work};
+
+/// Steps that a scenario has at most.
+const MOST_STEPS: u64 = 12;
+
+/// The scenario of a seed.
+pub(crate) fn draw(seed: u64) -> Scenario {
+    let mut chance = Chance::new(seed);
+    let shape = *chance.pick(&Shape::ALL);
+    let mut draw = Draw { devices: shape.geometry().devices.len(), chance };
+    let mut steps = vec![draw.batch()];
+    for _ in 0..2 + draw.chance.below(MOST_STEPS - 2) {
+        draw.next(&mut steps);
+    }
+    Scenario { shape, seed, steps }
+}
+
+struct Draw {
+    chance: Chance,
+    devices: usize,
+}
+
+impl Draw {
+    fn next(&mut self, steps: &mut Vec<Step>) {
+        let step = match self.chance.below(32) {
+            0..9 => self.batch(),
+            9 => Step::Sync,
+            10 => Step::Close,
+            11..13 => Step::Kill,
+            13..15 => Step::PowerFailure(self.chance.next()),
+            15..18 => {
+                let step = self.cuttable();
+                let end = if self.chance.happens(1, 3) { End::Kill } else { End::Power(self.chance.next()) };
+                Step::Cut(self.chance.below(60), end, Box::new(step))
+            }
+            18..21 => {
+                let device = self.device();
+                steps.push(Step::Away(device, self.absence()));
+                if self.chance.happens(1, 2) {
+                    steps.push(self.rot());
+                }
+                self.maintenance_or_work(device)
+            }
+            21..23 => Step::Back(self.device()),
+            23 => self.rot(),
+            24 => {
+                let device = self.device();
+                steps.extend([Step::Keep(device), self.batch(), self.batch()]);
+                if self.chance.happens(1, 2) { Step::Restore(device) } else { Step::IndexOld(device) }
+            }
+            25 => Step::IndexLost(self.device()),
+            26 => {
+                let device = self.device();
+                steps.extend([Step::Full(device, self.chance.below(12)), self.batch(), self.cuttable()]);
+                Step::Room(device)
+            }
+            27 => {
+                steps.extend([Step::Fails(self.device(), self.chance.below(40)), self.batch(), self.batch()]);
+                Step::DropPages(self.chance.next())
+            }
+            28 if self.chance.happens(1, 3) => {
+                Step::Betray(self.device(), FileKind::Segment, self.chance.happens(1, 2))
+            }
+            28 => Step::Swap(self.device(), self.device()),
+            _ => self.cuttable(),
+        };
+        steps.push(step);
+    }
+
+    fn device(&mut self) -> usize {
+        self.chance.index(self.devices)
+    }
+
+    fn absence(&mut self) -> Absence {
+        *self.chance.pick(&[Absence::Unmounted, Absence::Unmounted, Absence::Missing, Absence::Failing])
+    }
+
+    fn batch(&mut self) -> Step {
+        let work = *self.chance.pick(&[
+            Work::Any,
+            Work::Any,
+            Work::Small,
+            Work::Small,
+            Work::Large,
+            Work::Large,
+            Work::Removal,
+            Work::TreeRemoval,
+            Work::Planted,
+        ]);
+        let durability = *self.chance.pick(&[Durability::Batch, Durability::Batch, Durability::Each, Durability::None]);
+        Step::Batch(work, durability, self.chance.next())
+    }
+
+    fn rot(&mut self) -> Step {
+        let kind = *self.chance.pick(&[
+            FileKind::Segment,
+            FileKind::Segment,
+            FileKind::Extent,
+            FileKind::Extent,
+            FileKind::Superblock,
+            FileKind::Manifest,
+            FileKind::Journal,
+            FileKind::Table,
+        ]);
+        let rot = if self.chance.happens(2, 3) { Rot::Bit } else { Rot::Unreadable };
+        Step::Rot(self.device(), kind, rot, self.chance.next())
+    }
+
+    fn cuttable(&mut self) -> Step {
+        match self.chance.below(12) {
+            0..4 => self.batch(),
+            4 => Step::Sync,
+            5 => Step::Close,
+            6 => Step::Open,
+            7 => Step::Scrub,
+            8 => Step::Repair,
+            9 => Step::Compact,
+            10 => Step::RebuildIndex,
+            _ => Step::Check,
+        }
+    }
+
+    fn maintenance_or_work(&mut self, device: usize) -> Step {
+        match self.chance.below(6) {
+            0 => Step::Rebuild(device),
+            1 => Step::Repair,
+            2 => Step::Back(device),
+            3 => Step::RebuildIndex,
+            _ => self.batch(),
+        }
+    }
+}

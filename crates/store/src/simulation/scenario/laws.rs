@@ -1,0 +1,118 @@
+//! What must be so of the files, whatever a store is asked to do.
+//!
+//! Law 3: no file of the log and no extent file becomes shorter, is overwritten with other bytes, or vanishes, unless a release that is in the log names it. Bytes that were
+//! damaged, or never durable everywhere, may become what redundancy proves; so a change is right only if another copy or the file as it was before the damage has the same.
+//! A reader, and an opening that fails, change no byte at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::media::Content;
+use super::super::mishap::{FileKind, Image};
+
+/// Files that the store may remove, by device and path.
+pub(crate) type Released = BTreeSet<(usize, String)>;
+
+/// Places that were made bad: what the files were before, by device and path.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sound {
+    files: BTreeMap<(usize, String), Vec<Arc<Content>>>,
+    /// Devices that did not do what they said, so that nobody knows what should be on them.
+    doubted: BTreeSet<usize>,
+}
+
+impl Sound {
+    /// Keeps a device as it is before something is done to it.
+    pub(crate) fn keep(&mut self, device: usize, image: &Image) {
+        for (path, content) in image {
+            let known = self.files.entry((device, path.clone())).or_default();
+            if known.last().is_none_or(|last| !Arc::ptr_eq(last, content)) {
+                known.push(Arc::clone(content));
+            }
+        }
+    }
+
+    /// A device does not do what it says.
+    pub(crate) fn doubt(&mut self, device: usize) {
+        self.doubted.insert(device);
+    }
+
+    /// Whether it does not.
+    pub(crate) fn is_doubted(&self, device: usize) -> bool {
+        self.doubted.contains(&device)
+    }
+
+    fn has(&self, device: usize, path: &str, at: usize, byte: u8) -> bool {
+        let known = self.files.get(&(device, path.to_owned()));
+        self.is_doubted(device)
+            || known.is_some_and(|all| all.iter().any(|content| content.bytes.get(at) == Some(&byte)))
+    }
+}
+
+/// That nothing at all has changed.
+///
+/// # Errors
+/// What has.
+pub(crate) fn untouched(before: &[Image], after: &[Image]) -> Result<(), String> {
+    for (device, (old, new)) in before.iter().zip(after).enumerate() {
+        for (path, content) in old {
+            match new.get(path) {
+                None => return Err(format!("law 3: {path} of device {device} vanished")),
+                Some(now) if now.bytes != content.bytes => {
+                    return Err(format!("law 3: {path} of device {device} was changed"));
+                }
+                Some(_) => {}
+            }
+        }
+        // A lock file has no content.
+        if let Some((path, _)) =
+            new.iter().find(|(path, content)| !old.contains_key(*path) && !content.bytes.is_empty())
+        {
+            return Err(format!("law 3: {path} of device {device} was made"));
+        }
+    }
+    Ok(())
+}
+
+/// That only what may have changed of the log and the extents.
+///
+/// # Errors
+/// What else has.
+pub(crate) fn patient(before: &[Image], after: &[Image], released: &Released, sound: &Sound) -> Result<(), String> {
+    for (device, old) in before.iter().enumerate() {
+        for (path, content) in old {
+            let kind = FileKind::of(path);
+            if !matches!(kind, FileKind::Segment | FileKind::Extent) {
+                continue;
+            }
+            let Some(now) = after[device].get(path) else {
+                if released.contains(&(device, path.clone())) || content.bytes.is_empty() {
+                    continue;
+                }
+                return Err(format!("law 3: {path} of device {device} vanished, and no release names it"));
+            };
+            if Arc::ptr_eq(now, content) {
+                continue;
+            }
+            if now.bytes.len() < content.bytes.len() {
+                let (was, is) = (content.bytes.len(), now.bytes.len());
+                return Err(format!("law 3: {path} of device {device} was cut from {was} to {is} bytes"));
+            }
+            let mut changed = content.bytes.iter().zip(&now.bytes).enumerate().filter(|(_, (old, new))| old != new);
+            let is_proven = |at: usize, byte: u8| {
+                // Parity is of other bytes, so that of extents only what was there before the damage is known.
+                let copies = |images: &[Image]| {
+                    let mut others = images.iter().enumerate().filter(|(other, _)| *other != device);
+                    others.any(|(_, image)| image.get(path).is_some_and(|copy| copy.bytes.get(at) == Some(&byte)))
+                };
+                kind == FileKind::Segment && copies(before) || sound.has(device, path, at, byte)
+            };
+            if let Some((at, (old, new))) = changed.find(|(at, (_, new))| !is_proven(*at, **new)) {
+                return Err(format!(
+                    "law 3: byte {at} of {path} of device {device} was overwritten, {old:#x} with {new:#x}, and nothing proves it"
+                ));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! What a store shows, and what it says of it.
+
+use std::collections::BTreeMap;
+
+use super::super::model::{Ever, Model, State};
+use crate::Key;
+
+/// What a store says of whether it shows everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Announced {
+    /// All that was acknowledged.
+    Complete,
+    /// That, and something that was not.
+    Tail,
+    /// Something that was acknowledged may be missing.
+    Incomplete,
+}
+
+/// What a store shows.
+#[derive(Debug, Clone)]
+pub(crate) struct Look {
+    /// The objects, read and verified.
+    pub(crate) state: State,
+    /// Those that are listed and cannot be read, and why.
+    pub(crate) unreadable: BTreeMap<Key, String>,
+    /// Why the listing ended early.
+    pub(crate) ended: Option<String>,
+    /// What it says of it.
+    pub(crate) announced: Announced,
+}
+
+impl Look {
+    /// Whether it is what redundancy promises: all of it, readable, and called so.
+    ///
+    /// # Errors
+    /// What is missing, old, or wrongly said.
+    pub(crate) fn is_whole(&self, model: &Model) -> Result<(), String> {
+        if let Some(cause) = &self.ended {
+            return Err(format!("laws 1, 2: a listing ends with: {cause}"));
+        }
+        if let Some((key, cause)) = self.unreadable.iter().next() {
+            return Err(format!("laws 1, 2: {key} cannot be read: {cause}"));
+        }
+        model.allows(&self.state).map_err(|mismatch| format!("laws 1, 2: {mismatch}"))
+    }
+
+    /// Whether what is shown is right, and what is not shown is announced.
+    ///
+    /// # Errors
+    /// What is wrong, or missing in silence.
+    pub(crate) fn is_honest(&self, model: &Model, ever: &Ever) -> Result<(), String> {
+        for (key, object) in self.state.objects() {
+            if !ever.had(key, object) {
+                return Err(format!("law 4: {key} never was what it is shown as: {object:.200?}"));
+            }
+        }
+        if self.announced == Announced::Incomplete || self.ended.is_some() {
+            return Ok(());
+        }
+        let errors: Vec<&Key> = self.unreadable.keys().collect();
+        model
+            .allows_but_for(&self.state, &errors)
+            .map_err(|mismatch| format!("law 4: nothing is said to be missing ({:?}), but {mismatch}", self.announced))
+    }
+}

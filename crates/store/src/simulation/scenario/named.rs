@@ -1,0 +1,277 @@
+//! Scenarios that are known by name: each lost something once, in this store or in another.
+
+use super::super::mishap::{Absence, FileKind, Rot};
+use super::super::workload::Durability;
+use super::play::play;
+use super::shrink::shrink;
+use super::{End, Scenario, Shape, Step, Work};
+
+/// Seeds that each scenario is played with.
+const SEEDS: u64 = 12;
+
+/// Plays steps that follow from a seed, on a shape.
+pub(super) fn keeps(shape: Shape, steps: impl Fn(u64) -> Vec<Step>) {
+    for seed in 1..=SEEDS {
+        let scenario = Scenario { shape, seed, steps: steps(seed) };
+        if let Err(failure) = play(&scenario) {
+            let (least, of_least) = shrink(&scenario, failure, play);
+            panic!("{of_least}\n{least:#?}");
+        }
+    }
+}
+
+pub(super) fn small(seed: u64) -> Step {
+    Step::Batch(Work::Small, Durability::Batch, seed)
+}
+
+pub(super) fn large(seed: u64) -> Step {
+    Step::Batch(Work::Large, Durability::Batch, seed)
+}
+
+pub(super) fn rot(device: usize, kind: FileKind, place: u64) -> Step {
+    Step::Rot(device, kind, Rot::Bit, place)
+}
+
+pub(super) fn gone(device: usize) -> Step {
+    Step::Away(device, Absence::Unmounted)
+}
+
+fn cut(operations: u64, end: End, step: Step) -> Step {
+    Step::Cut(operations, end, Box::new(step))
+}
+
+#[test]
+#[ignore = "laws 4, 9: a damaged log is not announced by readers"]
+fn content_like_log_beside_rot_stays_content() {
+    for shape in [Shape::One, Shape::Mirror] {
+        keeps(shape, |seed| {
+            let planted = |seed| Step::Batch(Work::Planted, Durability::Batch, seed);
+            let removal = Step::Batch(Work::Removal, Durability::Batch, seed);
+            vec![
+                small(seed),
+                removal,
+                planted(seed + 1),
+                planted(seed + 2),
+                small(seed + 3),
+                rot(0, FileKind::Segment, seed),
+                Step::IndexLost(0),
+                Step::RebuildIndex,
+            ]
+        });
+    }
+}
+
+#[test]
+#[ignore = "laws 4, 5: openings ask for no proof"]
+fn all_away_and_a_failed_opening_and_all_back() {
+    for shape in [Shape::Mirror, Shape::Raid5, Shape::FourAlike] {
+        keeps(shape, |seed| {
+            let fast = 0..shape.geometry().devices.len();
+            let mut steps = vec![small(seed), large(seed), Step::Close];
+            steps.extend(fast.clone().map(gone));
+            steps.extend([Step::Open, Step::Repair, Step::RebuildIndex]);
+            steps.extend(fast.map(Step::Back));
+            steps.extend([Step::Open, small(seed + 1), Step::Close, Step::Repair]);
+            steps
+        });
+    }
+}
+
+#[test]
+#[ignore = "laws 4, 5: openings ask for no proof"]
+fn the_first_devices_are_away_for_a_minute() {
+    keeps(Shape::Raid5, |seed| {
+        let mut steps = vec![small(seed), large(seed), Step::Close, gone(0), gone(1), small(seed + 1), Step::Close];
+        steps.extend([Step::Back(0), Step::Back(1), Step::Repair, small(seed + 2)]);
+        steps
+    });
+}
+
+#[test]
+#[ignore = "law 3: recovery cuts and deletes"]
+fn recovery_crashes_again_and_again_each_time_with_another_device_away() {
+    for shape in [Shape::Raid5, Shape::Triple, Shape::FourAlike] {
+        keeps(shape, |seed| {
+            let devices = shape.geometry().devices.len();
+            let mut steps = vec![small(seed), large(seed), cut(seed * 3, End::Power(seed), small(seed + 1))];
+            for device in 0..devices {
+                steps.push(gone(device));
+                steps.push(cut(1 + seed * device as u64, End::Power(seed + 7), Step::Open));
+                steps.push(Step::Back(device));
+            }
+            steps.extend([Step::Open, small(seed + 2)]);
+            steps
+        });
+    }
+}
+
+#[test]
+#[ignore = "law 3: recovery cuts and deletes"]
+fn a_reader_shows_the_tail_of_a_killed_writer_and_the_power_fails() {
+    for shape in Shape::ALL {
+        keeps(shape, |seed| {
+            let tail = Step::Batch(Work::Any, Durability::None, seed + 1);
+            vec![
+                small(seed),
+                tail.clone(),
+                Step::Kill,
+                Step::Look,
+                Step::PowerFailure(seed),
+                Step::Open,
+                tail,
+                cut(2 * seed, End::Kill, large(seed)),
+                Step::Look,
+                Step::PowerFailure(seed + 1),
+                small(seed + 3),
+            ]
+        });
+    }
+}
+
+#[test]
+#[ignore = "law 3: recovery cuts and deletes"]
+fn a_sync_fails_once_and_its_pages_are_dropped() {
+    for shape in Shape::ALL {
+        for operations in 0..12 {
+            keeps(shape, |seed| {
+                vec![
+                    small(seed),
+                    Step::Fails(seed as usize % shape.geometry().devices.len(), operations),
+                    large(seed + 1),
+                    small(seed + 2),
+                    Step::DropPages(seed),
+                    small(seed + 3),
+                    Step::Kill,
+                    Step::Open,
+                    small(seed + 4),
+                    Step::PowerFailure(seed),
+                ]
+            });
+        }
+    }
+}
+
+#[test]
+#[ignore = "laws 3, 5: recovery cuts, openings ask for no proof"]
+fn a_tail_that_is_whole_on_one_copy_returns_after_the_writer_went_on() {
+    for shape in [Shape::Mirror, Shape::Raid5, Shape::FourAlike, Shape::Triple] {
+        keeps(shape, |seed| {
+            vec![
+                small(seed),
+                cut(seed, End::Power(seed), large(seed + 1)),
+                gone(seed as usize % 2),
+                small(seed + 2),
+                Step::Close,
+                Step::Back(seed as usize % 2),
+                small(seed + 3),
+                Step::Close,
+                Step::Repair,
+                Step::Check,
+            ]
+        });
+    }
+}
+
+#[test]
+#[ignore = "law 3: recovery cuts and deletes"]
+fn the_disk_is_full_when_the_log_is_recovered_and_closed() {
+    for shape in Shape::ALL {
+        keeps(shape, |seed| {
+            let full = Step::Full(seed as usize % shape.geometry().devices.len(), seed % 5);
+            vec![
+                small(seed),
+                large(seed + 1),
+                cut(seed, End::Power(seed), small(seed + 2)),
+                full.clone(),
+                Step::Open,
+                small(seed + 3),
+                Step::Batch(Work::TreeRemoval, Durability::Batch, seed),
+                Step::Close,
+                Step::Open,
+                Step::Room(seed as usize % shape.geometry().devices.len()),
+                Step::Kill,
+                small(seed + 4),
+            ]
+        });
+    }
+}
+
+#[test]
+#[ignore = "law 5: openings ask for no proof"]
+fn a_tombstone_outlives_the_copies_of_what_it_removes() {
+    for shape in [Shape::Mirror, Shape::Raid5, Shape::Triple, Shape::FourAlike] {
+        keeps(shape, |seed| {
+            let removal = Step::Batch(Work::Removal, Durability::Batch, seed);
+            let device = seed as usize % shape.geometry().devices.len();
+            let mut steps = vec![small(seed), small(seed + 1), Step::Close, gone(device)];
+            steps.extend([removal.clone(), small(seed + 2), Step::Compact, removal, Step::Compact, Step::Close]);
+            steps.extend([Step::Back(device), Step::Look, Step::RebuildIndex, Step::Close, Step::Repair]);
+            steps.extend([Step::IndexLost(device), small(seed + 3)]);
+            steps
+        });
+    }
+}
+
+#[test]
+#[ignore = "law 4: a damaged log is not announced by readers"]
+fn writes_that_were_lost_or_went_elsewhere_are_seen() {
+    for shape in Shape::ALL {
+        for kind in [FileKind::Segment, FileKind::Extent, FileKind::Superblock] {
+            for goes_elsewhere in [false, true] {
+                keeps(shape, |seed| {
+                    let device = seed as usize % shape.geometry().devices.len();
+                    vec![
+                        small(seed),
+                        Step::Betray(device, kind, goes_elsewhere),
+                        large(seed + 1),
+                        small(seed + 2),
+                        Step::Kill,
+                        Step::Open,
+                        Step::Scrub,
+                        Step::PowerFailure(seed),
+                    ]
+                });
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "law 3: recovery cuts and deletes"]
+fn an_old_index_beside_new_segments_is_brought_up_to_date() {
+    for shape in Shape::ALL {
+        keeps(shape, |seed| {
+            let devices = 0..shape.geometry().devices.len();
+            let mut steps = vec![small(seed)];
+            steps.extend(devices.clone().map(Step::Keep));
+            steps.extend([large(seed + 1), Step::Batch(Work::Removal, Durability::Batch, seed), Step::Compact]);
+            steps.extend([small(seed + 2), Step::Close]);
+            steps.extend(devices.map(Step::IndexOld));
+            steps.extend([Step::Look, small(seed + 3), Step::Kill]);
+            steps
+        });
+    }
+}
+
+#[test]
+#[ignore = "law 5: openings ask for no proof"]
+fn one_device_alone_writes_then_the_other_alone_and_both_return() {
+    for shape in [Shape::Mirror, Shape::Raid5] {
+        keeps(shape, |seed| {
+            let devices = shape.geometry().devices.len();
+            // With as many batches on both sides, and with more on one.
+            let counts = [1 + seed % 3, 1 + seed / 4 % 3];
+            let mut steps = vec![small(seed), Step::Close];
+            for (one, count) in counts.into_iter().enumerate() {
+                let away: Vec<usize> = if devices == 2 { vec![1 - one] } else { vec![1 - one, 2 + one, 4] };
+                steps.extend(away.iter().copied().map(gone));
+                steps.push(Step::OpenDegraded);
+                steps.extend((0..count).map(|batch| small(seed + 10 * one as u64 + batch)));
+                steps.push(Step::Close);
+                steps.extend(away.into_iter().map(Step::Back));
+            }
+            steps.extend([Step::Open, Step::Repair, Step::RebuildIndex, Step::Look]);
+            steps
+        });
+    }
+}

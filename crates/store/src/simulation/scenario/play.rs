@@ -1,0 +1,670 @@
+//! A scenario, one step after the other, and the laws checked after each.
+//!
+//! After each step a reader looks at what there is, and on a copy of the world a writer opens, is killed and opens again. The model says what they must show.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use rustix::io::Errno;
+
+use super::super::chance::Chance;
+use super::super::mishap::{Betrayal, FileKind, Image};
+use super::super::model::{Ever, Model};
+use super::super::subject::Simulated;
+use super::super::trial::Subject;
+use super::super::workload::{Change, Durability, Generator};
+use super::super::world::{Fault, World};
+use super::laws::{Released, Sound, patient, untouched};
+use super::look::{Announced, Look};
+use super::promise::{Condition, Freshness, Promise, is_sound, promise};
+use super::{End, Scenario, Step, Work};
+use crate::engine::open::Access;
+use crate::error::{Error, ErrorKind};
+use crate::{Class, DeviceState, Geometry, Key};
+
+/// The largest object that is tried, in bytes.
+const LARGEST_BYTES: usize = 40_000;
+
+/// A law that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The number of the step.
+    pub(crate) step: usize,
+    /// What is wrong.
+    pub(crate) cause: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after step {}: {}", self.step, self.cause)
+    }
+}
+
+/// Plays a scenario; gives how many openings were judged.
+///
+/// # Errors
+/// The first law that is broken.
+pub(crate) fn play(scenario: &Scenario) -> Result<u64, Failure> {
+    let mut play = Play::new(scenario).map_err(|cause| Failure { step: 0, cause })?;
+    for (number, step) in scenario.steps.iter().enumerate() {
+        play.take(step).map_err(|cause| Failure { step: number, cause: format!("{step:?}: {cause}") })?;
+        if play.is_over {
+            break;
+        }
+    }
+    Ok(play.points)
+}
+
+struct Play {
+    geometry: Geometry,
+    world: World,
+    writer: Option<Simulated>,
+    model: Model,
+    ever: Ever,
+    /// Of the devices, and last of the home, if it is none.
+    conditions: Vec<Condition>,
+    sound: Sound,
+    released: Released,
+    chance: Chance,
+    points: u64,
+    /// Devices of new places.
+    places: usize,
+    /// What follows is beyond what is promised and cannot be judged.
+    is_over: bool,
+}
+
+type Outcome = Result<(), String>;
+
+fn text(error: &Error) -> String {
+    error.to_string()
+}
+
+impl Play {
+    fn new(scenario: &Scenario) -> Result<Play, String> {
+        let geometry = scenario.shape.geometry();
+        let devices = Simulated::devices(&geometry);
+        let world = World::new(devices, scenario.seed);
+        drop(Simulated::create(&geometry, &world).map_err(|error| text(&error))?);
+        Ok(Play {
+            world,
+            geometry,
+            writer: None,
+            model: Model::default(),
+            ever: Ever::default(),
+            conditions: (0..devices).map(Condition::new).collect(),
+            sound: Sound::default(),
+            released: Released::default(),
+            chance: Chance::new(scenario.seed),
+            points: 0,
+            places: 0,
+            is_over: false,
+        })
+    }
+
+    fn promise(&self) -> Promise {
+        promise(&self.geometry, &self.conditions)
+    }
+
+    /// One step and what must be so after it.
+    fn take(&mut self, step: &Step) -> Outcome {
+        let (failures, betrayals) = (self.world.failures(), self.world.betrayals());
+        if betrayals > 0 {
+            self.keep_sound();
+        }
+        let is_done = self.act(step)?;
+        self.note_betrayals(betrayals);
+        if self.world.failures() > failures && self.writer.is_some() && is_done {
+            // It went on without what failed.
+            self.conditions.iter_mut().for_each(Condition::doubt);
+        }
+        if self.is_over || !is_done { Ok(()) } else { self.look_around() }
+    }
+
+    /// Gives whether there was anything to do.
+    fn act(&mut self, step: &Step) -> Result<bool, String> {
+        match step {
+            Step::Open => self.open(Access::Write)?,
+            Step::OpenDegraded => self.open_degraded()?,
+            Step::Batch(work, durability, seed) => return self.batch(*work, *durability, *seed),
+            Step::Sync => self.sync()?,
+            Step::Close => self.close()?,
+            Step::Kill => self.end(End::Kill),
+            Step::PowerFailure(seed) => self.end(End::Power(*seed)),
+            Step::Cut(operations, end, step) => {
+                self.world.crash_at(self.world.operations() + operations);
+                let is_done = self.act(step)?;
+                self.end(*end);
+                return Ok(is_done);
+            }
+            Step::Scrub => return self.scrub(),
+            Step::Repair => self.repair()?,
+            Step::Rebuild(device) => return self.rebuild(*device),
+            Step::Compact => return self.compact(),
+            Step::Check => self.check()?,
+            Step::RebuildIndex => self.open(Access::Anew)?,
+            Step::Look => {}
+            _ => return Ok(self.befall(step)),
+        }
+        Ok(true)
+    }
+
+    fn has_crashed(&self) -> bool {
+        self.world.has_crashed()
+    }
+
+    /// Whether errors are to be expected, as something was made to fail or is full.
+    fn may_fail(&self) -> bool {
+        self.world.is_troubled()
+    }
+
+    fn open(&mut self, access: Access) -> Outcome {
+        if self.writer.is_some() {
+            return Ok(());
+        }
+        let (promise, before, may_fail) = (self.promise(), self.world.images(), self.may_fail());
+        let opened = Simulated::open_as(&self.geometry, &self.world, access);
+        if self.has_crashed() {
+            return Ok(());
+        }
+        let after = self.world.images();
+        patient(&before, &after, &self.released, &self.sound)?;
+        let writer = match opened {
+            Ok(writer) => writer,
+            Err(_) if may_fail => return Ok(()),
+            Err(error) => {
+                untouched(&before, &after).map_err(|cause| format!("an opening failed ({error}); {cause}"))?;
+                return self.judge_refusal(promise, &error);
+            }
+        };
+        if promise.has_proof == Some(false) {
+            return Err("law 5: a writer opened without proof".to_owned());
+        }
+        if promise.has_diverged {
+            return Err("law 5: a writer opened over two histories".to_owned());
+        }
+        let look = writer.look();
+        self.judge(promise, &look, "a writer")?;
+        if promise.is_whole {
+            // What a writer found is durable.
+            self.model = Model::of(look.state);
+        }
+        self.note_set(&writer);
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    /// Opens with fewer devices than the proof wants. If none of them has what was acknowledged last, that is another history from here on.
+    fn open_degraded(&mut self) -> Outcome {
+        if self.writer.is_some() || !self.promise().is_rolled_back {
+            return self.open(Access::Write);
+        }
+        let Ok(writer) = Simulated::open_as(&self.geometry, &self.world, Access::Write) else { return Ok(()) };
+        for condition in &mut self.conditions {
+            condition.has_diverged |= condition.freshness == Freshness::Fresh;
+            condition.freshness = Freshness::Fresh;
+        }
+        self.note_set(&writer);
+        self.model = Model::of(writer.look().state);
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    fn judge_refusal(&self, promise: Promise, error: &Error) -> Outcome {
+        match promise {
+            Promise { is_whole: true, has_proof: Some(true), .. } => Err(format!("law 5: refused: {error}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn judge(&self, promise: Promise, look: &Look, who: &str) -> Outcome {
+        if promise.is_rolled_back && promise.has_proof != Some(false) {
+            return Ok(());
+        }
+        let said = |cause: String| format!("{who}: {cause}");
+        if promise.has_diverged && look.announced != Announced::Incomplete {
+            return Err(said("law 5: two histories are there, and it does not say so".to_owned()));
+        }
+        if !promise.is_whole {
+            return look.is_honest(&self.model, &self.ever).map_err(said);
+        }
+        look.is_whole(&self.model).map_err(said)?;
+        match (promise.has_proof, look.announced) {
+            (Some(true), Announced::Incomplete) => Err(said("law 4: nothing is missing, and it says so".to_owned())),
+            (Some(false), Announced::Complete | Announced::Tail) => {
+                Err(said("law 4: too few devices are there to know, and it does not say so".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A writer began an epoch: who is not among its devices is behind.
+    fn note_set(&mut self, writer: &Simulated) {
+        let out = writer.out_of_service();
+        let devices = self.geometry.devices.len();
+        for (number, condition) in self.conditions[..devices].iter_mut().enumerate() {
+            condition.is_in_set = condition.away.is_none() && !out.contains(&(number as u16));
+            if !condition.is_in_set {
+                condition.freshness = Freshness::Stale;
+            }
+        }
+    }
+
+    /// Opens a writer if there is none; gives whether there is one that may be worked with.
+    fn has_writer(&mut self) -> Result<bool, String> {
+        self.open(Access::Write)?;
+        Ok(self.writer.is_some() && self.promise().is_whole)
+    }
+
+    fn batch(&mut self, work: Work, durability: Durability, seed: u64) -> Result<bool, String> {
+        if !self.has_writer()? {
+            return Ok(false);
+        }
+        let changes = self.changes(work, seed);
+        let Some(writer) = &mut self.writer else { return Ok(false) };
+        let batch = self.model.begin(durability, &changes);
+        self.ever.note(&changes);
+        let mut count = 0;
+        let outcome = writer.batch(durability, &changes, &mut || count += 1);
+        if durability == Durability::Each {
+            self.model.acknowledge(batch, count);
+        }
+        match outcome {
+            Err(error) => {
+                self.model.fail(batch);
+                self.fail(&error)?;
+            }
+            Ok(()) if durability != Durability::None => {
+                self.model.acknowledge(batch, changes.len());
+                self.leave_behind();
+            }
+            Ok(()) => {}
+        }
+        Ok(true)
+    }
+
+    fn changes(&mut self, work: Work, seed: u64) -> Vec<Change> {
+        let cutoff_bytes = self.geometry.cutoff_bytes as usize;
+        let mut generator = Generator::of(seed, cutoff_bytes, LARGEST_BYTES, self.model.latest());
+        match work {
+            Work::Any => generator.changes(),
+            Work::Small => generator.puts(1..cutoff_bytes),
+            Work::Large => generator.puts(cutoff_bytes + 1..LARGEST_BYTES),
+            Work::Removal => generator.removal(false),
+            Work::TreeRemoval => generator.removal(true),
+            Work::Planted => {
+                let segments = self.world.images().into_iter().flatten();
+                let mut segments = segments.filter(|(path, _)| FileKind::of(path) == FileKind::Segment);
+                let mut log = segments.next_back().map(|(_, content)| content.bytes.clone()).unwrap_or_default();
+                log.truncate(LARGEST_BYTES);
+                generator.planted(log.into())
+            }
+        }
+    }
+
+    /// Devices that are away have missed something, if it concerned them.
+    fn leave_behind(&mut self) {
+        self.conditions.iter_mut().filter(|one| one.away.is_some()).for_each(Condition::doubt);
+    }
+
+    /// A writer said that it failed: whether it may, and whether it goes on.
+    fn fail(&mut self, error: &Error) -> Outcome {
+        if self.has_crashed() {
+            return Ok(());
+        }
+        let is_expected = self.may_fail() || self.world.failures() > 0 || !is_sound(&self.conditions);
+        if !is_expected {
+            return Err(format!("nothing had failed, and yet: {error}"));
+        }
+        if error.kind() == ErrorKind::NoSpace {
+            return Ok(());
+        }
+        if self.chance.happens(1, 2) {
+            self.end(End::Kill);
+        } else {
+            // It closes; and what it cannot make durable is in doubt.
+            self.writer = None;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Outcome {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        match writer.sync() {
+            Err(error) => self.fail(&error),
+            Ok(()) => {
+                self.model.acknowledge_all();
+                self.leave_behind();
+                Ok(())
+            }
+        }
+    }
+
+    fn close(&mut self) -> Outcome {
+        self.sync()?;
+        self.writer = None;
+        Ok(())
+    }
+
+    /// The process ends, and with it perhaps the machine.
+    fn end(&mut self, end: End) {
+        self.world = match end {
+            End::Kill => self.world.after_kill(self.chance.next()),
+            End::Power(seed) => {
+                self.keep_sound();
+                self.world.after_crash(seed)
+            }
+        };
+        // It closes in the world that it had.
+        self.writer = None;
+    }
+
+    fn scrub(&mut self) -> Result<bool, String> {
+        if !self.has_writer()? {
+            return Ok(false);
+        }
+        let Some(writer) = &self.writer else { return Ok(false) };
+        let before = self.world.images();
+        match writer.scrub() {
+            Err(error) => self.fail(&error)?,
+            Ok(left) => {
+                patient(&before, &self.world.images(), &self.released, &self.sound)?;
+                let is_there = |one: &Condition| one.away.is_none() && one.is_in_set;
+                let all = self.conditions.iter().all(is_there);
+                if all && left > 0 && !self.may_fail() {
+                    return Err(format!("law 2: a scrub leaves {left} problems that redundancy makes up for"));
+                }
+                if left == 0 && !self.has_crashed() {
+                    let healed = self.conditions.iter_mut().filter(|one| is_there(one));
+                    healed.for_each(|one| {
+                        one.rotten.retain(|kind| !matches!(kind, FileKind::Segment | FileKind::Extent))
+                    });
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn repair(&mut self) -> Outcome {
+        self.close()?;
+        let (promise, before, may_fail) = (self.promise(), self.world.images(), self.may_fail());
+        let repaired = Simulated::repair(&self.geometry, &self.world);
+        let all = self.conditions.iter().all(|one| one.away.is_none() && !one.is_swapped);
+        if self.has_crashed() {
+            self.conditions.iter_mut().filter(|one| one.freshness == Freshness::Stale).for_each(|one| {
+                (one.freshness, one.is_in_set) = (Freshness::Unknown, true);
+            });
+            return Ok(());
+        }
+        patient(&before, &self.world.images(), &self.released, &self.sound)?;
+        match repaired {
+            Ok(true) if all && promise.is_whole => {
+                for one in &mut self.conditions {
+                    (one.freshness, one.is_in_set) = (Freshness::Fresh, true);
+                    one.rotten.clear();
+                }
+                Ok(())
+            }
+            Ok(false) if all && promise.is_whole && !may_fail => {
+                Err("law 2: a repair leaves problems that redundancy makes up for".to_owned())
+            }
+            Err(error) if all && promise.is_whole && promise.has_proof == Some(true) && !may_fail => {
+                Err(format!("law 2: a repair fails: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn rebuild(&mut self, device: usize) -> Result<bool, String> {
+        let is_of_store = device < self.geometry.devices.len();
+        if !is_of_store || self.conditions[device].away.is_none() || !self.has_writer()? {
+            return Ok(false);
+        }
+        let Some(writer) = &self.writer else { return Ok(false) };
+        let (place, before) = (format!("/onto-{}", self.places), self.world.images());
+        self.places += 1;
+        let rebuilt = writer.rebuild(device as u16, &place);
+        if self.has_crashed() {
+            return Ok(true);
+        }
+        patient(&before, &self.world.images(), &self.released, &self.sound)?;
+        match rebuilt {
+            Ok(true) => {
+                self.conditions[device] = Condition::new(self.world.disk_at(&place));
+                self.leave_behind();
+            }
+            Ok(false) if !self.may_fail() => {
+                return Err("law 2: a rebuild leaves something out that redundancy makes up for".to_owned());
+            }
+            Ok(false) => {}
+            Err(error) => self.fail(&error)?,
+        }
+        Ok(true)
+    }
+
+    fn compact(&mut self) -> Result<bool, String> {
+        if !self.has_writer()? {
+            return Ok(false);
+        }
+        let Some(writer) = &mut self.writer else { return Ok(false) };
+        for (device, image) in self.world.images().into_iter().enumerate() {
+            self.released.extend(image.into_keys().map(|path| (device, path)));
+        }
+        match writer.compact() {
+            Err(error) => self.fail(&error)?,
+            Ok(()) => self.leave_behind(),
+        }
+        Ok(true)
+    }
+
+    fn check(&mut self) -> Outcome {
+        if !is_sound(&self.conditions) || self.may_fail() {
+            return Ok(());
+        }
+        let copy = self.world.after_kill(self.chance.next());
+        let reader = Simulated::open_as(&self.geometry, &copy, Access::Read).map_err(|error| text(&error))?;
+        let problems = reader.check().map_err(|error| text(&error))?;
+        match problems.first() {
+            Some(problem) => Err(format!("law 4: nothing was damaged, and a check says: {problem}")),
+            None => Ok(()),
+        }
+    }
+
+    /// What happens to the devices and is nobody's doing. Gives whether it could.
+    fn befall(&mut self, step: &Step) -> bool {
+        let count = self.conditions.len();
+        let device = match step {
+            Step::Swap(one, other) => {
+                let all = self.geometry.devices.len();
+                if one == other || *one >= all || *other >= all {
+                    return false;
+                }
+                self.world.swap(self.conditions[*one].disk, self.conditions[*other].disk);
+                for number in [*one, *other] {
+                    self.conditions[number].is_swapped ^= true;
+                }
+                return true;
+            }
+            Step::DropPages(seed) => {
+                self.keep_sound();
+                self.world.drop_pages(*seed);
+                return true;
+            }
+            Step::Away(device, _)
+            | Step::Back(device)
+            | Step::Keep(device)
+            | Step::Restore(device)
+            | Step::Rot(device, ..)
+            | Step::IndexLost(device)
+            | Step::IndexOld(device)
+            | Step::Full(device, _)
+            | Step::Room(device)
+            | Step::Fails(device, _)
+            | Step::Betray(device, ..) => *device,
+            _ => return false,
+        };
+        if device >= count {
+            return false;
+        }
+        let (is_away, disk) = (self.conditions[device].away.is_some(), self.conditions[device].disk);
+        if is_away != matches!(step, Step::Back(_)) {
+            return false;
+        }
+        self.keep_sound();
+        let (world, has_writer) = (&self.world, self.writer.is_some());
+        let condition = &mut self.conditions[device];
+        match step {
+            Step::Away(_, absence) => {
+                condition.away = Some(world.detach(disk, *absence, self.chance.next()));
+                if has_writer {
+                    condition.doubt();
+                }
+            }
+            Step::Back(_) => {
+                if let Some(away) = condition.away.take() {
+                    world.attach(disk, &away);
+                }
+            }
+            Step::Keep(_) => condition.kept = Some(world.device(disk).snapshot()),
+            Step::Restore(_) => {
+                let Some(kept) = &condition.kept else { return false };
+                world.restore(disk, kept);
+                condition.doubt();
+            }
+            Step::Rot(_, kind, rot, place) => {
+                if world.rot(disk, *kind, *rot, *place).is_none() {
+                    return false;
+                }
+                condition.rotten.insert(*kind);
+            }
+            Step::IndexLost(_) => {
+                world.lose_index(disk);
+                condition.rotten.insert(FileKind::Manifest);
+            }
+            Step::IndexOld(_) => {
+                let Some(kept) = &condition.kept else { return false };
+                world.restore_index(disk, kept);
+                condition.rotten.insert(FileKind::Manifest);
+            }
+            Step::Full(_, blocks) => world.fill(disk, *blocks),
+            Step::Room(_) => world.device(disk).set_endless(),
+            Step::Fails(_, operations) => {
+                let operation = world.operations() + operations;
+                world.fail(Fault { operation, errno: Errno::IO, is_lasting: false, device: Some(disk) });
+            }
+            Step::Betray(_, kind, goes_elsewhere) => {
+                world.betray(Betrayal { device: disk, kind: *kind, goes_elsewhere: *goes_elsewhere });
+                self.sound.doubt(disk);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Keeps what the files are, for who may have to make them so again.
+    fn keep_sound(&mut self) {
+        for (device, image) in self.world.images().iter().enumerate() {
+            self.sound.keep(device, image);
+        }
+    }
+
+    fn note_betrayals(&mut self, before: usize) {
+        if self.world.betrayals() >= before {
+            return;
+        }
+        for condition in &mut self.conditions {
+            if self.sound.is_doubted(condition.disk) {
+                condition.rotten.extend([FileKind::Segment, FileKind::Extent]);
+            }
+        }
+    }
+
+    /// A reader looks; a writer opens on a copy of the world, is killed, and opens again.
+    fn look_around(&mut self) -> Outcome {
+        if let Some(writer) = &self.writer {
+            let (promise, look) = (self.promise(), writer.look());
+            if promise.is_whole && look.ended.is_none() && look.unreadable.is_empty() {
+                self.model.observe(&look.state).map_err(|mismatch| format!("the writer: {mismatch}"))?;
+            }
+            self.judge(promise, &look, "the writer")?;
+            self.points += 1;
+        }
+        let (promise, may_fail) = (self.promise(), self.may_fail());
+        let copy = self.world.after_kill(self.chance.next());
+        self.look_as_reader(&copy, promise)?;
+        if may_fail {
+            return Ok(());
+        }
+        let first = self.look_as_writer(&copy, promise)?;
+        let again = copy.after_kill(self.chance.next());
+        let second = self.look_as_writer(&again, promise)?;
+        if let (Some(first), Some(second)) = (first, second)
+            && promise.is_whole
+            && let Err(mismatch) = Model::of(first.state).allows(&second.state)
+        {
+            return Err(format!("law 3: who recovers twice finds something else: {mismatch}"));
+        }
+        Ok(())
+    }
+
+    fn look_as_reader(&mut self, world: &World, promise: Promise) -> Outcome {
+        let before = world.images();
+        let reader = Simulated::open_as(&self.geometry, world, Access::Read);
+        self.points += 1;
+        let outcome = match &reader {
+            Ok(reader) => {
+                let outcome = self.judge(promise, &reader.look(), "a reader");
+                self.look_up(world, reader, promise).and(outcome)
+            }
+            Err(error) if promise.is_whole => Err(format!("laws 1, 2: a reader is refused: {error}")),
+            Err(_) => Ok(()),
+        };
+        drop(reader);
+        untouched(&before, &world.images()).map_err(|cause| format!("a reader: {cause}"))?;
+        outcome
+    }
+
+    /// Law 7: with the index on any device, a look-up reads no log.
+    fn look_up(&self, world: &World, reader: &Simulated, promise: Promise) -> Outcome {
+        let has_index = |one: &Condition| one.away.is_none() && !one.rotten.iter().any(|kind| kind.is_of_index());
+        let class =
+            if self.geometry.devices.iter().any(|one| one.class == Class::Fast) { Class::Fast } else { Class::Slow };
+        let of_class = self.geometry.devices.iter().zip(&self.conditions);
+        let mut of_class = of_class.filter(|(entry, _)| entry.class == class && entry.state == DeviceState::InUse);
+        if !promise.is_whole || !of_class.any(|(_, condition)| has_index(condition)) {
+            return Ok(());
+        }
+        let before = world.reads(FileKind::Segment);
+        let keys: BTreeSet<Key> = self.model.latest().objects().map(|(key, _)| key.clone()).collect();
+        for key in &keys {
+            reader.store().entry(key).map_err(|error| format!("law 7: {error}"))?;
+        }
+        match world.reads(FileKind::Segment) - before {
+            0 => Ok(()),
+            reads => Err(format!("law 7: {} look-ups read segments {reads} times", keys.len())),
+        }
+    }
+
+    fn look_as_writer(&mut self, world: &World, promise: Promise) -> Result<Option<Look>, String> {
+        let before: Vec<Image> = world.images();
+        let writer = Simulated::open_as(&self.geometry, world, Access::Write);
+        self.points += 1;
+        let after = world.images();
+        patient(&before, &after, &self.released, &self.sound)?;
+        match writer {
+            Ok(_) if promise.has_proof == Some(false) => Err("law 5: a writer opened without proof".to_owned()),
+            Ok(_) if promise.has_diverged => Err("law 5: a writer opened over two histories".to_owned()),
+            Ok(writer) => {
+                let look = writer.look();
+                self.judge(promise, &look, "a writer that opens next")?;
+                // Killed: it does not close in this world.
+                world.crash_at(0);
+                Ok(Some(look))
+            }
+            Err(error) => {
+                untouched(&before, &after).map_err(|cause| format!("an opening failed ({error}); {cause}"))?;
+                self.judge_refusal(promise, &error)?;
+                Ok(None)
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Of a scenario that fails, the fewest steps that still do: first the shortest prefix, then without each step that is not needed.
+
+use super::Scenario;
+use super::play::Failure;
+
+/// Scenarios that are tried at most.
+const MOST_TRIALS: usize = 400;
+
+/// A scenario with as few steps as are needed to fail when it is played, and how it does.
+pub(crate) fn shrink(
+    scenario: &Scenario,
+    failure: Failure,
+    play: impl Fn(&Scenario) -> Result<u64, Failure>,
+) -> (Scenario, Failure) {
+    let mut least = scenario.clone();
+    least.steps.truncate(failure.step + 1);
+    let mut failure = failure;
+    let (mut trials, mut has_changed) = (0, true);
+    while has_changed {
+        has_changed = false;
+        for at in (0..least.steps.len()).rev() {
+            if trials >= MOST_TRIALS {
+                return (least, failure);
+            }
+            trials += 1;
+            let mut fewer = least.clone();
+            fewer.steps.remove(at);
+            if let Err(other) = play(&fewer) {
+                fewer.steps.truncate(other.step + 1);
+                (least, failure, has_changed) = (fewer, other, true);
+                break;
+            }
+        }
+    }
+    (least, failure)
+}

@@ -1,6 +1,0 @@
-//! Values of the catalog with recent changes. The laws are with the entry in the library.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| granulo::store::fuzzing::recent_changes(bytes));
