@@ -238,18 +238,12 @@ fn every_flipped_bit_is_found_or_harmless_and_never_read() {
                 flip(&path, at, bit);
                 let what = format!("{geometry:?}: bit {bit} of byte {at} in {}", path.display());
                 match Store::open_read_only(&sample.home()) {
-                    Err(_) => assert!(
-                        !has_redundancy || path.ends_with("superblock"),
-                        "{what}: cannot be opened"
-                    ),
+                    Err(_) => assert!(!has_redundancy || path.ends_with("superblock"), "{what}: cannot be opened"),
                     Ok(store) => {
                         let unreadable = sample.unreadable(&store);
                         let (_, problems) = check(&store, true);
                         assert!(!problems.is_empty() || !is_always_found(&path, at), "{what}: not found");
-                        assert!(
-                            unreadable == 0 || !has_redundancy,
-                            "{what}: {unreadable} unreadable"
-                        );
+                        assert!(unreadable == 0 || !has_redundancy, "{what}: {unreadable} unreadable");
                         assert!(unreadable == 0 || !problems.is_empty(), "{what}: unreadable, and not found");
                     }
                 }

@@ -354,7 +354,10 @@ pub fn catalog(bytes: &[u8]) {
         let read = manifest::decode(&document, &[7; 16]);
         assert!(read.is_ok_and(|read| read.head == head && read.state == state));
         let frame = journal::frame(3, 0, bytes);
-        assert_eq!(journal::frames(3, 0, version.wrapping_sub(1), &frame).is_ok_and(|read| read.changes.len() == 1), version > 0);
+        assert_eq!(
+            journal::frames(3, 0, version.wrapping_sub(1), &frame).is_ok_and(|read| read.changes.len() == 1),
+            version > 0
+        );
         assert!(journal::frames(4, 0, version.wrapping_sub(1), &frame).is_ok_and(|read| read.changes.is_empty()));
     }
     if let Ok(frames) = journal::frames(3, 0, 0, bytes) {

@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
 
@@ -62,7 +62,9 @@ pub struct Batch<'s> {
     durability: Durability,
     records: Vec<u8>,
     waiting: Vec<Waiting>,
-    /// Keys of what waits; kept from the first removal on, which has to look among them.
+    /// The highest key of what waits; empty if nothing does.
+    highest_key: Vec<u8>,
+    /// Keys of what waits; kept from the first removal on that has to look among them.
     keys: Option<BTreeSet<Vec<u8>>>,
     /// The tree whose removal waits: what was committed of it before is gone.
     removed_tree: Option<Vec<u8>>,
@@ -81,6 +83,7 @@ impl<'s> Batch<'s> {
             durability,
             records: Vec::new(),
             waiting: Vec::new(),
+            highest_key: Vec::new(),
             keys: None,
             removed_tree: None,
             nameless: BTreeSet::new(),
@@ -202,13 +205,7 @@ impl<'s> Batch<'s> {
     /// [`ErrorKind::Usage`] if the directory is not empty; what writing fails with.
     pub fn remove(&mut self, key: &Key) -> Result<bool> {
         self.refuse_root(key)?;
-        let waiting = &self.waiting;
-        let keys = self.keys.get_or_insert_with(|| waiting.iter().map(|waiting| waiting.key.clone()).collect());
-        // A key and all below it are one range.
-        let is_waiting = keys
-            .range::<[u8], _>((Bound::Included(key.stored()), Bound::Unbounded))
-            .next()
-            .is_some_and(|first| is_within(first, key.stored()));
+        let is_waiting = self.is_waiting(key.stored());
         if !is_waiting && self.removed_tree.as_ref().is_some_and(|top| goes_with(key.stored(), top)) {
             return Ok(false);
         }
@@ -228,6 +225,18 @@ impl<'s> Batch<'s> {
         }
         self.removal(key, Kind::Removal, Some(seen), Subject::Removal)?;
         Ok(true)
+    }
+
+    /// Whether anything waits that is about this key or lies below it.
+    fn is_waiting(&mut self, key: &[u8]) -> bool {
+        if self.waiting.is_empty() || key > self.highest_key.as_slice() {
+            return false;
+        }
+        let waiting = &self.waiting;
+        let keys = self.keys.get_or_insert_with(|| waiting.iter().map(|waiting| waiting.key.clone()).collect());
+        // A key and all below it are one range.
+        let mut from = keys.range::<[u8], _>((Bound::Included(key), Bound::Unbounded));
+        from.next().is_some_and(|first| is_within(first, key))
     }
 
     /// Removes an object and all below it; gives whether it was there. The root stays, with its attributes: of it, all below goes.
@@ -423,6 +432,9 @@ impl<'s> Batch<'s> {
         if let Some(keys) = &mut self.keys {
             keys.insert(key.clone());
         }
+        if key > self.highest_key {
+            self.highest_key.clone_from(&key);
+        }
         self.waiting.push(Waiting { key, start, head_bytes, record_bytes, content_checksum, seen, subject });
         if self.durability == Durability::Each {
             self.commit_piece()?;
@@ -444,6 +456,7 @@ impl<'s> Batch<'s> {
         }
         self.records.clear();
         self.waiting.clear();
+        self.highest_key.clear();
         self.keys = None;
         self.removed_tree = None;
         self.nameless.clear();
@@ -601,13 +614,16 @@ impl Engine {
         let mut missing: Vec<Vec<u8>> = Vec::new();
         // A directory that is there.
         let mut parent_before: Option<&[u8]> = None;
+        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        // What the batch removes may be one.
+        let mut has_removals = false;
         for record in waiting.iter() {
             let key = &record.key[..];
             let entry = match &record.subject {
                 Subject::Put(entry, _) => entry,
                 Subject::Removal => {
                     kinds.insert(key, None);
-                    parent_before = None;
+                    (parent_before, has_removals) = (None, true);
                     let seen = record.seen.filter(|(version, _)| *version == ledger.state.version);
                     before.push(seen.map_or(Before::Unknown, |(_, entry)| Before::Known(entry)));
                     continue;
@@ -615,7 +631,7 @@ impl Engine {
                 Subject::TreeRemoval => {
                     kinds.retain(|known, _| !goes_with(known, key));
                     gone.push(key);
-                    parent_before = None;
+                    (parent_before, has_removals) = (None, true);
                     before.push(Before::Unknown);
                     continue;
                 }
@@ -652,13 +668,18 @@ impl Engine {
             let mut parent = key;
             while let Some(end) = parent.iter().rposition(|&byte| byte == 0) {
                 parent = &parent[..end];
-                if parent_before == Some(parent) {
+                if parent_before == Some(parent) || !has_removals && directories.has(parent) {
                     break;
                 }
-                match look_up(&kinds, parent)?.0 {
-                    Some(Kind::Directory) => break,
-                    Some(_) => return Err(exists(parent, "it is a file, so nothing can lie below it")),
-                    None => {
+                match look_up(&kinds, parent)? {
+                    (Some(Kind::Directory), before) => {
+                        if matches!(before, Before::Known(_)) {
+                            directories.add(parent);
+                        }
+                        break;
+                    }
+                    (Some(_), _) => return Err(exists(parent, "it is a file, so nothing can lie below it")),
+                    (None, _) => {
                         kinds.insert(parent, Some(Kind::Directory));
                         missing.push(parent.to_vec());
                     }
@@ -666,7 +687,7 @@ impl Engine {
             }
             parent_before = key.iter().rposition(|&byte| byte == 0).map(|end| &key[..end]).or(parent_before);
         }
-        drop(kinds);
+        drop((kinds, directories));
         // A directory that comes later in the batch has attributes of its own.
         if !missing.is_empty() {
             let put: BTreeSet<&[u8]> = waiting

@@ -125,14 +125,7 @@ impl Loaded {
             let read = journal::frames(head.seed, 0, state.version, &bytes)?;
             let frames = read.changes.len() as u64;
             read.changes.into_iter().for_each(|change| state.apply(change));
-            return Ok(Loaded {
-                place: place.clone(),
-                head,
-                state,
-                file,
-                end: read.end,
-                frames,
-            });
+            return Ok(Loaded { place: place.clone(), head, state, file, end: read.end, frames });
         }
         Err(Cause::Unreadable(io::Error::other("it is replaced all the time")))
     }
@@ -188,8 +181,7 @@ impl Catalog {
     /// [`ErrorKind::NewerVersion`]; [`ErrorKind::PermissionDenied`].
     pub(crate) fn open(places: Vec<Place>, store: [u8; 16], epoch: u64) -> Result<Option<Catalog>> {
         let found = Found::look(&places, &store);
-        let refuses =
-            |error: &Error| matches!(error.kind(), ErrorKind::NewerVersion | ErrorKind::PermissionDenied);
+        let refuses = |error: &Error| matches!(error.kind(), ErrorKind::NewerVersion | ErrorKind::PermissionDenied);
         match (found.newest, found.cause) {
             (_, Some(error)) if refuses(&error) => Err(error),
             (None, _) => Ok(None),

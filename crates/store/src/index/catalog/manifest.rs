@@ -223,7 +223,11 @@ pub(crate) fn sealed(content: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// Which of the two is there is not known then.
-pub(crate) fn replace(device: &dyn Device, journal: u64, document: &[u8]) -> io::Result<std::sync::Arc<dyn DeviceFile>> {
+pub(crate) fn replace(
+    device: &dyn Device,
+    journal: u64,
+    document: &[u8],
+) -> io::Result<std::sync::Arc<dyn DeviceFile>> {
     let random = random_identity().map_err(|error| io::Error::other(error.to_string()))?;
     let temporary = format!("{INDEX_DIRECTORY}/{NAME}-{:032x}{TEMPORARY}", u128::from_le_bytes(random));
     let frames = match device.open(&journal::path(journal), Mode::Create) {

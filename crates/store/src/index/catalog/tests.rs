@@ -136,7 +136,6 @@ fn any_change() -> impl Strategy<Value = Change> {
     })
 }
 
-
 fn places(world: &World) -> Vec<Place> {
     let place = |(number, device): (usize, Arc<dyn Device>)| Place { number: number as u16, device };
     world.devices().into_iter().enumerate().map(place).collect()
@@ -316,12 +315,8 @@ fn a_copy_that_fails_is_dropped_and_no_reader_stays_with_it() {
                 let writer = create(&world);
                 writer.commit(&put(1)).unwrap();
                 let readers = [open(&world).unwrap(), open(&world).unwrap()];
-                let fault = Fault {
-                    operation: world.operations() + operation,
-                    errno,
-                    is_lasting: true,
-                    device: Some(failing),
-                };
+                let fault =
+                    Fault { operation: world.operations() + operation, errno, is_lasting: true, device: Some(failing) };
                 world.fail(fault);
                 for number in 2..8 {
                     writer.commit(&Change { clear_recent: number == 5, ..durable(number) }).unwrap();
