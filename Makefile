@@ -39,9 +39,9 @@ fuzz:             ## each fuzz target for FUZZ_SECONDS
 	    -artifact_prefix=fuzz/ fuzz/corpus/$$target fuzz/seeds/$$target || exit 1; \
 	done
 
-torture:          ## the store at CRASH_POINTS simulated crashes, from a seed of today, and 2,000 killed writers; takes hours
+torture:          ## the store at CRASH_POINTS simulated crashes and as many openings in scenarios, from a seed of today, and 2,000 killed writers; takes hours
 	GRANULO_CRASH_POINTS=$(CRASH_POINTS) GRANULO_CRASH_SEED=$${GRANULO_CRASH_SEED:-$$(date +%Y%m%d)0000} \
-	  cargo test --release -p granulo-store --lib every_crash_leaves -- --nocapture
+	  cargo test --release -p granulo-store --lib -- --nocapture every_crash_leaves random_scenarios
 	GRANULO_KILLS=2000 cargo test --release --test it store_kill -- --nocapture
 
 bench-survey:     ## granulo, the floor and its peers on a million files; needs root and some patience

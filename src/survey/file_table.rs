@@ -26,7 +26,7 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, TypePtr};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::AtomicFile;
+use crate::io::{AtomicFile, create_afresh};
 use crate::scan::{Batch, Stat, Timestamp};
 use crate::units::escape;
 
@@ -206,7 +206,7 @@ impl Part {
     fn create(target: &Path, number: u32) -> Result<Part> {
         let path = part_path(target, number);
         let fail = |error| Error::io("create a file for", target, error);
-        let file = File::create(&path).map_err(fail)?;
+        let file = create_afresh(&path).map_err(fail)?;
         let out = BufWriter::new(file.try_clone().map_err(fail)?);
         let writer = SerializedFileWriter::new(out, schema()?, properties()).map_err(|e| parquet_error(target, e))?;
         Ok(Part { path, file, writer, rows: Batch::default() })

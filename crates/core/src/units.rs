@@ -147,6 +147,23 @@ pub fn format_duration(seconds: f64) -> String {
     format!("{value:.digits$} {name}")
 }
 
+/// A point in time, given in seconds since 1970, as `2026-11-22 13:51:35 UTC`.
+pub fn format_time(seconds: i64) -> String {
+    const DAY: i64 = 86_400;
+    let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
+    // The civil calendar from days: years begin in March, so that leap days come last (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    let from_march = days + 719_468;
+    let (era, day_of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
 /// `part / whole`, and 0 where the whole is 0.
 pub fn fraction(part: u128, whole: u128) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
@@ -229,6 +246,20 @@ pub fn unescape_path(text: &str) -> Option<std::path::PathBuf> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn times_are_of_the_civil_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (-1, "1969-12-31 23:59:59 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+            (1_795_355_495, "2026-11-22 13:51:35 UTC"),
+        ] {
+            assert_eq!(format_time(seconds), text);
+        }
+    }
 
     #[test]
     fn sizes_are_read_in_both_bases() {

@@ -48,6 +48,7 @@ pub use access::load::{Load, Loaded, LoadedObject};
 pub use access::read::{Buffer, Object, Status};
 pub use access::walk::{Lent, Listed, Walk};
 pub use devices::set::Trouble;
+pub use devices::survey::OpenOptions;
 pub use engine::open::is_store;
 pub use engine::write::Batch;
 pub use format::attributes::{Attributes, Holes, Xattrs};
@@ -110,13 +111,48 @@ impl Store {
         Store::open(home)
     }
 
+    /// Keeps what the store has now from being given back, until [`unpin`](Self::unpin) with the same name, whatever processes end meanwhile. A name that is
+    /// pinned already moves to what there is now.
+    ///
+    /// # Errors
+    /// [`ReadOnly`](crate::error::ErrorKind::ReadOnly) if the store was opened for reading; what writing fails with.
+    pub fn pin(&self, name: &str) -> Result<()> {
+        self.engine().pin_named(name)
+    }
+
+    /// Releases a pin; gives whether there was one of the name.
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin).
+    pub fn unpin(&self, name: &str) -> Result<bool> {
+        self.engine().unpin_named(name)
+    }
+
+    /// Names of the pins that outlive a process, each with the epoch that it keeps.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn pins(&self) -> Result<Vec<(String, u64)>> {
+        let view = self.engine().fresh()?;
+        Ok(view.state.pins.iter().map(|(name, epoch)| (name.clone(), *epoch)).collect())
+    }
+
     /// Opens a store, by its home or any of its devices, for reading and writing; recovers what a crash left.
     ///
     /// # Errors
     /// [`NotFound`](crate::error::ErrorKind::NotFound) if there is none, [`Busy`](crate::error::ErrorKind::Busy) if another process writes,
+    /// [`Lost`](crate::error::ErrorKind::Lost) if too few devices are there to be sure that the newest is in sight, or they have diverged,
     /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if acknowledged writes are missing.
     pub fn open(home: &Path) -> Result<Store> {
-        open::open_here(home, Access::Write).map(Store::of)
+        Store::open_with(home, &OpenOptions::default())
+    }
+
+    /// The same, told where devices are, or to write although too few are there.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(home: &Path, options: &OpenOptions) -> Result<Store> {
+        open::open_here(home, Access::Write, options).map(Store::of)
     }
 
     /// Opens for reading, beside a writer or without one. Sees what a writer makes durable, a millisecond later at most.
@@ -124,7 +160,15 @@ impl Store {
     /// # Errors
     /// As [`open`](Self::open), but for `Busy`.
     pub fn open_read_only(home: &Path) -> Result<Store> {
-        open::open_here(home, Access::Read).map(Store::of)
+        Store::open_read_only_with(home, &OpenOptions::default())
+    }
+
+    /// The same, told where devices are.
+    ///
+    /// # Errors
+    /// As [`open_read_only`](Self::open_read_only).
+    pub fn open_read_only_with(home: &Path, options: &OpenOptions) -> Result<Store> {
+        open::open_here(home, Access::Read, options).map(Store::of)
     }
 
     pub(crate) fn of((engine, recovered): (Engine, Recovered)) -> Store {

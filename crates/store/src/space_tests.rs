@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::OpenOptions;
 use crate::engine::open::{Access, open_here};
 use crate::error::ErrorKind;
 use crate::format::entry::Location;
@@ -201,7 +202,7 @@ fn compaction_gives_back_and_restores_order() {
     assert_eq!(nothing.segments, []);
     drop(store);
     let before = index_of(&Store::open_read_only(&home).unwrap());
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert!(index_of(&store) == before);
     assert!(walked(&store) == model);
@@ -220,7 +221,7 @@ fn an_emptied_store_is_small_and_goes_on() {
     assert!(segment_files(&home).iter().sum::<u64>() < 1000, "{:?}", segment_files(&home));
     drop(store);
     for access in [Access::Write, Access::Anew, Access::Write] {
-        drop(open_here(&home, access).unwrap());
+        drop(open_here(&home, access, &OpenOptions::default()).unwrap());
     }
     let store = Store::open(&home).unwrap();
     assert_eq!(walked(&store), Model::new());
@@ -250,14 +251,14 @@ fn removals_stay_while_older_records_do() {
     let done = compact(&store, &CompactOptions::default());
     assert!(done.kept_removals > 0 && done.segments > 0, "{done:?}");
     drop(store);
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert_eq!(store.get(&key("victim")).unwrap(), None, "it must not come back");
     assert_eq!(walked(&store).len(), 16);
     // When everything is rewritten, nothing needs them any more.
     assert_eq!(compact(&store, &ALL).kept_removals, 0);
     drop(store);
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     assert_eq!(walked(&Store::open(&home).unwrap()).len(), 16);
 }
 
@@ -285,7 +286,7 @@ fn compaction_can_be_ended_early_and_goes_on_later() {
     assert!(done.is_interrupted && done.moved_records < 800 && steps > 1, "{done:?}");
     assert!(walked(&store) == model);
     drop(store);
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert!(walked(&store) == model);
     let done = compact(&store, &ALL);
@@ -495,7 +496,7 @@ proptest! {
                 }
                 Deed::Anew => {
                     drop(store);
-                    drop(open_here(&home, Access::Anew).unwrap());
+                    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
                     store = Store::open(&home).unwrap();
                 }
             }
@@ -505,7 +506,7 @@ proptest! {
         store.sync().unwrap();
         let before = index_of(&store);
         drop(store);
-        drop(open_here(&home, Access::Anew).unwrap());
+        drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
         let store = Store::open(&home).unwrap();
         prop_assert!(walked(&store) == model);
         let after = index_of(&store);

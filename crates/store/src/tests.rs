@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::OpenOptions;
 use crate::engine::open::{Access, open_here};
 use crate::error::ErrorKind;
 
@@ -90,7 +91,7 @@ fn what_is_put_is_got_now_and_by_the_next() {
         check(&store);
         assert_eq!(*store.recovered(), Recovered::default());
         drop(store);
-        drop(open_here(&home, Access::Anew).unwrap());
+        drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
         check(&Store::open(&home).unwrap());
     }
 }
@@ -151,7 +152,7 @@ fn the_root_stays_with_its_attributes_when_all_below_it_goes() {
     is_as_it_should(&store);
     drop(store);
     is_as_it_should(&Store::open(&home).unwrap());
-    drop(open_here(&home, Access::Anew).unwrap());
+    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
     is_as_it_should(&Store::open(&home).unwrap());
     // What is put into the same batch after it is there.
     let store = Store::open(&home).unwrap();
@@ -354,7 +355,7 @@ proptest! {
                 }
                 Deed::Anew => {
                     drop(store);
-                    drop(open_here(&home, Access::Anew).unwrap());
+                    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
                     store = Store::open(&home).unwrap();
                 }
                 Deed::Merge => {
@@ -383,7 +384,7 @@ proptest! {
         let store = Store::open(&home).unwrap();
         let before = accounts(&store);
         drop(store);
-        drop(open_here(&home, Access::Anew).unwrap());
+        drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
         prop_assert_eq!(before, accounts(&Store::open(&home).unwrap()));
     }
 }

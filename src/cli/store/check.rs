@@ -1,15 +1,13 @@
 //! `granulo store check`: is the store as it should be?
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde::Serialize;
 
 use super::problems::{ProblemRecord, counted, word};
 use super::watch::MaintenanceProgress;
-use super::{Ended, output};
+use super::{Ended, StoreToWrite, output};
 use crate::error::Result;
-use crate::store::{CheckOptions, CheckReport, Problem, Store, rebuild_index};
+use crate::store::{CheckOptions, CheckReport, Problem, rebuild_index};
 use crate::units::{format_count, format_size, parse_size};
 
 /// Problems that are kept for JSON; more are only counted.
@@ -25,9 +23,8 @@ const KEPT: usize = 10_000;
     after_help = "Examples:\n  granulo store check /srv/s\n  granulo store check /srv/s --deep --rate 200MiB\n  granulo store check /srv/s --rebuild-index"
 )]
 pub(super) struct CheckArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToWrite,
     /// Read every byte
     #[arg(long)]
     deep: bool,
@@ -65,7 +62,11 @@ struct CheckDocument {
 
 impl CheckArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let store = if self.rebuild_index { rebuild_index(&self.store)? } else { Store::open_read_only(&self.store)? };
+        let store = if self.rebuild_index {
+            rebuild_index(&self.at.read.store, &self.at.options())?
+        } else {
+            self.at.read.open_quietly()?
+        };
         if self.rebuild_index && !self.json {
             let recovered = store.recovered();
             let text = format!("the index was made anew from {} records", format_count(recovered.records.into()));

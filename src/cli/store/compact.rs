@@ -1,12 +1,10 @@
 //! `granulo store compact`: give back what removed and replaced objects take; what will be done is said before it is.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde::Serialize;
 
 use super::watch::MaintenanceProgress;
-use super::{Ended, or_damage, output};
+use super::{Ended, StoreToWrite, or_damage, output};
 use crate::error::Result;
 use crate::store::{Choice, CompactOptions, CompactPlan, Compacted, Store};
 use crate::units::{format_count, format_size, parse_percent, parse_size};
@@ -21,9 +19,8 @@ use crate::units::{format_count, format_size, parse_percent, parse_size};
     granulo store compact /srv/s --all"
 )]
 pub(super) struct CompactArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToWrite,
     /// Rewrite segments of which at least this share is dead
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "30%")]
     dead: u8,
@@ -99,7 +96,7 @@ struct Done {
 
 impl CompactArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let store = if self.dry_run { Store::open_read_only(&self.store)? } else { Store::open(&self.store)? };
+        let store = if self.dry_run { self.at.read.open_quietly()? } else { self.at.open_quietly()? };
         or_damage(self.compact(&store))
     }
 

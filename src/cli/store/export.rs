@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, key, objects_in_words, open_to_read, or_damage, output, say_reports};
+use super::{Ended, StoreToRead, key, objects_in_words, or_damage, output, say_reports};
 use crate::error::Result;
 use crate::report::store::{count_words, write_sentences};
 use crate::store::tree::{ExportOptions, ExportSummary, export};
@@ -23,9 +23,8 @@ use crate::units::{escape_path, format_size};
     granulo store export /srv/s cats --prefix pictures/cats --resume"
 )]
 pub(super) struct ExportArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToRead,
     /// Where the tree is to be: an empty directory, or one that does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
@@ -76,7 +75,7 @@ impl ExportArguments {
             require_owners: self.same_owner,
             threads: self.threads.map(usize::from),
         };
-        let store = open_to_read(&self.store)?;
+        let store = self.at.open()?;
         let progress = TransferProgress::begin(self.quiet, None)?;
         let exported = export(&store, &self.directory, &options, &progress);
         progress.clear();

@@ -13,7 +13,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, find, key, not_found, open_to_read, or_damage_to, output, shown};
+use super::{Ended, StoreToRead, find, key, not_found, or_damage_to, output, shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::AtomicFile;
 use crate::report::store::ObjectType;
@@ -33,9 +33,8 @@ const ZEROES_BYTES: u64 = MIB;
     granulo store get /srv/s disk.img --range 0-511\n  granulo store get /srv/s logs/today --range=-4K"
 )]
 pub(super) struct GetArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToRead,
     /// The key of a file
     #[arg(value_name = "KEY")]
     key: OsString,
@@ -101,7 +100,7 @@ struct GetDocument {
 impl GetArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
-        let store = open_to_read(&self.store)?;
+        let store = self.at.open()?;
         or_damage_to(&key, self.get(&store, &key))
     }
 

@@ -3,18 +3,24 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use clap::Args;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, key, objects_in_words, open_to_read, open_to_write, or_damage, output, say_reports, usage_error};
+use super::{Ended, StoreToWrite, key, objects_in_words, or_damage, output, say_reports, usage_error};
 use crate::error::{Error, Result};
 use crate::report::store::{count_words, write_sentences};
 use crate::store::Store;
 use crate::store::tree::{ImportOptions, ImportSummary, Measure, import, import_tar, measure};
 use crate::units::{MIB, escape_path, format_count, format_size};
+
+/// How long a stream is waited for until it is seen whether to go on.
+const MILLISECONDS_BETWEEN_LOOKS: u8 = 100;
 
 /// Put a whole tree, or what is in a tar archive, into a store
 ///
@@ -28,9 +34,8 @@ use crate::units::{MIB, escape_path, format_count, format_size};
     zstd -dc backup.tar.zst | granulo store import /srv/s - --prefix backup"
 )]
 pub(super) struct ImportArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToWrite,
     /// A directory, a tar archive, or '-' for a tar archive from standard input
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
@@ -92,15 +97,18 @@ impl ImportArguments {
                 return Err(usage_error("what is in an archive is known only after reading all of it")
                     .advise("leave --dry-run out, or look with tar -tv"));
             }
-            let store = open_to_read(&self.store)?;
+            let store = self.at.read.open()?;
             return or_damage(self.measure(&store, &options));
         }
         // Opened first: a missing source is no reason to wait for a recovery.
-        let mut archive = if is_archive { Some(self.archive()?) } else { None };
-        let store = open_to_write(&self.store)?;
+        let archive = if is_archive { Some(self.archive()?) } else { None };
+        let store = self.at.open()?;
         let progress = TransferProgress::begin(self.quiet, None)?;
-        let imported = match &mut archive {
-            Some(archive) => import_tar(&store, archive, &options, &progress),
+        let imported = match archive {
+            Some(file) => {
+                let awaited = Awaited { file, progress: &progress };
+                import_tar(&store, &mut BufReader::with_capacity(MIB as usize, awaited), &options, &progress)
+            }
             None => import(&store, &self.source, &options, &progress),
         };
         progress.clear();
@@ -116,13 +124,13 @@ impl ImportArguments {
         Ok(!found.is_dir())
     }
 
-    fn archive(&self) -> Result<BufReader<Box<dyn Read>>> {
-        let stream: Box<dyn Read> = if self.source.as_os_str() == "-" {
-            Box::new(io::stdin().lock())
+    fn archive(&self) -> Result<File> {
+        let opened = if self.source.as_os_str() == "-" {
+            io::stdin().as_fd().try_clone_to_owned().map(File::from)
         } else {
-            Box::new(File::open(&self.source).map_err(|error| Error::io("import", &self.source, error))?)
+            File::open(&self.source)
         };
-        Ok(BufReader::with_capacity(MIB as usize, stream))
+        opened.map_err(|error| Error::io("import", &self.source, error))
     }
 
     fn measure(&self, store: &Store, options: &ImportOptions) -> Result<Ended> {
@@ -205,6 +213,27 @@ impl ImportArguments {
             size_bytes: measured.size_bytes,
             errors: measured.reports.count,
             ..self.document(&ImportSummary::default(), options)
+        }
+    }
+}
+
+/// A stream that may have nothing for a while: a wish to end is seen meanwhile.
+struct Awaited<'p> {
+    file: File,
+    progress: &'p TransferProgress,
+}
+
+impl Read for Awaited<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.progress.is_interrupted() {
+                return Err(io::Error::other("it was asked to stop"));
+            }
+            match poll(&mut [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)], MILLISECONDS_BETWEEN_LOOKS) {
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return self.file.read(buffer),
+                Err(errno) => return Err(errno.into()),
+            }
         }
     }
 }

@@ -57,6 +57,9 @@ pub(super) struct InitArguments {
     /// Size at which a segment, a file of records, is closed
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", help_heading = "Layout")]
     segment_size: u64,
+    /// Permissions of the store's files, for a group that shares it: 600, 640 or 660, and whatever lets others in
+    #[arg(long, value_name = "OCTAL", value_parser = permissions, default_value = "600", help_heading = "Layout")]
+    mode: u16,
     /// Only say what the store would be
     #[arg(long)]
     dry_run: bool,
@@ -86,6 +89,13 @@ fn watermark(text: &str) -> std::result::Result<u8, String> {
         return Err("write whole per cent, from 1% to 100%".to_owned());
     }
     Ok(whole as u8)
+}
+
+fn permissions(text: &str) -> std::result::Result<u16, String> {
+    let wrong =
+        || "write permissions of files in octal, such as 600 or 640: the owner always reads and writes".to_owned();
+    let mode = u16::from_str_radix(text, 8).map_err(|_| wrong())?;
+    (mode & !0o666 == 0 && mode & 0o600 == 0o600).then_some(mode).ok_or_else(wrong)
 }
 
 fn unit(text: &str) -> std::result::Result<u32, String> {
@@ -139,6 +149,7 @@ impl InitArguments {
             compression: self.compress,
             watermarks_percent: (self.high_watermark, self.low_watermark),
             segment_bytes: self.segment_size,
+            file_mode: self.mode,
         }
     }
 

@@ -6,13 +6,12 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 
 use super::record::{ObjectRecord, device_numbers};
-use super::{Ended, Stop, find, is_damage, key, open_to_read, or_damage, output, write_while_reading};
+use super::{Ended, Stop, StoreToRead, find, is_damage, key, or_damage, output, write_while_reading};
 use crate::error::Result;
 use crate::report::store::ObjectType;
 use crate::report::store::listing::{Columns, Line};
@@ -27,9 +26,8 @@ use crate::units::escape;
     after_help = "Examples:\n  granulo store ls /srv/s\n  granulo store ls /srv/s cats -l\n  granulo store ls /srv/s -R -0 | xargs -0 -n 1 echo"
 )]
 pub(super) struct ListArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToRead,
     /// A directory, or one object [default: the root]
     #[arg(value_name = "KEY", default_value = "/", hide_default_value = true)]
     key: OsString,
@@ -76,7 +74,7 @@ struct DetailsRecord {
 impl ListArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
-        let store = open_to_read(&self.store)?;
+        let store = self.at.open()?;
         or_damage(self.list(&store, &key))
     }
 

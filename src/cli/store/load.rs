@@ -1,7 +1,6 @@
 //! `granulo store load`: read everything, or a group, in the order of the disk, verifying, and say how fast that was.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,9 +9,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, key, or_damage, output};
+use super::{Ended, StoreToRead, key, or_damage, output};
 use crate::error::Result;
-use crate::store::{Kind, Store};
+use crate::store::Kind;
 use crate::units::{format_count, format_size};
 
 /// Damaged objects that are named; the others are only counted.
@@ -24,9 +23,8 @@ const NAMED: u64 = 20;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store load /srv/s\n  granulo store load /srv/s --group cats --json")]
 pub(super) struct LoadArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToRead,
     /// Only what is at or below this key
     #[arg(long, value_name = "KEY", default_value = "/", hide_default_value = true)]
     group: OsString,
@@ -53,7 +51,7 @@ struct LoadDocument {
 impl LoadArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let group = key(&self.group)?;
-        let store = Store::open_read_only(&self.store)?;
+        let store = self.at.open_quietly()?;
         let progress = TransferProgress::begin(self.json, None)?;
         let (objects, bytes, damaged) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let said = Mutex::new(());

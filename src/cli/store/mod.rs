@@ -35,7 +35,7 @@ use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};
 use crate::store::tree::Reports;
-use crate::store::{Class, Key, Listed, Store};
+use crate::store::{Class, Key, Listed, OpenOptions, Store};
 use crate::units::{escape_path, format_count, format_size};
 
 /// Keep files in a store: small ones as records in a few large files, large ones in stripes
@@ -102,18 +102,61 @@ fn key(argument: &OsStr) -> Result<Key> {
     Key::parse(argument.as_bytes())
 }
 
-/// Opens for reading, beside a writer or without one; says what is wrong with the devices.
-fn open_to_read(home: &Path) -> Result<Store> {
-    let store = Store::open_read_only(home)?;
-    say_what_is_wrong(&store);
-    Ok(store)
+/// Where a store is, for a command that only reads.
+#[derive(Debug, Args)]
+struct StoreToRead {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Directory that a device of the store is in now, if it is neither in STORE nor where it was; can be given several times
+    #[arg(long = "device", value_name = "DIR", help_heading = "Devices")]
+    devices: Vec<PathBuf>,
 }
 
-/// Opens for writing, which recovers what a crash left; says what is wrong with the devices.
-fn open_to_write(home: &Path) -> Result<Store> {
-    let store = Store::open(home)?;
-    say_what_is_wrong(&store);
-    Ok(store)
+/// Where a store is, for a command that writes.
+#[derive(Debug, Args)]
+struct StoreToWrite {
+    #[command(flatten)]
+    read: StoreToRead,
+    /// Write although so many devices are away that something newer may be on them
+    #[arg(long, help_heading = "Devices")]
+    degraded: bool,
+}
+
+impl StoreToRead {
+    fn options(&self) -> OpenOptions {
+        OpenOptions { devices: self.devices.clone(), ..OpenOptions::default() }
+    }
+
+    /// Opens for reading, beside a writer or without one.
+    fn open_quietly(&self) -> Result<Store> {
+        Store::open_read_only_with(&self.store, &self.options())
+    }
+
+    /// The same; says what is wrong with the devices.
+    fn open(&self) -> Result<Store> {
+        let store = self.open_quietly()?;
+        say_what_is_wrong(&store);
+        Ok(store)
+    }
+}
+
+impl StoreToWrite {
+    fn options(&self) -> OpenOptions {
+        OpenOptions { degraded: self.degraded, ..self.read.options() }
+    }
+
+    /// Opens for writing, which recovers what a crash left.
+    fn open_quietly(&self) -> Result<Store> {
+        Store::open_with(&self.read.store, &self.options())
+    }
+
+    /// The same; says what is wrong with the devices.
+    fn open(&self) -> Result<Store> {
+        let store = self.open_quietly()?;
+        say_what_is_wrong(&store);
+        Ok(store)
+    }
 }
 
 fn say_what_is_wrong(store: &Store) {

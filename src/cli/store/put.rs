@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, key, open_to_write, output, usage_error};
+use super::{Ended, StoreToWrite, key, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::attributes::DEFAULT_FILE_MODE;
 use crate::store::{Attributes, Durability, Key, Store, Time};
@@ -28,9 +28,8 @@ use crate::store::{Attributes, Durability, Key, Store, Time};
     pg_dump shop | granulo store put /srv/s backups/shop.sql --mode 600"
 )]
 pub(super) struct PutArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToWrite,
     /// The key; with a slash at its end, the directory that FILE goes to
     #[arg(value_name = "KEY")]
     key: OsString,
@@ -82,7 +81,7 @@ impl PutArguments {
         if let Some(permissions) = self.mode {
             source.attributes.mode = source.attributes.mode & !0o7777 | permissions;
         }
-        let store = open_to_write(&self.store)?;
+        let store = self.at.open()?;
         let progress = TransferProgress::begin(self.quiet, source.size_bytes)?;
         let put = put(&store, &key, &mut source, &progress);
         progress.clear();

@@ -1,12 +1,10 @@
 //! `granulo store rebalance`: records that overflowed to slow devices go back to fast ones.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde::Serialize;
 
 use super::watch::MaintenanceProgress;
-use super::{Ended, or_damage, output};
+use super::{Ended, StoreToWrite, or_damage, output};
 use crate::error::Result;
 use crate::store::{RebalancePlan, Rebalanced, Store};
 use crate::units::{format_count, format_size, parse_size};
@@ -19,9 +17,8 @@ use crate::units::{format_count, format_size, parse_size};
     after_help = "Examples:\n  granulo store rebalance /srv/s --dry-run\n  granulo store rebalance /srv/s --rate 100MiB"
 )]
 pub(super) struct RebalanceArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToWrite,
     /// Move at most so many bytes a second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
@@ -63,7 +60,7 @@ struct Done {
 
 impl RebalanceArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let store = if self.dry_run { Store::open_read_only(&self.store)? } else { Store::open(&self.store)? };
+        let store = if self.dry_run { self.at.read.open_quietly()? } else { self.at.open_quietly()? };
         or_damage(self.rebalance(&store))
     }
 

@@ -1,5 +1,6 @@
 //! `granulo store rebuild`: what was on a lost device is made anew elsewhere.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -7,9 +8,9 @@ use serde::Serialize;
 
 use super::problems::counted;
 use super::watch::MaintenanceProgress;
-use super::{Ended, output};
+use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{RebuildOptions, RebuildPlan, RebuildReport, Store};
+use crate::store::{OpenOptions, RebuildOptions, RebuildPlan, RebuildReport, Store};
 use crate::units::{format_count, format_size, parse_size};
 
 /// Make anew what was on a lost device, onto a new directory or into spare space
@@ -24,9 +25,13 @@ pub(super) struct RebuildArguments {
     /// The store
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// Number of the lost device; see granulo store status. Without it, the only one that is lost
-    #[arg(long, value_name = "NUMBER")]
-    device: Option<u16>,
+    /// Number of the lost device; see granulo store status. Without it, the only one that is lost. What is no number is a directory that another device
+    /// of the store is in now; can be given several times
+    #[arg(long = "device", value_name = "NUMBER|DIR")]
+    devices: Vec<OsString>,
+    /// Rebuild although so many other devices are away that something newer may be on them
+    #[arg(long)]
+    degraded: bool,
     /// Directory, on a disk of its own, that takes its place
     #[arg(long, value_name = "DIR")]
     onto: Option<PathBuf>,
@@ -59,11 +64,18 @@ struct RebuildDocument {
 
 impl RebuildArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let store = if self.dry_run { Store::open_read_only(&self.store)? } else { Store::open(&self.store)? };
-        let device = match self.device {
+        let (named, directories) = self.named()?;
+        let mut how = OpenOptions { degraded: self.degraded, devices: directories, lost: named };
+        let mut store = Store::open_read_only_with(&self.store, &how)?;
+        let device = match named {
             Some(device) => device,
             None => only_lost(&store.lost_devices()).map_err(|error| error.at(&self.store))?,
         };
+        if !self.dry_run {
+            how.lost = Some(device);
+            drop(store);
+            store = Store::open_with(&self.store, &how)?;
+        }
         let options = RebuildOptions { device, onto: self.onto.clone(), bytes_per_second: self.rate };
         let plan = store.plan_rebuild(&options)?;
         if !self.json {
@@ -83,6 +95,22 @@ impl RebuildArguments {
         };
         let is_well = if self.dry_run { plan.lost_segments + plan.without_place == 0 } else { report.is_complete };
         Ok(if is_well { Ended::Well } else { Ended::Amiss })
+    }
+
+    /// The number of the device that is lost, and the directories of others.
+    fn named(&self) -> Result<(Option<u16>, Vec<PathBuf>)> {
+        let mut lost = None;
+        let mut directories = Vec::new();
+        for value in &self.devices {
+            match value.to_str().and_then(|text| text.parse::<u16>().ok()) {
+                Some(_) if lost.is_some() => {
+                    return Err(usage_error("devices are rebuilt one after the other").advise("name the number of one"));
+                }
+                Some(number) => lost = Some(number),
+                None => directories.push(PathBuf::from(value)),
+            }
+        }
+        Ok((lost, directories))
     }
 
     fn print_plan(&self, device: u16, plan: &RebuildPlan) -> Result<Ended> {

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 
 use super::progress::TransferProgress;
-use super::{Ended, find, key, open_to_read, open_to_write, or_damage, output, shown};
+use super::{Ended, StoreToWrite, find, key, or_damage, output, shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};
 use crate::store::{Key, Store};
@@ -23,9 +22,8 @@ use crate::units::format_size;
     after_help = "Examples:\n  granulo store rm /srv/s logs/today\n  granulo store rm /srv/s logs -r --dry-run\n  granulo store rm /srv/s / -r"
 )]
 pub(super) struct RemoveArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToWrite,
     /// The key
     #[arg(value_name = "KEY")]
     key: OsString,
@@ -66,7 +64,7 @@ struct RemovalDocument {
 impl RemoveArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
-        let store = if self.dry_run { open_to_read(&self.store)? } else { open_to_write(&self.store)? };
+        let store = if self.dry_run { self.at.read.open()? } else { self.at.open()? };
         or_damage(self.remove(&store, &key))
     }
 

@@ -1,14 +1,12 @@
 //! `granulo store repair`: a plan, and then what it says.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde::Serialize;
 
 use super::check::words;
 use super::problems::{ProblemRecord, counted, line, word};
 use super::watch::MaintenanceProgress;
-use super::{Ended, output};
+use super::{Ended, StoreToWrite, output};
 use crate::error::Result;
 use crate::store::{Problem, RepairOptions, RepairPlan, RepairReport, plan_repair, repair};
 use crate::units::{format_count, format_size, parse_size};
@@ -26,9 +24,8 @@ const PRINTED: usize = 1000;
     after_help = "Examples:\n  granulo store repair /srv/s --dry-run\n  granulo store repair /srv/s\n  granulo store repair /srv/s --drop-lost"
 )]
 pub(super) struct RepairArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToWrite,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -71,8 +68,9 @@ struct RepairDocument {
 
 impl RepairArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        let how = self.at.options();
         let mut progress = MaintenanceProgress::begin()?;
-        let plan = plan_repair(&self.store, self.rate, &mut |_| {}, &mut |at| progress.see(at));
+        let plan = plan_repair(&self.at.read.store, &how, self.rate, &mut |_| {}, &mut |at| progress.see(at));
         progress.clear();
         let plan = plan?;
         if !self.json {
@@ -98,7 +96,7 @@ impl RepairArguments {
                 }
             }
         };
-        let report = repair(&self.store, &plan, options, &mut found, &mut |at| progress.see(at));
+        let report = repair(&self.at.read.store, &how, &plan, options, &mut found, &mut |at| progress.see(at));
         progress.clear();
         let report = report?;
         printed?;

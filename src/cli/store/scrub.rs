@@ -1,15 +1,13 @@
 //! `granulo store scrub`: verify every byte, and repair what redundancy has.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde::Serialize;
 
 use super::problems::{ProblemRecord, counted, line};
 use super::watch::MaintenanceProgress;
-use super::{Ended, output};
+use super::{Ended, StoreToWrite, output};
 use crate::error::Result;
-use crate::store::{Problem, ScrubOptions, Store};
+use crate::store::{Problem, ScrubOptions};
 use crate::units::{format_count, format_size, parse_size};
 
 /// Problems that are kept for JSON; more are only counted.
@@ -24,9 +22,8 @@ const KEPT: usize = 10_000;
     after_help = "Examples:\n  granulo store scrub /srv/s --rate 100MiB\n  granulo store scrub /srv/s --restart --json"
 )]
 pub(super) struct ScrubArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToWrite,
     /// Read so many bytes a second at most
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
@@ -50,7 +47,7 @@ struct ScrubDocument {
 
 impl ScrubArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let store = Store::open(&self.store)?;
+        let store = self.at.open_quietly()?;
         let mut progress = MaintenanceProgress::begin()?;
         let options = ScrubOptions { bytes_per_second: self.rate, resume: !self.restart };
         let mut problems = Vec::new();

@@ -1,13 +1,12 @@
 //! `granulo store stat`: all that is known of one object.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 
 use super::record::{ObjectRecord, device_numbers};
-use super::{Ended, key, not_found, open_to_read, or_damage_to, output, shown};
+use super::{Ended, StoreToRead, key, not_found, or_damage_to, output, shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::listing::Owners;
 use crate::report::store::{ObjectType, write_status};
@@ -23,9 +22,8 @@ use crate::units::escape;
     after_help = "Examples:\n  granulo store stat /srv/s cats/1.jpg\n  granulo store stat /srv/s cats/1.jpg --json | jq .allocated_bytes"
 )]
 pub(super) struct StatArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToRead,
     /// The key
     #[arg(value_name = "KEY")]
     key: OsString,
@@ -63,7 +61,7 @@ struct XattrRecord {
 impl StatArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
-        let store = open_to_read(&self.store)?;
+        let store = self.at.open()?;
         or_damage_to(&key, self.stat(&store, &key))
     }
 

@@ -1,15 +1,14 @@
 //! `granulo store status`: devices and how full they are, what is live and dead, redundancy, the last scrub.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::{Ended, output};
+use super::{Ended, StoreToRead, output};
 use crate::error::Result;
 use crate::report::store::{format_minute, write_sentences};
-use crate::store::{Census, DeviceStatus, Store, StoreStatus, Time};
+use crate::store::{Census, DeviceStatus, StoreStatus, Time};
 use crate::units::{escape_path, format_count, format_share, format_size};
 
 /// Show the devices of a store, how full they are and with what, and what waits to be done
@@ -18,9 +17,8 @@ use crate::units::{escape_path, format_count, format_share, format_size};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store status /srv/s\n  granulo store status /srv/s --count --json")]
 pub(super) struct StatusArguments {
-    /// The store
-    #[arg(value_name = "STORE")]
-    store: PathBuf,
+    #[command(flatten)]
+    at: StoreToRead,
     /// Count files, directories and links, which reads the whole index
     #[arg(long)]
     count: bool,
@@ -79,7 +77,7 @@ struct CountsDocument {
 
 impl StatusArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let store = Store::open_read_only(&self.store)?;
+        let store = self.at.open_quietly()?;
         let status = store.status(self.count)?;
         let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
         if self.json {

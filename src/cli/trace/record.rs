@@ -23,6 +23,7 @@ use super::{Counting, Target, pass, show};
 use crate::cli::progress::Line;
 use crate::cli::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::{AtomicFile, open_target};
 use crate::trace::summary::typed;
 use crate::trace::{Input, strace};
 use crate::units::escape_path;
@@ -177,7 +178,7 @@ impl RecordArguments {
         let fail = |error| Error::io(OPERATION, "strace".as_ref(), error);
         let (reader, writer) = io::pipe().map_err(fail)?;
         let kept = self.keep_strace.as_deref();
-        let kept = kept.map(|path| File::create(path).map_err(|error| Error::io("write", path, error))).transpose()?;
+        let (kept, kept_target) = kept.map(open_target).transpose()?.unzip();
         let out = format!("/proc/{}/fd/{}", std::process::id(), writer.as_raw_fd());
         let calls: Vec<String> = CALLS.iter().map(|call| format!("?{call}")).collect();
         let mut strace = Command::new("strace");
@@ -211,6 +212,7 @@ impl RecordArguments {
             return Err(Error::new(ErrorKind::Io, OPERATION, cause));
         }
         if let Some(path) = &self.keep_strace {
+            kept_target.flatten().map_or(Ok(()), AtomicFile::commit)?;
             output::note(&format!("kept what strace wrote in {}", escape_path(path)));
         }
         match target {

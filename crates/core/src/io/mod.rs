@@ -1,10 +1,15 @@
-//! Files written so that nobody ever sees half of one: to a temporary name beside the target, synced, renamed.
+//! Files written so that nobody ever sees half of one: to a temporary file beside the target, synced, renamed.
+//!
+//! The temporary name cannot be guessed, and is made only if nothing has it, not even a symbolic link: nobody who may write to the directory can have
+//! another file written in its place. A target that is there keeps its owner and its mode; a new one follows the umask.
 
 pub mod varint;
 
-use std::fs::{self, File};
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, Hasher};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -31,9 +36,16 @@ impl AtomicFile {
                 .at(path)
                 .advise("name a file in it"));
         }
-        let temporary = temporary_beside(path);
-        let file = File::create(&temporary).map_err(|error| Error::io("create a file for", path, error))?;
-        Ok(AtomicFile { path: path.to_owned(), temporary, file: Some(file) })
+        let fail = |error| Error::io("create a file for", path, error);
+        let replaced = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
+        let (temporary, file) = create_beside(path, replaced.is_some()).map_err(fail)?;
+        let made = AtomicFile { path: path.to_owned(), temporary, file: Some(file) };
+        if let (Some(replaced), Some(file)) = (replaced, &made.file) {
+            resemble(file, &replaced).map_err(|error| {
+                fail(error).advise("it belongs to somebody else: remove it first, or choose another name")
+            })?;
+        }
+        Ok(made)
     }
 
     /// The open temporary file.
@@ -82,11 +94,52 @@ impl Drop for AtomicFile {
     }
 }
 
-/// A name in the same directory that says what it is and is nobody else's.
-fn temporary_beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned().into_vec();
-    name.extend_from_slice(format!(".{}.tmp", std::process::id()).as_bytes());
-    PathBuf::from(std::ffi::OsString::from_vec(name))
+/// Permissions of a new file, of which the umask takes some.
+const NEW_MODE: u32 = 0o666;
+/// Those of one that is to get those of another.
+const PRIVATE_MODE: u32 = 0o600;
+/// Names that are tried.
+const ATTEMPTS: u32 = 100;
+
+/// A new file in the directory of `path`, under a name that says what it is and that nobody knows before.
+fn create_beside(path: &Path, is_private: bool) -> io::Result<(PathBuf, File)> {
+    let mode = if is_private { PRIVATE_MODE } else { NEW_MODE };
+    let mut result = Err(io::ErrorKind::AlreadyExists.into());
+    for _ in 0..ATTEMPTS {
+        // Its keys come from the system's random numbers.
+        let number = RandomState::new().build_hasher().finish();
+        let temporary = path.with_file_name(format!(".granulo-{number:016x}.tmp"));
+        // With O_EXCL, which `create_new` is, a symbolic link is something that is there.
+        match OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(&temporary) {
+            Ok(file) => return Ok((temporary, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => result = Err(error),
+            Err(error) => return Err(error),
+        }
+    }
+    result
+}
+
+/// Gives a file the owner, the group and the permissions of another.
+fn resemble(file: &File, other: &fs::Metadata) -> io::Result<()> {
+    let found = file.metadata()?;
+    let differs = |now: u32, wanted: u32| (now != wanted).then_some(wanted);
+    let (owner, group) = (differs(found.uid(), other.uid()), differs(found.gid(), other.gid()));
+    if owner.is_some() || group.is_some() {
+        fchown(file, owner, group)?;
+    }
+    file.set_permissions(fs::Permissions::from_mode(other.mode() & 0o777))
+}
+
+/// A new file under a name that is known, for what is gone on with later: whatever has the name goes first.
+///
+/// # Errors
+/// What removing or making it fails with, also if somebody makes one meanwhile.
+pub fn create_afresh(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().read(true).write(true).create_new(true).mode(NEW_MODE).open(path)
 }
 
 /// Writes a whole file at once; `write` gets a buffered writer. A target that is no regular file (`/dev/stdout`, a pipe) is
@@ -96,15 +149,24 @@ fn temporary_beside(path: &Path) -> PathBuf {
 /// What creating, writing, syncing or renaming fails with; the target then is what it was.
 pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let fail = |error| Error::io("write", path, error);
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
-        let mut out = BufWriter::new(fs::OpenOptions::new().write(true).open(path).map_err(fail)?);
-        return write(&mut out).and_then(|()| out.flush()).map_err(fail);
-    }
-    let target = AtomicFile::create(path)?;
-    let mut out = BufWriter::with_capacity(1 << 18, target.file().map_err(fail)?);
+    let (file, target) = open_target(path)?;
+    let mut out = BufWriter::with_capacity(1 << 18, file);
     write(&mut out).and_then(|()| out.flush()).map_err(fail)?;
     drop(out);
-    target.commit()
+    target.map_or(Ok(()), AtomicFile::commit)
+}
+
+/// What to write a result to, and what to commit behind it: nothing where the target is no regular file (`/dev/stdout`, a pipe).
+///
+/// # Errors
+/// What creating or opening a file there fails with.
+pub fn open_target(path: &Path) -> Result<(File, Option<AtomicFile>)> {
+    let fail = |error| Error::io("write", path, error);
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+        return Ok((OpenOptions::new().write(true).open(path).map_err(fail)?, None));
+    }
+    let target = AtomicFile::create(path)?;
+    Ok((target.file().map_err(fail)?, Some(target)))
 }
 
 /// Reads a file that should be a result of granulo's: refuses directories and files above [`READ_LIMIT_BYTES`].
@@ -147,5 +209,61 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let error = write_atomically(directory.path(), |_| Ok(())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage);
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn a_target_keeps_its_mode_and_a_new_one_is_no_wider_than_usual() {
+        let directory = tempfile::tempdir().unwrap();
+        let (new, usual) = (directory.path().join("new"), directory.path().join("usual"));
+        fs::write(&usual, "").unwrap();
+        write_atomically(&new, |out| out.write_all(b"x")).unwrap();
+        assert_eq!(mode(&new), mode(&usual));
+        for kept in [0o600, 0o640, 0o444, 0o755] {
+            fs::set_permissions(&new, fs::Permissions::from_mode(kept)).unwrap();
+            let file = AtomicFile::create(&new).unwrap();
+            // Nobody reads along while it is made.
+            assert_eq!(file.file().unwrap().metadata().unwrap().mode() & 0o777 & !kept, 0);
+            drop(file);
+            write_atomically(&new, |out| out.write_all(b"y")).unwrap();
+            assert_eq!((mode(&new), fs::read(&new).unwrap()), (kept, b"y".to_vec()));
+        }
+    }
+
+    #[test]
+    fn an_owner_stays_the_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("result");
+        fs::write(&path, "old").unwrap();
+        if std::os::unix::fs::chown(&path, Some(4321), Some(4322)).is_err() {
+            return; // Only root can have files of others.
+        }
+        write_atomically(&path, |out| out.write_all(b"new")).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.gid()), (4321, 4322));
+    }
+
+    #[test]
+    fn planted_links_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let victim = directory.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let result = directory.path().join("result");
+        // The name that was used once, the target itself, and that of a part.
+        let old_name = directory.path().join(format!("result.{}.tmp", std::process::id()));
+        for planted in [&old_name, &result] {
+            std::os::unix::fs::symlink(&victim, planted).unwrap();
+        }
+        write_atomically(&result, |out| out.write_all(b"new")).unwrap();
+        assert!(fs::symlink_metadata(&result).unwrap().is_file());
+        let part = directory.path().join("part");
+        std::os::unix::fs::symlink(&victim, &part).unwrap();
+        create_afresh(&part).unwrap().write_all(b"part").unwrap();
+        assert!(fs::symlink_metadata(&part).unwrap().is_file());
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        assert_eq!(fs::read(&result).unwrap(), b"new");
     }
 }

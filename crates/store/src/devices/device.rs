@@ -89,6 +89,10 @@ pub trait DeviceFile: Send + Sync + Debug {
     fn will_read(&self, _offset: u64, _length: u64) {}
     /// Bytes allocated by the file system.
     fn allocated_bytes(&self) -> io::Result<u64>;
+    /// The `turn`-th copy of the file, opened, if it is one that several devices have; `None` if there are no more.
+    fn copy(&self, _turn: usize) -> Option<io::Result<Arc<dyn DeviceFile>>> {
+        None
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,20 +18,36 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statvfs};
 use rustix::io::Errno;
 
 use super::device::{Device, DeviceFile, Mode, Room};
+use crate::format::geometry::PRIVATE_MODE;
 
 /// Reads longer than this are cut to the file's size before memory is taken for them.
 const TRUSTED_LENGTH_BYTES: usize = 1 << 20;
+
+/// Directories that the umask can only narrow.
+const PRIVATE_DIRECTORY_MODE: u32 = 0o700;
 
 /// A directory of a file system.
 #[derive(Debug, Clone)]
 pub struct Directory {
     root: PathBuf,
+    /// Permission bits of files that are made.
+    file_mode: u16,
 }
 
 impl Directory {
     /// The directory at `path`, which need not be there yet: [`create_directory`](Device::create_directory) of the empty path makes it.
     pub fn new(path: impl Into<PathBuf>) -> Directory {
-        Directory { root: path.into() }
+        Directory::with_mode(path, PRIVATE_MODE)
+    }
+
+    /// The same; files that are made in it get these permission bits, and directories those and the ones to search them, whatever the umask is.
+    pub fn with_mode(path: impl Into<PathBuf>, file_mode: u16) -> Directory {
+        Directory { root: path.into(), file_mode }
+    }
+
+    /// Who may read a directory may search it.
+    fn directory_mode(&self) -> u32 {
+        u32::from(self.file_mode | (self.file_mode & 0o444) >> 2)
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -49,15 +65,19 @@ fn sync_names(path: &Path) -> io::Result<()> {
 }
 
 /// Makes `path`, and what is missing above it; syncs the directory that each is in.
-fn create_synced(path: &Path) -> io::Result<()> {
+fn create_synced(path: &Path, mode: u32) -> io::Result<()> {
     let above = path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
-    let made = match fs::create_dir(path) {
+    let make = || fs::DirBuilder::new().mode(mode).create(path);
+    let made = match make() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            create_synced(above.ok_or(error)?)?;
-            fs::create_dir(path)
+            create_synced(above.ok_or(error)?, mode)?;
+            make()
         }
         made => made,
     };
+    if made.is_ok() && mode != PRIVATE_DIRECTORY_MODE {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
     match made {
         Ok(()) => above.map_or(Ok(()), sync_names),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
@@ -72,8 +92,13 @@ impl Device for Directory {
 
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(mode != Mode::Read).create_new(mode == Mode::Create);
-        Ok(Arc::new(OpenFile { file: options.open(self.at(path))? }))
+        options.read(true).write(mode != Mode::Read).create_new(mode == Mode::Create).mode(self.file_mode.into());
+        let file = options.open(self.at(path))?;
+        if mode == Mode::Create && self.file_mode != PRIVATE_MODE {
+            // The umask may have taken what the store's group is to have.
+            file.set_permissions(fs::Permissions::from_mode(self.file_mode.into()))?;
+        }
+        Ok(Arc::new(OpenFile { file }))
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
@@ -98,11 +123,11 @@ impl Device for Directory {
     }
 
     fn create_directory(&self, directory: &str) -> io::Result<()> {
-        create_synced(&self.root)?;
+        create_synced(&self.root, self.directory_mode())?;
         let mut path = self.root.clone();
         for name in directory.split('/').filter(|name| !name.is_empty()) {
             path.push(name);
-            create_synced(&path)?;
+            create_synced(&path, self.directory_mode())?;
             // One that was there may be from a process that was killed before it synced the name.
             sync_names(path.parent().unwrap_or(&self.root))?;
         }

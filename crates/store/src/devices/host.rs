@@ -2,16 +2,18 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, statvfs};
 
 use super::set::{Lock, Platform, PrivateDevice};
 use crate::devices::device::Device;
 use crate::devices::directory::Directory;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::{Node, PRIVATE_MODE, random_identity};
 
 /// File that the writer locks.
 pub(crate) const LOCK: &str = "lock";
@@ -64,12 +66,32 @@ fn pin_path(index: &Path, epoch: u64) -> PathBuf {
 }
 
 impl Platform for Host {
-    fn device(&self, path: &Path) -> Arc<dyn Device> {
-        Arc::new(Directory::new(path))
+    fn device_with(&self, path: &Path, file_mode: u16) -> Arc<dyn Device> {
+        Arc::new(Directory::with_mode(path, file_mode))
+    }
+
+    fn node(&self, path: &Path) -> Option<Node> {
+        let found = fs::metadata(path).ok().filter(fs::Metadata::is_dir)?;
+        Some(Node { file_system: statvfs(path).ok()?.f_fsid, inode: found.ino() })
+    }
+
+    fn resolve(&self, path: &Path) -> PathBuf {
+        fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+    }
+
+    fn random(&self) -> Result<u64> {
+        let identity = random_identity()?;
+        Ok(identity.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(directory.join(LOCK))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .mode(PRIVATE_MODE.into())
+            .open(directory.join(LOCK))?;
         let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(held.map(|held| Box::new(held) as Box<dyn Lock>))
     }
@@ -122,7 +144,7 @@ impl Platform for Host {
         let fail = |error| Error::io("make an index of its own", &std::env::temp_dir(), error);
         for attempt in 0..100 {
             let path = std::env::temp_dir().join(format!("granulo-index-{}-{attempt}", std::process::id()));
-            match fs::create_dir(&path) {
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(PrivateDevice { device: self.device(&path), guard: Box::new(Temporary { path }) }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(fail(error)),

@@ -2,8 +2,10 @@
 
 pub(crate) mod device;
 pub(crate) mod directory;
+pub(crate) mod epochs;
 pub(crate) mod erasure;
 pub(crate) mod extents;
 pub(crate) mod host;
 pub(crate) mod placement;
 pub(crate) mod set;
+pub(crate) mod survey;

@@ -8,14 +8,19 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use super::epochs::Side;
 use super::extents::DeviceSource;
+use super::survey::Survey;
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
+use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry, Node, PRIVATE_MODE};
+use crate::format::history::{EpochEntry, History};
+use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::segment::segment_path;
-use crate::format::superblock::{NO_DEVICE, Superblock};
+use crate::format::superblock::{LogMark, NO_DEVICE, OnDevice, Superblock};
 
 /// Open files that are kept, at most.
 const OPEN_FILES: usize = 200;
@@ -31,8 +36,18 @@ pub(crate) struct PrivateDevice {
 
 /// Where a store's directories, locks and time come from.
 pub(crate) trait Platform: Send + Sync + Debug {
-    /// The directory at `path`; it need not exist.
-    fn device(&self, path: &Path) -> Arc<dyn Device>;
+    /// The directory at `path`, which need not exist; files made in it get these permission bits.
+    fn device_with(&self, path: &Path, file_mode: u16) -> Arc<dyn Device>;
+    /// The same, to look at it.
+    fn device(&self, path: &Path) -> Arc<dyn Device> {
+        self.device_with(path, PRIVATE_MODE)
+    }
+    /// Which directory that is; `None` if there is none.
+    fn node(&self, path: &Path) -> Option<Node>;
+    /// The path from the root, without symbolic links, as far as it leads to something.
+    fn resolve(&self, path: &Path) -> PathBuf;
+    /// A number that nobody can guess and that does not come twice.
+    fn random(&self) -> Result<u64>;
     /// Whether a directory has other directories in it than those on the way to `allowed`.
     fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool>;
     /// The exclusive lock on a directory; `None` if somebody else has it.
@@ -60,13 +75,15 @@ pub enum Trouble {
     Stranger,
     /// Neither slot of its superblock is sound.
     Damaged,
-    /// It was away while the store was written to: its generation, and that of the others.
+    /// It was away while the store was written to, or is an old copy.
     Stale {
-        /// Its generation.
-        generation: u64,
-        /// That of the others.
-        newest: u64,
+        /// Epochs that it missed.
+        missed: usize,
     },
+    /// It was written to apart from the others.
+    Diverged,
+    /// Writing to it failed since the store was opened, for this reason.
+    Failed(String),
     /// It left the store.
     Gone,
 }
@@ -79,9 +96,16 @@ impl Trouble {
             Trouble::Empty => "has an empty directory".to_owned(),
             Trouble::Stranger => "has the directory of another device or store".to_owned(),
             Trouble::Damaged => "has a damaged superblock".to_owned(),
-            Trouble::Stale { generation, newest } => {
-                format!("is old (generation {generation}, others {newest}): it was away, or restored from a copy")
+            Trouble::Stale { missed: 0 | 1 } => {
+                "is old: it was away while the store was written to, or restored from a copy".to_owned()
             }
+            Trouble::Stale { missed } => {
+                format!(
+                    "is old: it was away while the store was opened for writing {missed} times, or restored from a copy"
+                )
+            }
+            Trouble::Diverged => "was written to apart from the others".to_owned(),
+            Trouble::Failed(cause) => format!("failed, and is not written to any more: {cause}"),
             Trouble::Gone => "left the store".to_owned(),
         }
     }
@@ -95,12 +119,14 @@ pub(crate) struct Slot {
     pub(crate) path: PathBuf,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) trouble: Option<Trouble>,
+    /// It lacks epochs in which nothing was written, unless the log says otherwise.
+    pub(crate) is_late: bool,
 }
 
 impl Slot {
     /// Whether what is on it may be read (and verified).
     pub(crate) fn is_readable(&self) -> bool {
-        matches!(self.trouble, None | Some(Trouble::Stale { .. }))
+        matches!(self.trouble, None | Some(Trouble::Stale { .. } | Trouble::Failed(_)))
     }
 
     /// Whether it may be written.
@@ -109,137 +135,88 @@ impl Slot {
     }
 }
 
-/// Generations of the superblocks that there are; `None` where there is none.
-#[derive(Debug, Default)]
-struct Generations {
+/// What was last written to superblocks, or read from them.
+#[derive(Debug)]
+struct Known {
     /// By number.
-    devices: Vec<Option<u64>>,
-    home: Option<u64>,
+    devices: Vec<Option<OnDevice>>,
+    home: Option<OnDevice>,
+    geometry: Geometry,
+    history: History,
+    mark: Option<LogMark>,
 }
 
 /// All devices of a store, by number.
 #[derive(Debug)]
 pub(crate) struct Devices {
+    home: PathBuf,
     slots: RwLock<Arc<Vec<Slot>>>,
     segments: RwLock<HashMap<(u16, u64), Arc<dyn DeviceFile>>>,
-    generations: Mutex<Generations>,
+    known: Mutex<Known>,
+    /// The epoch of what is written now; of a reader, the newest.
+    epoch: AtomicU64,
+    /// The marks that were read when the store was opened.
+    marks: Vec<LogMark>,
+    sides: Vec<Side>,
 }
 
-/// The geometry that a directory (a home or a device) leads to, and where the home is.
-///
-/// # Errors
-/// [`ErrorKind::NotFound`] if it is no store; what reading fails with.
-pub(crate) fn find(platform: &dyn Platform, directory: &Path) -> Result<(PathBuf, Superblock)> {
-    let device = platform.device(directory);
-    let Some(superblock) = Superblock::read(&*device)? else {
-        let cause = if directory.is_dir() { "there is no superblock in it" } else { "there is no such directory" };
-        // Never to make a store there: this may be the place of a home that is lost, with devices that are not.
-        return Err(Error::new(ErrorKind::NotFound, "open the store", cause).at(directory).advise(
-            "if a store had its home there, name any of its devices instead; granulo store repair DEVICE makes the home again",
-        ));
-    };
-    let home = match superblock.number {
-        NO_DEVICE => directory.to_owned(),
-        _ if superblock.geometry.home.as_os_str().is_empty() => directory.to_owned(),
-        _ => superblock.geometry.home.clone(),
-    };
-    Ok((home, superblock))
-}
-
-/// Makes the directory of a home that is lost. The superblock that leads there must be on a device that lies where it says: else the store was moved, and
-/// its home with it.
-///
-/// # Errors
-/// What making a directory fails with; [`ErrorKind::Exists`] if another store has its home there.
-pub(crate) fn keep_home(platform: &dyn Platform, home: &Path, superblock: &Superblock) -> Result<()> {
-    let geometry = &superblock.geometry;
-    if geometry.home.as_os_str().is_empty() || superblock.number == NO_DEVICE {
-        return Ok(());
-    }
-    let device = platform.device(home);
-    match Superblock::read(&*device) {
-        Ok(Some(found)) if found.geometry.store != geometry.store => {
-            let cause = "another store has its home there, which is the place of this one's";
-            Err(Error::new(ErrorKind::Exists, "open the store for writing", cause)
-                .at(home)
-                .advise("move the other store away; reading is possible meanwhile"))
-        }
-        Ok(None) => {
-            let place = geometry.devices.get(usize::from(superblock.number)).map(|entry| entry.directory(home));
-            let found = place.and_then(|place| Superblock::read(&*platform.device(&place)).ok().flatten());
-            if found.is_none_or(|found| found.identity != superblock.identity) {
-                let cause = "there is no home, and the device is not where the store has it: it was moved";
-                return Err(Error::new(ErrorKind::NotFound, "open the store for writing", cause)
-                    .at(home)
-                    .advise("name the home where it is now"));
-            }
-            device.create_directory("").map_err(|error| Error::io("make the home again", home, error))
-        }
-        // One that is damaged is written anew.
-        _ => Ok(()),
-    }
+/// What an epoch begins with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beginning {
+    /// Segments that were begun before it.
+    pub(crate) segments_begun: u64,
+    /// The last batch before it.
+    pub(crate) last_batch: u64,
 }
 
 impl Devices {
-    /// Looks at every device of the geometry.
-    pub(crate) fn open(platform: &dyn Platform, home: &Path, superblock: &Superblock) -> Devices {
-        let geometry = &superblock.geometry;
-        let mut slots = Vec::new();
-        let mut generations = Vec::new();
-        for entry in &geometry.devices {
-            let path = entry.directory(home);
-            let device = platform.device(&path);
-            let mut trouble = None;
-            let mut generation = None;
-            if entry.state == DeviceState::Gone {
-                trouble = Some(Trouble::Gone);
-            } else {
-                match Superblock::read(&*device) {
-                    Ok(Some(found)) if found.geometry.store == geometry.store && found.identity == entry.identity => {
-                        generation = Some(found.generation);
-                    }
-                    Ok(Some(_)) => trouble = Some(Trouble::Stranger),
-                    Ok(None) => {
-                        trouble = Some(if path.is_dir() {
-                            Trouble::Empty
-                        } else {
-                            Trouble::Missing("there is no such directory".into())
-                        })
-                    }
-                    Err(error) if error.kind() == ErrorKind::Corrupt => trouble = Some(Trouble::Damaged),
-                    Err(error) => trouble = Some(Trouble::Missing(error.to_string())),
-                }
-            }
-            generations.push(generation);
-            slots.push(Slot { entry: entry.clone(), path, device, trouble });
-        }
-        let home_generation = match superblock.geometry.home.as_os_str().is_empty() {
-            true => None,
-            false => Superblock::read(&*platform.device(home)).ok().flatten().map(|found| found.generation),
+    /// The devices that a survey has found. A writer draws the epoch that it is going to begin.
+    ///
+    /// # Errors
+    /// What drawing a number fails with.
+    pub(crate) fn new(platform: &dyn Platform, survey: Survey, is_writer: bool) -> Result<Devices> {
+        let epoch = if is_writer { platform.random()? } else { survey.history.newest().epoch.0 };
+        let marks = survey.marks();
+        let known = Known {
+            devices: survey.on_devices,
+            home: survey.on_home,
+            geometry: survey.geometry,
+            history: survey.history,
+            mark: marks.iter().max_by_key(|mark| mark.sequence).copied(),
         };
-        let newest = generations.iter().flatten().copied().max().unwrap_or(0).max(superblock.generation);
-        for (slot, generation) in slots.iter_mut().zip(&mut generations) {
-            let is_old = |generation: Option<u64>| generation.is_some_and(|generation| generation + 2 <= newest);
-            if !is_old(*generation) {
-                continue;
-            }
-            // A writer that opens may have taken both steps since it was read. None that is there is ever two steps behind another, so one that
-            // still is, read after the others, was away.
-            if let Ok(Some(found)) = Superblock::read(&*slot.device)
-                && found.identity == slot.entry.identity
-            {
-                *generation = Some(found.generation);
-            }
-            if let Some(generation) = generation.filter(|&generation| is_old(Some(generation))) {
-                slot.trouble = Some(Trouble::Stale { generation, newest });
-            }
-        }
-        let generations = Generations { devices: generations, home: home_generation };
-        Devices {
-            slots: RwLock::new(Arc::new(slots)),
+        Ok(Devices {
+            home: survey.home,
+            slots: RwLock::new(Arc::new(survey.slots)),
             segments: RwLock::default(),
-            generations: Mutex::new(generations),
-        }
+            known: Mutex::new(known),
+            epoch: AtomicU64::new(epoch),
+            marks,
+            sides: survey.sides,
+        })
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The epoch of what is written now.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Relaxed))
+    }
+
+    /// The history of epochs, as it was last written or read.
+    pub(crate) fn history(&self) -> History {
+        self.known().history.clone()
+    }
+
+    /// The marks in all superblocks that could be read when the store was opened.
+    pub(crate) fn marks(&self) -> &[LogMark] {
+        &self.marks
+    }
+
+    /// The sides that have diverged, if there is more than one.
+    pub(crate) fn sides(&self) -> &[Side] {
+        &self.sides
     }
 
     /// All devices of the geometry.
@@ -269,33 +246,118 @@ impl Devices {
         of(class).filter(|slot| slot.is_writable()).cloned().collect()
     }
 
-    /// Writes the geometry to the home and to every device that may be written, in the two steps of docs/FORMAT.md, section 3.
+    /// What was taken for a crash between superblocks is an old copy if something was written in the epochs that it lacks.
+    pub(crate) fn settle_late(&self, last_batch: u64) {
+        let was_written = self.known().history.newest().last_batch != last_batch;
+        self.change(|slot| {
+            if slot.is_late && was_written {
+                slot.trouble = Some(Trouble::Stale { missed: 1 });
+            }
+            slot.is_late = false;
+        });
+    }
+
+    /// Takes a device out of service whose writing failed.
+    pub(crate) fn fail(&self, device: u16, error: &Error) {
+        self.change(|slot| {
+            if slot.entry.number == device && slot.trouble.is_none() {
+                slot.trouble = Some(Trouble::Failed(error.to_string()));
+            }
+        });
+    }
+
+    fn change(&self, mut change: impl FnMut(&mut Slot)) {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = Vec::clone(&slots);
+        changed.iter_mut().for_each(&mut change);
+        *slots = Arc::new(changed);
+    }
+
+    /// Whether the store has what it needs without the devices that are not in service: fewer are away than redundancy makes up for.
+    pub(crate) fn bears_losses(&self, geometry: &Geometry) -> bool {
+        let slots = self.slots();
+        let away = |class: Class| {
+            let is_away = |slot: &&Slot| {
+                slot.entry.class == class
+                    && slot.entry.state != DeviceState::Gone
+                    && !matches!(slot.trouble, None | Some(Trouble::Stale { .. }))
+            };
+            slots.iter().filter(is_away).count()
+        };
+        let survived = geometry.survives();
+        away(Class::Fast) <= survived.fast.into() && away(Class::Slow) <= survived.slow.into()
+    }
+
+    /// Begins an epoch: writes it with the geometry to all devices in service at once, and to the home if geometry or places have changed. One that cannot be
+    /// written is taken out of service, and another epoch begins on the others, if redundancy bears that.
     ///
     /// # Errors
-    /// What writing a superblock fails with.
-    pub(crate) fn write_superblocks(&self, platform: &dyn Platform, home: &Path, geometry: &Geometry) -> Result<()> {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        let slots = self.slots();
-        generations.devices.resize(slots.len(), None);
-        let newest = generations.devices.iter().flatten().copied().chain(generations.home).max().unwrap_or(0);
-        // First those that an interrupted change left behind, so that none is ever two steps behind which was there.
-        for generation in newest..=newest + 2 {
-            let mut superblock =
-                Superblock { generation, number: NO_DEVICE, identity: [0; 16], geometry: geometry.clone() };
-            let is_behind = |known: Option<u64>| known.is_none_or(|known| known < generation);
-            if !geometry.home.as_os_str().is_empty() && is_behind(generations.home) {
-                superblock.write(&*platform.device(home))?;
-                generations.home = Some(generation);
+    /// What writing a superblock fails with; nothing may be acknowledged then.
+    pub(crate) fn begin_epoch(&self, platform: &dyn Platform, geometry: &Geometry, at: Beginning) -> Result<()> {
+        let mut known = self.known();
+        loop {
+            let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
+            if slots.is_empty() {
+                return Err(
+                    Error::new(ErrorKind::Lost, "write to the store", "no device of it is in service").at(&self.home)
+                );
             }
-            for (at, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.is_writable()) {
-                if is_behind(generations.devices[at]) {
-                    (superblock.number, superblock.identity) = (slot.entry.number, slot.entry.identity);
-                    superblock.write(&*slot.device)?;
-                    generations.devices[at] = Some(generation);
-                }
+            let entry = EpochEntry {
+                epoch: self.epoch(),
+                began_nanoseconds: platform.now_nanoseconds(),
+                segments_begun: at.segments_begun,
+                last_batch: at.last_batch,
+                in_sync: slots.iter().map(|slot| DeviceNumber(slot.entry.number)).collect(),
+            };
+            let history = known.history.followed_by(entry);
+            let superblock = Superblock {
+                writes: 0,
+                number: NO_DEVICE,
+                identity: [0; 16],
+                geometry: geometry.clone(),
+                history: history.clone(),
+                mark: known.mark.map(|mark| LogMark { is_closed: false, ..mark }),
+            };
+            let mut failed = known.write(&slots, &superblock);
+            if failed.is_empty() {
+                known.history = history;
+                known.geometry = geometry.clone();
+                return known.write_home(platform, &self.home, superblock);
             }
+            let is_full = failed.iter().any(|(_, error)| error.kind() == ErrorKind::NoSpace);
+            if !is_full {
+                failed.iter().for_each(|(device, error)| self.fail(*device, error));
+            }
+            if is_full || failed.len() == slots.len() || !self.bears_losses(geometry) {
+                return Err(failed.swap_remove(0).1);
+            }
+            self.epoch.store(platform.random()?, Ordering::Relaxed);
         }
-        Ok(())
+    }
+
+    /// Begins another epoch, with another geometry or other devices.
+    ///
+    /// # Errors
+    /// As [`begin_epoch`](Self::begin_epoch).
+    pub(crate) fn begin_next(&self, platform: &dyn Platform, geometry: &Geometry, at: Beginning) -> Result<()> {
+        self.epoch.store(platform.random()?, Ordering::Relaxed);
+        self.begin_epoch(platform, geometry, at)
+    }
+
+    /// Writes how far the log is durable to the superblocks of all devices in service. Gives those that could not be written, and why.
+    pub(crate) fn write_mark(&self, mark: LogMark) -> Vec<(u16, Error)> {
+        let mut known = self.known();
+        let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
+        known.mark = Some(mark);
+        let superblock = Superblock {
+            writes: 0,
+            number: NO_DEVICE,
+            identity: [0; 16],
+            geometry: known.geometry.clone(),
+            history: known.history.clone(),
+            mark: known.mark,
+        };
+        known.write(&slots, &superblock)
     }
 
     /// A segment's copy on a device, open for reading and, by the writer, for writing.
@@ -331,6 +393,72 @@ impl Devices {
     /// Forgets open files of a segment that is removed.
     pub(crate) fn forget_segment(&self, number: u64) {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).retain(|&(_, segment), _| segment != number);
+    }
+}
+
+impl Known {
+    /// Writes a superblock to devices, side by side. Gives those that failed.
+    fn write(&mut self, slots: &[Slot], superblock: &Superblock) -> Vec<(u16, Error)> {
+        let of = |slot: &Slot| {
+            let entry = &slot.entry;
+            Superblock { number: entry.number, identity: entry.identity, ..superblock.clone() }
+        };
+        let write = |slot: &Slot, known: Option<&OnDevice>| match known {
+            Some(known) => known.replace(&*slot.device, of(slot)),
+            None => of(slot).write_first(&*slot.device),
+        };
+        let known_of = |slot: &Slot| {
+            let known = self.devices.get(usize::from(slot.entry.number)).and_then(Option::as_ref);
+            // Another directory may have taken the number.
+            known.filter(|known| known.superblock.identity == slot.entry.identity)
+        };
+        let written: Vec<Result<OnDevice>> = match slots {
+            [slot] => vec![write(slot, known_of(slot))],
+            slots => std::thread::scope(|scope| {
+                let begun: Vec<_> = slots
+                    .iter()
+                    .map(|slot| {
+                        let known = known_of(slot);
+                        let thread = std::thread::Builder::new().spawn_scoped(scope, move || write(slot, known));
+                        // Where no thread can be made, one does it all.
+                        thread.map_err(|_| write(slot, known))
+                    })
+                    .collect();
+                let join = |thread: std::thread::ScopedJoinHandle<'_, Result<OnDevice>>| {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                begun.into_iter().map(|begun| begun.map_or_else(|done| done, join)).collect()
+            }),
+        };
+        let mut failed = Vec::new();
+        for (slot, written) in slots.iter().zip(written) {
+            let at = usize::from(slot.entry.number);
+            if self.devices.len() <= at {
+                self.devices.resize(at + 1, None);
+            }
+            match written {
+                Ok(on_device) => self.devices[at] = Some(on_device),
+                // Which slot it came to is not known: it is read when it is next asked for.
+                Err(error) => failed.push((slot.entry.number, error)),
+            }
+        }
+        failed
+    }
+
+    /// Writes the superblock of a home apart, if what it has is another geometry.
+    fn write_home(&mut self, platform: &dyn Platform, home: &Path, superblock: Superblock) -> Result<()> {
+        let geometry = &superblock.geometry;
+        if !geometry.has_home_apart() {
+            return Ok(());
+        }
+        let device = platform.device_with(home, geometry.file_mode);
+        let written = match &self.home {
+            Some(known) if known.superblock.geometry == *geometry => return Ok(()),
+            Some(known) => known.replace(&*device, superblock)?,
+            None => superblock.write_first(&*device)?,
+        };
+        self.home = Some(written);
+        Ok(())
     }
 }
 

@@ -81,7 +81,7 @@ impl Engine {
         loop {
             self.refresh()?;
             let epoch = self.view().state.epoch;
-            let pin = self.platform.pin(&self.index_directory, epoch).map_err(fail)?;
+            let pin = self.pin_epoch(epoch).map_err(fail)?;
             self.refresh()?;
             let view = self.view().clone();
             if view.state.epoch == epoch {

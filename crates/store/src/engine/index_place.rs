@@ -9,11 +9,13 @@ use std::sync::Arc;
 use crate::devices::device::Device;
 use crate::devices::set::{Devices, Lock, Platform, Slot, Trouble};
 use crate::engine::Engine;
+use crate::engine::index_copies::wanted;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::Class;
-use crate::index::catalog::kept::{Catalog, Place};
-use crate::index::catalog::{Change, Position, journal, manifest};
+use crate::format::geometry::Geometry;
+use crate::index::catalog::kept::Catalog;
+use crate::index::catalog::{Change, Position, manifest};
+use crate::index::copies::Place;
 use crate::index::table::{INDEX_DIRECTORY, table_number};
 
 /// Directory of the index on its device.
@@ -22,9 +24,8 @@ pub(crate) const INDEX: &str = INDEX_DIRECTORY;
 /// How often the tables of an index are looked for that another process is changing.
 const OPEN_ATTEMPTS: u32 = 8;
 
-/// Where an index is: the device, the index's directory on it, and the catalog there.
+/// Where an index is: its directory on the first device, for messages, and the catalog.
 pub(crate) struct IndexPlace {
-    pub(crate) device: Arc<dyn Device>,
     pub(crate) directory: PathBuf,
     pub(crate) catalog: Catalog,
     /// What removes it when it is dropped, if it is this process's own.
@@ -38,14 +39,13 @@ pub(crate) struct IndexPlace {
 pub(crate) fn index_place(
     platform: &dyn Platform,
     devices: &Devices,
-    store: [u8; 16],
+    geometry: &Geometry,
     access: Access,
 ) -> Result<IndexPlace> {
-    let slots = devices.slots();
+    let (slots, store) = (devices.slots(), geometry.store);
     let place = |slot: &Slot| Place { number: slot.entry.number, device: Arc::clone(&slot.device) };
     let places: Vec<Place> = slots.iter().filter(|slot| slot.is_writable()).map(place).collect();
-    let found = Catalog::open(places, store, 0);
-    let found = match (found, access) {
+    let found = match (Catalog::open(places, store, 0), access) {
         // It is replaced, whatever it is.
         (Err(error), Access::Anew) if error.kind() != ErrorKind::NewerVersion => None,
         (found, _) => found?,
@@ -53,53 +53,45 @@ pub(crate) fn index_place(
     let version = found.as_ref().map_or(0, |catalog| catalog.state().version);
     // One that was never written to may be older than the log.
     let is_usable = |catalog: &Catalog| access != Access::Anew && catalog.state().position != Position::default();
-    let found = found.filter(is_usable);
-    if access == Access::Read {
-        let Some(catalog) = found else {
-            let private = platform.private_device()?;
-            let own = Place { number: 0, device: private.device };
-            own.device
-                .create_directory(INDEX)
-                .map_err(|error| Error::io("make an index of its own", &own.device.place(), error))?;
-            return Ok(IndexPlace {
-                directory: own.device.place().join(INDEX),
-                device: Arc::clone(&own.device),
-                catalog: Catalog::unpublished(Vec::new(), store, 0, 0),
-                private: Some(private.guard),
-            });
-        };
-        let number = catalog.source();
-        let slot = slots.iter().find(|slot| Some(slot.entry.number) == number);
-        let slot = slot.ok_or_else(|| no_device(&slots))?;
-        let device = Arc::clone(&slot.device);
-        return Ok(IndexPlace { device, directory: slot.path.join(INDEX), catalog, private: None });
-    }
-    let class = if slots.iter().any(|slot| slot.entry.class == Class::Fast) { Class::Fast } else { Class::Slow };
-    let usable = |slot: &&Slot| slot.entry.class == class && slot.is_writable();
-    let source = found.as_ref().and_then(Catalog::source);
-    let slot = slots
-        .iter()
-        .find(|slot| Some(slot.entry.number) == source)
-        .or_else(|| slots.iter().find(usable))
-        .or_else(|| slots.iter().find(|slot| slot.is_writable()))
-        .ok_or_else(|| no_device(&slots))?;
-    let chosen = vec![place(slot)];
-    let catalog = match found {
-        Some(catalog) => {
-            catalog.write_to(chosen);
+    let mut private = None;
+    let catalog = match (found.filter(is_usable), access) {
+        (Some(catalog), Access::Read) => catalog,
+        (None, Access::Read) => {
+            let own = platform.private_device()?;
+            private = Some(own.guard);
+            let own = Place { number: 0, device: own.device };
+            let made = own.device.create_directory(INDEX);
+            made.map_err(|error| Error::io("make an index of its own", &own.device.place(), error))?;
+            Catalog::unpublished(vec![own], store, 0, 0)
+        }
+        (Some(catalog), _) => {
+            let wanted = wanted(&slots, geometry.copies, &catalog.copies().numbers());
+            // Others get theirs when the log is recovered.
+            let present = catalog.copies().places();
+            let kept = |place: &&Place| wanted.iter().any(|wanted| wanted.number == place.number);
+            let mut kept: Vec<Place> = present.iter().filter(kept).cloned().collect();
+            if kept.is_empty() {
+                kept = present.to_vec();
+            }
+            kept.sort_by_key(|place| place.number);
+            catalog.write_to(kept);
             catalog
         }
-        None => {
+        (None, _) => {
+            let wanted = wanted(&slots, geometry.copies, &[]);
+            if wanted.is_empty() {
+                return Err(no_device(&slots));
+            }
             let now = u64::try_from(platform.now_nanoseconds()).unwrap_or(0);
-            let catalog = Catalog::unpublished(chosen, store, 0, version.max(now));
+            let catalog = Catalog::unpublished(wanted, store, 0, version.max(now));
             // Above all tables that there are: they stay until this one is published.
             let next_table = Some(highest_table(&slots)? + 1);
             catalog.commit(&Change { next_table, ..Change::default() })?;
             catalog
         }
     };
-    let device = Arc::clone(&slot.device);
-    Ok(IndexPlace { device, directory: slot.path.join(INDEX), catalog, private: None })
+    let directory = catalog.copies().place().join(INDEX);
+    Ok(IndexPlace { directory, catalog, private })
 }
 
 fn no_device(slots: &[Slot]) -> Error {
@@ -147,22 +139,8 @@ impl Engine {
     /// What writing the manifest fails with.
     pub(crate) fn publish_index(&self) -> Result<()> {
         self.catalog.publish()?;
-        let view = self.view().clone();
-        let journal = self.catalog.journal();
-        let is_known = |name: &str| {
-            name == manifest::NAME
-                || table_number(name).is_some_and(|number| view.state.tables.iter().any(|row| row.number == number))
-                || journal::number(name).is_some_and(|number| journal.is_none_or(|journal| journal == number))
-        };
-        let is_ours = |name: &str| {
-            name.ends_with(manifest::TEMPORARY) || table_number(name).is_some() || journal::number(name).is_some()
-        };
-        // What cannot be listed or removed now is there the next time.
-        for (name, _) in self.index.list(INDEX).unwrap_or_default() {
-            if is_ours(&name) && !is_known(&name) {
-                let _ = self.index.remove(&format!("{INDEX}/{name}"));
-            }
-        }
+        self.complete_index()?;
+        self.tidy_index();
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod copies;
 pub(crate) mod directories;
 pub(crate) mod effects;
+pub(crate) mod index_copies;
 pub(crate) mod index_place;
 pub(crate) mod open;
 pub(crate) mod sync;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use crate::devices::device::{Device, Mode};
+use crate::devices::device::Mode;
 use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
 use crate::devices::set::{Devices, Lock, Platform};
 use crate::engine::directories::KnownDirectories;
@@ -30,6 +31,7 @@ use crate::format::entry::Location;
 use crate::format::geometry::Geometry;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State};
+use crate::index::copies::Copies;
 use crate::index::table::BlockCache;
 use crate::index::{Snapshot, Tables, open_tables};
 use crate::log::writer::{Batched, Writer};
@@ -60,12 +62,12 @@ pub(crate) struct Engine {
     pub(crate) extents: Arc<ExtentFiles>,
     /// Where the next chunk of a large object goes.
     pub(crate) allocator: RwLock<Arc<Allocator>>,
-    /// The device that the index is on (or a directory for it, where it is lost), and its path.
-    pub(crate) index: Arc<dyn Device>,
+    /// The devices that the index is on (or a directory for it, where it is lost), and the path on the first, for messages.
+    pub(crate) index: Copies,
     pub(crate) index_directory: PathBuf,
     pub(crate) catalog: Catalog,
     /// The index is in a directory that goes with this process.
-    is_index_private: bool,
+    pub(crate) is_index_private: bool,
     pub(crate) cache: Arc<BlockCache>,
     view: RwLock<View>,
     pub(crate) directories: Mutex<KnownDirectories>,
@@ -92,7 +94,7 @@ pub(crate) struct Parts {
     pub(crate) home: PathBuf,
     pub(crate) geometry: Geometry,
     pub(crate) devices: Devices,
-    pub(crate) index: Arc<dyn Device>,
+    pub(crate) index: Copies,
     pub(crate) index_directory: PathBuf,
     pub(crate) catalog: Catalog,
     pub(crate) is_index_private: bool,
@@ -254,7 +256,7 @@ impl Engine {
     }
 
     fn open_tables(&self, view: &View) -> Result<Tables> {
-        open_tables(&*self.index, &self.cache, &view.state.tables, &view.tables)
+        open_tables(&self.index, &self.cache, &view.state.tables, &view.tables)
     }
 
     /// The allocator of units.

@@ -1,6 +1,7 @@
 //! Making and opening stores.
 //!
-//! One process writes, told by locks that die with it; any number reads. A writer recovers the log first. A reader that finds the
+//! One process writes, told by locks that die with it; any number reads. A writer writes nothing before superblocks and locks allow it
+//! (docs/FORMAT.md, section 4), and recovers the log first. A reader that finds the
 //! index lost makes one for itself; one that finds the log ahead of it, left by a writer that died, takes the rest into memory.
 
 use std::path::{Path, PathBuf};
@@ -9,11 +10,14 @@ use std::time::Duration;
 
 use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::devices::host::Host;
-use crate::devices::set::{Devices, Lock, Platform, find, keep_home};
+use crate::devices::set::{Beginning, Devices, Lock, Platform};
+use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
 use crate::engine::{Engine, Parts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Geometry, Plan};
+use crate::format::history::{EpochEntry, History};
+use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES};
@@ -60,48 +64,61 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
             return refuse(ErrorKind::Exists, "the directory is not empty");
         }
     }
-    let mut superblock = Superblock { generation: 0, number: NO_DEVICE, identity: [0; 16], geometry };
-    let devices = superblock.geometry.devices.clone();
-    for generation in [1, 2] {
-        superblock.generation = generation;
-        for entry in &devices {
-            let path = entry.directory(home);
-            let device = platform.device(&path);
-            for directory in [SEGMENTS, EXTENTS] {
-                device.create_directory(directory).map_err(fail(&path))?;
-            }
-            (superblock.number, superblock.identity) = (entry.number, entry.identity);
-            superblock.write(&*device)?;
+    let mut geometry = geometry;
+    for entry in &geometry.devices {
+        let path = entry.directory(home);
+        let device = platform.device_with(&path, geometry.file_mode);
+        for directory in [SEGMENTS, EXTENTS] {
+            device.create_directory(directory).map_err(fail(&path))?;
         }
-        if !superblock.geometry.home.as_os_str().is_empty() {
-            (superblock.number, superblock.identity) = (NO_DEVICE, [0; 16]);
-            superblock.write(&*platform.device(home))?;
-        }
+    }
+    bind(platform, home, &mut geometry);
+    let first = EpochEntry {
+        epoch: Epoch(platform.random()?),
+        began_nanoseconds: platform.now_nanoseconds(),
+        segments_begun: 0,
+        last_batch: 0,
+        in_sync: geometry.devices.iter().map(|entry| DeviceNumber(entry.number)).collect(),
+    };
+    let superblock = Superblock {
+        writes: 0,
+        number: NO_DEVICE,
+        identity: [0; 16],
+        geometry,
+        history: History::new(first),
+        mark: None,
+    };
+    let geometry = &superblock.geometry;
+    for entry in &geometry.devices {
+        let of_device = Superblock { number: entry.number, identity: entry.identity, ..superblock.clone() };
+        of_device.write_first(&*platform.device_with(&entry.directory(home), geometry.file_mode))?;
+    }
+    if geometry.has_home_apart() {
+        let device = platform.device_with(home, geometry.file_mode);
+        superblock.write_first(&*device)?;
     }
     Ok(())
 }
 
-/// Opens a store by its home or any of its devices.
-pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access) -> Result<(Engine, Recovered)> {
-    let (home, superblock) = find(&*platform, directory)?;
+/// Opens a store by its home or any of its devices. Until a writer has proof, and all locks, nothing is written.
+pub(crate) fn open(
+    platform: Arc<dyn Platform>,
+    directory: &Path,
+    access: Access,
+    options: &OpenOptions,
+) -> Result<(Engine, Recovered)> {
+    let mut survey = survey(&*platform, directory, &options.devices)?;
     let mut locks = Vec::new();
-    let mut superblock = superblock;
-    if access != Access::Read {
-        keep_home(&*platform, &home, &superblock)?;
-        lock(&*platform, &home, &mut locks)?;
-        // What it says may have changed before the lock was taken.
-        superblock = find(&*platform, directory)?.1;
+    let is_writer = access != Access::Read;
+    if is_writer {
+        survey = locked(&*platform, directory, options, survey, &mut locks)?;
+    } else {
+        survey.may_read()?;
     }
-    let superblock = newest(&*platform, &home, superblock);
-    let devices = Devices::open(&*platform, &home, &superblock);
-    let geometry = superblock.geometry.clone();
-    if access != Access::Read {
-        for slot in devices.slots().iter().filter(|slot| slot.is_writable() && slot.path != home) {
-            lock(&*platform, &slot.path, &mut locks)?;
-        }
-        devices.write_superblocks(&*platform, &home, &geometry)?;
-    }
-    let index = index_place(&*platform, &devices, geometry.store, access)?;
+    let geometry = if is_writer { survey.bound.clone() } else { survey.geometry.clone() };
+    let home = survey.home.clone();
+    let devices = Devices::new(&*platform, survey, is_writer)?;
+    let index = index_place(&*platform, &devices, &geometry, access)?;
     let is_index_private = index.private.is_some();
     locks.extend(index.private);
     let engine = Engine::new(Parts {
@@ -109,22 +126,50 @@ pub(crate) fn open(platform: Arc<dyn Platform>, directory: &Path, access: Access
         home,
         geometry,
         devices,
-        index: index.device,
+        index: index.catalog.copies(),
         index_directory: index.directory,
         catalog: index.catalog,
         is_index_private,
         cache: Arc::new(BlockCache::new(DEFAULT_CACHE_BYTES)),
-        writer: (access != Access::Read).then(Writer::default),
+        writer: is_writer.then(Writer::default),
         locks,
     });
     engine.load_view()?;
     // What a writer that died has left in the log is taken in; one that lives is about to do it itself.
-    let is_left = access != Access::Read || engine.owns_index() || !platform.is_locked(&engine.home);
+    let is_left = is_writer || engine.owns_index() || !platform.is_locked(&engine.home);
     let recovered = if is_left { engine.recover()? } else { Recovered::default() };
-    if engine.is_writer() {
+    if is_writer {
+        let beginning = engine.beginning()?;
+        engine.devices.settle_late(beginning.last_batch);
+        engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
         engine.publish_index()?;
     }
     Ok((engine, recovered))
+}
+
+/// The survey that a writer goes by: judged, all locks taken, read and judged once more.
+fn locked(
+    platform: &dyn Platform,
+    directory: &Path,
+    options: &OpenOptions,
+    mut found: Survey,
+    locks: &mut Vec<Box<dyn Lock>>,
+) -> Result<Survey> {
+    found.may_write(platform, options)?;
+    found.make_home(platform)?;
+    lock(platform, &found.home, locks)?;
+    for slot in found.slots.iter().filter(|slot| slot.is_writable() && slot.path != found.home) {
+        lock(platform, &slot.path, locks)?;
+    }
+    // What they say may have changed before the locks were taken.
+    let again = survey(platform, directory, &options.devices)?;
+    again.may_write(platform, options)?;
+    if !again.is_same_as(&found) {
+        return Err(Error::new(ErrorKind::Busy, "open the store for writing", "its devices changed meanwhile")
+            .at(directory)
+            .advise("try it again"));
+    }
+    Ok(again)
 }
 
 fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>>) -> Result<()> {
@@ -150,27 +195,28 @@ fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>
     }
 }
 
-/// The superblock of the highest generation on any device that this one names.
-fn newest(platform: &dyn Platform, home: &Path, superblock: Superblock) -> Superblock {
-    let mut newest = superblock;
-    for entry in newest.geometry.devices.clone() {
-        let found = Superblock::read(&*platform.device(&entry.directory(home)));
-        if let Ok(Some(found)) = found
-            && found.geometry.store == newest.geometry.store
-            && found.generation > newest.generation
-        {
-            newest = found;
-        }
-    }
-    newest
-}
-
 /// Opens on this machine.
-pub(crate) fn open_here(directory: &Path, access: Access) -> Result<(Engine, Recovered)> {
-    open(Arc::new(Host), directory, access)
+pub(crate) fn open_here(directory: &Path, access: Access, options: &OpenOptions) -> Result<(Engine, Recovered)> {
+    open(Arc::new(Host), directory, access, options)
 }
 
 /// Whether a directory holds a store or a device of one.
 pub fn is_store(directory: &Path) -> bool {
     directory.join(SUPERBLOCK).is_file()
+}
+
+impl Engine {
+    /// What an epoch that begins now begins with.
+    fn beginning(&self) -> Result<Beginning> {
+        let writer = self.writer()?;
+        Ok(Beginning { segments_begun: writer.newest_segment, last_batch: writer.position.sequence })
+    }
+
+    /// Writes another geometry to all devices in service, as an epoch of its own.
+    ///
+    /// # Errors
+    /// As [`Devices::begin_epoch`].
+    pub(crate) fn write_geometry(&self, geometry: &Geometry) -> Result<()> {
+        self.devices.begin_next(&*self.platform, geometry, self.beginning()?)
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::effects::{Effects, Nameless};
 use super::index_place::INDEX;
-use crate::devices::device::DeviceFile;
+use crate::devices::device::{Device, DeviceFile};
 use crate::devices::extents::Touched;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
@@ -154,7 +154,7 @@ impl Engine {
         self.index
             .create_directory(INDEX)
             .map_err(|error| Error::io("write the index", &self.index_directory, error))?;
-        let merged = merge_tables(&*self.index, number, &snapshot, tables.clone(), with_recent)?;
+        let merged = merge_tables(&self.index, number, &snapshot, tables.clone(), with_recent)?;
         drop(snapshot);
         let replaced: Vec<_> = rows.splice(tables, merged.row).collect();
         let change = Change {
@@ -191,8 +191,7 @@ impl Engine {
         self.catalog.commit(&next)?;
         self.apply(next)?;
         let free_below = self
-            .platform
-            .unpinned(&self.index_directory, epoch + 1)
+            .unpinned_epoch(epoch + 1)
             .map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
         let freed = Arc::clone(&self.view().state.freed);
         let gone: Vec<_> = freed.iter().take_while(|&&(since, _)| since < free_below).cloned().collect();

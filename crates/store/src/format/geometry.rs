@@ -16,6 +16,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::history::{EPOCH_BYTES, MEMBER_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{GIB, KIB, MIB, format_count, format_size};
 
@@ -38,10 +39,16 @@ const LEAST_SEGMENT_BYTES: u64 = 4 * KIB;
 const LARGEST_CUTOFF_BYTES: u64 = GIB;
 
 /// Bytes of a superblock's slot, the part that the geometry may take of it without devices and paths, and what a device takes
-/// beside its path (docs/FORMAT.md, section 3).
+/// beside its path (docs/FORMAT.md, section 4).
 const SUPERBLOCK_BYTES: usize = 64 * KIB as usize;
-const SUPERBLOCK_FIXED_BYTES: usize = 106;
-const SUPERBLOCK_DEVICE_BYTES: usize = 22;
+const SUPERBLOCK_FIXED_BYTES: usize = 112 + SUPERBLOCK_PLACE_BYTES + 2 + 49;
+const SUPERBLOCK_DEVICE_BYTES: usize = 20 + SUPERBLOCK_PLACE_BYTES + LEAST_EPOCHS * MEMBER_BYTES;
+const SUPERBLOCK_PLACE_BYTES: usize = 18;
+/// Epochs that a superblock has room for at least.
+const LEAST_EPOCHS: usize = 8;
+
+/// Permission bits that files of a store have where none are asked for.
+pub const PRIVATE_MODE: u16 = 0o600;
 
 /// Class of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -87,6 +94,24 @@ pub struct DeviceEntry {
     pub state: DeviceState,
     /// Its directory; relative ones are relative to the home.
     pub path: PathBuf,
+    /// Which directory that was when it was last written to.
+    pub node: Node,
+}
+
+/// Which directory something is, by what its file system says: another path may lead there, another directory may have its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Node {
+    /// Identity of the file system.
+    pub file_system: u64,
+    /// Number of the inode; 0 where none is known.
+    pub inode: u64,
+}
+
+impl Node {
+    /// Whether both are known, and the same.
+    pub fn is(self, other: Node) -> bool {
+        self.inode != 0 && self == other
+    }
 }
 
 impl DeviceEntry {
@@ -134,6 +159,12 @@ pub struct Geometry {
     pub devices: Vec<DeviceEntry>,
     /// The home's directory, as the devices know it; empty if the home is device 0.
     pub home: PathBuf,
+    /// Which directory that is.
+    pub home_node: Node,
+    /// Content begins at multiples of 1 shifted left by this: 9 or 12; 0: anywhere.
+    pub alignment_shift: u8,
+    /// Permission bits that files of the store may have; of directories, with those to search them.
+    pub file_mode: u16,
 }
 
 /// What a new store is to be: options of `store init`. Widths that are not given follow from the number of devices.
@@ -157,6 +188,8 @@ pub struct Plan {
     pub watermarks_percent: (u8, u8),
     /// Size at which a segment is closed, in bytes.
     pub segment_bytes: u64,
+    /// Permission bits of the store's files.
+    pub file_mode: u16,
 }
 
 impl Default for Plan {
@@ -171,6 +204,7 @@ impl Default for Plan {
             compression: Compression::None,
             watermarks_percent: (90, 80),
             segment_bytes: 64 * MIB,
+            file_mode: PRIVATE_MODE,
         }
     }
 }
@@ -216,6 +250,7 @@ impl Geometry {
                 class: *class,
                 state: DeviceState::InUse,
                 path: path.clone(),
+                node: Node::default(),
             })
         };
         let mut geometry = Geometry {
@@ -234,6 +269,9 @@ impl Geometry {
             segment_bytes: plan.segment_bytes,
             devices: directories.iter().enumerate().map(device).collect::<Result<_>>()?,
             home: if on_home { PathBuf::new() } else { places.home },
+            home_node: Node::default(),
+            alignment_shift: 0,
+            file_mode: plan.file_mode,
         };
         geometry.copies = geometry.copies_for(plan.copies, on_home)?;
         (geometry.data, geometry.parity) = geometry.widths_for(plan.parity, on_home)?;
@@ -254,7 +292,8 @@ impl Geometry {
     pub(crate) fn out_of_bounds(&self) -> Option<String> {
         let unit = u64::from(self.stripe_unit_bytes);
         let paths = self.devices.iter().map(|device| SUPERBLOCK_DEVICE_BYTES + device.path.as_os_str().len());
-        let superblock_bytes = SUPERBLOCK_FIXED_BYTES + self.home.as_os_str().len() + paths.sum::<usize>();
+        let superblock_bytes =
+            SUPERBLOCK_FIXED_BYTES + LEAST_EPOCHS * EPOCH_BYTES + self.home.as_os_str().len() + paths.sum::<usize>();
         let (high, low) = (self.high_watermark_percent, self.low_watermark_percent);
         if self.cutoff_bytes > LARGEST_CUTOFF_BYTES {
             let cutoff = format_size(self.cutoff_bytes.into());
@@ -275,11 +314,23 @@ impl Geometry {
         } else if !(LEAST_SEGMENT_BYTES..=8 * GIB).contains(&self.segment_bytes) {
             let segment = format_size(self.segment_bytes.into());
             Some(format!("a segment is closed at a size from 1 MiB to 8 GiB, and this is {segment}"))
+        } else if self.file_mode & !0o666 != 0 || self.file_mode & PRIVATE_MODE != PRIVATE_MODE {
+            Some(format!(
+                "the owner reads and writes the files of a store, others may too, and nobody runs them; this is mode {:04o}",
+                self.file_mode
+            ))
+        } else if !matches!(self.alignment_shift, 0 | 9 | 12) {
+            Some("content begins anywhere, or at multiples of 512 or 4,096 bytes".to_owned())
         } else if superblock_bytes > SUPERBLOCK_BYTES {
             Some(format!("{} devices with these paths are more than a superblock has room for", self.devices.len()))
         } else {
             None
         }
+    }
+
+    /// Whether the home is a directory of its own, and no device.
+    pub fn has_home_apart(&self) -> bool {
+        !self.home.as_os_str().is_empty()
     }
 
     /// Devices that records go to first.

@@ -5,6 +5,8 @@ pub(crate) mod decode;
 pub(crate) mod descriptor;
 pub mod entry;
 pub mod geometry;
+pub(crate) mod history;
+pub mod ids;
 pub mod key;
 pub(crate) mod record;
 pub(crate) mod segment;

@@ -1,15 +1,15 @@
-//! Superblocks: who the store and a device are, and the geometry, on every device and in the home (docs/FORMAT.md, section 3).
+//! Superblocks: who the store and a device are, the geometry, the epochs, the last mark; on every device and in the home (docs/FORMAT.md, section 4).
 //!
-//! A change is written twice, first everywhere with the next generation, then everywhere with the one after, each to the slot of
-//! its parity. A crash leaves one sound slot; and a device that is two generations behind was not there when others were written to.
-//! A damaged slot, or a file that is no superblock, is told by its checksum; both damaged is an error that says what to do.
+//! Two slots are written in turn, each time the one that is not the newest sound one: a crash leaves one of them. A damaged slot, or a file that is no
+//! superblock, is told by its checksum; both damaged is an error that says what to do.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::decode::Decoder;
-use super::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry};
+use super::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
+use super::history::History;
 use super::record::checksum;
 use crate::devices::device::{Device, Mode};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,21 +17,63 @@ use crate::error::{Error, ErrorKind, Result};
 /// Name of the file.
 pub(crate) const SUPERBLOCK: &str = "superblock";
 /// Version of the whole format.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Number of a home that is no device.
 pub(crate) const NO_DEVICE: u16 = u16::MAX;
 const MAGIC: &[u8; 8] = b"granulo\0";
+const SLOTS: u64 = 2;
 const SLOT_BYTES: u64 = 64 << 10;
+
+// Where the fields that a reader needs before all others are, each behind the one before.
+const MAGIC_AT: usize = 8;
+const VERSION_AT: usize = MAGIC_AT + 8;
+const ZERO_AT: usize = VERSION_AT + 2;
+const LENGTH_AT: usize = ZERO_AT + 2;
+const WRITES_AT: usize = LENGTH_AT + 4;
+/// What there is at least, and what the checksum does not cover.
+const CHECKSUM_BYTES: usize = MAGIC_AT;
+const RESERVED_BYTES: usize = 6;
+
+const MARK_BYTES: usize = 1 + 6 * 8;
+const MARK_CLOSED: u8 = 1;
+const MARK_THERE: u8 = 2;
+
+/// How far the log was acknowledged when a superblock was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct LogMark {
+    /// The store was closed here.
+    pub(crate) is_closed: bool,
+    /// The segment, and the place in it behind the last batch that was durable.
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+    /// That batch.
+    pub(crate) sequence: u64,
+    pub(crate) chain: u64,
+    /// Segments that were begun: the highest number given.
+    pub(crate) segments_begun: u64,
+    /// Numbers of objects up to here may have been given.
+    pub(crate) objects_reserved: u64,
+}
 
 /// What a device says of itself and of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    pub(crate) generation: u64,
+    /// How often it was written on this device.
+    pub(crate) writes: u64,
     /// Number of the device that this is on, or [`NO_DEVICE`].
     pub(crate) number: u16,
     /// Its identity; zero for [`NO_DEVICE`].
     pub(crate) identity: [u8; 16],
     pub(crate) geometry: Geometry,
+    pub(crate) history: History,
+    pub(crate) mark: Option<LogMark>,
+}
+
+/// The superblock of a device, and where its next one goes.
+#[derive(Debug, Clone)]
+pub(crate) struct OnDevice {
+    pub(crate) superblock: Superblock,
+    slot: u64,
 }
 
 impl Superblock {
@@ -41,89 +83,83 @@ impl Superblock {
     /// [`ErrorKind::Usage`] if devices and their paths do not fit a slot.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let geometry = &self.geometry;
-        let mut body = Vec::with_capacity(256);
-        body.extend_from_slice(MAGIC);
-        body.extend_from_slice(&VERSION.to_le_bytes());
-        body.extend_from_slice(&[0; 6]);
-        body.extend_from_slice(&self.generation.to_le_bytes());
-        body.extend_from_slice(&geometry.store);
-        body.extend_from_slice(&self.identity);
-        body.extend_from_slice(&self.number.to_le_bytes());
-        body.extend_from_slice(&geometry.created_nanoseconds.to_le_bytes());
-        body.extend_from_slice(&geometry.cutoff_bytes.to_le_bytes());
-        body.extend_from_slice(&geometry.stripe_unit_bytes.to_le_bytes());
+        let mut slot = vec![0; CHECKSUM_BYTES];
+        slot.extend_from_slice(MAGIC);
+        slot.extend_from_slice(&VERSION.to_le_bytes());
+        slot.extend_from_slice(&[0; WRITES_AT - ZERO_AT]);
+        slot.extend_from_slice(&self.writes.to_le_bytes());
+        slot.extend_from_slice(&geometry.store);
+        slot.extend_from_slice(&self.identity);
+        slot.extend_from_slice(&self.number.to_le_bytes());
+        slot.extend_from_slice(&geometry.created_nanoseconds.to_le_bytes());
+        slot.extend_from_slice(&geometry.cutoff_bytes.to_le_bytes());
+        slot.extend_from_slice(&geometry.stripe_unit_bytes.to_le_bytes());
         let (compression, level) = match geometry.compression {
             Compression::None => (0, 0),
             Compression::Zstd(level) => (1, level.to_le_bytes()[0]),
         };
-        body.extend_from_slice(&[geometry.copies, geometry.parity, geometry.data, compression, level]);
-        body.extend_from_slice(&[geometry.high_watermark_percent, geometry.low_watermark_percent, 0]);
-        body.extend_from_slice(&geometry.segment_bytes.to_le_bytes());
-        body.extend_from_slice(&(geometry.devices.len() as u16).to_le_bytes());
+        slot.extend_from_slice(&[geometry.copies, geometry.parity, geometry.data, compression, level]);
+        let watermarks = [geometry.high_watermark_percent, geometry.low_watermark_percent];
+        slot.extend_from_slice(&[watermarks[0], watermarks[1], geometry.alignment_shift]);
+        slot.extend_from_slice(&geometry.segment_bytes.to_le_bytes());
+        slot.extend_from_slice(&geometry.file_mode.to_le_bytes());
+        slot.extend_from_slice(&[0; RESERVED_BYTES]);
+        slot.extend_from_slice(&(geometry.devices.len() as u16).to_le_bytes());
         for device in &geometry.devices {
-            body.extend_from_slice(&device.number.to_le_bytes());
-            body.extend_from_slice(&device.identity);
-            body.extend_from_slice(&[device.class as u8, device.state as u8]);
-            encode_path(&device.path, &mut body);
+            slot.extend_from_slice(&device.number.to_le_bytes());
+            slot.extend_from_slice(&device.identity);
+            slot.extend_from_slice(&[device.class as u8, device.state as u8]);
+            encode_place(device.node, &device.path, &mut slot);
         }
-        encode_path(&geometry.home, &mut body);
-        let length = body.len();
-        if (length + 8) as u64 > SLOT_BYTES {
+        encode_place(geometry.home_node, home_path(geometry), &mut slot);
+        let room = (SLOT_BYTES as usize).saturating_sub(slot.len() + MARK_BYTES);
+        if !self.history.encode(room, &mut slot) {
             return Err(Error::new(
                 ErrorKind::Usage,
                 "write the superblock",
                 "there are too many devices, or their paths are too long",
             ));
         }
-        body[12..16].copy_from_slice(&(length as u32).to_le_bytes());
-        let mut slot = checksum(&body).to_le_bytes().to_vec();
-        slot.extend_from_slice(&body);
+        encode_mark(self.mark, &mut slot);
+        let length = (slot.len() - CHECKSUM_BYTES) as u32;
+        slot[LENGTH_AT..WRITES_AT].copy_from_slice(&length.to_le_bytes());
+        let sum = checksum(&slot[CHECKSUM_BYTES..]);
+        slot[..CHECKSUM_BYTES].copy_from_slice(&sum.to_le_bytes());
         Ok(slot)
     }
 
     /// The superblock in a slot; `None` if there is no sound one.
     ///
     /// # Errors
-    /// [`ErrorKind::NewerVersion`] for a sound one of a later version.
+    /// [`ErrorKind::NewerVersion`] for a sound one of another version.
     pub(crate) fn decode(slot: &[u8]) -> Result<Option<Superblock>> {
-        let Some((stored, body)) = slot.split_first_chunk::<8>() else { return Ok(None) };
-        let length = body
-            .get(12..16)
-            .and_then(|bytes| bytes.first_chunk())
-            .map_or(usize::MAX, |bytes| u32::from_le_bytes(*bytes) as usize);
-        let Some(body) = body.get(..length) else { return Ok(None) };
+        let Some((stored, body)) = slot.split_first_chunk::<CHECKSUM_BYTES>() else { return Ok(None) };
+        let mut at = Decoder::new(slot.get(LENGTH_AT..).unwrap_or_default());
+        let Some(body) = at.u32().and_then(|length| body.get(..length as usize)) else { return Ok(None) };
         if !body.starts_with(MAGIC) || checksum(body) != u64::from_le_bytes(*stored) {
             return Ok(None);
         }
-        let version = u16::from_le_bytes([body[8], body[9]]);
-        if version > VERSION {
-            let cause = format!("it is of format version {version}; this granulo reads up to {VERSION}");
-            return Err(Error::new(ErrorKind::NewerVersion, "open the store", cause).advise("use a newer granulo"));
+        let mut at = Decoder::new(&body[VERSION_AT - CHECKSUM_BYTES..]);
+        match at.u16() {
+            Some(VERSION) => Ok(decode_fields(&mut at)),
+            Some(version) if version > VERSION => {
+                let cause = format!("it is of format version {version}; this granulo reads version {VERSION}");
+                Err(Error::new(ErrorKind::NewerVersion, "open the store", cause).advise("use a newer granulo"))
+            }
+            // Nothing that was ever released.
+            _ => Ok(None),
         }
-        Ok(decode_body(&body[16..]))
     }
 
     /// The superblock of a device; `None` if it has no such file.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the file is there and no slot is sound; what reading fails with.
-    pub(crate) fn read(device: &dyn Device) -> Result<Option<Superblock>> {
-        let fail = |error| Error::io("read the superblock", &device.place().join(SUPERBLOCK), error);
-        let file = match device.open(SUPERBLOCK, Mode::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(fail(error)),
-        };
-        let mut newest: Option<Superblock> = None;
-        for slot in [0, SLOT_BYTES] {
-            let mut bytes = Vec::new();
-            file.read_onto(&mut bytes, SLOT_BYTES as usize, slot).map_err(fail)?;
-            if let Some(found) = Superblock::decode(&bytes)? {
-                newest = newest.filter(|newest| newest.generation >= found.generation).or(Some(found));
-            }
-        }
-        match newest {
-            Some(superblock) => Ok(Some(superblock)),
+    pub(crate) fn read(device: &dyn Device) -> Result<Option<OnDevice>> {
+        let Some(slots) = read_slots(device)? else { return Ok(None) };
+        let newest = (0..SLOTS).zip(slots).filter_map(|(slot, found)| Some((slot, found?)));
+        match newest.max_by_key(|(_, superblock)| superblock.writes) {
+            Some((slot, superblock)) => Ok(Some(OnDevice { superblock, slot })),
             None => Err(Error::new(ErrorKind::Corrupt, "read the superblock", "neither of its slots is sound")
                 .at(&device.place().join(SUPERBLOCK))
                 .advise("name another device of the store, and run granulo store repair")),
@@ -132,22 +168,20 @@ impl Superblock {
 
     /// How many of the two slots are sound, 0 to 2.
     pub(crate) fn sound_slots(device: &dyn Device) -> Result<usize> {
-        let fail = |error| Error::io("read the superblock", &device.place().join(SUPERBLOCK), error);
-        let file = device.open(SUPERBLOCK, Mode::Read).map_err(fail)?;
-        let mut sound = 0;
-        for slot in [0, SLOT_BYTES] {
-            let mut bytes = Vec::new();
-            file.read_onto(&mut bytes, SLOT_BYTES as usize, slot).map_err(fail)?;
-            sound += usize::from(Superblock::decode(&bytes)?.is_some());
-        }
-        Ok(sound)
+        Ok(read_slots(device)?.map_or(0, |slots| slots.iter().flatten().count()))
     }
 
-    /// Writes it to the slot of its generation, and syncs.
+    /// Writes the first superblock of a device, or a new one where none was sound: to both slots.
     ///
     /// # Errors
-    /// What writing or syncing fails with; the other slot is what it was.
-    pub(crate) fn write(&self, device: &dyn Device) -> Result<()> {
+    /// What writing or syncing fails with.
+    pub(crate) fn write_first(mut self, device: &dyn Device) -> Result<OnDevice> {
+        self.writes = 1;
+        self.write_to(device, 0)?;
+        OnDevice { superblock: self.clone(), slot: 0 }.replace(device, self)
+    }
+
+    fn write_to(&self, device: &dyn Device, slot: u64) -> Result<()> {
         let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
         let bytes = self.encode()?;
         let (file, is_new) = match device.open(SUPERBLOCK, Mode::Write) {
@@ -157,7 +191,7 @@ impl Superblock {
             }
             Err(error) => return Err(fail(error)),
         };
-        file.write_at(&bytes, self.generation % 2 * SLOT_BYTES).map_err(fail)?;
+        file.write_at(&bytes, slot * SLOT_BYTES).map_err(fail)?;
         file.sync().map_err(fail)?;
         if is_new {
             device.sync_directory("").map_err(fail)?;
@@ -166,9 +200,38 @@ impl Superblock {
     }
 }
 
-fn decode_body(body: &[u8]) -> Option<Superblock> {
-    let mut at = Decoder::new(body);
-    let generation = at.u64()?;
+impl OnDevice {
+    /// Writes another in the place of the older one of the two, and syncs.
+    ///
+    /// # Errors
+    /// What writing or syncing fails with; the slot that counted is what it was.
+    pub(crate) fn replace(&self, device: &dyn Device, mut superblock: Superblock) -> Result<OnDevice> {
+        superblock.writes = self.superblock.writes + 1;
+        let slot = (self.slot + 1) % SLOTS;
+        superblock.write_to(device, slot)?;
+        Ok(OnDevice { superblock, slot })
+    }
+}
+
+fn read_slots(device: &dyn Device) -> Result<Option<Vec<Option<Superblock>>>> {
+    let fail = |error| Error::io("read the superblock", &device.place().join(SUPERBLOCK), error);
+    let file = match device.open(SUPERBLOCK, Mode::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(fail(error)),
+    };
+    let slots = (0..SLOTS).map(|slot| {
+        let mut bytes = Vec::new();
+        file.read_onto(&mut bytes, SLOT_BYTES as usize, slot * SLOT_BYTES).map_err(fail)?;
+        Superblock::decode(&bytes)
+    });
+    slots.collect::<Result<_>>().map(Some)
+}
+
+fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {
+    at.u16().filter(|&zero| zero == 0)?;
+    at.u32()?;
+    let writes = at.u64()?;
     let store = at.identity()?;
     let identity = at.identity()?;
     let number = at.u16()?;
@@ -182,28 +245,30 @@ fn decode_body(body: &[u8]) -> Option<Superblock> {
         _ => return None,
     };
     let (high_watermark_percent, low_watermark_percent) = (at.u8()?, at.u8()?);
-    at.u8().filter(|&zero| zero == 0)?;
+    let alignment_shift = at.u8()?;
     let segment_bytes = at.u64()?;
+    let file_mode = at.u16()?;
+    at.take(RESERVED_BYTES).filter(|bytes| bytes.iter().all(|&byte| byte == 0))?;
     let mut devices = Vec::new();
     for _ in 0..at.u16()? {
-        devices.push(DeviceEntry {
-            number: at.u16()?,
-            identity: at.identity()?,
-            class: match at.u8()? {
-                1 => Class::Fast,
-                2 => Class::Slow,
-                _ => return None,
-            },
-            state: match at.u8()? {
-                1 => DeviceState::InUse,
-                2 => DeviceState::Rebuilding,
-                3 => DeviceState::Gone,
-                _ => return None,
-            },
-            path: decode_path(&mut at)?,
-        });
+        let (number, identity) = (at.u16()?, at.identity()?);
+        let class = match at.u8()? {
+            1 => Class::Fast,
+            2 => Class::Slow,
+            _ => return None,
+        };
+        let state = match at.u8()? {
+            1 => DeviceState::InUse,
+            2 => DeviceState::Rebuilding,
+            3 => DeviceState::Gone,
+            _ => return None,
+        };
+        let (node, path) = decode_place(at)?;
+        devices.push(DeviceEntry { number, identity, class, state, path, node });
     }
-    let home = decode_path(&mut at)?;
+    let (home_node, home) = decode_place(at)?;
+    let history = History::decode(at)?;
+    let mark = decode_mark(at)?;
     let is_whole =
         at.rest().is_empty() && devices.iter().enumerate().all(|(at, device)| usize::from(device.number) == at);
     let geometry = Geometry {
@@ -218,41 +283,118 @@ fn decode_body(body: &[u8]) -> Option<Superblock> {
         high_watermark_percent,
         low_watermark_percent,
         segment_bytes,
+        alignment_shift,
+        file_mode,
         devices,
-        home,
+        home: if home == Path::new(ON_DEVICE) { PathBuf::new() } else { home },
+        home_node,
     };
     let is_listed = usize::from(number) < geometry.devices.len();
     let is_sound = is_whole && geometry.out_of_bounds().is_none() && (number == NO_DEVICE || is_listed);
-    is_sound.then_some(Superblock { generation, number, identity, geometry })
+    is_sound.then_some(Superblock { writes, number, identity, geometry, history, mark })
 }
 
-fn encode_path(path: &std::path::Path, onto: &mut Vec<u8>) {
+/// The path of a home that is a device.
+const ON_DEVICE: &str = ".";
+
+fn home_path(geometry: &Geometry) -> &Path {
+    if geometry.has_home_apart() { &geometry.home } else { Path::new(ON_DEVICE) }
+}
+
+fn encode_place(node: Node, path: &Path, onto: &mut Vec<u8>) {
     let bytes = path.as_os_str().as_bytes();
+    onto.extend_from_slice(&node.file_system.to_le_bytes());
+    onto.extend_from_slice(&node.inode.to_le_bytes());
     onto.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
     onto.extend_from_slice(bytes);
 }
 
-fn decode_path(at: &mut Decoder<'_>) -> Option<PathBuf> {
+fn decode_place(at: &mut Decoder<'_>) -> Option<(Node, PathBuf)> {
+    let node = Node { file_system: at.u64()?, inode: at.u64()? };
     let length = at.u16()?.into();
-    Some(PathBuf::from(OsStr::from_bytes(at.take(length)?)))
+    Some((node, PathBuf::from(OsStr::from_bytes(at.take(length)?))))
+}
+
+fn encode_mark(mark: Option<LogMark>, onto: &mut Vec<u8>) {
+    let flags = mark.map_or(0, |mark| MARK_THERE | if mark.is_closed { MARK_CLOSED } else { 0 });
+    let LogMark { is_closed: _, segment, offset, sequence, chain, segments_begun, objects_reserved } =
+        mark.unwrap_or_default();
+    onto.push(flags);
+    for field in [segment, offset, sequence, chain, segments_begun, objects_reserved] {
+        onto.extend_from_slice(&field.to_le_bytes());
+    }
+}
+
+fn decode_mark(at: &mut Decoder<'_>) -> Option<Option<LogMark>> {
+    let flags = at.u8()?;
+    let mark = LogMark {
+        is_closed: flags & MARK_CLOSED != 0,
+        segment: at.u64()?,
+        offset: at.u64()?,
+        sequence: at.u64()?,
+        chain: at.u64()?,
+        segments_begun: at.u64()?,
+        objects_reserved: at.u64()?,
+    };
+    match flags {
+        0 => (mark == LogMark::default()).then_some(None),
+        _ if flags & MARK_THERE != 0 && flags & !(MARK_THERE | MARK_CLOSED) == 0 => Some(Some(mark)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::devices::directory::Directory;
+    use crate::format::history::EpochEntry;
+    use crate::format::ids::{DeviceNumber, Epoch};
     use crate::simulation::subject::geometry;
 
+    fn superblock() -> Superblock {
+        let in_sync = (0..5).map(DeviceNumber).collect();
+        let first = EpochEntry { epoch: Epoch(5), began_nanoseconds: 1, segments_begun: 0, last_batch: 0, in_sync };
+        Superblock {
+            writes: 2,
+            number: 1,
+            identity: [2; 16],
+            geometry: geometry(2, 3, 2, (2, 1)),
+            history: History::new(first),
+            mark: None,
+        }
+    }
+
     fn slot(change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
-        let mut superblock =
-            Superblock { generation: 2, number: 1, identity: [2; 16], geometry: geometry(2, 3, 2, (2, 1)) };
+        let mut superblock = superblock();
         change(&mut superblock);
         superblock.encode().unwrap()
     }
 
     #[test]
     fn what_is_written_is_read() {
-        assert!(Superblock::decode(&slot(|_| {})).unwrap().is_some());
-        assert!(Superblock::decode(&slot(|superblock| superblock.number = NO_DEVICE)).unwrap().is_some());
+        let mark = LogMark {
+            is_closed: true,
+            segment: 1,
+            offset: 2,
+            sequence: 3,
+            chain: 4,
+            segments_begun: 5,
+            objects_reserved: 6,
+        };
+        for change in [
+            (|_| {}) as fn(&mut Superblock),
+            |superblock| superblock.number = NO_DEVICE,
+            |superblock| superblock.geometry.home_node = Node { file_system: 7, inode: 8 },
+            |superblock| superblock.geometry.file_mode = 0o640,
+            |superblock| superblock.geometry.home.clear(),
+        ] {
+            for mark in [None, Some(mark), Some(LogMark::default())] {
+                let mut expected = superblock();
+                change(&mut expected);
+                expected.mark = mark;
+                assert_eq!(Superblock::decode(&expected.encode().unwrap()).unwrap(), Some(expected));
+            }
+        }
     }
 
     #[test]
@@ -271,9 +413,44 @@ mod tests {
             |superblock| superblock.geometry.low_watermark_percent = 95,
             |superblock| superblock.geometry.high_watermark_percent = 200,
             |superblock| superblock.geometry.devices[1].number = 7,
+            |superblock| superblock.geometry.file_mode = 0o4600,
+            |superblock| superblock.geometry.file_mode = 0o200,
+            |superblock| superblock.geometry.alignment_shift = 10,
             |superblock| superblock.number = 5,
         ] {
             assert_eq!(Superblock::decode(&slot(change)).unwrap(), None);
         }
+    }
+
+    #[test]
+    fn slots_are_written_in_turn_and_one_is_enough() {
+        let directory = tempfile::tempdir().unwrap();
+        let device = Directory::new(directory.path());
+        let mut known = superblock().write_first(&device).unwrap();
+        assert_eq!(Superblock::sound_slots(&device).unwrap(), 2);
+        let path = directory.path().join(SUPERBLOCK);
+        for sequence in 1..5 {
+            let before = known.superblock.clone();
+            let mark = Some(LogMark { sequence, ..LogMark::default() });
+            known = known.replace(&device, Superblock { mark, ..superblock() }).unwrap();
+            assert_eq!(Superblock::read(&device).unwrap().unwrap().superblock, known.superblock);
+            // What is written next may be torn: what was there before is still there.
+            let bytes = std::fs::read(&path).unwrap();
+            let mut torn = bytes.clone();
+            torn[(known.slot * SLOT_BYTES) as usize + 100] ^= 1;
+            std::fs::write(&path, torn).unwrap();
+            assert_eq!(Superblock::read(&device).unwrap().unwrap().superblock, before);
+            assert_eq!(Superblock::sound_slots(&device).unwrap(), 1);
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+
+    #[test]
+    fn another_version_is_refused_by_its_number() {
+        let mut slot = slot(|_| {});
+        slot[VERSION_AT] = 3;
+        let sum = checksum(&slot[CHECKSUM_BYTES..]);
+        slot[..CHECKSUM_BYTES].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Superblock::decode(&slot).unwrap_err().kind(), ErrorKind::NewerVersion);
     }
 }

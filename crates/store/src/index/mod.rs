@@ -7,6 +7,7 @@
 //!
 //! | module | subject |
 //! | --- | --- |
+//! | [`copies`] | the devices that it is on |
 //! | [`ranges`] | which removed tree hides a key |
 //! | [`scan`] | entries in order over all sources |
 //! | [`merge`] | tables into one, and which |
@@ -22,6 +23,7 @@ use crate::index::catalog::{RangeRow, State, TableRow};
 use crate::index::table::{BlockCache, KeyHash, Table};
 
 pub mod catalog;
+pub(crate) mod copies;
 pub(crate) mod merge;
 pub(crate) mod ranges;
 pub(crate) mod scan;

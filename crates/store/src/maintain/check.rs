@@ -221,11 +221,11 @@ impl<'c> Checker<'c> {
                 }
             }
         }
-        if !geometry.home.as_os_str().is_empty() {
+        if geometry.has_home_apart() {
             let home = self.engine.platform.device(&self.engine.home);
             let place = self.engine.home.join(SUPERBLOCK);
             match Superblock::read(&*home) {
-                Ok(Some(found)) if found.geometry.store != geometry.store => {
+                Ok(Some(found)) if found.superblock.geometry.store != geometry.store => {
                     self.found(Problem::new(
                         ProblemKind::Geometry,
                         place,
@@ -275,7 +275,7 @@ impl<'c> Checker<'c> {
                 Problem::new(ProblemKind::Superblock, place.clone(), "one of its two slots is damaged", Remedy::Repair);
             self.found(problem.on(slot.entry.number));
         }
-        let found = Superblock::read(&*slot.device)?;
+        let found = Superblock::read(&*slot.device)?.map(|found| found.superblock);
         if self.is_alone && found.is_some_and(|found| found.geometry != *self.engine.geometry()) {
             let cause = "it has another geometry than the newest superblock";
             self.found(Problem::new(ProblemKind::Geometry, place, cause, Remedy::Repair).on(slot.entry.number));
@@ -293,7 +293,7 @@ impl<'c> Checker<'c> {
         };
         match trouble {
             Trouble::Stranger => {
-                let found = Superblock::read(&*slot.device).ok().flatten();
+                let found = Superblock::read(&*slot.device).ok().flatten().map(|found| found.superblock);
                 let geometry = self.engine.geometry();
                 match found.filter(|found| found.geometry.store == geometry.store) {
                     Some(found) => {
@@ -328,10 +328,19 @@ impl<'c> Checker<'c> {
         Problem::new(ProblemKind::Device, slot.path.clone(), cause, remedy).on(number)
     }
 
-    /// The index is a cache: where it is lost, readers make one for themselves.
+    /// Where the index is lost, readers make one for themselves; where a copy is damaged or missing, the others have it.
     fn index_place(&mut self) {
         let directory = self.engine.index_directory.clone();
-        if !self.slots.iter().any(|slot| directory.starts_with(&slot.path)) {
+        if !self.engine.is_index_private {
+            for flaw in self.engine.flaws_of_catalog() {
+                self.found(Problem::new(ProblemKind::Catalog, flaw.path, flaw.cause, Remedy::Repair).on(flaw.device));
+            }
+            let missing = self.engine.index_copies_missing();
+            if missing > 0 {
+                let cause = format!("{missing} of its copies are missing");
+                self.found(Problem::new(ProblemKind::Catalog, directory, cause, Remedy::Repair));
+            }
+        } else {
             let cause =
                 "no device in service has an index; this reader made one for itself, and the next writer will make one";
             self.found(Problem::new(ProblemKind::Catalog, self.engine.home.clone(), cause, Remedy::RebuildIndex));
@@ -341,12 +350,11 @@ impl<'c> Checker<'c> {
     fn tables(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         for table in self.view.tables.clone().iter() {
             self.report.tables += 1;
-            if let Err(error) = table.verify() {
-                let path = error.path().map_or_else(
-                    || self.engine.index_directory.clone(),
-                    |path| self.engine.index_directory.parent().unwrap_or(path).join(path),
-                );
-                self.found(Problem::new(ProblemKind::Table, path, error.to_string(), Remedy::RebuildIndex));
+            let flaws = self.engine.flaws_of_table(table.row());
+            let is_sound = flaws.len() < self.engine.index.places().len() || table.verify().is_ok();
+            let remedy = if is_sound { Remedy::Repair } else { Remedy::RebuildIndex };
+            for flaw in flaws {
+                self.found(Problem::new(ProblemKind::Table, flaw.path, flaw.cause, remedy).on(flaw.device));
             }
             pace.spend(table.row().size_bytes)?;
         }

@@ -263,15 +263,15 @@ impl Engine {
         }
         let path = std::path::absolute(directory).map_err(|error| Error::io("find", directory, error))?;
         let fail = |error| Error::io("make the device", &path, error);
-        let device = self.platform.device(&path);
         let mut geometry = (*self.geometry()).clone();
+        let device = self.platform.device_with(&path, geometry.file_mode);
         device.create_directory("").map_err(fail)?;
         match Superblock::read(&*device) {
             // A rebuild that ended before the other devices heard of it.
             Ok(Some(found))
-                if found.geometry.store == geometry.store
-                    && found.number == slot.entry.number
-                    && found.identity != slot.entry.identity => {}
+                if found.superblock.geometry.store == geometry.store
+                    && found.superblock.number == slot.entry.number
+                    && found.superblock.identity != slot.entry.identity => {}
             Ok(None) => {
                 let is_empty = device.list("").map_err(fail)?.is_empty()
                     && !self.platform.has_directories(&path, &[]).map_err(fail)?;
@@ -299,10 +299,11 @@ impl Engine {
         let identity = random_identity()?;
         let entry = &mut geometry.devices[at];
         (entry.identity, entry.state, entry.path) = (identity, DeviceState::Rebuilding, path.clone());
-        slots[at] = Slot { entry: entry.clone(), path, device, trouble: None };
+        entry.node = self.platform.node(&path).unwrap_or_default();
+        slots[at] = Slot { entry: entry.clone(), path, device, trouble: None, is_late: false };
         self.devices.replace(slots);
         self.extents.forget(slot.entry.number);
-        self.devices.write_superblocks(&*self.platform, &self.home, &geometry)?;
+        self.write_geometry(&geometry)?;
         self.set_geometry(geometry);
         Ok(())
     }
@@ -325,7 +326,7 @@ impl Engine {
         }
         self.devices.replace(slots);
         self.extents.forget(device);
-        self.devices.write_superblocks(&*self.platform, &self.home, &geometry)?;
+        self.write_geometry(&geometry)?;
         self.set_geometry(geometry);
         Ok(())
     }

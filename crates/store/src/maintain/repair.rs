@@ -14,12 +14,10 @@ use super::check::{CheckOptions, CheckReport};
 use super::pace::{Pace, Progress, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::scrub::{Mender, ScrubReport};
-use crate::Store;
 use crate::devices::host::Host;
 use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::effects::shared_number;
-use crate::engine::index_place::INDEX;
 use crate::engine::open::{Access, open, open_here};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
@@ -30,6 +28,7 @@ use crate::index::catalog::{Change, SegmentRow};
 use crate::log::scan::SegmentScan;
 use crate::log::writer::roomiest;
 use crate::{Attributes, Durability};
+use crate::{OpenOptions, Store};
 
 /// Objects that are lost are named up to this many.
 const NAMED: usize = 100_000;
@@ -80,6 +79,8 @@ pub struct RepairReport {
     pub copies: u64,
     /// Files that belonged to nothing and were removed.
     pub removed_files: u64,
+    /// Files of the index that were written again, from a copy on another device.
+    pub index_files: u64,
     /// Objects that are lost and were removed.
     pub dropped: u64,
     /// Directories whose record was lost, and that were put again with what the index knew.
@@ -120,23 +121,25 @@ impl RepairPlan {
 /// What opening fails with, but for an index that is damaged.
 pub fn plan_repair(
     home: &Path,
+    how: &OpenOptions,
     bytes_per_second: Option<u64>,
     found: &mut dyn FnMut(&Problem),
     watch: Watch<'_>,
 ) -> Result<RepairPlan> {
-    plan_repair_on(Arc::new(Host), home, bytes_per_second, found, watch)
+    plan_repair_on(Arc::new(Host), home, how, bytes_per_second, found, watch)
 }
 
 /// As [`plan_repair`], on any platform.
 pub(crate) fn plan_repair_on(
     platform: Arc<dyn Platform>,
     home: &Path,
+    how: &OpenOptions,
     bytes_per_second: Option<u64>,
     found: &mut dyn FnMut(&Problem),
     watch: Watch<'_>,
 ) -> Result<RepairPlan> {
     let mut plan = RepairPlan::default();
-    let store = match open(platform, home, Access::Read).map(Store::of) {
+    let store = match open(platform, home, Access::Read, how).map(Store::of) {
         Ok(store) => store,
         Err(error) if is_of_index(&error) => {
             plan.index = Some(error.to_string());
@@ -160,25 +163,28 @@ pub(crate) fn plan_repair_on(
 /// What opening, writing and syncing fails with. What cannot be repaired is no error.
 pub fn repair(
     home: &Path,
+    how: &OpenOptions,
     plan: &RepairPlan,
     options: RepairOptions,
     found: &mut dyn FnMut(&Problem, bool),
     watch: Watch<'_>,
 ) -> Result<RepairReport> {
-    repair_on(Arc::new(Host), home, plan, options, found, watch)
+    repair_on(Arc::new(Host), home, how, plan, options, found, watch)
 }
 
 /// As [`repair`], on any platform.
 pub(crate) fn repair_on(
     platform: Arc<dyn Platform>,
     home: &Path,
+    how: &OpenOptions,
     plan: &RepairPlan,
     options: RepairOptions,
     found: &mut dyn FnMut(&Problem, bool),
     watch: Watch<'_>,
 ) -> Result<RepairReport> {
     let is_anew = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
-    let store = open(platform, home, if is_anew { Access::Anew } else { Access::Write }).map(Store::of)?;
+    let access = if is_anew { Access::Anew } else { Access::Write };
+    let store = open(platform, home, access, how).map(Store::of)?;
     let mut report = RepairReport::default();
     let mut go_on = |progress: Progress| watch(progress);
     let mut pace = Pace::new(options.bytes_per_second, &mut go_on);
@@ -216,8 +222,8 @@ pub(crate) fn repair_on(
 ///
 /// # Errors
 /// As [`Store::open`].
-pub fn rebuild_index(home: &Path) -> Result<Store> {
-    open_here(home, Access::Anew).map(Store::of)
+pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
+    open_here(home, Access::Anew, how).map(Store::of)
 }
 
 /// Whether it is the index that cannot be read, or that is ahead of the log.
@@ -273,6 +279,7 @@ impl Store {
         let engine = self.engine();
         engine.close_active_segment()?;
         report.admitted = engine.admit()?;
+        report.index_files = engine.mend_index()?;
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
         let mut mender =
@@ -282,7 +289,7 @@ impl Store {
         mended?;
         report.copies = engine.complete_copies(pace)?;
         let geometry = engine.geometry();
-        engine.devices.write_superblocks(&*engine.platform, &engine.home, &geometry)
+        engine.write_geometry(&geometry)
     }
 
     /// Removes what is lost. A directory is put again, with what the index has of it.
@@ -343,29 +350,11 @@ impl Engine {
                 admitted.push(slot.entry.number);
             }
         }
-        for &device in &admitted {
-            self.remove_old_index(&slots[usize::from(device)])?;
-        }
         if !admitted.is_empty() {
             self.devices.replace(slots);
             admitted.iter().for_each(|&device| self.extents.forget(device));
         }
         Ok(admitted)
-    }
-
-    /// Removes the index of a device that comes back, before anybody takes it for that of the store, which is on another device by now.
-    fn remove_old_index(&self, slot: &Slot) -> Result<()> {
-        if self.index_directory.starts_with(&slot.path) {
-            return Ok(());
-        }
-        let fail = |error| Error::io("remove the old index", &slot.path.join(INDEX), error);
-        for (name, _) in slot.device.list(INDEX).map_err(fail)? {
-            slot.device.remove(&format!("{INDEX}/{name}")).map_err(fail)?;
-        }
-        match slot.device.sync_directory(INDEX) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(fail(error)),
-            _ => Ok(()),
-        }
     }
 
     /// Whether a directory without a sound superblock has a segment, or a stripe unit, that the accounts have on this device.

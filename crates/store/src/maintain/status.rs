@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::compact::dead_bytes;
 use crate::Store;
-use crate::devices::device::Room;
+use crate::devices::device::{Device, Room};
 use crate::devices::set::Slot;
 use crate::engine::Engine;
 use crate::error::Result;

@@ -10,11 +10,13 @@ use super::model::{Body, Object, State};
 use super::scenario::look::{Announced, Look};
 use super::trial::Subject;
 use super::workload::{Change, Durability};
-use super::world::World;
+use super::world::{HERE, World};
 use crate::devices::device::Device;
 use crate::devices::set::{Lock, Platform, PrivateDevice};
+use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::{Node, PRIVATE_MODE};
 use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
     Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Geometry, Key, Kind, Listed,
@@ -26,7 +28,7 @@ pub(crate) struct Simulated {
     store: Store,
 }
 
-/// The platform of a world: device N is the directory `/N`.
+/// The platform of a world: a path is a place of it.
 #[derive(Debug)]
 struct Platformed {
     world: World,
@@ -39,8 +41,21 @@ struct Held;
 impl Lock for Held {}
 
 impl Platform for Platformed {
-    fn device(&self, path: &Path) -> Arc<dyn Device> {
+    fn device_with(&self, path: &Path, _: u16) -> Arc<dyn Device> {
         self.world.device_at(path.to_str().expect("paths are text"))
+    }
+
+    fn node(&self, path: &Path) -> Option<Node> {
+        let inode = self.world.node_at(path.to_str().expect("paths are text"))?;
+        Some(Node { file_system: 1, inode })
+    }
+
+    fn resolve(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
+
+    fn random(&self) -> Result<u64> {
+        Ok(self.world.draw())
     }
 
     fn has_directories(&self, _: &Path, _: &[PathBuf]) -> io::Result<bool> {
@@ -79,7 +94,8 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
         identity: [number as u8 + 1; 16],
         class: if number < fast { Class::Fast } else { Class::Slow },
         state: DeviceState::InUse,
-        path: if fast + slow == 1 { PathBuf::from(".") } else { PathBuf::from(format!("/{number}")) },
+        path: if fast + slow == 1 { PathBuf::from(".") } else { PathBuf::from(format!("{HERE}/{number}")) },
+        node: Node::default(),
     };
     Geometry {
         store: [0xab; 16],
@@ -94,13 +110,16 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
         low_watermark_percent: 80,
         segment_bytes: 24 << 10,
         devices: (0..fast + slow).map(entry).collect(),
-        home: if fast + slow == 1 { PathBuf::new() } else { PathBuf::from(format!("/{}", fast + slow)) },
+        home: if fast + slow == 1 { PathBuf::new() } else { PathBuf::from(format!("{HERE}/{}", fast + slow)) },
+        home_node: Node::default(),
+        alignment_shift: 0,
+        file_mode: PRIVATE_MODE,
     }
 }
 
 /// Where its home is: the only device, or one more.
-fn home(geometry: &Geometry) -> PathBuf {
-    if geometry.home.as_os_str().is_empty() { PathBuf::from("/0") } else { geometry.home.clone() }
+pub(crate) fn home(geometry: &Geometry) -> PathBuf {
+    if !geometry.has_home_apart() { Path::new(HERE).join("0") } else { geometry.home.clone() }
 }
 
 fn platform(world: &World) -> Arc<Platformed> {
@@ -137,7 +156,7 @@ impl Subject for Simulated {
     type Settings = Geometry;
 
     fn devices(geometry: &Geometry) -> usize {
-        geometry.devices.len() + usize::from(!geometry.home.as_os_str().is_empty())
+        geometry.devices.len() + usize::from(geometry.has_home_apart())
     }
 
     fn sizes(_: &Geometry) -> (usize, usize) {
@@ -150,7 +169,8 @@ impl Subject for Simulated {
     }
 
     fn open(geometry: &Geometry, world: &World) -> Result<Simulated> {
-        open(platform(world), &home(geometry), Access::Write).map(|opened| Simulated { store: Store::of(opened) })
+        open(platform(world), &home(geometry), Access::Write, &OpenOptions::default())
+            .map(|opened| Simulated { store: Store::of(opened) })
     }
 
     fn batch(&mut self, durability: Durability, changes: &[Change], done: &mut dyn FnMut()) -> Result<()> {
@@ -194,9 +214,14 @@ impl Subject for Simulated {
 }
 
 impl Simulated {
-    /// Opens it.
-    pub(crate) fn open_as(geometry: &Geometry, world: &World, access: Access) -> Result<Simulated> {
-        open(platform(world), &home(geometry), access).map(|opened| Simulated { store: Store::of(opened) })
+    /// Opens the store whose home is there.
+    pub(crate) fn open_as(home: &Path, world: &World, access: Access) -> Result<Simulated> {
+        Simulated::open_how(home, world, access, &OpenOptions::default())
+    }
+
+    /// Opens it as somebody asks for.
+    pub(crate) fn open_how(home: &Path, world: &World, access: Access, how: &OpenOptions) -> Result<Simulated> {
+        open(platform(world), home, access, how).map(|opened| Simulated { store: Store::of(opened) })
     }
 
     /// The store itself.
@@ -276,11 +301,12 @@ impl Simulated {
     }
 
     /// Repairs a store that nobody has open; gives whether nothing is wrong any more.
-    pub(crate) fn repair(geometry: &Geometry, world: &World) -> Result<bool> {
-        let (platform, home) = (platform(world), home(geometry));
-        let plan = plan_repair_on(platform.clone(), &home, None, &mut |_| {}, &mut |_| true)?;
+    pub(crate) fn repair(home: &Path, world: &World) -> Result<bool> {
+        let platform = platform(world);
+        let how = OpenOptions::default();
+        let plan = plan_repair_on(platform.clone(), home, &how, None, &mut |_| {}, &mut |_| true)?;
         let options = RepairOptions::default();
-        let report = repair_on(platform, &home, &plan, options, &mut |_, _| {}, &mut |_| true)?;
+        let report = repair_on(platform, home, &how, &plan, options, &mut |_, _| {}, &mut |_| true)?;
         Ok(report.is_complete && report.check.problems() == 0)
     }
 }

@@ -20,6 +20,9 @@ use super::mishap::{Betrayal, FileKind};
 use crate::devices::device;
 use crate::index::table::INDEX_DIRECTORY;
 
+/// The directory that the devices of a new world are in, by their numbers.
+pub(crate) const HERE: &str = "/here";
+
 /// What is done to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -133,7 +136,7 @@ impl State {
     fn new(disks: Vec<Disk>, chance: Chance) -> State {
         let next_file = 1 + disks.iter().flat_map(|disk| disk.files.keys()).max().copied().unwrap_or(0);
         State {
-            places: (0..disks.len()).map(|number| (format!("/{number}"), number)).collect(),
+            places: (0..disks.len()).map(|number| (format!("{HERE}/{number}"), number)).collect(),
             betrayals: Vec::new(),
             reads: BTreeMap::new(),
             disks,
@@ -225,6 +228,11 @@ impl World {
         (0..count).map(|number| self.device(number) as Arc<dyn device::Device>).collect()
     }
 
+    /// A number that follows from the seed.
+    pub(crate) fn draw(&self) -> u64 {
+        self.state().chance.next()
+    }
+
     /// How many operations there were.
     pub(crate) fn operations(&self) -> u64 {
         self.state().operations
@@ -271,17 +279,23 @@ impl World {
         *self.0.observer.lock().expect("no observer panicked") = None;
     }
 
-    /// What a reboot would find if the power failed now. This world goes on as it was.
+    /// What a reboot would find if the power failed now; now and then the index is lost altogether, as it may be. This world goes on as it was.
     pub(crate) fn after_crash(&self, seed: u64) -> World {
+        let mut chance = Chance::new(!seed);
+        let world = self.after_power_failure(seed);
+        if chance.happens(1, 16) {
+            world.state().disks.iter_mut().for_each(|disk| disk.names.forget(INDEX_DIRECTORY));
+        }
+        world
+    }
+
+    /// What a reboot would find if the power failed now.
+    pub(crate) fn after_power_failure(&self, seed: u64) -> World {
         let mut chance = Chance::new(seed);
         // Either all that is not durable has the same luck, or each file and each device its own.
         let luck = if chance.happens(1, 2) { Some(Luck::draw(&mut chance)) } else { None };
         let state = self.state();
-        let mut disks: Vec<Disk> = state.disks.iter().map(|disk| disk.remains(luck, &mut chance)).collect();
-        // Now and then the index is lost altogether, as it may be: it is made from the log.
-        if chance.happens(1, 16) {
-            disks.iter_mut().for_each(|disk| disk.names.forget(INDEX_DIRECTORY));
-        }
+        let disks = state.disks.iter().map(|disk| disk.remains(luck, &mut chance)).collect();
         state.followed_by(disks, chance)
     }
 

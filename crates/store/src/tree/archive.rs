@@ -3,22 +3,34 @@
 //! Understood: V7, ustar, pax (with sub-second times, attributes, names and sizes of any length) and GNU (long names,
 //! both kinds of sparse files and the three of pax). Data come as they are stored: of a sparse file the runs of data,
 //! with a map.
-//! Memory is bounded: extended headers and names by [`MOST_EXTENDED_BYTES`], maps by [`MOST_RUNS`].
 //!
-//! Survives: archives that are cut off or damaged (an error that says where), and members that are understood and not
+//! Hostile archives: the work is in proportion to the bytes read, and memory is bounded. The limits:
+//!
+//! | what | at most | beyond | elsewhere |
+//! | --- | --- | --- | --- |
+//! | an extended header | 4 MiB | the archive is not read on | Go 1 MiB; bsdtar 1 MiB a name, 16 MiB an attribute |
+//! | name of a member, and of what it links to | 65,535 bytes, a key's | the member is refused | bsdtar 1 MiB |
+//! | target of a symlink | 4,095 bytes | the member is refused | Linux (`PATH_MAX`) |
+//! | extended attributes | those of Linux (see `pax`) | they are left out and counted | |
+//! | map of a sparse file | [`MOST_RUNS`] runs | the archive is not read on | |
+//!
+//! Survives: archives that are cut off or damaged (an error that says where, and in which member), and members that are understood and not
 //! wanted (they are [`MemberKind::Refused`], and the next one follows).
 
 use std::io::{self, Read};
 
-use super::header::{
-    BLOCK_BYTES, Decoded, Header, OldSparse, decimal, decode, decode_continuation, extended, sparse_map, time,
-    xattr_name,
-};
+use super::header::{BLOCK_BYTES, Header, OldSparse, decimal, decode, decode_continuation, sparse_map};
+use super::pax::{Common, Extended, PaxSparse};
 use super::posix::MOST_RUNS;
-use crate::format::attributes::{Attributes, Holes, Xattrs};
+use crate::format::attributes::{Attributes, Holes};
+use crate::format::key::LONGEST_KEY_BYTES;
 
-/// The longest extended header or name, in bytes.
+/// The longest extended header, in bytes.
 const MOST_EXTENDED_BYTES: u64 = 4 << 20;
+/// The longest target of a symlink, in bytes: with a zero byte it is Linux's `PATH_MAX`.
+const LONGEST_TARGET_BYTES: usize = 4095;
+/// What is kept of a name that is too long, in bytes: for people.
+const NAME_SHOWN_BYTES: usize = 100;
 
 /// What a member is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +56,10 @@ pub(crate) struct Member {
     pub attributes: Attributes,
     /// Bytes of data in the archive.
     pub data_bytes: u64,
-    /// Attributes in a form that is not known.
+    /// Attributes in a form that is not known, or beyond what Linux has: left out.
     pub xattrs_unreadable: u64,
+    /// Where its header begins in the archive, in bytes.
+    pub at: u64,
 }
 
 /// An archive that cannot be read on.
@@ -53,8 +67,20 @@ pub(crate) struct Member {
 pub(crate) enum Broken {
     /// The stream failed.
     Stream(io::Error),
-    /// It is damaged or no archive: at which byte, and why.
-    Content(u64, &'static str),
+    /// It is damaged or no archive.
+    Content {
+        /// At which byte.
+        at: u64,
+        /// Name of the member, if there was one to read.
+        member: Vec<u8>,
+        why: &'static str,
+    },
+}
+
+impl Broken {
+    fn content(at: u64, why: &'static str) -> Broken {
+        Broken::Content { at, member: Vec::new(), why }
+    }
 }
 
 impl From<io::Error> for Broken {
@@ -65,9 +91,6 @@ impl From<io::Error> for Broken {
 
 type Result<T> = std::result::Result<T, Broken>;
 
-/// Records of an extended header.
-type Records = Vec<(Vec<u8>, Vec<u8>)>;
-
 /// An archive that is being read.
 pub(crate) struct Archive<R> {
     stream: R,
@@ -75,38 +98,55 @@ pub(crate) struct Archive<R> {
     /// Bytes of data of the member in hand that were not read.
     data_left: u64,
     padding: u64,
-    global: Records,
+    global: Common,
+    /// Attributes of global headers that the next member tells of.
+    global_xattrs: u64,
+    /// An extended header, while it is read.
+    header: Vec<u8>,
+    /// Records of extended headers that were looked at.
+    records: u64,
     /// Whether it ended as it should: with a block of zeroes.
     pub is_complete: bool,
 }
 
 impl<R: Read> Archive<R> {
     pub fn new(stream: R) -> Archive<R> {
-        Archive { stream, position: 0, data_left: 0, padding: 0, global: Vec::new(), is_complete: false }
+        Archive {
+            stream,
+            position: 0,
+            data_left: 0,
+            padding: 0,
+            global: Common::default(),
+            global_xattrs: 0,
+            header: Vec::new(),
+            records: 0,
+            is_complete: false,
+        }
     }
 
     /// The next member; `None` at the end.
     pub fn next(&mut self) -> Result<Option<Member>> {
-        let (mut long_name, mut long_link, mut local) = (None, None, None);
+        let (mut long_name, mut long_link, mut local) = (None, None, Extended::default());
         loop {
             self.skip()?;
             let at = self.position;
             let Some(block) = self.block()? else {
-                return if at == 0 { Err(Broken::Content(0, "it is empty")) } else { Ok(None) };
+                return if at == 0 { Err(Broken::content(0, "it is empty")) } else { Ok(None) };
             };
-            let Some(mut header) = decode(&block).map_err(|why| Broken::Content(at, why))? else {
+            let Some(mut header) = decode(&block).map_err(|why| Broken::content(at, why))? else {
                 self.is_complete = true;
                 return Ok(None);
             };
             match header.kind {
-                b'x' => local = Some(self.records(header.data_bytes)?),
+                b'x' => {
+                    self.read_header(at, header.data_bytes)?;
+                    let read = Extended::read(&self.header, &mut self.records);
+                    local = read.map_err(|why| Broken::content(at, why))?;
+                }
                 b'g' => {
-                    let records = self.records(header.data_bytes)?;
-                    self.global.retain(|(known, _)| records.iter().all(|(keyword, _)| keyword != known));
-                    self.global.extend(records);
-                    if self.global.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() as u64 > MOST_EXTENDED_BYTES {
-                        return Err(Broken::Content(at, "the global headers are longer than 4 MiB"));
-                    }
+                    self.read_header(at, header.data_bytes)?;
+                    let taken = self.global.take_global(&self.header, &mut self.records);
+                    self.global_xattrs += taken.map_err(|why| Broken::content(at, why))?;
                 }
                 b'L' => long_name = Some(self.long(header.data_bytes)?),
                 b'K' => long_link = Some(self.long(header.data_bytes)?),
@@ -117,7 +157,7 @@ impl<R: Read> Archive<R> {
                     if let Some(link) = long_link.take() {
                         header.link = link;
                     }
-                    return self.member(at, header, &local.unwrap_or_default()).map(Some);
+                    return self.member(at, header, local).map(Some);
                 }
             }
         }
@@ -128,44 +168,30 @@ impl<R: Read> Archive<R> {
         Data { archive: self }
     }
 
-    fn member(&mut self, at: u64, mut header: Header, local: &Records) -> Result<Member> {
-        let wrong = |why| Broken::Content(at, why);
-        let find = |keyword: &[u8]| local.iter().rev().find(|(known, _)| known == keyword).map(|(_, value)| &value[..]);
-        let find_any = |keyword: &[u8]| {
-            let global = || self.global.iter().rev().find(|(known, _)| known == keyword).map(|(_, value)| &value[..]);
-            // An empty value takes back a global one.
-            find(keyword).or_else(global).filter(|value| !value.is_empty())
-        };
-        if let Some(name) = find(b"GNU.sparse.name").or_else(|| find(b"path")) {
-            header.name = name.to_vec();
-        }
-        if let Some(link) = find(b"linkpath") {
-            header.link = link.to_vec();
-        }
-        if let Some(size) = find(b"size") {
-            header.data_bytes = decimal(size).map_err(wrong)?;
-        }
-        for (keyword, field) in [(&b"uid"[..], &mut header.uid), (b"gid", &mut header.gid)] {
-            if let Some(value) = find_any(keyword) {
-                let value = decimal(value).map_err(wrong)?;
-                *field = u32::try_from(value).map_err(|_| wrong("an owner's number is out of range"))?;
-            }
-        }
-        if let Some(value) = find_any(b"mtime") {
-            header.mtime = time(value).map_err(wrong)?;
-        }
-        let atime = find_any(b"atime").map(time).transpose().map_err(wrong)?;
-        let (xattrs, xattrs_unreadable) = xattrs(local, &self.global);
-        let paxed = PaxSparse::of(local).map_err(wrong)?;
-
+    fn member(&mut self, at: u64, mut header: Header, local: Extended) -> Result<Member> {
+        let Extended { name, link, size_bytes, common, sparse: paxed, xattrs, xattrs_left_out } = local;
+        header.name = name.unwrap_or(header.name);
+        header.link = link.unwrap_or(header.link);
+        header.data_bytes = size_bytes.unwrap_or(header.data_bytes);
         // Links have no data, whatever their size is said to be.
         self.begin_data(if header.kind == b'1' { 0 } else { header.data_bytes });
         let holes = match (header.sparse.take(), paxed) {
-            (Some(old), _) => self.old_map(at, old)?,
-            (None, Some(paxed)) => self.pax_map(at, paxed)?,
-            (None, None) => None,
+            (Some(old), _) => self.old_map(at, old),
+            (None, Some(paxed)) => self.pax_map(at, paxed),
+            (None, None) => Ok(None),
         };
+        let holes = holes.map_err(|broken| match broken {
+            Broken::Content { at, why, .. } => Broken::Content { at, member: shown(&header.name), why },
+            broken @ Broken::Stream(_) => broken,
+        })?;
         let kind = match header.kind {
+            _ if header.name.len() > LONGEST_KEY_BYTES => MemberKind::Refused("its name is longer than 65,535 bytes"),
+            b'1' if header.link.len() > LONGEST_KEY_BYTES => {
+                MemberKind::Refused("the name it links to is longer than 65,535 bytes")
+            }
+            b'2' if header.link.len() > LONGEST_TARGET_BYTES => {
+                MemberKind::Refused("it is a symbolic link to a path longer than 4,095 bytes")
+            }
             // Before ustar, a directory was a file whose name ends in a slash.
             b'\0' | b'0' | b'7' if header.name.ends_with(b"/") && header.data_bytes == 0 => MemberKind::Directory,
             b'\0' | b'0' | b'7' | b'S' => MemberKind::File,
@@ -188,35 +214,39 @@ impl<R: Read> Archive<R> {
         };
         let attributes = Attributes {
             mode: type_bits | header.mode,
-            uid: header.uid,
-            gid: header.gid,
-            mtime: header.mtime,
-            atime,
+            uid: common.uid.or(self.global.uid).unwrap_or(header.uid),
+            gid: common.gid.or(self.global.gid).unwrap_or(header.gid),
+            mtime: common.mtime.or(self.global.mtime).unwrap_or(header.mtime),
+            atime: common.atime.or(self.global.atime),
             xattrs,
             holes,
         };
-        let Header { name, link, .. } = header;
-        Ok(Member { name, link, kind, attributes, data_bytes: self.data_left, xattrs_unreadable })
+        let Header { mut name, mut link, .. } = header;
+        if let MemberKind::Refused(_) = kind {
+            (name, link) = (shown(&name), Vec::new());
+        }
+        let xattrs_unreadable = xattrs_left_out + std::mem::take(&mut self.global_xattrs);
+        Ok(Member { name, link, kind, attributes, data_bytes: self.data_left, xattrs_unreadable, at })
     }
 
     /// The map of a sparse file in GNU's old format, the rest of which lies between header and data.
     fn old_map(&mut self, at: u64, old: OldSparse) -> Result<Option<Holes>> {
         let OldSparse { mut runs, mut is_continued, size_bytes } = old;
         while is_continued {
-            let block = self.block()?.ok_or(Broken::Content(self.position, "it is cut off"))?;
-            let (more, again) = decode_continuation(&block).map_err(|why| Broken::Content(at, why))?;
+            let block = self.block()?.ok_or(Broken::content(self.position, "it is cut off"))?;
+            let (more, again) = decode_continuation(&block).map_err(|why| Broken::content(at, why))?;
             runs.extend(more);
             is_continued = again;
             if runs.len() > 2 * MOST_RUNS {
-                return Err(Broken::Content(at, "the map of a sparse file is too long"));
+                return Err(Broken::content(at, "the map of a sparse file is too long"));
             }
         }
-        sparse_map(&runs, size_bytes, self.data_left).map_err(|why| Broken::Content(at, why))
+        sparse_map(&runs, size_bytes, self.data_left).map_err(|why| Broken::content(at, why))
     }
 
     /// The map of a sparse file in one of the pax formats; in 1.0 it is the first part of the data.
     fn pax_map(&mut self, at: u64, paxed: PaxSparse) -> Result<Option<Holes>> {
-        let wrong = |why| Broken::Content(at, why);
+        let wrong = |why| Broken::content(at, why);
         let PaxSparse { mut runs, size_bytes, is_in_data } = paxed;
         if is_in_data {
             let mut map = MapReader { archive: self, block: [0; BLOCK_BYTES], at: BLOCK_BYTES };
@@ -231,30 +261,29 @@ impl<R: Read> Archive<R> {
         sparse_map(&runs, size_bytes, self.data_left).map_err(wrong)
     }
 
-    fn records(&mut self, length: u64) -> Result<Records> {
-        let at = self.position;
-        let bytes = self.long_bytes(length)?;
-        let records = extended(&bytes).map_err(|why| Broken::Content(at, why))?;
-        Ok(records.into_iter().map(|(keyword, value)| (keyword.to_vec(), value.to_vec())).collect())
+    /// Reads an extended header.
+    fn read_header(&mut self, at: u64, length: u64) -> Result<()> {
+        if length > MOST_EXTENDED_BYTES {
+            return Err(Broken::content(at, "an extended header is longer than 4 MiB"));
+        }
+        let mut header = std::mem::take(&mut self.header);
+        header.clear();
+        self.begin_data(length);
+        let read = self.data().read_to_end(&mut header);
+        self.header = header;
+        read?;
+        Ok(())
     }
 
-    /// A long name of GNU's, up to its zero byte.
+    /// A long name of GNU's, up to its zero byte; of one that is too long, enough to see that it is.
     fn long(&mut self, length: u64) -> Result<Vec<u8>> {
-        let mut name = self.long_bytes(length)?;
+        self.begin_data(length);
+        let mut name = Vec::new();
+        self.data().take(LONGEST_KEY_BYTES as u64 + 1).read_to_end(&mut name)?;
         if let Some(end) = name.iter().position(|&byte| byte == 0) {
             name.truncate(end);
         }
         Ok(name)
-    }
-
-    fn long_bytes(&mut self, length: u64) -> Result<Vec<u8>> {
-        if length > MOST_EXTENDED_BYTES {
-            return Err(Broken::Content(self.position, "an extended header is longer than 4 MiB"));
-        }
-        self.begin_data(length);
-        let mut bytes = Vec::new();
-        self.data().read_to_end(&mut bytes)?;
-        Ok(bytes)
     }
 
     fn begin_data(&mut self, length: u64) {
@@ -264,13 +293,12 @@ impl<R: Read> Archive<R> {
 
     /// Goes to the next header.
     fn skip(&mut self) -> Result<()> {
-        let rest = io::copy(&mut self.data(), &mut io::sink());
-        rest?;
+        io::copy(&mut self.data(), &mut io::sink())?;
         let padding = self.padding;
         let skipped = io::copy(&mut (&mut self.stream).take(padding), &mut io::sink())?;
         self.position += skipped;
         self.padding = 0;
-        if skipped == padding { Ok(()) } else { Err(Broken::Content(self.position, "it is cut off")) }
+        if skipped == padding { Ok(()) } else { Err(Broken::content(self.position, "it is cut off")) }
     }
 
     /// The next block; `None` at the end of the stream.
@@ -289,7 +317,7 @@ impl<R: Read> Archive<R> {
         match filled {
             0 => Ok(None),
             BLOCK_BYTES => Ok(Some(block)),
-            _ => Err(Broken::Content(self.position, "it is cut off")),
+            _ => Err(Broken::content(self.position, "it is cut off")),
         }
     }
 }
@@ -307,54 +335,12 @@ impl<R: Read> Read for Data<'_, R> {
         }
         let got = self.archive.stream.read(&mut buffer[..wanted])?;
         if got == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive is cut off"));
+            let cause = format!("it is cut off at byte {}", self.archive.position);
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, cause));
         }
         self.archive.position += got as u64;
         self.archive.data_left -= got as u64;
         Ok(got)
-    }
-}
-
-/// What the extended header of a sparse file says: formats 0.0, 0.1 and 1.0.
-struct PaxSparse {
-    runs: Vec<(u64, u64)>,
-    size_bytes: u64,
-    is_in_data: bool,
-}
-
-impl PaxSparse {
-    fn of(records: &Records) -> Decoded<Option<PaxSparse>> {
-        let mut sparse = PaxSparse { runs: Vec::new(), size_bytes: 0, is_in_data: false };
-        let (mut size, mut offset, mut has_map) = (None, None, false);
-        for (keyword, value) in records {
-            let Some(keyword) = keyword.strip_prefix(b"GNU.sparse.") else { continue };
-            match keyword {
-                b"size" | b"realsize" => size = Some(decimal(value)?),
-                b"major" => sparse.is_in_data = decimal(value)? == 1,
-                b"offset" => offset = Some(decimal(value)?),
-                b"numbytes" => {
-                    let offset = offset.take().ok_or("the map of a sparse file is malformed")?;
-                    sparse.runs.push((offset, decimal(value)?));
-                    has_map = true;
-                }
-                b"map" => {
-                    let numbers: Vec<u64> = match &value[..] {
-                        b"" => Vec::new(),
-                        value => value.split(|&byte| byte == b',').map(decimal).collect::<Decoded<_>>()?,
-                    };
-                    if !numbers.len().is_multiple_of(2) {
-                        return Err("the map of a sparse file is malformed");
-                    }
-                    sparse.runs = numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
-                    has_map = true;
-                }
-                _ => {}
-            }
-        }
-        match size {
-            Some(size_bytes) if has_map || sparse.is_in_data => Ok(Some(PaxSparse { size_bytes, ..sparse })),
-            _ => Ok(None),
-        }
     }
 }
 
@@ -370,39 +356,31 @@ impl<R: Read> MapReader<'_, R> {
         let mut digits = Vec::new();
         loop {
             if self.at == BLOCK_BYTES {
+                if self.archive.data_left < BLOCK_BYTES as u64 {
+                    return Err(Broken::content(header_at, "the map of a sparse file is malformed"));
+                }
                 self.archive.data().read_exact(&mut self.block)?;
                 self.at = 0;
             }
             let byte = self.block[self.at];
             self.at += 1;
             if byte == b'\n' {
-                return decimal(&digits).map_err(|why| Broken::Content(header_at, why));
+                return decimal(&digits).map_err(|why| Broken::content(header_at, why));
             }
             digits.push(byte);
             if digits.len() > 20 {
-                return Err(Broken::Content(header_at, "the map of a sparse file is malformed"));
+                return Err(Broken::content(header_at, "the map of a sparse file is malformed"));
             }
         }
     }
 }
 
-/// Extended attributes by name, and how many there are in a form that is not known.
-fn xattrs(local: &Records, global: &Records) -> (Xattrs, u64) {
-    let mut xattrs: Xattrs = Vec::new();
-    let mut others = 0;
-    for (keyword, value) in global.iter().chain(local) {
-        if let Some(name) = keyword.strip_prefix(b"SCHILY.xattr.") {
-            xattrs.push((xattr_name(name), value.clone()));
-        } else if keyword.starts_with(b"LIBARCHIVE.xattr.") || keyword.starts_with(b"SCHILY.acl.") {
-            others += 1;
-        }
+/// The beginning of a name, for people.
+fn shown(name: &[u8]) -> Vec<u8> {
+    match name.get(..NAME_SHOWN_BYTES) {
+        Some(start) if name.len() > LONGEST_KEY_BYTES => [start, "…".as_bytes()].concat(),
+        _ => name.to_vec(),
     }
-    // Of the same name, the last one counts; the sort keeps their order.
-    xattrs.reverse();
-    xattrs.sort_by(|one, other| one.0.cmp(&other.0));
-    xattrs.dedup_by(|later, earlier| later.0 == earlier.0);
-    // bsdtar writes each attribute in both forms.
-    (xattrs, if local.iter().any(|(keyword, _)| keyword.starts_with(b"SCHILY.xattr.")) { 0 } else { others })
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ fn a_map_that_contradicts_the_data_is_refused() {
         let mut builder = Builder::new(Vec::new());
         let records: [(&str, &[u8]); 2] = [("GNU.sparse.size", b"10000"), ("GNU.sparse.map", map.as_bytes())];
         paxed(&mut builder, &records, block(EntryType::Regular, 5), "a", b"abcde");
-        assert!(matches!(members(&builder.into_inner().unwrap()), Err(Broken::Content(..))), "{map}");
+        assert!(matches!(members(&builder.into_inner().unwrap()), Err(Broken::Content { .. })), "{map}");
     }
 }
 
@@ -202,7 +202,7 @@ fn an_archive_that_is_cut_off_anywhere_is_noticed() {
             Ok((_, is_complete)) => assert!(!is_complete, "cut off at {length}"),
         }
     }
-    assert!(matches!(read(b""), Err(Broken::Content(0, _))));
+    assert!(matches!(read(b""), Err(Broken::Content { at: 0, .. })));
 }
 
 #[test]
@@ -212,8 +212,124 @@ fn headers_that_claim_more_than_memory_are_refused() {
         header.set_path("x").unwrap();
         header.set_cksum();
         let bytes = [&header.as_bytes()[..], &[b'a'; 4096]].concat();
-        assert!(matches!(members(&bytes), Err(Broken::Content(..))), "{kind:?}");
+        assert!(members(&bytes).is_err(), "{kind:?}");
     }
+}
+
+/// A header of extended records before what follows.
+fn extended(builder: &mut Builder<Vec<u8>>, kind: EntryType, records: &[u8]) {
+    builder.append_data(&mut block(kind, records.len() as u64), "PaxHeaders/x", records).unwrap();
+}
+
+#[test]
+fn each_record_is_looked_at_once_however_many_members_follow() {
+    let mut builder = Builder::new(Vec::new());
+    let (headers, records_each, count) = (40, 500, 300);
+    for header in 0..headers {
+        let records: Vec<u8> =
+            (0..records_each).flat_map(|number| record(&format!("k{header}-{number}"), b"")).collect();
+        extended(&mut builder, EntryType::XGlobalHeader, &records);
+    }
+    for number in 0..count {
+        builder.append_data(&mut block(EntryType::Regular, 0), format!("m{number}"), &b""[..]).unwrap();
+    }
+    let bytes = builder.into_inner().unwrap();
+    let mut archive = Archive::new(&bytes[..]);
+    let mut found = 0;
+    while archive.next().unwrap().is_some() {
+        found += 1;
+    }
+    assert_eq!(found, count);
+    assert_eq!(archive.records, headers * records_each);
+    // What is kept of them does not grow with them.
+    fn is_plain<T: Copy>(_: &T) {}
+    is_plain(&archive.global);
+}
+
+#[test]
+fn attributes_of_a_global_header_are_counted_and_not_repeated() {
+    let mut builder = Builder::new(Vec::new());
+    let value = vec![b'v'; 60_000];
+    extended(&mut builder, EntryType::XGlobalHeader, &record("SCHILY.xattr.user.a", &value));
+    extended(&mut builder, EntryType::XGlobalHeader, &record("mtime", b"9"));
+    for name in ["a", "b"] {
+        builder.append_data(&mut block(EntryType::Regular, 0), name, &b""[..]).unwrap();
+    }
+    let members = members(&builder.into_inner().unwrap()).unwrap();
+    let of = |at: usize| {
+        let member: &Member = &members[at].0;
+        (member.attributes.xattrs.len(), member.xattrs_unreadable, member.attributes.mtime.seconds)
+    };
+    assert_eq!((of(0), of(1)), ((0, 1, 9), (0, 0, 9)));
+}
+
+#[test]
+fn attributes_beyond_what_linux_has_are_left_out_and_the_others_stay() {
+    let longest_name = format!("SCHILY.xattr.{}", "n".repeat(255));
+    let too_long_name = format!("SCHILY.xattr.{}", "o".repeat(256));
+    let (largest, too_large) = (vec![1; 65_536], vec![2; 65_537]);
+    let records: [(&str, &[u8]); 5] = [
+        (&longest_name, b"kept"),
+        (&too_long_name, b"left out"),
+        ("SCHILY.xattr.user.largest", &largest),
+        ("SCHILY.xattr.user.larger", &too_large),
+        ("SCHILY.xattr.", b"without a name"),
+    ];
+    let mut builder = Builder::new(Vec::new());
+    paxed(&mut builder, &records, block(EntryType::Regular, 1), "a", b"x");
+    let found = members(&builder.into_inner().unwrap()).unwrap();
+    let (member, data) = &found[0];
+    let names: Vec<usize> = member.attributes.xattrs.iter().map(|(name, value)| name.len() + value.len()).collect();
+    assert_eq!((names, member.xattrs_unreadable, &data[..]), (vec![259, 12 + 65_536], 3, &b"x"[..]));
+
+    // As many as there may be: their names take 64 KiB.
+    let records: Vec<u8> = (0..40_000).flat_map(|number| record(&format!("SCHILY.xattr.{number:07}"), b"")).collect();
+    let mut builder = Builder::new(Vec::new());
+    extended(&mut builder, EntryType::XHeader, &records);
+    builder.append_data(&mut block(EntryType::Regular, 0), "a", &b""[..]).unwrap();
+    let member = members(&builder.into_inner().unwrap()).unwrap().remove(0).0;
+    assert_eq!((member.attributes.xattrs.len(), member.xattrs_unreadable), (8192, 40_000 - 8192));
+}
+
+#[test]
+fn names_that_are_too_long_are_refused_and_the_next_member_follows() {
+    let mut builder = Builder::new(Vec::new());
+    let long = |kind: u8, length: usize, builder: &mut Builder<Vec<u8>>| {
+        let name = vec![b'n'; length];
+        builder.append_data(&mut block(EntryType::new(kind), length as u64), "././@LongLink", &name[..]).unwrap();
+    };
+    long(b'L', 65_535, &mut builder);
+    builder.append_data(&mut block(EntryType::Regular, 0), "x", &b""[..]).unwrap();
+    long(b'L', 3 << 20, &mut builder);
+    builder.append_data(&mut block(EntryType::Regular, 0), "x", &b""[..]).unwrap();
+    long(b'K', 65_536, &mut builder);
+    builder.append_data(&mut block(EntryType::Link, 0), "x", &b""[..]).unwrap();
+    long(b'K', 4095, &mut builder);
+    builder.append_data(&mut block(EntryType::Symlink, 0), "x", &b""[..]).unwrap();
+    long(b'K', 4096, &mut builder);
+    builder.append_data(&mut block(EntryType::Symlink, 0), "x", &b""[..]).unwrap();
+    paxed(&mut builder, &[("path", &vec![b'p'; 70_000])], block(EntryType::Regular, 0), "x", b"");
+    builder.append_data(&mut block(EntryType::Regular, 1), "last", &b"z"[..]).unwrap();
+    let members = members(&builder.into_inner().unwrap()).unwrap();
+    let refused: Vec<bool> = members.iter().map(|(member, _)| matches!(member.kind, MemberKind::Refused(_))).collect();
+    assert_eq!(refused, [false, true, true, false, true, true, false]);
+    assert_eq!(members[0].0.name.len(), 65_535);
+    // What was refused is told by the beginning of its name.
+    assert!(members[1].0.name.starts_with(b"nnn") && members[1].0.name.len() < 200);
+    assert_eq!(members[6].0.at % 512, 0);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place_and_its_member() {
+    let mut builder = Builder::new(Vec::new());
+    builder.append_data(&mut block(EntryType::Regular, 700), "before", &[1; 700][..]).unwrap();
+    let map: [(&str, &[u8]); 2] = [("GNU.sparse.size", b"10"), ("GNU.sparse.map", b"0,99")];
+    paxed(&mut builder, &map, block(EntryType::Regular, 5), "s", b"abcde");
+    let bytes = builder.into_inner().unwrap();
+    let Err(Broken::Content { at, member, why }) = members(&bytes) else { panic!("it is damaged") };
+    assert_eq!((at, &member[..], why), (512 * 5, &b"s"[..], "a run of a sparse file is beyond its end"));
+    let Err(Broken::Stream(error)) = members(&bytes[..600]) else { panic!("it is cut off") };
+    assert_eq!(error.to_string(), "it is cut off at byte 600");
 }
 
 proptest! {

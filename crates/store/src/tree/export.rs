@@ -25,7 +25,7 @@ use super::names::{Names, Slot};
 use super::posix::{Identity, open_directory, open_parent, status};
 use super::restore::{Job, LinkTo, Restorer, c_name};
 use super::walk::path_of;
-use super::{Ledger, Reports, Watch, default_threads, locked};
+use super::{Ledger, Reports, Watch, begin_threads, default_threads, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::key::Key;
@@ -130,11 +130,10 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, watch: &
     let (sender, receiver) = sync_channel::<Vec<Job<'_>>>(threads);
     let receiver = Mutex::new(receiver);
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| work(&export, &receiver));
-        }
+        let begun = begin_threads(scope, threads, || work(&export, &receiver));
+        // It ends the threads by going away.
         let mut walker = Walker::new(&export, sender);
-        walker.run(prefix.is_some()).unwrap_or_else(|error| ledger.fail(error));
+        begun.and_then(|()| walker.run(prefix.is_some())).unwrap_or_else(|error| ledger.fail(error));
     });
     export.finish_late();
     let done = std::mem::take(&mut *locked(&export.done));

@@ -17,6 +17,9 @@ use crate::format::entry::Time;
 /// Size of a header, and what data are padded to, in bytes.
 pub(super) const BLOCK_BYTES: usize = 512;
 
+/// Digits of the largest number.
+const LONGEST_NUMBER: usize = 20;
+
 /// What contradicts itself, in words.
 pub(super) type Decoded<T> = Result<T, &'static str>;
 
@@ -130,25 +133,33 @@ fn within<T: TryFrom<i64>>(number: i64) -> Decoded<T> {
     T::try_from(number).map_err(|_| "a number is out of range")
 }
 
-/// The records of an extended header: keyword and value, in order.
-pub(super) fn extended(mut bytes: &[u8]) -> Decoded<Vec<(&[u8], &[u8])>> {
-    const WRONG: &str = "an extended header is malformed";
-    let mut records = Vec::new();
-    // Some programs pad with zeroes.
-    while bytes.first().is_some_and(|&byte| byte != 0) {
-        let digits = bytes.iter().position(|&byte| byte == b' ').ok_or(WRONG)?;
-        let length = usize::try_from(decimal(&bytes[..digits])?).map_err(|_| WRONG)?;
-        let record = bytes.get(digits + 1..length).and_then(|record| record.strip_suffix(b"\n")).ok_or(WRONG)?;
-        let equals = record.iter().position(|&byte| byte == b'=').ok_or(WRONG)?;
-        records.push((&record[..equals], &record[equals + 1..]));
-        bytes = &bytes[length..];
-    }
-    Ok(records)
+/// The records of an extended header: keyword and value, in order, until one is malformed.
+pub(super) fn extended(mut bytes: &[u8]) -> impl Iterator<Item = Decoded<(&[u8], &[u8])>> {
+    std::iter::from_fn(move || {
+        // Some programs pad with zeroes.
+        bytes.first().filter(|&&byte| byte != 0)?;
+        let (record, rest) = first_record(bytes)
+            .map_or((Err("an extended header is malformed"), &[][..]), |(keyword, value, rest)| {
+                (Ok((keyword, value)), rest)
+            });
+        bytes = rest;
+        Some(record)
+    })
+}
+
+/// Keyword and value of the first record, and what follows it; `None` if it is malformed.
+fn first_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    // A length has no more digits than a number.
+    let digits = bytes.iter().take(LONGEST_NUMBER + 1).position(|&byte| byte == b' ')?;
+    let length = usize::try_from(decimal(&bytes[..digits]).ok()?).ok()?;
+    let record = bytes.get(digits + 1..length)?.strip_suffix(b"\n")?;
+    let equals = record.iter().position(|&byte| byte == b'=')?;
+    Some((&record[..equals], &record[equals + 1..], &bytes[length..]))
 }
 
 /// A whole number in decimal digits.
 pub(super) fn decimal(digits: &[u8]) -> Decoded<u64> {
-    if digits.is_empty() || digits.len() > 20 {
+    if digits.is_empty() || digits.len() > LONGEST_NUMBER {
         return Err("a number is not decimal");
     }
     digits.iter().try_fold(0u64, |value, &digit| {
@@ -268,12 +279,12 @@ mod tests {
 
     #[test]
     fn values_of_an_extended_header_may_hold_any_byte() {
-        let records = extended(b"13 path=a\nb=\n17 SCHILY.x=\0\n\n\x01\n").unwrap();
+        let records: Vec<_> = extended(b"13 path=a\nb=\n17 SCHILY.x=\0\n\n\x01\n").map(Result::unwrap).collect();
         assert_eq!(records, [(&b"path"[..], &b"a\nb="[..]), (b"SCHILY.x", b"\0\n\n\x01")]);
         for wrong in
             [&b"12 path=a\nb=\n"[..], b"99 path=a\n", b"path=a\n", b"8 patha\n", b"0 a=b\n", b"2 \n", b"-1 a=b\n"]
         {
-            assert!(extended(wrong).is_err(), "{wrong:?}");
+            assert!(extended(wrong).any(|record| record.is_err()), "{wrong:?}");
         }
     }
 
@@ -312,7 +323,7 @@ mod tests {
             let bytes: [u8; BLOCK_BYTES] = bytes.try_into().unwrap();
             let _ = decode(&bytes);
             let _ = decode_continuation(&bytes);
-            let _ = extended(&bytes);
+            let _ = extended(&bytes).count();
             let _ = time(&bytes[..20]);
         }
     }

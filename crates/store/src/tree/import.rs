@@ -28,7 +28,7 @@ use super::posix::{FileStatus, Identity};
 use super::put::Putter;
 use super::turns::Turns;
 use super::walk::{Bounds, Found, SourceTree, Step, path_of};
-use super::{Ledger, Reports, Watch, default_threads, locked};
+use super::{Ledger, Reports, Watch, begin_threads, default_threads, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::key::Key;
@@ -150,20 +150,18 @@ pub fn import(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn
         directories: MOST_OPEN / (2 * threads + 1),
     };
     let (unchanged, passed_over) = std::thread::scope(|scope| {
-        scope.spawn(|| turns.commit_all());
+        begin_threads(scope, 1, || turns.commit_all())?;
         let _open = turns.open();
         std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    let path_of = |key: &Key| path_of(source, &options.prefix, key);
-                    let mut putter = Putter::new(store, &ledger, options.access_times, &path_of, &giant);
-                    work(&receiver, &turns, &ledger, &mut putter);
-                    locked(&totals).add(&putter.done);
-                });
-            }
-            Planner::new(store, &ledger, tree, sender, bounds).run()
+            begin_threads(scope, threads, || {
+                let path_of = |key: &Key| path_of(source, &options.prefix, key);
+                let mut putter = Putter::new(store, &ledger, options.access_times, &path_of, &giant);
+                work(&receiver, &turns, &ledger, &mut putter);
+                locked(&totals).add(&putter.done);
+            })?;
+            Ok::<_, Error>(Planner::new(store, &ledger, tree, sender, bounds).run())
         })
-    });
+    })?;
     let (interrupted, reports) = finish(store, &ledger)?;
     let mut summary = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
     summary.unchanged += unchanged;

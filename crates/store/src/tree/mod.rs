@@ -8,7 +8,7 @@
 //! | `put` | one file into a batch |
 //! | `names` | files with several names, in both directions |
 //! | `turns` | batches of several threads, committed in order |
-//! | `archive`, `header` | the members of a tar archive |
+//! | `archive`, `header`, `pax` | the members of a tar archive |
 //! | `tar` | archives into a store |
 //! | [`mod@export`], `restore` | a tree made of a store: order and directories, then one object |
 //!
@@ -25,6 +25,7 @@ pub mod export;
 mod header;
 pub mod import;
 mod names;
+mod pax;
 pub mod posix;
 mod put;
 mod restore;
@@ -36,8 +37,9 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Result, os_message};
 
 pub use export::{ExportOptions, ExportSummary, export};
 pub use import::{ImportOptions, ImportSummary, Measure, import, measure};
@@ -156,6 +158,18 @@ impl<'w> Ledger<'w> {
     }
 }
 
+/// A stream that fails once the work is over.
+struct Stoppable<'l, 'w, R> {
+    ledger: &'l Ledger<'w>,
+    inner: R,
+}
+
+impl<R: Read> Read for Stoppable<'_, '_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.ledger.advance(0, 0) { self.inner.read(buffer) } else { Err(io::Error::other("it was asked to stop")) }
+    }
+}
+
 /// A stream whose bytes count as done, and which fails once the work is over.
 struct Watched<'l, 'w, R> {
     ledger: &'l Ledger<'w>,
@@ -174,6 +188,27 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Begins up to `threads` threads of a scope that all do the same: where the system has no more, fewer do.
+///
+/// # Errors
+/// There is none at all.
+fn begin_threads<'scope, W>(scope: &'scope Scope<'scope, '_>, threads: usize, work: W) -> Result<()>
+where
+    W: Fn() + Clone + Send + 'scope,
+{
+    for begun in 0..threads {
+        match std::thread::Builder::new().spawn_scoped(scope, work.clone()) {
+            Ok(_) => {}
+            Err(_) if begun > 0 => break,
+            Err(error) => {
+                return Err(Error::new(ErrorKind::of(&error), "begin a thread", os_message(&error))
+                    .advise("raise the limits on processes and memory (ulimit -u, cgroup), or end other programs"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// How many threads work when nobody says: reading ahead pays even on one processor.
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |count| count.get()).clamp(2, 8)
@@ -182,7 +217,6 @@ fn default_threads() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
 
     #[test]
     fn reports_are_counted_beyond_those_that_are_kept() {

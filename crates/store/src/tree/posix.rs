@@ -26,7 +26,7 @@ use crate::format::entry::Time;
 pub const MOST_RUNS: usize = 1 << 16;
 
 /// The largest extended attribute, and the longest list of their names, that Linux has.
-const LARGEST_XATTR_BYTES: usize = 1 << 16;
+pub(super) const LARGEST_XATTR_BYTES: usize = 1 << 16;
 
 /// Seconds that a record can hold: five bytes, signed (docs/FORMAT.md, section 5).
 const MOST_SECONDS: i64 = (1 << 39) - 1;

@@ -10,6 +10,8 @@
 //!
 //! Hostile archives: names that are absolute or climb with `..`, links to such, and links to what the store does not
 //! have below the prefix are refused, counted and reported; nothing outside the prefix is ever read or written.
+//! So is what lies so deep that the paths of the directories above it take more than [`MOST_ABOVE_BYTES`] together, each written out: every path that
+//! Linux takes in one call lies less deep. A batch ends by the memory that it takes, names and attributes included.
 //! Owners are taken by number, names of owners and access control lists in text are not interpreted.
 
 use std::collections::HashSet;
@@ -23,18 +25,22 @@ use super::archive::{Archive, Broken, Member, MemberKind};
 use super::import::{ImportOptions, ImportSummary, check_prefix, finish};
 use super::put::SMALL_BYTES;
 use super::turns::{Piece, Unsynced};
-use super::{Ledger, Watch, Watched};
+use super::{Ledger, Stoppable, Watch, Watched};
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind};
 use crate::format::key::Key;
-use crate::units::MIB;
+use crate::units::{MIB, escape};
 use crate::{Batch, Durability, Listed, Store};
 
 /// A batch is committed when it has that much,
 const BATCH_BYTES: u64 = 2 * MIB;
 /// or that many members.
 const BATCH_OBJECTS: u64 = 1024;
+/// What a batch has in memory of a member or of a directory above one, beside names, attributes and content, about.
+const OBJECT_BYTES: u64 = 256;
+/// Paths of the directories above a member, together: 2,047 directories above a name of 4,095 bytes, Linux's `PATH_MAX`, take a little less.
+const MOST_ABOVE_BYTES: usize = 4 << 20;
 /// What is read of the store at a time.
 const READ_BYTES: u64 = MIB;
 
@@ -69,7 +75,7 @@ pub fn import_tar(
         content: Vec::new(),
         done: ImportSummary::default(),
     };
-    let mut archive = Archive::new(archive);
+    let mut archive = Archive::new(Stoppable { ledger: &ledger, inner: archive });
     let ended = import.run(&mut archive);
     let committed = import.commit();
     let done = std::mem::take(&mut import.done);
@@ -106,15 +112,18 @@ impl From<Broken> for Error {
         const READ: &str = "read the archive";
         match broken {
             Broken::Stream(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Error::new(ErrorKind::Corrupt, READ, "it is cut off").advise("what was before that is imported")
+                Error::new(ErrorKind::Corrupt, READ, error.to_string()).advise("what was before that is imported")
             }
             Broken::Stream(error) => Error::new(ErrorKind::of(&error), READ, os_message(&error)),
-            Broken::Content(0, why) => {
+            Broken::Content { at: 0, member, why } if member.is_empty() => {
                 Error::new(ErrorKind::NotRecognised, READ, format!("it is no tar archive: {why}"))
                     .advise("if it is compressed, pipe it through its decompressor to standard input")
             }
-            Broken::Content(at, why) => Error::new(ErrorKind::Corrupt, READ, format!("at byte {at}, {why}"))
-                .advise("what was before that is imported"),
+            Broken::Content { at, member, why } => {
+                let of = if member.is_empty() { String::new() } else { format!(" (member {})", escape(&member)) };
+                Error::new(ErrorKind::Corrupt, READ, format!("at byte {at}{of}, {why}"))
+                    .advise("what was before that is imported")
+            }
         }
     }
 }
@@ -143,19 +152,25 @@ struct TarImport<'s, 'l, 'w> {
 impl<'s> TarImport<'s, '_, '_> {
     fn run<R: Read>(&mut self, archive: &mut Archive<R>) -> Result<()> {
         while !self.ledger.is_over() {
-            let Some(member) = archive.next().map_err(Error::from)? else {
+            let next = match archive.next() {
+                // Whatever the stream said when it was asked to stop.
+                Err(_) if self.ledger.is_interrupted() => return Ok(()),
+                next => next.map_err(Error::from)?,
+            };
+            let Some(member) = next else {
                 if !archive.is_complete {
                     let cause = "it has no end marker, and may be cut off between two members";
                     self.ledger.report(Error::new(ErrorKind::Corrupt, "be sure of the end of the archive", cause));
                 }
                 return Ok(());
             };
-            let name = member.name.clone();
+            let (name, at) = (member.name.clone(), member.at);
             match self.take(archive, member) {
                 Ok(()) => {}
                 Err(Failure::Refused(why)) => {
                     self.done.refused += 1;
-                    self.ledger.report(Error::new(ErrorKind::Usage, "import the member", why).at(&path(name)));
+                    let cause = format!("{why} (its header is at byte {at} of the archive)");
+                    self.ledger.report(Error::new(ErrorKind::Usage, "import the member", cause).at(&path(name)));
                 }
                 Err(Failure::Fatal(_)) if self.ledger.is_interrupted() => {}
                 Err(Failure::Fatal(error)) if error.kind() == ErrorKind::Usage => {
@@ -200,6 +215,7 @@ impl<'s> TarImport<'s, '_, '_> {
             return Ok(());
         }
         self.batch_objects += 1;
+        self.held_bytes += held_bytes(&key, &attributes) + member.link.len() as u64;
         match member.kind {
             MemberKind::Directory => {
                 if listed.is_some_and(|listed| listed.entry.kind != Kind::Directory) || self.is_waiting_file(&key) {
@@ -243,6 +259,7 @@ impl<'s> TarImport<'s, '_, '_> {
                 None => {}
             }
             above = directory.parent();
+            self.held_bytes += directory.stored().len() as u64 + OBJECT_BYTES;
             self.waiting.insert(directory, true);
         }
         self.last_directory = key.parent();
@@ -370,17 +387,29 @@ fn place(prefix: &Key, name: &[u8]) -> std::result::Result<Key, String> {
         return Err("its name is absolute".to_owned());
     }
     let mut path = Vec::with_capacity(name.len());
+    let mut above_bytes = 0;
     for component in name.split(|&byte| byte == b'/') {
         match component {
             b"" | b"." => {}
             b".." => return Err("its name has .. in it".to_owned()),
             _ => {
+                above_bytes += path.len();
                 path.extend_from_slice(component);
                 path.push(b'/');
             }
         }
     }
+    if above_bytes > MOST_ABOVE_BYTES {
+        return Err("it lies too deep: the paths of the directories above it take more than 4 MiB".to_owned());
+    }
     Key::parse(path).and_then(|below| prefix.join(&below)).map_err(|error| error.to_string())
+}
+
+/// What a batch has in memory of an object beside its content, about.
+fn held_bytes(key: &Key, attributes: &Attributes) -> u64 {
+    let xattrs: usize = attributes.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let runs = attributes.holes.as_ref().map_or(0, |holes| holes.data.len());
+    (key.stored().len() + xattrs + runs * size_of::<(u64, u64)>()) as u64 + OBJECT_BYTES
 }
 
 fn path(name: Vec<u8>) -> PathBuf {
@@ -471,12 +500,25 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_too_deep_has_no_place() {
+        // Linux's longest path, at its deepest.
+        assert!(place(&Key::root(), &b"a/".repeat(2047)).is_ok());
+        let longest = [&b"a/".repeat(2047)[..], b"b"].concat();
+        assert_eq!((longest.len(), place(&Key::root(), &longest).unwrap().depth()), (4095, 2048));
+        // A longer one may be as deep as that costs.
+        assert!(place(&Key::root(), &b"component-of-32-bytes-and-a-bit/".repeat(500)).is_ok());
+        assert!(place(&Key::root(), &b"a/".repeat(2100)).unwrap_err().contains("too deep"));
+        assert!(place(&Key::root(), &b"a/".repeat(21_000)).is_err());
+    }
+
+    #[test]
     fn what_is_no_archive_is_told_from_a_damaged_one() {
-        let error = Error::from(Broken::Content(0, "a header's checksum does not hold"));
+        let error =
+            Error::from(Broken::Content { at: 0, member: Vec::new(), why: "a header's checksum does not hold" });
         assert_eq!(error.kind(), ErrorKind::NotRecognised);
-        let error = Error::from(Broken::Content(1024, "a header's checksum does not hold"));
+        let error = Error::from(Broken::Content { at: 1024, member: b"a\x07".to_vec(), why: "it is malformed" });
         assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.to_string().contains("at byte 1024"), "{error}");
+        assert!(error.to_string().contains("at byte 1024 (member a\\x07), it is malformed"), "{error}");
         let cut = Broken::Stream(io::Error::from(io::ErrorKind::UnexpectedEof));
         assert_eq!(Error::from(cut).kind(), ErrorKind::Corrupt);
     }

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::manifest::{self, Cause, Document, Head};
 use super::{Change, State, encoding, journal};
-use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::device::{DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::random_identity;
+use crate::index::copies::{Copies, Place};
 use crate::index::table::INDEX_DIRECTORY;
 
 /// How often a copy is read that a writer replaces meanwhile.
@@ -27,15 +28,6 @@ const SPENT_JOURNAL_BYTES: u64 = 64 << 10;
 
 const WRITE: &str = "write the journal of the index";
 
-/// A device that a copy of the index is on, or may be.
-#[derive(Debug, Clone)]
-pub(crate) struct Place {
-    /// Its number.
-    pub(crate) number: u16,
-    /// It.
-    pub(crate) device: Arc<dyn Device>,
-}
-
 /// The catalog of a store that is open.
 #[derive(Debug)]
 pub(crate) struct Catalog {
@@ -47,12 +39,11 @@ pub(crate) struct Catalog {
 struct Inner {
     /// As it is on the devices.
     state: State,
-    /// The device that it was read from.
-    source: Option<u16>,
     /// Where a reader looks for it.
     places: Vec<Place>,
-    /// Where a writer writes it.
-    chosen: Vec<Place>,
+    /// Where it is, and a writer writes it.
+    copies: Copies,
+    is_writer: bool,
     is_published: bool,
     /// What is on the devices; `None`: nothing that can be continued, the next transaction writes a manifest.
     current: Option<Current>,
@@ -105,6 +96,8 @@ struct Loaded {
     file: Option<Arc<dyn DeviceFile>>,
     end: u64,
     frames: u64,
+    /// Whether bytes follow that are no frame.
+    has_rest: bool,
 }
 
 impl Loaded {
@@ -125,7 +118,15 @@ impl Loaded {
             let read = journal::frames(head.seed, 0, state.version, &bytes)?;
             let frames = read.changes.len() as u64;
             read.changes.into_iter().for_each(|change| state.apply(change));
-            return Ok(Loaded { place: place.clone(), head, state, file, end: read.end, frames });
+            return Ok(Loaded {
+                place: place.clone(),
+                head,
+                state,
+                file,
+                end: read.end,
+                frames,
+                has_rest: read.has_rest,
+            });
         }
         Err(Cause::Unreadable(io::Error::other("it is replaced all the time")))
     }
@@ -188,9 +189,9 @@ impl Catalog {
             (Some(newest), _) => {
                 let mut inner = Inner {
                     state: State::default(),
-                    source: None,
                     places,
-                    chosen: Vec::new(),
+                    copies: Copies::default(),
+                    is_writer: false,
                     is_published: true,
                     current: None,
                     next_journal: newest.head.journal + 1,
@@ -202,13 +203,13 @@ impl Catalog {
         }
     }
 
-    /// An empty catalog that is in memory only until it is published on the `chosen` devices; then its version is above `version`.
-    pub(crate) fn unpublished(chosen: Vec<Place>, store: [u8; 16], epoch: u64, version: u64) -> Catalog {
+    /// An empty catalog that is in memory only until it is published on these devices; then its version is above `version`.
+    pub(crate) fn unpublished(places: Vec<Place>, store: [u8; 16], epoch: u64, version: u64) -> Catalog {
         let inner = Inner {
             state: State { version, ..State::default() },
-            source: None,
-            places: chosen.clone(),
-            chosen,
+            places: places.clone(),
+            copies: Copies::new(places),
+            is_writer: true,
             is_published: false,
             current: None,
             next_journal: 1,
@@ -222,19 +223,18 @@ impl Catalog {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes it a writer's, with copies on the `chosen` devices. If they are not there, or not all alike, the next transaction writes them.
-    pub(crate) fn write_to(&self, chosen: Vec<Place>) {
+    /// Makes it a writer's, with copies on these devices. If they are not there, or not all alike, the next transaction writes them.
+    pub(crate) fn write_to(&self, places: Vec<Place>) {
         let mut inner = self.inner();
         let inner = &mut *inner;
-        let numbers: Vec<u16> = chosen.iter().map(|place| place.number).collect();
-        let is_chosen = *inner.state.devices == numbers;
-        inner.current = inner.current.take().filter(|_| is_chosen).and_then(|current| current.opened_on(&chosen));
-        inner.chosen = chosen;
+        inner.current = inner.current.take().and_then(|current| current.opened_on(&places));
+        inner.copies.set(places);
+        inner.is_writer = true;
     }
 
-    /// Number of the device that it was read from.
-    pub(crate) fn source(&self) -> Option<u16> {
-        self.inner().source
+    /// The devices that it is on, and the tables that it names.
+    pub(crate) fn copies(&self) -> Copies {
+        self.inner().copies.clone()
     }
 
     /// The state as it is on the devices.
@@ -253,7 +253,7 @@ impl Catalog {
     /// No copy is sound any more.
     pub(crate) fn renewed(&self) -> Result<Option<State>> {
         let mut inner = self.inner();
-        if !inner.is_published || !inner.chosen.is_empty() {
+        if !inner.is_published || inner.is_writer {
             return Ok(None);
         }
         let changed = match inner.is_replaced() {
@@ -266,7 +266,7 @@ impl Catalog {
     /// Lets the next [`renewed`](Self::renewed) give the state whether it has changed or not.
     pub(crate) fn forget(&self) {
         let mut inner = self.inner();
-        if inner.is_published && inner.chosen.is_empty() {
+        if inner.is_published && !inner.is_writer {
             inner.current = None;
             inner.state = State::default();
         }
@@ -282,7 +282,7 @@ impl Catalog {
             inner.state.apply(change.clone());
             return Ok(());
         }
-        if inner.chosen.is_empty() {
+        if !inner.is_writer {
             return Err(Error::new(ErrorKind::ReadOnly, WRITE, "it was opened for reading"));
         }
         inner.commit(&self.store, change)
@@ -298,7 +298,8 @@ impl Catalog {
             return Ok(());
         }
         let mut failures = Vec::new();
-        for place in &inner.chosen.clone() {
+        let places = inner.copies.places();
+        for place in places.iter() {
             let made = place.device.create_directory(INDEX_DIRECTORY);
             match made.and_then(|()| place.device.list(INDEX_DIRECTORY)) {
                 Ok(files) => {
@@ -308,15 +309,44 @@ impl Catalog {
                 Err(error) => failures.push((place.clone(), error)),
             }
         }
-        if failures.len() == inner.chosen.len() {
+        if failures.len() == places.len() {
+            if failures.is_empty() {
+                return Err(Error::new(ErrorKind::Lost, "make the index", "no device is in service"));
+            }
             let (place, error) = failures.swap_remove(0);
             return Err(Error::io("make the index", &manifest::place(&*place.device), error));
         }
-        inner.drop_copies(&failures);
+        inner.copies.drop_failed(&failures);
         let state = inner.state.clone();
         inner.replace(&self.store, state)?;
         inner.is_published = true;
         Ok(())
+    }
+
+    /// Verifies the copy on a device.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub(crate) fn verify(place: &Place, store: &[u8; 16]) -> std::result::Result<(), String> {
+        let failed = |cause: Cause| cause.into_error(&*place.device).to_string();
+        // A writer may be about to write the frame that is not whole.
+        let mut has_rest = false;
+        for _ in 0..LOAD_ATTEMPTS {
+            has_rest = Loaded::read(place, store).map_err(failed)?.has_rest;
+            if !has_rest {
+                break;
+            }
+        }
+        if has_rest { Err("its journal is damaged".to_owned()) } else { Ok(()) }
+    }
+
+    /// Writes the manifest again, on all devices.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn write_again(&self) -> Result<()> {
+        self.inner().current = None;
+        self.commit(&Change { durable: true, ..Change::default() })
     }
 
     /// The journal that is continued, if one is: what else there is of its kind belongs to nothing.
@@ -328,13 +358,14 @@ impl Catalog {
 impl Inner {
     /// Takes over a copy that was read.
     fn take(&mut self, loaded: Loaded, heads: Vec<(Place, Option<Head>)>) {
-        let Loaded { place, head, state, file, end, frames } = loaded;
+        let Loaded { place, head, state, file, end, frames, has_rest: _ } = loaded;
         self.state = state;
-        self.source = Some(place.number);
         // Of other devices, what they have is none of the catalog's.
         let devices = Arc::clone(&self.state.devices);
         let from = place.number;
         let heads = heads.into_iter().filter(|(of, _)| of.number == from || devices.contains(&of.number));
+        let others = self.places.iter().filter(|of| of.number != from && devices.contains(&of.number));
+        self.copies.set([place.clone()].into_iter().chain(others.cloned()).collect());
         let files = file.map(|file| (place, file)).into_iter().collect();
         self.current = Some(Current { head, files, end, frames, heads: heads.collect() });
     }
@@ -374,8 +405,10 @@ impl Inner {
     }
 
     fn commit(&mut self, store: &[u8; 16], change: &Change) -> Result<()> {
-        let Some(current) = &mut self.current else {
-            return self.replace_with(store, change);
+        let is_on = |current: &Current| current.files.iter().map(|(place, _)| place.number).eq(self.copies.numbers());
+        let Some(current) = self.current.as_mut().filter(|current| is_on(current)) else {
+            // Above what copies may have that are none any more.
+            return self.replace_with(store, change, 1);
         };
         let content = encoding::encode_change(self.state.version + 1, change);
         let frame = journal::frame(current.head.seed, current.end, &content);
@@ -383,7 +416,7 @@ impl Inner {
         let is_full = end > JOURNAL_BYTES.max(2 * current.head.length) || current.frames >= JOURNAL_FRAMES;
         let is_spent = change.clear_recent && end > SPENT_JOURNAL_BYTES;
         if is_full || is_spent || content.len() > journal::LONGEST_CONTENT_BYTES {
-            return self.replace_with(store, change);
+            return self.replace_with(store, change, 0);
         }
         let mut failures = Vec::new();
         current.files.retain(|(place, file)| {
@@ -403,44 +436,39 @@ impl Inner {
             let (place, error) = failures.swap_remove(0);
             return Err(Error::io(WRITE, &manifest::place(&*place.device), error));
         }
-        self.drop_copies(&failures);
-        let mut state = self.state.clone();
-        state.apply(change.clone());
+        self.copies.drop_failed(&failures);
         // Above what the copies that failed may have.
-        state.version += 1;
-        self.replace(store, state)
+        self.replace_with(store, change, 1)
     }
 
-    /// Copies that failed are none any more, and a note says so.
-    fn drop_copies(&mut self, failures: &[(Place, io::Error)]) {
-        self.chosen.retain(|place| !failures.iter().any(|(failed, _)| failed.number == place.number));
-    }
-
-    /// One transaction by a new manifest.
-    fn replace_with(&mut self, store: &[u8; 16], change: &Change) -> Result<()> {
+    /// One transaction by a new manifest, of a version that is `ahead` of the next.
+    fn replace_with(&mut self, store: &[u8; 16], change: &Change, ahead: u64) -> Result<()> {
         let mut state = self.state.clone();
         state.apply(change.clone());
+        state.version += ahead;
         self.replace(store, state)
     }
 
-    /// Writes a manifest with `state` to the chosen devices; those that fail are dropped.
+    /// Writes a manifest with `state` to the devices of the index; those that fail are dropped.
     fn replace(&mut self, store: &[u8; 16], mut state: State) -> Result<()> {
         let old = self.current.take().map(|current| current.head.journal);
         let seed = u128::from_le_bytes(random_identity()?) as u64;
         let number = self.next_journal;
         self.next_journal += 1;
         loop {
-            state.devices = Arc::new(self.chosen.iter().map(|place| place.number).collect());
+            state.devices = Arc::new(self.copies.numbers());
             let (head, document) = manifest::encode(store, self.epoch, number, seed, &state);
             let (mut files, mut failures) = (Vec::new(), Vec::new());
-            for (place, replaced) in replace_all(&self.chosen, number, &document) {
+            for (place, replaced) in replace_all(&self.copies.places(), number, &document) {
                 match replaced {
                     Ok(file) => files.push((place, file)),
                     Err(error) => failures.push((place, error)),
                 }
             }
             if files.is_empty() {
-                let (place, error) = failures.swap_remove(0);
+                let Some((place, error)) = failures.pop() else {
+                    return Err(Error::new(ErrorKind::Lost, "write the index", "no device is in service"));
+                };
                 return Err(Error::io("write the manifest of the index", &manifest::place(&*place.device), error));
             }
             if failures.is_empty() {
@@ -453,7 +481,7 @@ impl Inner {
                 return Ok(());
             }
             // The others must not name them, and must be newer.
-            self.drop_copies(&failures);
+            self.copies.drop_failed(&failures);
             state.version += 1;
         }
     }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::encoding::Refusal;
-use super::kept::{Catalog, Place};
+use super::kept::Catalog;
 use super::*;
 use crate::devices::device::{Device, Mode};
 use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Location};
+use crate::index::copies::Place;
 use crate::index::table::tests::any_entry;
 use crate::simulation::world::{Fault, World};
 

@@ -184,6 +184,11 @@ impl Block {
         (self.bytes.len() / PAGE_BYTES) as u64
     }
 
+    /// All of it, as it was written.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Bytes that it takes in memory.
     pub(crate) fn size_bytes(&self) -> usize {
         self.bytes.len()

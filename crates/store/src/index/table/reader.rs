@@ -36,6 +36,8 @@ pub(super) struct FilterPlace {
 pub(crate) struct Table {
     row: TableRow,
     pub(super) file: Arc<dyn DeviceFile>,
+    /// To be asked for copies of what is damaged.
+    copies: Arc<dyn DeviceFile>,
     pub(super) footer: Footer,
     pub(super) classes: Box<[Class]>,
     /// The blocks above the leaves, by page.
@@ -55,9 +57,24 @@ impl Table {
     /// [`ErrorKind::Corrupt`] if it is damaged or not the one that `row` describes, [`ErrorKind::NewerVersion`], what opening and
     /// reading fails with.
     pub(crate) fn open(device: &dyn Device, row: &TableRow, cache: &Arc<BlockCache>) -> Result<Table> {
+        let failed = |error| read_failed(row.number, error);
+        let copies = device.open(&table_path(row.number), Mode::Read).map_err(failed)?;
+        Table::of(&copies, &copies, row, cache).or_else(|error| {
+            let others = (0..).map_while(|turn| copies.copy(turn));
+            let mut sound = others.filter_map(|file| Table::of(&file.ok()?, &copies, row, cache).ok());
+            sound.next().ok_or(error)
+        })
+    }
+
+    /// The table that `file` is.
+    fn of(
+        file: &Arc<dyn DeviceFile>,
+        copies: &Arc<dyn DeviceFile>,
+        row: &TableRow,
+        cache: &Arc<BlockCache>,
+    ) -> Result<Table> {
         let number = row.number;
         let failed = |error| read_failed(number, error);
-        let file = device.open(&table_path(number), Mode::Read).map_err(failed)?;
         let size_bytes = file.size().map_err(failed)?;
         let pages = size_bytes / PAGE_BYTES as u64;
         if pages == 0 || !size_bytes.is_multiple_of(PAGE_BYTES as u64) {
@@ -83,7 +100,8 @@ impl Table {
         let owner = cache.new_owner();
         let mut table = Table {
             row: own,
-            file,
+            file: Arc::clone(file),
+            copies: Arc::clone(copies),
             footer,
             classes: Box::default(),
             upper,
@@ -255,23 +273,35 @@ impl Table {
         Ok(block)
     }
 
-    /// Reads and verifies the block at `page`, which must end at or before page `end`.
+    /// Reads and verifies the block at `page`, which must end at or before page `end`, from the first copy where it is sound.
     fn read_block(&self, page: u64, level: u8, end: u64) -> Result<Block> {
         if page >= end {
             return Err(self.contradictory(page));
         }
+        let read = self.read_block_of(&*self.file, page, end);
+        let block = read.or_else(|error| self.block_of_copies(page, end).ok_or(error))?;
+        if block.level() == level { Ok(block) } else { Err(self.contradictory(page)) }
+    }
+
+    /// The block at `page` from another copy, if one has it.
+    pub(super) fn block_of_copies(&self, page: u64, end: u64) -> Option<Block> {
+        let turns = if page < end { 0..usize::MAX } else { 0..0 };
+        let copies = turns.map_while(|turn| self.copies.copy(turn));
+        copies.filter_map(|file| self.read_block_of(&*file.ok()?, page, end).ok()).next()
+    }
+
+    fn read_block_of(&self, file: &dyn DeviceFile, page: u64, end: u64) -> Result<Block> {
         let mut bytes = vec![0; PAGE_BYTES];
-        read_exactly(self.file.as_ref(), self.row.number, &mut bytes, page)?;
+        read_exactly(file, self.row.number, &mut bytes, page)?;
         let pages = pages_of(&bytes);
         if pages > MOST_PAGES || pages as u64 > end - page {
             return Err(self.damaged(format!("block {page} is damaged")));
         }
         if pages > 1 {
             bytes.resize(pages * PAGE_BYTES, 0);
-            read_exactly(self.file.as_ref(), self.row.number, &mut bytes[PAGE_BYTES..], page + 1)?;
+            read_exactly(file, self.row.number, &mut bytes[PAGE_BYTES..], page + 1)?;
         }
-        let block = Block::parse(bytes).ok_or_else(|| self.damaged(format!("block {page} is damaged")))?;
-        if block.level() == level { Ok(block) } else { Err(self.contradictory(page)) }
+        Block::parse(bytes).ok_or_else(|| self.damaged(format!("block {page} is damaged")))
     }
 
     /// Reads `pages` from `page` on into `window`, whatever they are.

@@ -6,6 +6,7 @@
 //! where the table says; the bounds are those of the keys.
 
 use std::hash::Hasher;
+use std::path::Path;
 
 use twox_hash::XxHash3_64;
 
@@ -14,11 +15,29 @@ use super::filter::{DIRECTORY_LEVEL, FILTER_LEVEL, FilterBuilder};
 use super::footer::{Bounds, CLASSES_LEVEL};
 use super::leaf::{self, Before};
 use super::reader::{FilterPlace, Table};
+use super::table_path;
 use super::window::Window;
-use crate::error::Result;
+use crate::devices::device::DeviceFile;
+use crate::error::{Error, Result};
 use crate::io::varint;
 
 impl Table {
+    /// Writes every block to another file, each from a copy where it is sound.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify); what writing fails with.
+    pub(crate) fn copy_to(&self, file: &dyn DeviceFile) -> Result<()> {
+        let fail = |error| Error::io("copy the sorted table", Path::new(&table_path(self.row().number)), error);
+        let footer_page = self.row().size_bytes / PAGE_BYTES as u64 - 1;
+        let (mut window, mut page) = (Window::new(), 0);
+        while page < footer_page {
+            let block = window.block(self, page, footer_page)?;
+            file.write_at(block.bytes(), page * PAGE_BYTES as u64).map_err(fail)?;
+            page += block.pages();
+        }
+        file.write_at(&self.footer.encode(), footer_page * PAGE_BYTES as u64).map_err(fail)
+    }
+
     /// Reads and verifies every block.
     ///
     /// # Errors

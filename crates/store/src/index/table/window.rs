@@ -31,8 +31,12 @@ impl Window {
         self.ahead_pages = AHEAD_PAGES.0;
     }
 
-    /// The verified block at `page`, which must end at or before page `end`; reads what is missing.
+    /// The verified block at `page`, which must end at or before page `end`; reads what is missing, and what is damaged from another copy.
     pub(super) fn block(&mut self, table: &Table, page: u64, end: u64) -> Result<Block> {
+        self.own_block(table, page, end).or_else(|error| table.block_of_copies(page, end).ok_or(error))
+    }
+
+    fn own_block(&mut self, table: &Table, page: u64, end: u64) -> Result<Block> {
         let damaged = || table.damaged(format!("block {page} is damaged"));
         let left = end.saturating_sub(page);
         if left == 0 {

@@ -39,12 +39,12 @@ fn an_absent_directory_is_there_and_empty_or_not_there_or_fails() {
     let is_there = |absence| {
         let world = World::new(1, 0);
         written(&world, 0, "segments/a", b"x", b"");
-        let before = world.node_at("/0").unwrap();
+        let before = world.node_at("/here/0").unwrap();
         let away = world.detach(0, absence, 0);
-        let between = world.node_at("/0");
+        let between = world.node_at("/here/0");
         let listed = world.device(0).list("segments").map(|files| files.len()).ok();
         world.attach(0, &away);
-        assert_eq!(world.node_at("/0"), Some(before));
+        assert_eq!(world.node_at("/here/0"), Some(before));
         assert_ne!(between, Some(before));
         (between.is_some(), listed)
     };
@@ -116,10 +116,10 @@ fn a_moved_directory_is_the_same_and_a_copy_is_another() {
     let world = World::new(2, 0);
     written(&world, 0, "segments/a", b"one", b"");
     written(&world, 1, "segments/a", b"two", b"");
-    let nodes = [world.node_at("/0"), world.node_at("/1")];
-    world.move_below("/", "/moved/");
-    assert_eq!((world.node_at("/0"), [world.node_at("/moved/0"), world.node_at("/moved/1")]), (None, nodes));
-    world.copy_below("/moved/", "/copy/");
+    let nodes = [world.node_at("/here/0"), world.node_at("/here/1")];
+    world.move_below("/here", "/moved");
+    assert_eq!((world.node_at("/here/0"), [world.node_at("/moved/0"), world.node_at("/moved/1")]), (None, nodes));
+    world.copy_below("/moved", "/copy");
     assert!(world.node_at("/copy/1").is_some() && world.node_at("/copy/1") != nodes[1]);
     assert_eq!(world.device_at("/copy/1").content("segments/a"), b"two");
     let copy = world.device_at("/copy/1");

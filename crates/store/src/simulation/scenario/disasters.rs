@@ -34,7 +34,7 @@ fn disaster_2_an_import_that_ends_with_large_files() {
 
 /// All fast devices are empty mount points for a minute.
 #[test]
-#[ignore = "laws 4, 5: openings ask for no proof"]
+#[ignore = "law 4: readers do not announce what is away"]
 fn disaster_3_no_fast_device_is_mounted() {
     keeps(Shape::Raid5, |seed| {
         let steps = vec![small(seed), large(seed + 1), Step::Close, gone(0), gone(1), Step::Look, small(seed + 2)];
@@ -87,6 +87,19 @@ fn disaster_5_one_flipped_bit_in_the_index() {
     }
 }
 
+/// A store is copied and the copy written to; another is moved.
+#[test]
+#[ignore = "law 6: a device is taken for where it was"]
+fn disaster_7_a_copy_that_writes_to_the_original_and_a_move_that_is_not_found() {
+    for shape in Shape::ALL {
+        keeps(shape, |seed| {
+            let mut steps = vec![small(seed), large(seed + 1), Step::Close, Step::Copy, Step::Move, small(seed + 2)];
+            steps.extend([Step::Close, Step::Copy, gone(0), Step::Move, Step::Back(0), Step::Open, large(seed + 3)]);
+            steps
+        });
+    }
+}
+
 /// A failure while the index is made again.
 #[test]
 #[ignore = "law 1: an index that is half made is shown"]
@@ -117,7 +130,7 @@ fn disaster_12_content_becomes_log() {
 
 /// The home is apart, all devices are away, and somebody tries to write.
 #[test]
-#[ignore = "laws 4, 5: a failed opening writes"]
+#[ignore = "law 4: readers do not announce what is away"]
 fn disaster_13_a_failed_opening_writes() {
     keeps(Shape::Mirror, |seed| {
         let steps = vec![small(seed), Step::Close, gone(0), gone(1), Step::Open, small(seed + 1), Step::Open];

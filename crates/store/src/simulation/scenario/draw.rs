@@ -69,7 +69,11 @@ impl Draw {
             28 if self.chance.happens(1, 3) => {
                 Step::Betray(self.device(), FileKind::Segment, self.chance.happens(1, 2))
             }
-            28 => Step::Swap(self.device(), self.device()),
+            28 => match self.chance.below(4) {
+                0 => Step::Move,
+                1 => Step::Copy,
+                _ => Step::Swap(self.device(), self.device()),
+            },
             _ => self.cuttable(),
         };
         steps.push(step);

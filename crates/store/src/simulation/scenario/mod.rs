@@ -12,6 +12,8 @@
 //! A step that makes no sense where it stands (a device comes back that was not away) does nothing, so that steps can be left out one by one. What a batch
 //! has follows from the seed of its step and from what the store has then. The same scenario always goes the same way.
 
+use std::fmt;
+
 use super::mishap::{Absence, FileKind, Rot};
 use super::subject::geometry;
 use super::workload::Durability;
@@ -114,6 +116,10 @@ pub(crate) enum Step {
     Restore(usize),
     /// Two devices are put in each other's place; a second time, back.
     Swap(usize, usize),
+    /// The home and all devices move to another directory.
+    Move,
+    /// They are copied to another directory, and somebody writes to the copy.
+    Copy,
     /// A place in files of a kind goes bad on a device.
     Rot(usize, FileKind, Rot, u64),
     /// The index of a device is lost.
@@ -155,4 +161,11 @@ pub(crate) struct Scenario {
     pub(crate) seed: u64,
     /// One after the other.
     pub(crate) steps: Vec<Step>,
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?} with seed {}:", self.shape, self.seed)?;
+        self.steps.iter().try_for_each(|step| writeln!(f, "  {step:?}"))
+    }
 }

@@ -2,22 +2,25 @@
 //!
 //! After each step a reader looks at what there is, and on a copy of the world a writer opens, is killed and opens again. The model says what they must show.
 
+mod befall;
+mod upkeep;
+
 use std::collections::BTreeSet;
 use std::fmt;
-
-use rustix::io::Errno;
+use std::path::PathBuf;
 
 use super::super::chance::Chance;
-use super::super::mishap::{Betrayal, FileKind, Image};
+use super::super::mishap::{FileKind, Image};
 use super::super::model::{Ever, Model};
-use super::super::subject::Simulated;
+use super::super::subject::{Simulated, home};
 use super::super::trial::Subject;
 use super::super::workload::{Change, Durability, Generator};
-use super::super::world::{Fault, World};
+use super::super::world::{HERE, World};
 use super::laws::{Released, Sound, patient, untouched};
 use super::look::{Announced, Look};
 use super::promise::{Condition, Freshness, Promise, is_sound, promise};
 use super::{End, Scenario, Step, Work};
+use crate::OpenOptions;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
 use crate::{Class, DeviceState, Geometry, Key};
@@ -67,7 +70,11 @@ struct Play {
     released: Released,
     chance: Chance,
     points: u64,
-    /// Devices of new places.
+    /// Where the home is.
+    home: PathBuf,
+    /// The directory that the home and the devices are in.
+    place: String,
+    /// How many other directories there were.
     places: usize,
     /// What follows is beyond what is promised and cannot be judged.
     is_over: bool,
@@ -87,6 +94,7 @@ impl Play {
         drop(Simulated::create(&geometry, &world).map_err(|error| text(&error))?);
         Ok(Play {
             world,
+            home: home(&geometry),
             geometry,
             writer: None,
             model: Model::default(),
@@ -96,6 +104,7 @@ impl Play {
             released: Released::default(),
             chance: Chance::new(scenario.seed),
             points: 0,
+            place: HERE.to_owned(),
             places: 0,
             is_over: false,
         })
@@ -143,6 +152,8 @@ impl Play {
             Step::Check => self.check()?,
             Step::RebuildIndex => self.open(Access::Anew)?,
             Step::Look => {}
+            Step::Move => return self.move_away(),
+            Step::Copy => self.copy()?,
             _ => return Ok(self.befall(step)),
         }
         Ok(true)
@@ -162,7 +173,7 @@ impl Play {
             return Ok(());
         }
         let (promise, before, may_fail) = (self.promise(), self.world.images(), self.may_fail());
-        let opened = Simulated::open_as(&self.geometry, &self.world, access);
+        let opened = Simulated::open_as(&self.home, &self.world, access);
         if self.has_crashed() {
             return Ok(());
         }
@@ -198,7 +209,8 @@ impl Play {
         if self.writer.is_some() || !self.promise().is_rolled_back {
             return self.open(Access::Write);
         }
-        let Ok(writer) = Simulated::open_as(&self.geometry, &self.world, Access::Write) else { return Ok(()) };
+        let how = OpenOptions { degraded: true, ..OpenOptions::default() };
+        let Ok(writer) = Simulated::open_how(&self.home, &self.world, Access::Write, &how) else { return Ok(()) };
         for condition in &mut self.conditions {
             condition.has_diverged |= condition.freshness == Freshness::Fresh;
             condition.freshness = Freshness::Fresh;
@@ -351,231 +363,11 @@ impl Play {
             End::Kill => self.world.after_kill(self.chance.next()),
             End::Power(seed) => {
                 self.keep_sound();
-                self.world.after_crash(seed)
+                self.world.after_power_failure(seed)
             }
         };
         // It closes in the world that it had.
         self.writer = None;
-    }
-
-    fn scrub(&mut self) -> Result<bool, String> {
-        if !self.has_writer()? {
-            return Ok(false);
-        }
-        let Some(writer) = &self.writer else { return Ok(false) };
-        let before = self.world.images();
-        match writer.scrub() {
-            Err(error) => self.fail(&error)?,
-            Ok(left) => {
-                patient(&before, &self.world.images(), &self.released, &self.sound)?;
-                let is_there = |one: &Condition| one.away.is_none() && one.is_in_set;
-                let all = self.conditions.iter().all(is_there);
-                if all && left > 0 && !self.may_fail() {
-                    return Err(format!("law 2: a scrub leaves {left} problems that redundancy makes up for"));
-                }
-                if left == 0 && !self.has_crashed() {
-                    let healed = self.conditions.iter_mut().filter(|one| is_there(one));
-                    healed.for_each(|one| {
-                        one.rotten.retain(|kind| !matches!(kind, FileKind::Segment | FileKind::Extent))
-                    });
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    fn repair(&mut self) -> Outcome {
-        self.close()?;
-        let (promise, before, may_fail) = (self.promise(), self.world.images(), self.may_fail());
-        let repaired = Simulated::repair(&self.geometry, &self.world);
-        let all = self.conditions.iter().all(|one| one.away.is_none() && !one.is_swapped);
-        if self.has_crashed() {
-            self.conditions.iter_mut().filter(|one| one.freshness == Freshness::Stale).for_each(|one| {
-                (one.freshness, one.is_in_set) = (Freshness::Unknown, true);
-            });
-            return Ok(());
-        }
-        patient(&before, &self.world.images(), &self.released, &self.sound)?;
-        match repaired {
-            Ok(true) if all && promise.is_whole => {
-                for one in &mut self.conditions {
-                    (one.freshness, one.is_in_set) = (Freshness::Fresh, true);
-                    one.rotten.clear();
-                }
-                Ok(())
-            }
-            Ok(false) if all && promise.is_whole && !may_fail => {
-                Err("law 2: a repair leaves problems that redundancy makes up for".to_owned())
-            }
-            Err(error) if all && promise.is_whole && promise.has_proof == Some(true) && !may_fail => {
-                Err(format!("law 2: a repair fails: {error}"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn rebuild(&mut self, device: usize) -> Result<bool, String> {
-        let is_of_store = device < self.geometry.devices.len();
-        if !is_of_store || self.conditions[device].away.is_none() || !self.has_writer()? {
-            return Ok(false);
-        }
-        let Some(writer) = &self.writer else { return Ok(false) };
-        let (place, before) = (format!("/onto-{}", self.places), self.world.images());
-        self.places += 1;
-        let rebuilt = writer.rebuild(device as u16, &place);
-        if self.has_crashed() {
-            return Ok(true);
-        }
-        patient(&before, &self.world.images(), &self.released, &self.sound)?;
-        match rebuilt {
-            Ok(true) => {
-                self.conditions[device] = Condition::new(self.world.disk_at(&place));
-                self.leave_behind();
-            }
-            Ok(false) if !self.may_fail() => {
-                return Err("law 2: a rebuild leaves something out that redundancy makes up for".to_owned());
-            }
-            Ok(false) => {}
-            Err(error) => self.fail(&error)?,
-        }
-        Ok(true)
-    }
-
-    fn compact(&mut self) -> Result<bool, String> {
-        if !self.has_writer()? {
-            return Ok(false);
-        }
-        let Some(writer) = &mut self.writer else { return Ok(false) };
-        for (device, image) in self.world.images().into_iter().enumerate() {
-            self.released.extend(image.into_keys().map(|path| (device, path)));
-        }
-        match writer.compact() {
-            Err(error) => self.fail(&error)?,
-            Ok(()) => self.leave_behind(),
-        }
-        Ok(true)
-    }
-
-    fn check(&mut self) -> Outcome {
-        if !is_sound(&self.conditions) || self.may_fail() {
-            return Ok(());
-        }
-        let copy = self.world.after_kill(self.chance.next());
-        let reader = Simulated::open_as(&self.geometry, &copy, Access::Read).map_err(|error| text(&error))?;
-        let problems = reader.check().map_err(|error| text(&error))?;
-        match problems.first() {
-            Some(problem) => Err(format!("law 4: nothing was damaged, and a check says: {problem}")),
-            None => Ok(()),
-        }
-    }
-
-    /// What happens to the devices and is nobody's doing. Gives whether it could.
-    fn befall(&mut self, step: &Step) -> bool {
-        let count = self.conditions.len();
-        let device = match step {
-            Step::Swap(one, other) => {
-                let all = self.geometry.devices.len();
-                if one == other || *one >= all || *other >= all {
-                    return false;
-                }
-                self.world.swap(self.conditions[*one].disk, self.conditions[*other].disk);
-                for number in [*one, *other] {
-                    self.conditions[number].is_swapped ^= true;
-                }
-                return true;
-            }
-            Step::DropPages(seed) => {
-                self.keep_sound();
-                self.world.drop_pages(*seed);
-                return true;
-            }
-            Step::Away(device, _)
-            | Step::Back(device)
-            | Step::Keep(device)
-            | Step::Restore(device)
-            | Step::Rot(device, ..)
-            | Step::IndexLost(device)
-            | Step::IndexOld(device)
-            | Step::Full(device, _)
-            | Step::Room(device)
-            | Step::Fails(device, _)
-            | Step::Betray(device, ..) => *device,
-            _ => return false,
-        };
-        if device >= count {
-            return false;
-        }
-        let (is_away, disk) = (self.conditions[device].away.is_some(), self.conditions[device].disk);
-        if is_away != matches!(step, Step::Back(_)) {
-            return false;
-        }
-        self.keep_sound();
-        let (world, has_writer) = (&self.world, self.writer.is_some());
-        let condition = &mut self.conditions[device];
-        match step {
-            Step::Away(_, absence) => {
-                condition.away = Some(world.detach(disk, *absence, self.chance.next()));
-                if has_writer {
-                    condition.doubt();
-                }
-            }
-            Step::Back(_) => {
-                if let Some(away) = condition.away.take() {
-                    world.attach(disk, &away);
-                }
-            }
-            Step::Keep(_) => condition.kept = Some(world.device(disk).snapshot()),
-            Step::Restore(_) => {
-                let Some(kept) = &condition.kept else { return false };
-                world.restore(disk, kept);
-                condition.doubt();
-            }
-            Step::Rot(_, kind, rot, place) => {
-                if world.rot(disk, *kind, *rot, *place).is_none() {
-                    return false;
-                }
-                condition.rotten.insert(*kind);
-            }
-            Step::IndexLost(_) => {
-                world.lose_index(disk);
-                condition.rotten.insert(FileKind::Manifest);
-            }
-            Step::IndexOld(_) => {
-                let Some(kept) = &condition.kept else { return false };
-                world.restore_index(disk, kept);
-                condition.rotten.insert(FileKind::Manifest);
-            }
-            Step::Full(_, blocks) => world.fill(disk, *blocks),
-            Step::Room(_) => world.device(disk).set_endless(),
-            Step::Fails(_, operations) => {
-                let operation = world.operations() + operations;
-                world.fail(Fault { operation, errno: Errno::IO, is_lasting: false, device: Some(disk) });
-            }
-            Step::Betray(_, kind, goes_elsewhere) => {
-                world.betray(Betrayal { device: disk, kind: *kind, goes_elsewhere: *goes_elsewhere });
-                self.sound.doubt(disk);
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    /// Keeps what the files are, for who may have to make them so again.
-    fn keep_sound(&mut self) {
-        for (device, image) in self.world.images().iter().enumerate() {
-            self.sound.keep(device, image);
-        }
-    }
-
-    fn note_betrayals(&mut self, before: usize) {
-        if self.world.betrayals() >= before {
-            return;
-        }
-        for condition in &mut self.conditions {
-            if self.sound.is_doubted(condition.disk) {
-                condition.rotten.extend([FileKind::Segment, FileKind::Extent]);
-            }
-        }
     }
 
     /// A reader looks; a writer opens on a copy of the world, is killed, and opens again.
@@ -608,7 +400,7 @@ impl Play {
 
     fn look_as_reader(&mut self, world: &World, promise: Promise) -> Outcome {
         let before = world.images();
-        let reader = Simulated::open_as(&self.geometry, world, Access::Read);
+        let reader = Simulated::open_as(&self.home, world, Access::Read);
         self.points += 1;
         let outcome = match &reader {
             Ok(reader) => {
@@ -646,7 +438,7 @@ impl Play {
 
     fn look_as_writer(&mut self, world: &World, promise: Promise) -> Result<Option<Look>, String> {
         let before: Vec<Image> = world.images();
-        let writer = Simulated::open_as(&self.geometry, world, Access::Write);
+        let writer = Simulated::open_as(&self.home, world, Access::Write);
         self.points += 1;
         let after = world.images();
         patient(&before, &after, &self.released, &self.sound)?;

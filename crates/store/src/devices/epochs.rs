@@ -1,0 +1,423 @@
+//! What the histories of several superblocks say together: which is the newest, who lags behind, who went on alone, and whether what is seen is
+//! enough to write to (docs/FORMAT.md, laws 5 and section 4). Nothing is read or written here.
+//!
+//! An epoch is **void** if a device of its set has not heard of it: it begins on all of its set before anything is acknowledged in it, so nothing was. A
+//! crash between the superblocks leaves such epochs, and they are passed over where others went on without them.
+//!
+//! Why more than half of the last set is enough: every change of the set is an epoch that all devices of it have before anything is
+//! acknowledged in it. A later epoch would have begun with more than half of this set too, so some device seen here would have it. The set of an epoch that
+//! perhaps did not come to be is not enough by itself: others may have gone on from the one before (Jajodia and Mutchler, "Dynamic Voting Algorithms for
+//! Maintaining the Consistency of a Replicated Database", ACM TODS 15 (2), 1990).
+
+use crate::format::history::{EpochEntry, History};
+use crate::format::ids::{DeviceNumber, Epoch};
+
+/// How a device stands to the history that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has the newest epoch, and is in its set.
+    InSync,
+    /// It lacks the newest epochs, and these are void: a crash came between the superblocks. In sync, if the log has nothing of the last of them.
+    Late,
+    /// It was away, or is old: so many epochs are missing.
+    Stale(usize),
+    /// It went on by itself.
+    Diverged,
+}
+
+/// A history that no other goes on from, and who is on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Side {
+    pub(crate) history: History,
+    /// Devices with epochs that no other side has.
+    pub(crate) devices: Vec<DeviceNumber>,
+}
+
+/// How one history stands to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Relation {
+    Same,
+    /// The other goes on from it.
+    Prefix,
+    /// It goes on from the other.
+    Extension,
+    Diverged,
+}
+
+/// How `one` stands to `other`.
+pub(crate) fn relation(one: &History, other: &History) -> Relation {
+    let (newest, others) = (one.newest().epoch, other.newest().epoch);
+    match (newest == others, other.contains(newest), one.contains(others)) {
+        (true, ..) => Relation::Same,
+        (_, true, _) => Relation::Prefix,
+        (.., true) => Relation::Extension,
+        _ => Relation::Diverged,
+    }
+}
+
+/// Superblocks that were read, by device.
+pub(crate) type Seen<'h> = [(DeviceNumber, &'h History)];
+
+fn is_void(entry: &EpochEntry, seen: &Seen<'_>) -> bool {
+    seen.iter().any(|(device, history)| entry.has(*device) && !history.contains(entry.epoch))
+}
+
+/// The sides of what was seen: one, unless some have diverged. A `witness` (a home, or the superblock that led there) is no device and is on no side,
+/// but may know of a newer epoch.
+pub(crate) fn sides(seen: &Seen<'_>, witnesses: &[&History]) -> Vec<Side> {
+    let mut newest: Vec<&History> = Vec::new();
+    for history in seen.iter().map(|(_, history)| *history).chain(witnesses.iter().copied()) {
+        if newest.iter().any(|known| matches!(relation(history, known), Relation::Same | Relation::Prefix)) {
+            continue;
+        }
+        newest.retain(|known| relation(known, history) != Relation::Prefix);
+        newest.push(history);
+    }
+    if newest.len() > 1 {
+        let is_shared = |side: &History, epoch: Epoch| {
+            newest.iter().any(|other| !std::ptr::eq(*other, side) && other.contains(epoch))
+        };
+        let is_void = |side: &&History| {
+            side.entries().rev().take_while(|entry| !is_shared(side, entry.epoch)).all(|entry| is_void(entry, seen))
+        };
+        let sound: Vec<&History> = newest.iter().filter(|side| !is_void(side)).copied().collect();
+        if sound.is_empty() {
+            // Nothing was acknowledged on any: all agree on one.
+            newest.sort_by_key(|side| side.newest().epoch);
+            newest.truncate(1);
+        } else {
+            newest = sound;
+        }
+    }
+    let on_side = |side: &History| {
+        let is_on = |history: &History| {
+            let epoch = history.newest().epoch;
+            side.contains(epoch) && newest.iter().all(|other| std::ptr::eq(*other, side) || !other.contains(epoch))
+        };
+        seen.iter().filter(|(_, history)| is_on(history)).map(|&(device, _)| device).collect()
+    };
+    newest.iter().map(|&side| Side { history: side.clone(), devices: on_side(side) }).collect()
+}
+
+/// The newest epoch that all sides have.
+pub(crate) fn last_common(sides: &[Side]) -> Option<&EpochEntry> {
+    let (first, others) = sides.split_first()?;
+    first.history.entries().rev().find(|entry| others.iter().all(|side| side.history.contains(entry.epoch)))
+}
+
+/// The side that readers take: the only one, or that with more devices of the last common set than any other. `None`: nobody can tell.
+pub(crate) fn preferred(sides: &[Side]) -> Option<usize> {
+    if sides.len() == 1 {
+        return Some(0);
+    }
+    let common = last_common(sides)?;
+    let mut counts: Vec<(usize, usize)> =
+        sides.iter().map(|side| side.devices.iter().filter(|&&device| common.has(device)).count()).zip(0..).collect();
+    counts.sort_by_key(|&(count, _)| std::cmp::Reverse(count));
+    match counts[..] {
+        [(most, side), (next, _), ..] if most > next => Some(side),
+        _ => None,
+    }
+}
+
+/// How a device with `history` stands to the history that counts.
+pub(crate) fn standing(device: DeviceNumber, history: &History, newest: &History, seen: &Seen<'_>) -> Standing {
+    // The device itself may be the one that has not heard of an epoch.
+    let is_void = |entry: &EpochEntry| is_void(entry, seen) || is_void(entry, &[(device, history)]);
+    let mut alone = history.entries().rev().take_while(|entry| !newest.contains(entry.epoch));
+    let missed = history.entries().rev().find_map(|entry| newest.after(entry.epoch));
+    let Some(missed) = missed.filter(|_| alone.all(is_void)) else { return Standing::Diverged };
+    if missed.clone().next().is_none() {
+        return if newest.newest().has(device) { Standing::InSync } else { Standing::Stale(0) };
+    }
+    // Nothing was acknowledged in an epoch that is void, unless the device that has not heard of it is an old copy.
+    let is_unused = |entry: &EpochEntry| is_void(entry) && entry.last_batch == newest.newest().last_batch;
+    if missed.clone().all(is_unused) { Standing::Late } else { Standing::Stale(missed.count()) }
+}
+
+/// What a writer knows before it writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sight<'s> {
+    /// Devices that have the newest epoch, or lack only what was never used.
+    pub(crate) in_sync: &'s [DeviceNumber],
+    /// All superblocks, of old copies too.
+    pub(crate) seen: &'s Seen<'s>,
+    /// The last batch that a mark says was durable.
+    pub(crate) marked: u64,
+    /// A device that is said to be lost, and is not waited for.
+    pub(crate) lost: Option<DeviceNumber>,
+}
+
+impl Sight<'_> {
+    /// Whether an epoch began on all of its set for certain: all of them have it, or something was written in it.
+    fn is_established(&self, entry: &EpochEntry, last_batch_after: u64) -> bool {
+        let has = |device: &DeviceNumber| {
+            self.seen.iter().any(|(seen, history)| seen == device && history.contains(entry.epoch))
+        };
+        last_batch_after > entry.last_batch || entry.in_sync.iter().all(has)
+    }
+
+    /// Whether this is more than half of a set in sync; or half of it, with the other half in sight, which then cannot be more than half of it elsewhere.
+    fn is_enough_of(&self, entry: &EpochEntry) -> bool {
+        let wanted: Vec<&DeviceNumber> = entry.in_sync.iter().filter(|device| Some(**device) != self.lost).collect();
+        let in_sync = wanted.iter().filter(|device| self.in_sync.contains(device)).count();
+        let in_sight = wanted.iter().filter(|device| self.seen.iter().any(|(seen, _)| seen == **device)).count();
+        in_sync > 0 && (2 * in_sync > wanted.len() || 2 * in_sync == wanted.len() && in_sight == wanted.len())
+    }
+
+    /// Whether it is enough to write to: of the last set, and of those before it as long as nobody knows that the one after them came to be.
+    pub(crate) fn has_proof(&self, newest: &History) -> bool {
+        let mut last_batch_after = self.marked;
+        for entry in newest.entries().rev() {
+            if !self.is_enough_of(entry) {
+                return false;
+            }
+            if self.is_established(entry, last_batch_after) {
+                break;
+            }
+            last_batch_after = entry.last_batch;
+        }
+        true
+    }
+}
+
+/// Epochs of devices that have diverged, for messages: where each side went on, and when.
+pub(crate) fn departures(sides: &[Side]) -> Vec<(&Side, &EpochEntry)> {
+    let common = last_common(sides).map(|entry| entry.epoch);
+    let first_alone = |side: &'_ Side| -> Option<usize> {
+        common.and_then(|common| side.history.entries().position(|entry| entry.epoch == common)).map(|at| at + 1)
+    };
+    sides.iter().filter_map(|side| Some((side, side.history.entries().nth(first_alone(side).unwrap_or(0))?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(epoch: u64, last_batch: u64, set: &[u16]) -> EpochEntry {
+        EpochEntry {
+            epoch: Epoch(epoch),
+            began_nanoseconds: 0,
+            segments_begun: 0,
+            last_batch,
+            in_sync: set.iter().map(|&number| DeviceNumber(number)).collect(),
+        }
+    }
+
+    /// Epochs with these numbers and sets.
+    fn history(epochs: &[(u64, &[u16])]) -> History {
+        let ((first, set), others) = epochs.split_first().unwrap();
+        let begin = History::new(entry(*first, *first, set));
+        others.iter().fold(begin, |history, (epoch, set)| history.followed_by(entry(*epoch, *epoch, set)))
+    }
+
+    fn standing_of(device: u16, history: &History, newest: &History) -> Standing {
+        standing(DeviceNumber(device), history, newest, &[])
+    }
+
+    fn devices(numbers: &[u16]) -> Vec<DeviceNumber> {
+        numbers.iter().map(|&number| DeviceNumber(number)).collect()
+    }
+
+    #[test]
+    fn relations_are_what_the_names_say() {
+        let old = history(&[(1, &[0, 1])]);
+        let newer = history(&[(1, &[0, 1]), (2, &[0])]);
+        let other = history(&[(1, &[0, 1]), (3, &[1])]);
+        assert_eq!(relation(&old, &old), Relation::Same);
+        assert_eq!((relation(&old, &newer), relation(&newer, &old)), (Relation::Prefix, Relation::Extension));
+        assert_eq!((relation(&other, &newer), relation(&newer, &other)), (Relation::Diverged, Relation::Diverged));
+    }
+
+    #[test]
+    fn one_that_was_away_is_stale_and_two_that_went_on_alone_have_diverged() {
+        let old = history(&[(1, &[0, 1])]);
+        let first = history(&[(1, &[0, 1]), (2, &[0])]);
+        let second = history(&[(1, &[0, 1]), (3, &[1]), (4, &[1])]);
+        let seen = [(DeviceNumber(0), &first), (DeviceNumber(1), &old)];
+        let found = sides(&seen, &[]);
+        assert_eq!((found.len(), &found[0].history, &found[0].devices), (1, &first, &devices(&[0, 1])));
+        assert_eq!(standing_of(1, &old, &first), Standing::Stale(1));
+        assert_eq!(standing_of(0, &first, &first), Standing::InSync);
+        // Back in touch without being repaired.
+        assert_eq!(standing_of(1, &first, &first), Standing::Stale(0));
+
+        let seen = [(DeviceNumber(0), &first), (DeviceNumber(1), &second)];
+        let found = sides(&seen, &[&old]);
+        assert_eq!(found.iter().map(|side| side.devices.clone()).collect::<Vec<_>>(), [devices(&[0]), devices(&[1])]);
+        assert_eq!(preferred(&found), None);
+        assert_eq!(last_common(&found).unwrap().epoch, Epoch(1));
+        let alone: Vec<_> = departures(&found).iter().map(|(_, entry)| entry.epoch).collect();
+        assert_eq!(alone, [Epoch(2), Epoch(3)]);
+        assert_eq!(standing_of(1, &second, &first), Standing::Diverged);
+    }
+
+    #[test]
+    fn readers_take_the_side_with_more_devices() {
+        let pair = history(&[(1, &[0, 1, 2]), (2, &[0, 1])]);
+        let alone = history(&[(1, &[0, 1, 2]), (3, &[2])]);
+        let seen = [(DeviceNumber(2), &alone), (DeviceNumber(0), &pair), (DeviceNumber(1), &pair)];
+        let found = sides(&seen, &[]);
+        assert_eq!(found[preferred(&found).unwrap()].history, pair);
+        // Two stores of one identity, with nothing in common.
+        let stranger = history(&[(9, &[2])]);
+        assert_eq!(preferred(&sides(&[(DeviceNumber(0), &pair), (DeviceNumber(2), &stranger)], &[])), None);
+    }
+
+    #[test]
+    fn a_crash_between_superblocks_makes_nobody_old() {
+        let before = history(&[(1, &[0, 1])]);
+        let begun =
+            |last: [u64; 2]| before.followed_by(entry(2, last[0], &[0, 1])).followed_by(entry(3, last[1], &[0, 1]));
+        assert_eq!(standing_of(1, &before, &begun([5, 5])), Standing::Late);
+        // Something was written in epoch 2, which this device should have and has not: it is an old copy.
+        assert_eq!(standing_of(1, &before, &begun([5, 6])), Standing::Stale(2));
+        assert_eq!(standing_of(1, &before, &before.followed_by(entry(2, 5, &[0]))), Standing::Stale(1));
+    }
+
+    #[test]
+    fn an_epoch_that_was_begun_on_some_and_never_used_is_no_side() {
+        let before = history(&[(1, &[0, 1, 2])]);
+        let crashed = before.followed_by(entry(2, 1, &[0, 1, 2]));
+        let after = before.followed_by(entry(3, 1, &[1, 2]));
+        let seen = [(DeviceNumber(0), &crashed), (DeviceNumber(1), &after), (DeviceNumber(2), &after)];
+        let found = sides(&seen, &[]);
+        assert_eq!((found.len(), &found[0].history), (1, &after));
+        // It is in no set of those that went on.
+        assert_eq!(standing(DeviceNumber(0), &crashed, &after, &seen), Standing::Stale(1));
+        // Two crashes, each on other devices: nothing was acknowledged in either epoch.
+        let seen = [(DeviceNumber(0), &crashed), (DeviceNumber(1), &after), (DeviceNumber(2), &before)];
+        assert_eq!(sides(&seen, &[]).len(), 1);
+        // Begun by a writer that had only this device: not void.
+        let alone = before.followed_by(entry(4, 1, &[0]));
+        let seen = [(DeviceNumber(0), &alone), (DeviceNumber(1), &after), (DeviceNumber(2), &after)];
+        assert_eq!(sides(&seen, &[]).len(), 2);
+    }
+
+    fn has_proof(newest: &History, in_sync: &[u16], seen: &[(u16, &History)], lost: Option<u16>) -> bool {
+        let seen: Vec<_> = seen.iter().map(|&(device, history)| (DeviceNumber(device), history)).collect();
+        let in_sync = devices(in_sync);
+        Sight { in_sync: &in_sync, seen: &seen, marked: 0, lost: lost.map(DeviceNumber) }.has_proof(newest)
+    }
+
+    #[test]
+    fn proof_is_more_than_half_of_the_last_set() {
+        for (set, there, lost, expected) in [
+            (&[0][..], &[0][..], None, true),
+            (&[0, 1], &[0], None, false),
+            (&[0, 1], &[0], Some(1), true),
+            (&[0, 1], &[0], Some(0), false),
+            (&[0, 1, 2], &[0, 2], None, true),
+            (&[0, 1, 2], &[2], None, false),
+            (&[0, 1, 2], &[2], Some(1), false),
+            // Devices that are not in the set say nothing.
+            (&[0, 1, 2], &[2, 3, 4, 5], None, false),
+            (&[0], &[], Some(0), false),
+        ] {
+            let newest = history(&[(1, set)]);
+            let seen: Vec<_> = there.iter().map(|&device| (device, &newest)).collect();
+            assert_eq!(has_proof(&newest, there, &seen, lost), expected, "{set:?} {there:?} {lost:?}");
+        }
+        // The other is there, and has lost what it had.
+        let old = history(&[(1, &[0, 1])]);
+        let newest = history(&[(1, &[0, 1]), (2, &[0, 1])]);
+        assert!(!has_proof(&newest, &[0], &[(0, &newest)], None));
+        assert!(has_proof(&newest, &[0], &[(0, &newest), (1, &old)], None));
+    }
+
+    #[test]
+    fn a_smaller_set_counts_once_it_has_come_to_be() {
+        let before = history(&[(1, &[0, 1, 2, 3, 4])]);
+        let shrunk = before.followed_by(entry(2, 1, &[0, 1, 2]));
+        // Device 0 is away: it is not known that all three had the epoch.
+        assert!(!has_proof(&shrunk, &[1, 2], &[(1, &shrunk), (2, &shrunk)], None));
+        assert!(has_proof(&shrunk, &[0, 1, 2], &[(0, &shrunk), (1, &shrunk), (2, &shrunk)], None));
+        // Something was written in it.
+        let used = shrunk.followed_by(entry(3, 2, &[1, 2]));
+        assert!(has_proof(&used, &[1, 2], &[(1, &used), (2, &used)], None));
+    }
+
+    /// What a world of devices does: some are there, a writer opens if it has proof and begins an epoch on those, or crashes on the way.
+    #[derive(Debug, Clone)]
+    struct Opening {
+        there: Vec<bool>,
+        reached: Vec<bool>,
+        is_crash: bool,
+    }
+
+    fn openings() -> impl Strategy<Value = Vec<Opening>> {
+        let opening = (prop::collection::vec(any::<bool>(), 5), prop::collection::vec(any::<bool>(), 5), any::<bool>())
+            .prop_map(|(there, reached, is_crash)| Opening { there, reached, is_crash });
+        prop::collection::vec(opening, 1..40)
+    }
+
+    proptest! {
+        /// Writers that keep to the proof do not diverge, and each finds what the ones before acknowledged.
+        #[test]
+        fn with_proof_there_is_one_history(count in 1..=5usize, openings in openings()) {
+            let all: Vec<u16> = (0..count as u16).collect();
+            let mut on: Vec<History> = vec![history(&[(1, &all)]); count];
+            let mut acknowledged = Epoch(1);
+            for (opening, epoch) in openings.iter().zip(2..) {
+                let there: Vec<usize> = (0..count).filter(|&device| opening.there[device]).collect();
+                let seen: Vec<(DeviceNumber, &History)> =
+                    there.iter().map(|&device| (DeviceNumber(device as u16), &on[device])).collect();
+                let found = sides(&seen, &[]);
+                if found.is_empty() {
+                    continue;
+                }
+                // Who is away may be the one who knows that an epoch was never used: nobody writes until it is back.
+                if found.len() > 1 {
+                    prop_assert!(there.len() < count, "diverged before {}", epoch);
+                    continue;
+                }
+                let newest = found[0].history.clone();
+                let in_sync: Vec<DeviceNumber> = seen
+                    .iter()
+                    .filter(|(device, history)| {
+                        matches!(standing(*device, history, &newest, &seen), Standing::InSync | Standing::Late)
+                    })
+                    .map(|&(device, _)| device)
+                    .collect();
+                if !(Sight { in_sync: &in_sync, seen: &seen, marked: 0, lost: None }).has_proof(&newest) {
+                    continue;
+                }
+                prop_assert!(newest.contains(acknowledged), "epoch {} was lost sight of at {}", acknowledged.0, epoch);
+                let set: Vec<u16> = in_sync.iter().map(|device| device.0).collect();
+                // As many batches as there were epochs that came to one.
+                let next = newest.followed_by(entry(epoch, acknowledged.0, &set));
+                for &device in &set {
+                    if !opening.is_crash || opening.reached[usize::from(device)] {
+                        on[usize::from(device)] = next.clone();
+                    }
+                }
+                if !opening.is_crash {
+                    acknowledged = Epoch(epoch);
+                }
+            }
+        }
+
+        #[test]
+        fn relations_are_each_others_mirror(a in prop::collection::vec(0u64..6, 1..6), b in prop::collection::vec(0u64..6, 1..6)) {
+            // Tree of histories: an epoch's number says all that is before it.
+            let build = |choices: &[u64]| {
+                let mut path = 1u64;
+                let mut all = vec![(path, &[0u16][..])];
+                for choice in choices {
+                    path = path * 7 + choice % 2;
+                    all.push((path, &[0]));
+                }
+                history(&all)
+            };
+            let (a, b) = (build(&a), build(&b));
+            let mirrored = match relation(&a, &b) {
+                Relation::Prefix => Relation::Extension,
+                Relation::Extension => Relation::Prefix,
+                other => other,
+            };
+            prop_assert_eq!(relation(&b, &a), mirrored);
+        }
+    }
+}

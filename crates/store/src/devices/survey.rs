@@ -1,0 +1,538 @@
+//! Looking for the devices of a store and reading all their superblocks, before anything is written (docs/FORMAT.md, laws 5 and 6).
+//!
+//! A device is known by what its superblock says, wherever it lies: it is looked for beside the home as it was beside the old one, then where it was, then
+//! where the caller says. What all superblocks say together is judged here: whether a writer may open, and whether this home is the store's or a copy.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use super::epochs::{Side, Sight, Standing, departures, preferred, sides, standing};
+use super::set::{Platform, Slot, Trouble};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
+use crate::format::history::History;
+use crate::format::ids::DeviceNumber;
+use crate::format::segment::{SEGMENTS, number_of};
+use crate::format::superblock::{LogMark, NO_DEVICE, OnDevice, Superblock};
+use crate::units::{escape_path, format_time};
+
+const WRITING: &str = "open the store for writing";
+
+/// How a store is opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Write although too few devices are there to be sure that nothing newer is on the others.
+    pub degraded: bool,
+    /// Directories in which devices may be that are neither in the home nor where they were.
+    pub devices: Vec<PathBuf>,
+    /// A device that is lost for good, and is not waited for.
+    pub lost: Option<u16>,
+}
+
+/// How often a geometry that was found leads to one that is newer still.
+const ROUNDS: usize = 4;
+
+/// All superblocks of a store, and what they say.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    /// The home's directory.
+    pub(crate) home: PathBuf,
+    /// As the newest superblock has it.
+    pub(crate) geometry: Geometry,
+    /// The same with the places where everything was found.
+    pub(crate) bound: Geometry,
+    /// The history that counts; of several sides, that which readers take.
+    pub(crate) history: History,
+    pub(crate) slots: Vec<Slot>,
+    /// By number; `None` where there is no sound one of this store.
+    pub(crate) on_devices: Vec<Option<OnDevice>>,
+    /// That of a home apart.
+    pub(crate) on_home: Option<OnDevice>,
+    /// More than one: they have diverged.
+    pub(crate) sides: Vec<Side>,
+    /// Whether readers know which side to take.
+    pub(crate) is_decided: bool,
+    /// The directory that was named, if it is a device.
+    named: Option<u16>,
+}
+
+/// What was found of a device.
+struct Found {
+    path: PathBuf,
+    on_device: Option<OnDevice>,
+    trouble: Option<Trouble>,
+}
+
+/// Where a search begins.
+struct Beginning<'b> {
+    platform: &'b dyn Platform,
+    directory: &'b Path,
+    first: &'b Superblock,
+    also: &'b [PathBuf],
+}
+
+/// Reads all superblocks of the store that a directory (a home or a device) belongs to; writes nothing.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] if it is no store; what reading its own superblock fails with.
+pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]) -> Result<Survey> {
+    let Some(first) = Superblock::read(&*platform.device(directory))? else {
+        let is_there = platform.node(directory).is_some();
+        let cause = if is_there { "there is no superblock in it" } else { "there is no such directory" };
+        // Never to make a store there: this may be the place of a home that is lost, with devices that are not.
+        return Err(Error::new(ErrorKind::NotFound, "open the store", cause).at(directory).advise(
+            "if a store had its home there, name any of its devices instead; granulo store repair DEVICE makes the home again",
+        ));
+    };
+    let first = first.superblock;
+    let beginning = Beginning { platform, directory, first: &first, also };
+    let mut geometry = first.geometry.clone();
+    let mut survey = beginning.look(&geometry);
+    for _ in 1..ROUNDS {
+        if !survey.leads_on(&geometry) {
+            break;
+        }
+        geometry = survey.geometry;
+        survey = beginning.look(&geometry);
+    }
+    survey.look_at_late();
+    Ok(survey)
+}
+
+impl Beginning<'_> {
+    fn look(&self, geometry: &Geometry) -> Survey {
+        let home = self.home(geometry);
+        let found: Vec<Found> = geometry.devices.iter().map(|entry| self.device(geometry, &home, entry)).collect();
+        let on_home = match geometry.has_home_apart() {
+            true => self.of_this_store(&home, geometry).filter(|found| found.superblock.number == NO_DEVICE),
+            false => None,
+        };
+        let seen: Vec<(DeviceNumber, &History)> = geometry
+            .devices
+            .iter()
+            .zip(&found)
+            .filter_map(|(entry, found)| {
+                Some((DeviceNumber(entry.number), &found.on_device.as_ref()?.superblock.history))
+            })
+            .collect();
+        let mut witnesses: Vec<&History> = on_home.iter().map(|found| &found.superblock.history).collect();
+        // A device that was replaced leads to the store all the same.
+        if self.first.number == NO_DEVICE || seen.is_empty() {
+            witnesses.push(&self.first.history);
+        }
+        let sides = sides(&seen, &witnesses);
+        let preferred = preferred(&sides);
+        let history = sides.get(preferred.unwrap_or(0)).map_or(&self.first.history, |side| &side.history).clone();
+        let newest = found
+            .iter()
+            .filter_map(|found| found.on_device.as_ref())
+            .chain(&on_home)
+            .map(|found| &found.superblock)
+            .chain([self.first])
+            .find(|superblock| superblock.history.newest().epoch == history.newest().epoch);
+        let newest = newest.map_or(geometry, |superblock| &superblock.geometry).clone();
+        let troubles: Vec<(Option<Trouble>, bool)> = geometry
+            .devices
+            .iter()
+            .zip(&found)
+            .map(|(entry, found)| {
+                let Some(on_device) = &found.on_device else { return (found.trouble.clone(), false) };
+                let is_alone = sides.len() > 1
+                    && preferred.is_none()
+                    && sides.iter().any(|side| side.devices.contains(&DeviceNumber(entry.number)));
+                match standing(DeviceNumber(entry.number), &on_device.superblock.history, &history, &seen) {
+                    _ if is_alone => (Some(Trouble::Diverged), false),
+                    Standing::InSync => (None, false),
+                    Standing::Late => (None, true),
+                    Standing::Stale(missed) => (Some(Trouble::Stale { missed }), false),
+                    Standing::Diverged => (Some(Trouble::Diverged), false),
+                }
+            })
+            .collect();
+        let mut bound = newest.clone();
+        let mut slots = Vec::new();
+        let mut on_devices = Vec::new();
+        let resolved_home = self.platform.resolve(&home);
+        for ((entry, found), (trouble, is_late)) in geometry.devices.iter().zip(found).zip(troubles) {
+            let mut entry = entry.clone();
+            if found.on_device.is_some() {
+                if found.path != entry.directory(&home) {
+                    entry.path = beside(&resolved_home, &self.platform.resolve(&found.path));
+                }
+                entry.node = self.platform.node(&found.path).unwrap_or_default();
+                if let Some(of_bound) = bound.devices.get_mut(usize::from(entry.number)) {
+                    (of_bound.path, of_bound.node) = (entry.path.clone(), entry.node);
+                }
+            }
+            let device = self.platform.device_with(&found.path, geometry.file_mode);
+            slots.push(Slot { entry, path: found.path, device, trouble, is_late });
+            on_devices.push(found.on_device);
+        }
+        if bound.has_home_apart() {
+            // One that is lost is made where it was.
+            if let Some(node) = self.platform.node(&home) {
+                (bound.home, bound.home_node) = (resolved_home, node);
+            }
+        }
+        let is_decided = preferred.is_some();
+        let named = Some(self.first.number).filter(|&number| number != NO_DEVICE);
+        Survey { home, geometry: newest, bound, history, slots, on_devices, on_home, sides, is_decided, named }
+    }
+
+    /// The superblock in a directory, if it is of this store.
+    fn of_this_store(&self, directory: &Path, geometry: &Geometry) -> Option<OnDevice> {
+        self.platform.node(directory)?;
+        let found = Superblock::read(&*self.platform.device(directory)).ok().flatten();
+        found.filter(|found| found.superblock.geometry.store == geometry.store)
+    }
+
+    fn home(&self, geometry: &Geometry) -> PathBuf {
+        if self.first.number == NO_DEVICE || !geometry.has_home_apart() {
+            return self.directory.to_owned();
+        }
+        let mut candidates = Vec::new();
+        if let Some(entry) = geometry.devices.get(usize::from(self.first.number)) {
+            let was = entry.directory(&geometry.home);
+            candidates.extend(moved_along(&was, &geometry.home, &self.platform.resolve(self.directory)));
+        }
+        candidates.push(geometry.home.clone());
+        let is_home = |path: &&PathBuf| {
+            self.of_this_store(path, geometry).is_some_and(|found| found.superblock.number == NO_DEVICE)
+        };
+        candidates.iter().find(is_home).unwrap_or(&geometry.home).clone()
+    }
+
+    fn device(&self, geometry: &Geometry, home: &Path, entry: &DeviceEntry) -> Found {
+        let was = entry.directory(home);
+        if entry.state == DeviceState::Gone {
+            return Found { path: was, on_device: None, trouble: Some(Trouble::Gone) };
+        }
+        let mut candidates = Vec::new();
+        if self.first.identity == entry.identity && self.first.number != NO_DEVICE {
+            candidates.push(self.directory.to_owned());
+        }
+        if entry.path.is_absolute() {
+            let now = self.platform.resolve(home);
+            if now != geometry.home {
+                candidates.extend(moved_along(&geometry.home, &entry.path, &now));
+            }
+            candidates.extend(entry.path.file_name().map(|name| home.join(name)));
+        }
+        candidates.push(was.clone());
+        candidates.extend(self.also.iter().cloned());
+        for path in candidates {
+            let found = self.of_this_store(&path, geometry);
+            if let Some(found) = found.filter(|found| found.superblock.identity == entry.identity) {
+                return Found { path, on_device: Some(found), trouble: None };
+            }
+        }
+        let trouble = match Superblock::read(&*self.platform.device(&was)) {
+            Ok(Some(_)) => Trouble::Stranger,
+            Ok(None) if self.platform.node(&was).is_some() => Trouble::Empty,
+            Ok(None) => Trouble::Missing("there is no such directory".into()),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Trouble::Damaged,
+            Err(error) => Trouble::Missing(error.to_string()),
+        };
+        Found { path: was, on_device: None, trouble: Some(trouble) }
+    }
+}
+
+/// A path of a device: relative to the home if it is in it.
+fn beside(home: &Path, path: &Path) -> PathBuf {
+    match path.strip_prefix(home) {
+        Ok(inside) if inside.as_os_str().is_empty() => PathBuf::from("."),
+        Ok(inside) => inside.to_owned(),
+        Err(_) => path.to_owned(),
+    }
+}
+
+/// Where `to` would be if it was moved together with `from`, which is at `now`. `None` if they have nothing in common but the root.
+fn moved_along(from: &Path, to: &Path, now: &Path) -> Option<PathBuf> {
+    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    if common < 2 {
+        return None;
+    }
+    let mut path = now.to_owned();
+    for _ in from.components().skip(common) {
+        if !path.pop() {
+            return None;
+        }
+    }
+    path.extend(to.components().skip(common).filter(|part| matches!(part, Component::Normal(_))));
+    Some(path)
+}
+
+impl Survey {
+    /// Whether the newest superblock has other devices, or has them elsewhere, than the geometry that was looked through.
+    fn leads_on(&self, looked: &Geometry) -> bool {
+        let devices = |geometry: &Geometry| {
+            geometry.devices.iter().map(|entry| (entry.identity, entry.path.clone(), entry.state)).collect::<Vec<_>>()
+        };
+        devices(&self.geometry) != devices(looked) || self.geometry.home != looked.home
+    }
+
+    /// Looks again at devices that lack epochs in which nothing was written as far as superblocks say: a writer may have got to them meanwhile; or
+    /// what is on the others says that something was.
+    fn look_at_late(&mut self) {
+        let newest = self.history.newest().clone();
+        let segments = |slot: &Slot| slot.device.list(SEGMENTS).unwrap_or_default();
+        for at in 0..self.slots.len() {
+            let slot = &self.slots[at];
+            if !slot.is_late {
+                continue;
+            }
+            let again = Superblock::read(&*slot.device).ok().flatten();
+            let is_of_slot = |found: &OnDevice| found.superblock.identity == slot.entry.identity;
+            if let Some(again) = again.filter(is_of_slot)
+                && again.superblock.history.contains(newest.epoch)
+            {
+                self.on_devices[at] = Some(again);
+                self.slots[at].is_late = false;
+                continue;
+            }
+            let own: BTreeMap<String, u64> = segments(slot).into_iter().collect();
+            let others = self.slots.iter().filter(|slot| slot.trouble.is_none() && !slot.is_late).flat_map(segments);
+            let mut is_new = others.filter(|(name, bytes)| {
+                number_of(name).is_some_and(|number| number > newest.segments_begun)
+                    || own.get(name).is_some_and(|own| own < bytes)
+            });
+            if is_new.next().is_some() {
+                drop(is_new);
+                let slot = &mut self.slots[at];
+                (slot.trouble, slot.is_late) = (Some(Trouble::Stale { missed: 1 }), false);
+            }
+        }
+    }
+
+    /// The last marks of all superblocks that could be read.
+    pub(crate) fn marks(&self) -> Vec<LogMark> {
+        let found = self.on_devices.iter().flatten().chain(&self.on_home);
+        found.filter_map(|found| found.superblock.mark).collect()
+    }
+
+    /// Devices that are in sync, as far as superblocks can tell.
+    pub(crate) fn in_sync(&self) -> Vec<DeviceNumber> {
+        let in_sync = self.slots.iter().filter(|slot| slot.trouble.is_none());
+        in_sync.map(|slot| DeviceNumber(slot.entry.number)).collect()
+    }
+
+    /// "device 1 (/mnt/a, is missing: …), …" of those that cannot be used.
+    fn absent(&self, lost: Option<u16>) -> Vec<&Slot> {
+        let is_absent = |slot: &&Slot| {
+            !slot.is_readable() && slot.entry.state != DeviceState::Gone && Some(slot.entry.number) != lost
+        };
+        self.slots.iter().filter(is_absent).collect()
+    }
+
+    /// Why nobody can be sure that all that was acknowledged is in sight; `None` if everybody can.
+    pub(crate) fn doubt(&self, lost: Option<u16>) -> Option<String> {
+        let absent = self.absent(lost);
+        let named = |slots: &[&Slot]| {
+            let words = slots.iter().map(|slot| {
+                let what = slot.trouble.as_ref().map_or_else(String::new, Trouble::explain);
+                format!("device {} ({}) {what}", slot.entry.number, escape_path(&slot.path))
+            });
+            words.collect::<Vec<_>>().join("; ")
+        };
+        let of = |class: Class| absent.iter().filter(|slot| slot.entry.class == class).count();
+        let survived = self.geometry.survives();
+        if of(Class::Fast) > survived.fast.into() || of(Class::Slow) > survived.slow.into() {
+            return Some(format!("more devices are away than redundancy makes up for: {}", named(&absent)));
+        }
+        let seen: Vec<(DeviceNumber, &History)> = self
+            .slots
+            .iter()
+            .zip(&self.on_devices)
+            .filter_map(|(slot, found)| Some((DeviceNumber(slot.entry.number), &found.as_ref()?.superblock.history)))
+            .collect();
+        let marked = self.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
+        let sight = Sight { in_sync: &self.in_sync(), seen: &seen, marked, lost: lost.map(DeviceNumber) };
+        if sight.has_proof(&self.history) {
+            return None;
+        }
+        let newest = self.history.newest();
+        let others: Vec<&Slot> = self
+            .slots
+            .iter()
+            .filter(|slot| newest.has(DeviceNumber(slot.entry.number)) && slot.trouble.is_some())
+            .filter(|slot| Some(slot.entry.number) != lost)
+            .collect();
+        let cause = match &others[..] {
+            [] => "no device has the newest epoch that is known of".to_owned(),
+            others => format!(
+                "the store was last written to on {} devices, of which {} there: {}; they may have what the others lack",
+                newest.in_sync.len(),
+                match newest.in_sync.len() - others.len() {
+                    0 => "none is".to_owned(),
+                    1 => "only one is".to_owned(),
+                    seen => format!("only {seen} are"),
+                },
+                named(others)
+            ),
+        };
+        Some(cause)
+    }
+
+    /// How the sides came apart, in words; `None` if there is one.
+    pub(crate) fn divergence(&self) -> Option<String> {
+        if self.sides.len() < 2 {
+            return None;
+        }
+        let sides = departures(&self.sides).into_iter().map(|(side, entry)| {
+            let devices: Vec<String> = side.devices.iter().map(DeviceNumber::to_string).collect();
+            let who = match devices.len() {
+                0 => "the home".to_owned(),
+                1 => format!("device {}", devices[0]),
+                _ => format!("devices {}", devices.join(", ")),
+            };
+            let when = format_time(entry.began_nanoseconds.div_euclid(1_000_000_000));
+            format!("{who} from {when} on (epoch {:016x})", entry.epoch.0)
+        });
+        let sides = sides.collect::<Vec<_>>().join("; ");
+        let absent: Vec<String> =
+            self.absent(None).iter().map(|slot| format!("device {}", slot.entry.number)).collect();
+        let hint =
+            if absent.is_empty() { String::new() } else { format!("; {} may tell which counts", absent.join(", ")) };
+        Some(format!("it was written to in two ways apart from each other: {sides}{hint}"))
+    }
+
+    /// Whether a reader may read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if sides have diverged and nothing says which is to be read.
+    pub(crate) fn may_read(&self) -> Result<()> {
+        match self.divergence() {
+            Some(cause) if !self.is_decided => Err(diverged("open the store", cause).at(&self.home)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a writer may open.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if sides have diverged, or there is no proof that the newest is in sight; [`ErrorKind::Exists`] if this home is a copy, or another
+    /// store's is in its place; [`ErrorKind::NotFound`] if there is no home, and nobody knows where it would be.
+    pub(crate) fn may_write(&self, platform: &dyn Platform, options: &OpenOptions) -> Result<()> {
+        if let Some(cause) = self.divergence() {
+            return Err(diverged(WRITING, cause).at(&self.home));
+        }
+        self.check_home(platform)?;
+        if self.slots.iter().all(|slot| !slot.is_writable()) {
+            let cause = self.doubt(options.lost).unwrap_or_else(|| "no device of it is in service".to_owned());
+            return Err(Error::new(ErrorKind::Lost, WRITING, cause)
+                .at(&self.home)
+                .advise("bring the devices back, or say with --device where they are; reading is possible meanwhile"));
+        }
+        match self.doubt(options.lost).filter(|_| !options.degraded) {
+            None => self.check_bonds(platform),
+            Some(cause) => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
+                "bring them back, or say with --device where they are; granulo store rebuild replaces one that is lost for good, and --degraded writes \
+                 without them",
+            )),
+        }
+    }
+
+    /// Whether the home is there, or may be made again where it was.
+    fn check_home(&self, platform: &dyn Platform) -> Result<()> {
+        if !self.geometry.has_home_apart() || self.on_home.is_some() {
+            return Ok(());
+        }
+        match Superblock::read(&*platform.device(&self.home)) {
+            Ok(Some(found)) if found.superblock.geometry.store != self.geometry.store => {
+                let cause = "another store has its home there, which is the place of this one's";
+                Err(Error::new(ErrorKind::Exists, WRITING, cause)
+                    .at(&self.home)
+                    .advise("move the other store away; reading is possible meanwhile"))
+            }
+            Ok(None) => {
+                let named = self.named.and_then(|number| self.slots.get(usize::from(number)));
+                let was = named.and_then(|slot| self.geometry.devices.get(usize::from(slot.entry.number)));
+                let is_moved = named.zip(was).is_none_or(|(slot, was)| {
+                    let there = platform.node(&was.directory(&self.geometry.home));
+                    there.is_none() || there != platform.node(&slot.path)
+                });
+                if is_moved {
+                    let cause = "there is no home, and the device is not where the store has it: it was moved";
+                    return Err(Error::new(ErrorKind::NotFound, WRITING, cause)
+                        .at(&self.home)
+                        .advise("name the home where it is now"));
+                }
+                Ok(())
+            }
+            // One that is damaged is written again.
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether each device that would be written outside the home's directory takes this home for its own. One whose home does not answer any more
+    /// was moved together with it, and is bound again.
+    fn check_bonds(&self, platform: &dyn Platform) -> Result<()> {
+        if !self.geometry.has_home_apart() {
+            return Ok(());
+        }
+        let here = platform.node(&self.home);
+        for (slot, on_device) in self.slots.iter().zip(&self.on_devices) {
+            let Some(on_device) = on_device else { continue };
+            if !slot.is_writable() || slot.entry.path.is_relative() {
+                continue;
+            }
+            let Geometry { home, home_node, .. } = &on_device.superblock.geometry;
+            let is_ours = here.is_some_and(|here| here.is(*home_node)) || here.is_some() && platform.node(home) == here;
+            if !is_ours && self.answers(platform, home) {
+                let cause = format!(
+                    "this home is a copy: device {} ({}) belongs to the one at {}, which is still there",
+                    slot.entry.number,
+                    escape_path(&slot.path),
+                    escape_path(home)
+                );
+                return Err(Error::new(ErrorKind::Exists, WRITING, cause).at(&self.home).advise(
+                    "name the original; to write to a copy with devices of its own, move the original out of the way first; reading is possible",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a home of this store is at a path.
+    fn answers(&self, platform: &dyn Platform, home: &Path) -> bool {
+        let found = Superblock::read(&*platform.device(home)).ok().flatten();
+        found.is_some_and(|found| {
+            found.superblock.number == NO_DEVICE && found.superblock.geometry.store == self.geometry.store
+        })
+    }
+
+    /// Whether the same devices are in the same places: nothing has changed since locks were taken.
+    pub(crate) fn is_same_as(&self, other: &Survey) -> bool {
+        let paths = |survey: &Survey| {
+            survey.slots.iter().map(|slot| (slot.path.clone(), slot.is_writable())).collect::<Vec<_>>()
+        };
+        self.home == other.home && paths(self) == paths(other)
+    }
+
+    /// Makes the directory of a home that is lost.
+    ///
+    /// # Errors
+    /// What making it fails with.
+    pub(crate) fn make_home(&mut self, platform: &dyn Platform) -> Result<()> {
+        if !self.geometry.has_home_apart() || self.on_home.is_some() {
+            return Ok(());
+        }
+        let device = platform.device_with(&self.home, self.geometry.file_mode);
+        device.create_directory("").map_err(|error| Error::io("make the home again", &self.home, error))
+    }
+}
+
+fn diverged(operation: &'static str, cause: String) -> Error {
+    Error::new(ErrorKind::Lost, operation, cause)
+        .advise("granulo store repair --take DEVICE goes on with one side; what the other has stays where it is")
+}
+
+/// The directories of a store that is made, in its geometry.
+pub(crate) fn bind(platform: &dyn Platform, home: &Path, geometry: &mut Geometry) {
+    for entry in &mut geometry.devices {
+        entry.node = platform.node(&entry.directory(home)).unwrap_or_default();
+    }
+    if geometry.has_home_apart() {
+        geometry.home_node = platform.node(home).unwrap_or_default();
+    }
+}

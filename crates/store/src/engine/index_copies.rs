@@ -1,0 +1,240 @@
+//! Copies of the index on several devices: which devices have one, making one where it is missing, and making good what is damaged in one.
+//!
+//! A table is copied block by block, each from a copy where it is sound, under another name that becomes the table's when it is whole and durable; only
+//! then does a manifest name the device. Nothing that is sound is touched.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::devices::device::Mode;
+use crate::devices::set::{Lock, Slot};
+use crate::engine::Engine;
+use crate::engine::index_place::INDEX;
+use crate::error::{Error, Result};
+use crate::format::geometry::{Class, DeviceState};
+use crate::index::catalog::kept::Catalog;
+use crate::index::catalog::{Change, State, TableRow, journal, manifest};
+use crate::index::copies::{Copies, Place};
+use crate::index::table::{BlockCache, Table, table_number, table_path};
+
+/// Devices that shall have the index: as many as records have copies, of the class that has the records. Those that have it already come first.
+pub(crate) fn wanted(slots: &[Slot], copies: u8, present: &[u16]) -> Vec<Place> {
+    let in_service = |slot: &&Slot| slot.is_writable() && slot.entry.state == DeviceState::InUse;
+    let has_fast = slots.iter().any(|slot| slot.entry.class == Class::Fast && slot.entry.state != DeviceState::Gone);
+    let class = if has_fast { Class::Fast } else { Class::Slow };
+    let mut fit: Vec<&Slot> = slots.iter().filter(in_service).filter(|slot| slot.entry.class == class).collect();
+    if fit.is_empty() {
+        // Records go to the other class then, too.
+        fit = slots.iter().filter(|slot| slot.is_writable()).collect();
+    }
+    fit.sort_by_key(|slot| !present.contains(&slot.entry.number));
+    fit.truncate(usize::from(copies));
+    let place = |slot: &Slot| Place { number: slot.entry.number, device: Arc::clone(&slot.device) };
+    let mut places: Vec<Place> = fit.into_iter().map(place).collect();
+    places.sort_by_key(|place| place.number);
+    places
+}
+
+/// What is wrong with a copy of the index.
+#[derive(Debug)]
+pub(crate) struct Flaw {
+    pub(crate) device: u16,
+    pub(crate) path: PathBuf,
+    pub(crate) cause: String,
+}
+
+/// Several locks as one.
+#[derive(Debug)]
+struct Locks(#[expect(dead_code, reason = "held until it is dropped")] Vec<Box<dyn Lock>>);
+
+impl Lock for Locks {}
+
+impl Engine {
+    /// Devices that should have the index and have not: as far as the manifest says.
+    pub(crate) fn index_copies_missing(&self) -> usize {
+        let present = self.catalog.state().devices;
+        let slots = self.devices.slots();
+        let wanted = wanted(&slots, self.geometry().copies, &present);
+        wanted.iter().filter(|place| !present.contains(&place.number)).count()
+    }
+
+    /// Every device that should have a copy of the index gets one, as far as that can be done now. Tables that are there are not looked into.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub(crate) fn complete_index(&self) -> Result<()> {
+        let _one = self.sync.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let view = self.view().clone();
+        let present = self.index.places();
+        let slots = self.devices.slots();
+        let mut complete = Vec::new();
+        for place in wanted(&slots, self.geometry().copies, &self.index.numbers()) {
+            // What cannot be listed or written now is no copy; the next opening looks again.
+            let listed = place.device.create_directory(INDEX).and_then(|()| place.device.list(INDEX));
+            let files: BTreeSet<(String, u64)> = listed.unwrap_or_default().into_iter().collect();
+            let is_there = |row: &&TableRow| {
+                files.iter().any(|(name, size)| table_number(name) == Some(row.number) && *size == row.size_bytes)
+            };
+            // One that was no copy may have tables of another time under the same names.
+            let was_copy = present.iter().any(|copy| copy.number == place.number);
+            let mut missing = view.state.tables.iter().filter(|row| !was_copy || !is_there(row));
+            if missing.try_for_each(|row| copy_table(&self.index, &place, row)).is_ok() {
+                complete.push(place);
+            }
+        }
+        if complete.is_empty() {
+            return Ok(());
+        }
+        self.index.set(complete);
+        if self.index.numbers() != *self.catalog.state().devices || self.catalog.journal().is_none() {
+            self.catalog.commit(&Change { durable: true, ..Change::default() })?;
+        }
+        Ok(())
+    }
+
+    /// What belongs to no index any more goes: tables and journals that no manifest names.
+    pub(crate) fn tidy_index(&self) {
+        let view = self.view().clone();
+        let journal = self.catalog.journal();
+        let is_known = |name: &str| {
+            table_number(name).is_some_and(|number| view.state.tables.iter().any(|row| row.number == number))
+                || journal::number(name).is_some_and(|number| journal.is_none_or(|journal| journal == number))
+        };
+        let is_ours = |name: &str| {
+            name.ends_with(manifest::TEMPORARY) || table_number(name).is_some() || journal::number(name).is_some()
+        };
+        // What cannot be listed or removed now is there the next time.
+        for place in self.index.places().iter() {
+            for (name, _) in place.device.list(INDEX).unwrap_or_default() {
+                if is_ours(&name) && !is_known(&name) {
+                    let _ = place.device.remove(&format!("{INDEX}/{name}"));
+                }
+            }
+        }
+    }
+
+    /// Verifies every copy of a table.
+    pub(crate) fn flaws_of_table(&self, row: &TableRow) -> Vec<Flaw> {
+        let flaw = |place: &Place| {
+            let cache = Arc::new(BlockCache::new(0));
+            let verified = Table::open(&*place.device, row, &cache).and_then(|table| table.verify());
+            let path = place.device.place().join(table_path(row.number));
+            verified.err().map(|error| Flaw { device: place.number, path, cause: error.to_string() })
+        };
+        self.index.places().iter().filter_map(flaw).collect()
+    }
+
+    /// Looks at every copy of manifest and journal.
+    pub(crate) fn flaws_of_catalog(&self) -> Vec<Flaw> {
+        let store = self.geometry().store;
+        let flaw = |place: &Place| {
+            let cause = Catalog::verify(place, &store).err()?;
+            let path = manifest::place(&*place.device);
+            Some(Flaw { device: place.number, path, cause })
+        };
+        self.index.places().iter().filter_map(flaw).collect()
+    }
+
+    /// Makes good what is damaged in copies of the index of which another is sound; gives how many files were written.
+    ///
+    /// # Errors
+    /// What writing fails with.
+    pub(crate) fn mend_index(&self) -> Result<u64> {
+        let mut mended = 0;
+        let tables = Arc::clone(&self.view().state.tables);
+        for row in tables.iter() {
+            let flaws = self.flaws_of_table(row);
+            let places = self.index.places();
+            if flaws.len() == places.len() {
+                // Perhaps no block is damaged on all of them.
+                if !self.view().tables.iter().any(|table| table.row() == row && table.verify().is_ok()) {
+                    continue;
+                }
+            }
+            for place in places.iter().filter(|place| flaws.iter().any(|flaw| flaw.device == place.number)) {
+                copy_table(&self.index, place, row)
+                    .map_err(|error| Error::io("write the sorted table", &place.device.place(), error))?;
+                mended += 1;
+            }
+        }
+        let flaws = self.flaws_of_catalog();
+        if !flaws.is_empty() {
+            self.catalog.write_again()?;
+            mended += flaws.len() as u64;
+        }
+        self.complete_index()?;
+        Ok(mended)
+    }
+
+    /// Keeps what a snapshot of an epoch needs, wherever a writer looks for pins; `None` where that cannot be.
+    ///
+    /// # Errors
+    /// What locking fails with.
+    pub(crate) fn pin_epoch(&self, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut locks = Vec::new();
+        for place in self.index.places().iter() {
+            locks.extend(self.platform.pin(&place.device.place().join(INDEX), epoch)?);
+        }
+        Ok((!locks.is_empty()).then(|| Box::new(Locks(locks)) as Box<dyn Lock>))
+    }
+
+    /// Pins what there is now by a name.
+    ///
+    /// # Errors
+    /// As [`adjust`](Self::adjust).
+    pub(crate) fn pin_named(&self, name: &str) -> Result<()> {
+        let pin =
+            |state: &State| Change { pins: vec![(name.to_owned(), state.epoch)], durable: true, ..Change::default() };
+        self.adjust(pin)
+    }
+
+    /// Releases a pin; gives whether there was one.
+    ///
+    /// # Errors
+    /// As [`adjust`](Self::adjust).
+    pub(crate) fn unpin_named(&self, name: &str) -> Result<bool> {
+        let is_there = self.view().state.pins.contains_key(name);
+        if is_there {
+            self.adjust(|_| Change { unpinned: vec![name.to_owned()], durable: true, ..Change::default() })?;
+        }
+        Ok(is_there)
+    }
+
+    /// The lowest epoch below `below` that is pinned, by a process or by name, or else `below`.
+    ///
+    /// # Errors
+    /// What looking for pins fails with.
+    pub(crate) fn unpinned_epoch(&self, below: u64) -> io::Result<u64> {
+        let named = self.view().state.pins.values().copied().min().unwrap_or(below);
+        let mut lowest = below.min(named);
+        for place in self.index.places().iter() {
+            lowest = lowest.min(self.platform.unpinned(&place.device.place().join(INDEX), below)?);
+        }
+        Ok(lowest)
+    }
+}
+
+/// Writes a table to a device, block by block from the copies that there are.
+fn copy_table(copies: &Copies, to: &Place, row: &TableRow) -> io::Result<()> {
+    let wrong = |error: Error| io::Error::other(error.to_string());
+    let table = Table::open(copies, row, &Arc::new(BlockCache::new(0))).map_err(wrong)?;
+    let path = table_path(row.number);
+    let temporary = format!("{path}{}", manifest::TEMPORARY);
+    // Of an attempt that was interrupted.
+    let _ = to.device.remove(&temporary);
+    let file = to.device.open(&temporary, Mode::Create)?;
+    let written = table.copy_to(&*file).map_err(wrong).and_then(|()| {
+        file.sync()?;
+        to.device.rename(&temporary, &path)?;
+        to.device.sync_directory(INDEX)
+    });
+    if written.is_err() {
+        let _ = to.device.remove(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! Tests of copies of the index: whichever device is lost, look-ups cost what they did, and what is damaged or missing is made good.
+
+use crate::engine::open::Access;
+use crate::simulation::mishap::{Absence, FileKind, Rot};
+use crate::simulation::subject::{Simulated, geometry, home};
+use crate::simulation::trial::Subject;
+use crate::simulation::world::World;
+use crate::{Attributes, Durability, Geometry, Key, Store};
+
+/// More than become a table.
+const OBJECTS: u64 = 300;
+
+fn key(number: u64) -> Key {
+    Key::parse(format!("directory/{number}")).unwrap()
+}
+
+fn put(store: &Store, numbers: std::ops::Range<u64>) {
+    let mut batch = store.batch(Durability::Batch);
+    for number in numbers {
+        batch.put(&key(number), &Attributes::default(), &number.to_le_bytes()).unwrap();
+    }
+    batch.commit().unwrap();
+}
+
+/// A store with tables and recent changes.
+fn made(geometry: &Geometry) -> World {
+    let world = World::new(Simulated::devices(geometry), 1);
+    let subject = Simulated::create(geometry, &world).unwrap();
+    for first in (0..OBJECTS).step_by(30) {
+        put(subject.store(), first..first + 30);
+    }
+    drop(subject);
+    world
+}
+
+/// Reads of the log that opening and looking everything up takes.
+fn reads(geometry: &Geometry, world: &World) -> u64 {
+    let before = world.reads(FileKind::Segment);
+    let subject = Simulated::open_as(&home(geometry), world, Access::Read).unwrap();
+    for number in 0..OBJECTS {
+        assert!(subject.store().entry(&key(number)).unwrap().is_some(), "{number}");
+    }
+    assert!(subject.store().entry(&key(OBJECTS)).unwrap().is_none());
+    world.reads(FileKind::Segment) - before
+}
+
+#[test]
+fn after_the_loss_of_any_allowed_set_look_ups_take_what_they_did() {
+    for (geometry, lost) in [
+        (geometry(2, 0, 2, (2, 0)), vec![vec![0], vec![1]]),
+        (geometry(2, 3, 2, (2, 1)), vec![vec![0], vec![1]]),
+        (geometry(3, 5, 3, (2, 2)), vec![vec![0, 1], vec![1, 2], vec![0, 2]]),
+    ] {
+        let world = made(&geometry);
+        let whole = reads(&geometry, &world);
+        for set in lost {
+            let away: Vec<_> =
+                set.iter().map(|&device| (device, world.detach(device, Absence::Unmounted, 1))).collect();
+            assert!(reads(&geometry, &world) <= whole, "without {set:?}: {whole} reads with all");
+            away.iter().for_each(|(device, detached)| world.attach(*device, detached));
+            // Where only the index is gone, too.
+            let before: Vec<_> = set.iter().map(|&device| (device, world.image(device))).collect();
+            set.iter().for_each(|&device| world.lose_index(device));
+            assert!(reads(&geometry, &world) <= whole, "without the index of {set:?}: {whole} reads with all");
+            // The next writer makes them whole.
+            drop(Simulated::open(&geometry, &world).unwrap());
+            for (device, image) in before {
+                let tables = |image: &crate::simulation::mishap::Image| {
+                    image.keys().filter(|path| FileKind::of(path) == FileKind::Table).cloned().collect::<Vec<_>>()
+                };
+                assert!(!tables(&image).is_empty());
+                assert_eq!(tables(&world.image(device)), tables(&image), "device {device}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_damaged_in_one_copy_is_read_from_the_other_reported_and_repaired() {
+    let geometry = geometry(2, 0, 2, (2, 0));
+    for kind in [FileKind::Table, FileKind::Manifest, FileKind::Journal] {
+        for seed in 0..6 {
+            let world = made(&geometry);
+            let device = (seed % 2) as usize;
+            let rot = if seed % 3 == 0 { Rot::Unreadable } else { Rot::Bit };
+            let Some(place) = world.rot(device, kind, rot, seed) else { continue };
+            let what = format!("{kind:?} at {place:?} of device {device}");
+            reads(&geometry, &world);
+            let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
+            assert!(!reader.check().unwrap().is_empty(), "{what}: not found");
+            drop(reader);
+            let is_repaired = Simulated::repair(&home(&geometry), &world).unwrap();
+            let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
+            assert_eq!(reader.check().unwrap(), Vec::<String>::new(), "{what}");
+            assert!(is_repaired, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_pin_keeps_what_was_freed_until_it_is_released_by_name() {
+    let geometry = geometry(1, 0, 1, (1, 0));
+    let world = made(&geometry);
+    let mut subject = Simulated::open(&geometry, &world).unwrap();
+    subject.store().pin("mount").unwrap();
+    for number in 0..OBJECTS {
+        assert!(subject.store().remove(&key(number)).unwrap());
+    }
+    subject.compact().unwrap();
+    drop(subject);
+    let mut subject = Simulated::open(&geometry, &world).unwrap();
+    assert_eq!(subject.store().pins().unwrap().len(), 1);
+    let waiting = |subject: &Simulated| subject.store().status(false).unwrap().waiting_bytes;
+    assert!(waiting(&subject) > 0);
+    assert!(subject.store().unpin("mount").unwrap());
+    assert!(!subject.store().unpin("mount").unwrap());
+    subject.compact().unwrap();
+    assert_eq!(waiting(&subject), 0);
+}

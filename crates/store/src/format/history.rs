@@ -1,0 +1,169 @@
+//! The history of epochs, as every superblock has it (docs/FORMAT.md, section 4): who wrote to the store, after what, and on which devices.
+//!
+//! Never empty; the newest epoch is the last. Only the bytes are here: what two histories say together is in `devices::epochs`.
+
+use super::decode::Decoder;
+use super::ids::{DeviceNumber, Epoch};
+
+/// Epochs that are kept; older ones are forgotten.
+pub(crate) const MOST_EPOCHS: usize = 256;
+/// Bytes of an epoch in a superblock, without its set.
+pub(crate) const EPOCH_BYTES: usize = 8 + 8 + 8 + 8 + 2;
+/// Bytes of a device in a set.
+pub(crate) const MEMBER_BYTES: usize = 2;
+
+/// One epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EpochEntry {
+    pub(crate) epoch: Epoch,
+    /// When it began, nanoseconds since 1970.
+    pub(crate) began_nanoseconds: i64,
+    /// Segments begun before it.
+    pub(crate) segments_begun: u64,
+    /// Sequence number of the last batch before it: if the next epoch has the same, nothing was written in this one.
+    pub(crate) last_batch: u64,
+    /// Devices in sync, rising.
+    pub(crate) in_sync: Vec<DeviceNumber>,
+}
+
+impl EpochEntry {
+    pub(crate) fn has(&self, device: DeviceNumber) -> bool {
+        self.in_sync.binary_search(&device).is_ok()
+    }
+
+    fn encoded_bytes(&self) -> usize {
+        EPOCH_BYTES + MEMBER_BYTES * self.in_sync.len()
+    }
+}
+
+/// Epochs, the newest last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct History {
+    older: Vec<EpochEntry>,
+    newest: EpochEntry,
+}
+
+impl History {
+    /// That of a new store.
+    pub(crate) fn new(first: EpochEntry) -> History {
+        History { older: Vec::new(), newest: first }
+    }
+
+    /// The newest epoch.
+    pub(crate) fn newest(&self) -> &EpochEntry {
+        &self.newest
+    }
+
+    /// All of them, the oldest first.
+    pub(crate) fn entries(&self) -> impl DoubleEndedIterator<Item = &EpochEntry> + Clone {
+        self.older.iter().chain(std::iter::once(&self.newest))
+    }
+
+    pub(crate) fn contains(&self, epoch: Epoch) -> bool {
+        self.entries().any(|entry| entry.epoch == epoch)
+    }
+
+    /// Those that followed an epoch, the oldest first; `None` if it is not in here.
+    pub(crate) fn after(&self, epoch: Epoch) -> Option<impl Iterator<Item = &EpochEntry> + Clone> {
+        let at = self.entries().position(|entry| entry.epoch == epoch)?;
+        Some(self.entries().skip(at + 1))
+    }
+
+    /// The same with one more.
+    pub(crate) fn followed_by(&self, next: EpochEntry) -> History {
+        let mut older: Vec<EpochEntry> = self.entries().cloned().collect();
+        older.drain(..older.len().saturating_sub(MOST_EPOCHS - 1));
+        History { older, newest: next }
+    }
+
+    /// The part up to an epoch, which is its newest then; `None` if that is not in here.
+    pub(crate) fn up_to(&self, epoch: Epoch) -> Option<History> {
+        let at = self.entries().position(|entry| entry.epoch == epoch)?;
+        let mut older: Vec<EpochEntry> = self.entries().take(at + 1).cloned().collect();
+        let newest = older.pop()?;
+        Some(History { older, newest })
+    }
+
+    /// Appends it in no more than `room` bytes: what does not fit is forgotten, the oldest first. Gives whether the newest epoch fits.
+    pub(crate) fn encode(&self, room: usize, onto: &mut Vec<u8>) -> bool {
+        let mut left = room.saturating_sub(2);
+        let mut kept = 0;
+        for entry in self.entries().rev().take(MOST_EPOCHS) {
+            let Some(rest) = left.checked_sub(entry.encoded_bytes()) else { break };
+            (left, kept) = (rest, kept + 1);
+        }
+        onto.extend_from_slice(&(kept as u16).to_le_bytes());
+        for entry in self.entries().skip(self.older.len() + 1 - kept) {
+            for field in [entry.epoch.0, entry.began_nanoseconds as u64, entry.segments_begun, entry.last_batch] {
+                onto.extend_from_slice(&field.to_le_bytes());
+            }
+            onto.extend_from_slice(&(entry.in_sync.len() as u16).to_le_bytes());
+            entry.in_sync.iter().for_each(|device| onto.extend_from_slice(&device.0.to_le_bytes()));
+        }
+        kept > 0
+    }
+
+    /// `None` if there is none, or it contradicts itself.
+    pub(crate) fn decode(at: &mut Decoder<'_>) -> Option<History> {
+        let count = usize::from(at.u16()?);
+        let mut older = Vec::new();
+        for _ in 0..count {
+            let entry = EpochEntry {
+                epoch: Epoch(at.u64()?),
+                began_nanoseconds: at.u64()? as i64,
+                segments_begun: at.u64()?,
+                last_batch: at.u64()?,
+                in_sync: (0..at.u16()?).map(|_| at.u16().map(DeviceNumber)).collect::<Option<_>>()?,
+            };
+            if !entry.in_sync.is_sorted_by(|a, b| a < b) {
+                return None;
+            }
+            older.push(entry);
+        }
+        let newest = older.pop().filter(|_| count <= MOST_EPOCHS)?;
+        Some(History { older, newest })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(epoch: u64, set: &[u16]) -> EpochEntry {
+        EpochEntry {
+            epoch: Epoch(epoch),
+            began_nanoseconds: -3,
+            segments_begun: epoch,
+            last_batch: 7 * epoch,
+            in_sync: set.iter().map(|&number| DeviceNumber(number)).collect(),
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_forgotten_and_the_newest_stays() {
+        let mut history = History::new(entry(0, &[0, 1]));
+        for epoch in 1..300 {
+            history = history.followed_by(entry(epoch, &[0, 1]));
+        }
+        assert_eq!(history.entries().count(), MOST_EPOCHS);
+        for (room, kept) in [(1 << 20, MOST_EPOCHS), (2 + 38 * 10, 10), (2 + 38 * 2 - 1, 1)] {
+            let mut bytes = Vec::new();
+            assert!(history.encode(room, &mut bytes) && bytes.len() <= room);
+            let mut at = Decoder::new(&bytes);
+            let read = History::decode(&mut at).unwrap();
+            assert!(at.rest().is_empty());
+            assert_eq!((read.entries().count(), read.newest()), (kept, history.newest()));
+        }
+        assert!(!history.encode(39, &mut Vec::new()));
+    }
+
+    #[test]
+    fn a_set_that_does_not_rise_and_no_epoch_are_no_history() {
+        for (set, is_sound) in [(&[0, 3][..], true), (&[], true), (&[1, 1], false), (&[2, 1], false)] {
+            let mut bytes = Vec::new();
+            History::new(entry(1, set)).encode(1000, &mut bytes);
+            assert_eq!(History::decode(&mut Decoder::new(&bytes)).is_some(), is_sound, "{set:?}");
+        }
+        assert_eq!(History::decode(&mut Decoder::new(&[0, 0])), None);
+    }
+}

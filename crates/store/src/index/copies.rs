@@ -1,0 +1,259 @@
+//! The devices that the index is on: what is written goes to each of them, what is read comes from the first that has it.
+//!
+//! A device that fails while it is written is no copy any more; writing goes on as long as one is left, and the next transaction of the catalog says which they are. A read that fails is tried on the next
+//! device. What is read is verified by whoever reads it: [`DeviceFile::copy`] gives the same file on each device.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::devices::device::{Device, DeviceFile, Mode, Room};
+
+/// A device that a copy of the index is on, or may be.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Its number.
+    pub(crate) number: u16,
+    /// It.
+    pub(crate) device: Arc<dyn Device>,
+}
+
+/// The devices with the index. A clone is the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Copies {
+    places: Arc<RwLock<Arc<Vec<Place>>>>,
+}
+
+impl Copies {
+    /// Copies on these devices, the first to be asked first.
+    pub(crate) fn new(places: Vec<Place>) -> Copies {
+        Copies { places: Arc::new(RwLock::new(Arc::new(places))) }
+    }
+
+    /// The devices.
+    pub(crate) fn places(&self) -> Arc<Vec<Place>> {
+        Arc::clone(&self.places.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Their numbers.
+    pub(crate) fn numbers(&self) -> Vec<u16> {
+        self.places().iter().map(|place| place.number).collect()
+    }
+
+    /// Puts other devices in the place of these.
+    pub(crate) fn set(&self, places: Vec<Place>) {
+        *self.places.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(places);
+    }
+
+    /// The devices that failed have no copy any more.
+    pub(crate) fn drop_failed(&self, failed: &[(Place, io::Error)]) {
+        if !failed.is_empty() {
+            let is_sound = |place: &&Place| !failed.iter().any(|(failed, _)| failed.number == place.number);
+            self.set(self.places().iter().filter(is_sound).cloned().collect());
+        }
+    }
+
+    /// Does the same on every device; gives what came of it on those where it succeeded. The others are dropped.
+    fn on_each<T>(&self, work: impl Fn(&Place) -> io::Result<T>) -> io::Result<Vec<(Place, T)>> {
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        for place in self.places().iter() {
+            match work(place) {
+                Ok(result) => done.push((place.clone(), result)),
+                Err(error) => failed.push((place.clone(), error)),
+            }
+        }
+        self.settle(done, failed)
+    }
+
+    /// Drops those that failed; fails if nothing is left.
+    fn settle<T>(&self, done: Vec<T>, mut failed: Vec<(Place, io::Error)>) -> io::Result<Vec<T>> {
+        if done.is_empty() {
+            return Err(failed.pop().map_or_else(|| io::ErrorKind::NotFound.into(), |(_, error)| error));
+        }
+        self.drop_failed(&failed);
+        Ok(done)
+    }
+
+    /// Asks one device after the other.
+    fn from_any<T>(&self, ask: impl Fn(&Place) -> io::Result<T>) -> io::Result<T> {
+        let mut first = None;
+        for place in self.places().iter() {
+            match ask(place) {
+                Ok(answer) => return Ok(answer),
+                // That it is not there says less than that it cannot be read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    first.get_or_insert(error);
+                }
+                Err(error) => first = first.filter(|first| first.kind() != io::ErrorKind::NotFound).or(Some(error)),
+            }
+        }
+        Err(first.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+    }
+}
+
+impl Device for Copies {
+    fn place(&self) -> PathBuf {
+        self.places().first().map(|place| place.device.place()).unwrap_or_default()
+    }
+
+    fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
+        if mode == Mode::Read {
+            let file = self.from_any(|place| place.device.open(path, mode))?;
+            return Ok(Arc::new(ReadFile { file, path: path.to_owned(), copies: self.clone() }));
+        }
+        let files = self.on_each(|place| place.device.open(path, mode))?;
+        Ok(Arc::new(WrittenFile { files: RwLock::new(files), copies: self.clone() }))
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
+        self.from_any(|place| place.device.list(directory))
+    }
+
+    fn create_directory(&self, directory: &str) -> io::Result<()> {
+        self.on_each(|place| place.device.create_directory(directory)).map(drop)
+    }
+
+    fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        self.on_each(|place| place.device.sync_directory(directory)).map(drop)
+    }
+
+    /// What is not there on one device is gone all the same.
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.places().iter().map(|place| place.device.remove(path)).fold(Ok(()), |all, one| all.and(one))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.on_each(|place| place.device.rename(from, to)).map(drop)
+    }
+
+    fn room(&self) -> io::Result<Room> {
+        self.from_any(|place| place.device.room())
+    }
+}
+
+/// A file that is read from the first device that has it.
+#[derive(Debug)]
+struct ReadFile {
+    file: Arc<dyn DeviceFile>,
+    path: String,
+    copies: Copies,
+}
+
+impl ReadFile {
+    fn read<T>(&self, mut read: impl FnMut(&dyn DeviceFile) -> io::Result<T>) -> io::Result<T> {
+        read(&*self.file).or_else(|error| {
+            let others = (0..).map_while(|turn| self.copy(turn));
+            others.filter_map(|file| read(&*file.ok()?).ok()).next().ok_or(error)
+        })
+    }
+}
+
+impl DeviceFile for ReadFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read(|file| file.read_at(buffer, offset))
+    }
+
+    fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<usize> {
+        self.read(|file| file.read_onto(buffer, length, offset))
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.read(|file| file.size())
+    }
+
+    fn set_size(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn punch_hole(&self, _: u64, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn start_writeback(&self, _: u64, _: u64) {}
+
+    fn will_read(&self, offset: u64, length: u64) {
+        self.file.will_read(offset, length);
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.file.allocated_bytes()
+    }
+
+    fn copy(&self, turn: usize) -> Option<io::Result<Arc<dyn DeviceFile>>> {
+        self.copies.places().get(turn).map(|place| place.device.open(&self.path, Mode::Read))
+    }
+}
+
+/// A file that is written on every device.
+#[derive(Debug)]
+struct WrittenFile {
+    files: RwLock<Vec<(Place, Arc<dyn DeviceFile>)>>,
+    copies: Copies,
+}
+
+impl WrittenFile {
+    fn on_each(&self, work: impl Fn(&dyn DeviceFile) -> io::Result<()>) -> io::Result<()> {
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        for (place, file) in files.drain(..) {
+            match work(&*file) {
+                Ok(()) => done.push((place, file)),
+                Err(error) => failed.push((place, error)),
+            }
+        }
+        *files = self.copies.settle(done, failed)?;
+        Ok(())
+    }
+
+    fn first<T>(&self, ask: impl FnOnce(&dyn DeviceFile) -> io::Result<T>) -> io::Result<T> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files.first().map_or_else(|| Err(io::ErrorKind::NotFound.into()), |(_, file)| ask(&**file))
+    }
+}
+
+impl DeviceFile for WrittenFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.first(|file| file.read_at(buffer, offset))
+    }
+
+    fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<usize> {
+        self.first(|file| file.read_onto(buffer, length, offset))
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.on_each(|file| file.write_at(data, offset))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.on_each(|file| file.sync())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.first(|file| file.size())
+    }
+
+    fn set_size(&self, size_bytes: u64) -> io::Result<()> {
+        self.on_each(|file| file.set_size(size_bytes))
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.on_each(|file| file.punch_hole(offset, length))
+    }
+
+    fn start_writeback(&self, offset: u64, length: u64) {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files.iter().for_each(|(_, file)| file.start_writeback(offset, length));
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.first(|file| file.allocated_bytes())
+    }
+}

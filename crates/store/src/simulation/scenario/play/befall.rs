@@ -1,0 +1,162 @@
+//! What happens to the devices and is nobody's doing; and what is done to all of them from outside.
+
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::super::super::mishap::{Betrayal, FileKind};
+use super::super::super::subject::Simulated;
+use super::super::super::trial::Subject;
+use super::super::super::workload::Durability;
+use super::super::super::world::Fault;
+use super::super::laws::untouched;
+use super::super::{Step, Work};
+use super::{Outcome, Play};
+use crate::engine::open::Access;
+
+impl Play {
+    /// What happens to the devices and is nobody's doing. Gives whether it could.
+    pub(super) fn befall(&mut self, step: &Step) -> bool {
+        let count = self.conditions.len();
+        let device = match step {
+            Step::Swap(one, other) => {
+                let all = self.geometry.devices.len();
+                if one == other || *one >= all || *other >= all {
+                    return false;
+                }
+                self.world.swap(self.conditions[*one].disk, self.conditions[*other].disk);
+                for number in [*one, *other] {
+                    self.conditions[number].is_swapped ^= true;
+                }
+                return true;
+            }
+            Step::DropPages(seed) => {
+                self.keep_sound();
+                self.world.drop_pages(*seed);
+                return true;
+            }
+            Step::Away(device, _)
+            | Step::Back(device)
+            | Step::Keep(device)
+            | Step::Restore(device)
+            | Step::Rot(device, ..)
+            | Step::IndexLost(device)
+            | Step::IndexOld(device)
+            | Step::Full(device, _)
+            | Step::Room(device)
+            | Step::Fails(device, _)
+            | Step::Betray(device, ..) => *device,
+            _ => return false,
+        };
+        if device >= count {
+            return false;
+        }
+        let (is_away, disk) = (self.conditions[device].away.is_some(), self.conditions[device].disk);
+        if is_away != matches!(step, Step::Back(_)) {
+            return false;
+        }
+        self.keep_sound();
+        let (world, has_writer) = (&self.world, self.writer.is_some());
+        let condition = &mut self.conditions[device];
+        match step {
+            Step::Away(_, absence) => {
+                condition.away = Some(world.detach(disk, *absence, self.chance.next()));
+                if has_writer {
+                    condition.doubt();
+                }
+            }
+            Step::Back(_) => {
+                if let Some(away) = condition.away.take() {
+                    world.attach(disk, &away);
+                }
+            }
+            Step::Keep(_) => condition.kept = Some(world.device(disk).snapshot()),
+            Step::Restore(_) => {
+                let Some(kept) = &condition.kept else { return false };
+                world.restore(disk, kept);
+                condition.doubt();
+            }
+            Step::Rot(_, kind, rot, place) => {
+                if world.rot(disk, *kind, *rot, *place).is_none() {
+                    return false;
+                }
+                condition.rotten.insert(*kind);
+            }
+            Step::IndexLost(_) => {
+                world.lose_index(disk);
+                condition.rotten.insert(FileKind::Manifest);
+            }
+            Step::IndexOld(_) => {
+                let Some(kept) = &condition.kept else { return false };
+                world.restore_index(disk, kept);
+                condition.rotten.insert(FileKind::Manifest);
+            }
+            Step::Full(_, blocks) => world.fill(disk, *blocks),
+            Step::Room(_) => world.device(disk).set_endless(),
+            Step::Fails(_, operations) => {
+                let operation = world.operations() + operations;
+                world.fail(Fault { operation, errno: Errno::IO, is_lasting: false, device: Some(disk) });
+            }
+            Step::Betray(_, kind, goes_elsewhere) => {
+                world.betray(Betrayal { device: disk, kind: *kind, goes_elsewhere: *goes_elsewhere });
+                self.sound.doubt(disk);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn another_place(&mut self) -> String {
+        self.places += 1;
+        format!("/place-{}", self.places)
+    }
+
+    /// Law 6: a store that was moved is the same store.
+    pub(super) fn move_away(&mut self) -> Result<bool, String> {
+        if self.writer.is_some() {
+            return Ok(false);
+        }
+        let to = self.another_place();
+        self.world.move_below(&self.place, &to);
+        self.home = self.home_below(&to);
+        self.place = to;
+        Ok(true)
+    }
+
+    pub(super) fn home_below(&self, place: &str) -> PathBuf {
+        self.home.strip_prefix(&self.place).map_or_else(|_| self.home.clone(), |rest| Path::new(place).join(rest))
+    }
+
+    /// Law 6: what is done to a copy is not done to the original.
+    pub(super) fn copy(&mut self) -> Outcome {
+        let world = self.world.after_kill(self.chance.next());
+        let before = world.images();
+        let to = self.another_place();
+        world.copy_below(&self.place, &to);
+        let home = self.home_below(&to);
+        if let Ok(mut writer) = Simulated::open_as(&home, &world, Access::Write) {
+            let changes = self.changes(Work::Removal, self.places as u64);
+            // It may fail: not all of it may have been copied.
+            let _ = writer.batch(Durability::Batch, &changes, &mut || {});
+        }
+        untouched(&before, &world.images()).map_err(|cause| format!("law 6: a copy was written to; {cause}"))
+    }
+
+    /// Keeps what the files are, for who may have to make them so again.
+    pub(super) fn keep_sound(&mut self) {
+        for (device, image) in self.world.images().iter().enumerate() {
+            self.sound.keep(device, image);
+        }
+    }
+
+    pub(super) fn note_betrayals(&mut self, before: usize) {
+        if self.world.betrayals() >= before {
+            return;
+        }
+        for condition in &mut self.conditions {
+            if self.sound.is_doubted(condition.disk) {
+                condition.rotten.extend([FileKind::Segment, FileKind::Extent]);
+            }
+        }
+    }
+}

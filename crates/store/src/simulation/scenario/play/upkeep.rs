@@ -1,0 +1,121 @@
+//! What somebody does to keep a store sound and small, and what may be expected of it.
+
+use super::super::super::mishap::FileKind;
+use super::super::super::subject::Simulated;
+use super::super::super::trial::Subject;
+use super::super::laws::patient;
+use super::super::promise::{Condition, Freshness, is_sound};
+use super::{Outcome, Play, text};
+use crate::engine::open::Access;
+
+impl Play {
+    pub(super) fn scrub(&mut self) -> Result<bool, String> {
+        if !self.has_writer()? {
+            return Ok(false);
+        }
+        let Some(writer) = &self.writer else { return Ok(false) };
+        let before = self.world.images();
+        match writer.scrub() {
+            Err(error) => self.fail(&error)?,
+            Ok(left) => {
+                patient(&before, &self.world.images(), &self.released, &self.sound)?;
+                let is_there = |one: &Condition| one.away.is_none() && one.is_in_set;
+                let all = self.conditions.iter().all(is_there);
+                if all && left > 0 && !self.may_fail() {
+                    return Err(format!("law 2: a scrub leaves {left} problems that redundancy makes up for"));
+                }
+                if left == 0 && !self.has_crashed() {
+                    let healed = self.conditions.iter_mut().filter(|one| is_there(one));
+                    healed.for_each(|one| {
+                        one.rotten.retain(|kind| !matches!(kind, FileKind::Segment | FileKind::Extent))
+                    });
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn repair(&mut self) -> Outcome {
+        self.close()?;
+        let (promise, before, may_fail) = (self.promise(), self.world.images(), self.may_fail());
+        let repaired = Simulated::repair(&self.home, &self.world);
+        let all = self.conditions.iter().all(|one| one.away.is_none() && !one.is_swapped);
+        if self.has_crashed() {
+            self.conditions.iter_mut().filter(|one| one.freshness == Freshness::Stale).for_each(|one| {
+                (one.freshness, one.is_in_set) = (Freshness::Unknown, true);
+            });
+            return Ok(());
+        }
+        patient(&before, &self.world.images(), &self.released, &self.sound)?;
+        match repaired {
+            Ok(true) if all && promise.is_whole => {
+                for one in &mut self.conditions {
+                    (one.freshness, one.is_in_set) = (Freshness::Fresh, true);
+                    one.rotten.clear();
+                }
+                Ok(())
+            }
+            Ok(false) if all && promise.is_whole && !may_fail => {
+                Err("law 2: a repair leaves problems that redundancy makes up for".to_owned())
+            }
+            Err(error) if all && promise.is_whole && promise.has_proof == Some(true) && !may_fail => {
+                Err(format!("law 2: a repair fails: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn rebuild(&mut self, device: usize) -> Result<bool, String> {
+        let is_of_store = device < self.geometry.devices.len();
+        if !is_of_store || self.conditions[device].away.is_none() || !self.has_writer()? {
+            return Ok(false);
+        }
+        let (place, before) = (self.another_place(), self.world.images());
+        let Some(writer) = &self.writer else { return Ok(false) };
+        let rebuilt = writer.rebuild(device as u16, &place);
+        if self.has_crashed() {
+            return Ok(true);
+        }
+        patient(&before, &self.world.images(), &self.released, &self.sound)?;
+        match rebuilt {
+            Ok(true) => {
+                self.conditions[device] = Condition::new(self.world.disk_at(&place));
+                self.leave_behind();
+            }
+            Ok(false) if !self.may_fail() => {
+                return Err("law 2: a rebuild leaves something out that redundancy makes up for".to_owned());
+            }
+            Ok(false) => {}
+            Err(error) => self.fail(&error)?,
+        }
+        Ok(true)
+    }
+
+    pub(super) fn compact(&mut self) -> Result<bool, String> {
+        if !self.has_writer()? {
+            return Ok(false);
+        }
+        let Some(writer) = &mut self.writer else { return Ok(false) };
+        for (device, image) in self.world.images().into_iter().enumerate() {
+            self.released.extend(image.into_keys().map(|path| (device, path)));
+        }
+        match writer.compact() {
+            Err(error) => self.fail(&error)?,
+            Ok(()) => self.leave_behind(),
+        }
+        Ok(true)
+    }
+
+    pub(super) fn check(&mut self) -> Outcome {
+        if !is_sound(&self.conditions) || self.may_fail() {
+            return Ok(());
+        }
+        let copy = self.world.after_kill(self.chance.next());
+        let reader = Simulated::open_as(&self.home, &copy, Access::Read).map_err(|error| text(&error))?;
+        let problems = reader.check().map_err(|error| text(&error))?;
+        match problems.first() {
+            Some(problem) => Err(format!("law 4: nothing was damaged, and a check says: {problem}")),
+            None => Ok(()),
+        }
+    }
+}

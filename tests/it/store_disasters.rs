@@ -1,0 +1,612 @@
+//! The everyday disasters that format 1 of the store did not survive, each from outside with the command: a device that dies, is not mounted, comes
+//! back, rots; an index that is lost, old or damaged; a store that is copied, moved, read by others; archives made to harm.
+//!
+//! What is asserted is what a user must see: all objects are there with their bytes; or the command says first what may be missing, and ends with
+//! status 1; or it refuses with status 2 and nothing has changed. Never an empty store that looks like one that was empty.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::args;
+use crate::harness::{finish, granulo_as_nobody, is_root, without_wishes};
+use crate::store_place::{Place, bytes, calls, copy_all, files, find, flip, injected, snapshot};
+
+// 1
+
+#[test]
+#[ignore = "waits for format 2: marks and recovery"]
+fn a_fast_device_dies_beside_a_rotten_unit_and_rebuild_brings_everything_back() {
+    let mut place = Place::new(2, 3, &[]);
+    place.import(150, 8);
+    let (_, path, at) = place.a_unit("i1/z-large/0003");
+    flip(&path, at);
+    fs::remove_dir_all(&place.devices[0]).unwrap();
+    let new = place.path("new");
+    let ran = place.run_on("rebuild", args!["--device", "0", "--onto", &new]);
+    assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.said());
+    place.is_whole();
+    // Parity has what rotted; afterwards there is nothing left to find.
+    place.run_on("scrub", [""; 0]);
+    place.run_on("check", ["--deep"]).ended(0);
+    place.is_whole();
+}
+
+// 2
+
+#[test]
+#[ignore = "waits for format 2: marks and recovery"]
+fn a_device_of_one_class_goes_away_after_an_import_of_large_files_and_comes_back() {
+    for options in [&[][..], &["--small-redundancy", "triple"], &["--large-redundancy", "raid6"]] {
+        let mut place = Place::new(4, 0, options);
+        place.import(60, 12);
+        for device in 0..4 {
+            place.take_away(device, device % 2 == 0);
+            // Said or not: nothing is missing.
+            let (exported, _) = place.export();
+            assert!(exported == place.objects, "{options:?}, without device {device}: {} objects", exported.len());
+            // A majority is there: a writer may go on.
+            let key = format!("after-{device}");
+            place.put(&key, &bytes(77 + device as u64, 100_000)).ended(0);
+            let (exported, _) = place.export();
+            assert!(exported == place.objects, "{options:?}, written without device {device}");
+            place.bring_back(device);
+            let (exported, _) = place.export();
+            assert!(exported == place.objects, "{options:?}, device {device} is back");
+            place.run_on("repair", [""; 0]).ended(0);
+            place.is_whole();
+        }
+        place.run_on("check", ["--deep"]).ended(0);
+    }
+}
+
+// 3
+
+#[test]
+#[ignore = "waits for format 2: epochs and proof"]
+fn fast_devices_that_are_not_mounted_are_no_empty_store() {
+    let mut place = Place::new(2, 3, &[]);
+    place.import(100, 5);
+    let before: Vec<_> = place.devices.iter().map(|device| snapshot(&device.join("segments"))).collect();
+    for device in 0..2 {
+        place.take_away(device, true);
+    }
+    for (command, rest) in [("ls", vec!["-R"]), ("load", vec![]), ("status", vec![]), ("check", vec![])] {
+        let ran = place.run_on(command, rest);
+        assert!(matches!(ran.code, Some(1 | 2)), "{command} ended with {:?}: {}", ran.code, ran.said());
+        assert!(!ran.said().trim().is_empty(), "{command} says nothing");
+    }
+    let (exported, ran) = place.export();
+    assert!(matches!(ran.code, Some(1 | 2)) && exported.len() < place.objects.len(), "{:?}", ran.code);
+    // Nobody writes into it, not even by name.
+    let file = place.path("put");
+    fs::write(&file, b"x").unwrap();
+    for flags in [&[][..], &["--degraded"]] {
+        let mut rest = args!["meanwhile", &file];
+        rest.extend(flags.iter().map(OsString::from));
+        place.run_on("put", rest).ended(2);
+    }
+    for device in 0..2 {
+        assert_eq!(files(&place.devices[device]), [PathBuf::new(); 0], "something was written to a mount point");
+        place.bring_back(device);
+    }
+    place.is_whole();
+    place.run_on("repair", [""; 0]).ended(0);
+    place.is_whole();
+    for (device, before) in place.devices.iter().zip(&before) {
+        let after = snapshot(&device.join("segments"));
+        assert!(before.iter().all(|(path, bytes)| after.get(path).is_some_and(|now| now.starts_with(bytes))));
+    }
+}
+
+// 4
+
+#[test]
+#[ignore = "waits for format 2: marks and completeness"]
+fn a_flipped_bit_costs_one_object_when_the_index_is_made_from_the_log() {
+    for rebuild in ["check --rebuild-index", "a lost index and a put"] {
+        for is_large in [false, true] {
+            let mut place = Place::new(0, 0, &[]);
+            place.import(150, 6);
+            let hit = if is_large { "i1/z-large/0002" } else { "i1/d3/0045" };
+            let (path, at) = if is_large {
+                let (_, path, at) = place.a_unit(hit);
+                (path, at)
+            } else {
+                find(&place.home.join("segments"), &place.objects[hit]).unwrap()
+            };
+            flip(&path, at + 10);
+            if rebuild.starts_with("check") {
+                let ran = place.run_on("check", ["--rebuild-index"]);
+                assert!(ran.code == Some(1) || is_large && ran.code == Some(0), "{:?}: {}", ran.code, ran.said());
+            } else {
+                place.lose_index();
+                let ran = place.put("later", b"after the index was lost");
+                assert!(matches!(ran.code, Some(0 | 1)), "{rebuild}: {}", ran.said());
+                place.objects.insert("later".to_owned(), b"after the index was lost".to_vec());
+            }
+            place.is_honest();
+            // A damaged record is said first, wherever the store is listed; a damaged unit where it is read.
+            if !is_large {
+                place.says_incomplete_first();
+            }
+            let (exported, ran) = place.export();
+            ran.ended(1);
+            let missing: Vec<_> = place.objects.keys().filter(|key| !exported.contains_key(*key)).collect();
+            assert!(missing.iter().all(|key| *key == hit), "{rebuild}: {missing:?}");
+            // An object that is whole is no less so.
+            let whole = place.run_on("get", ["i1/d0/0000"]).ended(0);
+            assert!(whole.stdout == place.objects["i1/d0/0000"]);
+            let ran = place.run_on("get", [hit]);
+            assert!(matches!(ran.code, Some(1 | 2)), "{hit}: {:?}, {}", ran.code, ran.said());
+        }
+    }
+}
+
+#[test]
+#[ignore = "waits for format 2: marks and recovery"]
+fn an_index_from_before_the_import_and_a_device_that_is_not_mounted_lose_nothing() {
+    let mut place = Place::new(2, 3, &[]);
+    place.import(40, 2);
+    let old: Vec<_> =
+        place.index_directories().into_iter().map(|directory| (snapshot(&directory), directory)).collect();
+    assert!(!old.is_empty());
+    place.import(100, 6);
+    for (files, directory) in &old {
+        fs::remove_dir_all(directory).unwrap();
+        fs::create_dir(directory).unwrap();
+        for (path, content) in files {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+    }
+    place.take_away(3, true);
+    let (exported, _) = place.export();
+    assert!(exported == place.objects, "{} of {} objects", exported.len(), place.objects.len());
+    place.put("written-meanwhile", &bytes(5, 150_000)).ended(0);
+    place.bring_back(3);
+    let (exported, _) = place.export();
+    assert!(exported == place.objects);
+    place.run_on("repair", [""; 0]).ended(0);
+    place.is_whole();
+}
+
+// 5
+
+#[test]
+fn a_flipped_bit_in_the_index_hides_nothing_and_gives_nothing_back() {
+    for (fast, slow) in [(0, 0), (2, 3)] {
+        let mut place = Place::new(fast, slow, &[]);
+        place.import(80, 4);
+        let index: Vec<PathBuf> = place.index_directories().iter().flat_map(|directory| files(directory)).collect();
+        assert!(!index.is_empty());
+        for path in index {
+            let length = fs::metadata(&path).unwrap().len();
+            let everywhere = (0..length).step_by((length as usize / 9).max(1));
+            for at in everywhere.chain((37..length.min(1024)).step_by(101)) {
+                // Earlier steps may have replaced the file by a whole one.
+                if !path.exists() || fs::metadata(&path).unwrap().len() <= at {
+                    continue;
+                }
+                flip(&path, at);
+                let place_of = format!("byte {at} of {}", path.display());
+                place.is_honest();
+                let ran = place.run_on("compact", ["--deep"]);
+                assert!(matches!(ran.code, Some(0..=2)), "{place_of}: {}", ran.said());
+                let repaired = place.run_on("repair", [""; 0]);
+                assert_eq!(repaired.code, Some(0), "{place_of}: {}", repaired.said());
+                place.is_whole();
+            }
+        }
+        place.run_on("check", ["--deep"]).ended(0);
+    }
+}
+
+// 6
+
+#[test]
+#[ignore = "waits for format 2: threads that cannot be made"]
+fn a_removal_that_fails_half_way_lists_no_object_that_cannot_be_read() {
+    let mut place = Place::new(0, 4, &["--large-redundancy", "raid5"]);
+    place.import(30, 10);
+    // No thread can be made, from the first, the second … on.
+    for from in 1..6 {
+        let inject = format!("inject=clone,clone3:error=EAGAIN:when={from}+");
+        let Some(ran) = place.strace(&["-e", &inject], args!["rm", &place.home, "-r", "i1/z-large"]) else { return };
+        let is_gone = ran.code == Some(0);
+        assert!(is_gone || !ran.said().trim().is_empty(), "it failed and says nothing");
+        let (listed, ran) = place.list();
+        ran.ended(0);
+        for key in &listed {
+            let got = place.run_on("get", [key]);
+            assert!(got.code == Some(0) && got.stdout == place.objects[key], "{key} is listed: {}", got.said());
+        }
+        let left = listed.iter().filter(|key| key.contains("z-large")).count();
+        assert!(if is_gone { left == 0 } else { left == 10 }, "{left} of 10 are left");
+        place.run_on("check", ["--deep"]).ended(0);
+        if is_gone {
+            place = Place::new(0, 4, &["--large-redundancy", "raid5"]);
+            place.import(30, 10);
+        }
+    }
+}
+
+#[test]
+#[ignore = "waits for format 2: the manifest in place of SQLite"]
+fn a_removal_that_cannot_read_says_so_or_removes() {
+    let mut place = Place::new(0, 0, &[]);
+    place.import(20, 4);
+    for (number, when) in (1..=40).step_by(3).enumerate() {
+        let key = format!("i1/z-large/{:04}", number % 4);
+        let inject = format!("inject=pread64,preadv:error=EIO:when={when}+");
+        let Some(ran) = place.strace(&["-e", &inject], args!["rm", &place.home, &key]) else { return };
+        let (listed, after) = place.list();
+        after.ended(0);
+        assert!(ran.code != Some(0) || !listed.contains(&key), "it ended with 0, and {key} is there");
+        assert!(ran.code == Some(0) || !ran.said().trim().is_empty(), "it failed and says nothing");
+        if !listed.contains(&key) {
+            let content = place.objects[&key].clone();
+            place.put(&key, &content).ended(0);
+        }
+    }
+    place.is_whole();
+    place.run_on("check", ["--deep"]).ended(0);
+}
+
+// 7
+
+#[test]
+#[ignore = "waits for format 2: identity and places of devices"]
+fn a_copy_of_a_store_never_changes_the_original() {
+    for (fast, slow) in [(0, 0), (2, 0), (2, 3)] {
+        let mut place = Place::new(fast, slow, &[]);
+        place.import(20, 2);
+        let copies = place.path("copies");
+        fs::create_dir(&copies).unwrap();
+        for directory in place.devices.iter().chain([&place.home]) {
+            let to = copies.join(directory.file_name().unwrap());
+            if !to.exists() {
+                copy_all(directory, &to);
+            }
+        }
+        let before: Vec<_> = place.devices.iter().map(|device| snapshot(device)).collect();
+        let copied_home = copies.join("home");
+        let ran = place.run(args!["rm", &copied_home, "i1/d0/0000"]);
+        let after: Vec<_> = place.devices.iter().map(|device| snapshot(device)).collect();
+        assert!(before == after, "{fast} fast, {slow} slow: the original was changed ({:?}: {})", ran.code, ran.said());
+        if fast + slow > 0 {
+            // The devices that the copy knows answer to their own home.
+            ran.ended(2);
+        }
+        place.is_whole();
+        place.put("still-writable", b"x").ended(0);
+    }
+}
+
+#[test]
+#[ignore = "waits for format 2: identity and places of devices"]
+fn a_moved_store_of_several_devices_is_found() {
+    let mut place = Place::new(2, 3, &[]);
+    place.import(40, 3);
+    let moved = place.path("moved");
+    fs::create_dir(&moved).unwrap();
+    for directory in place.devices.clone().iter_mut().chain([&mut place.home.clone()]) {
+        fs::rename(&*directory, moved.join(directory.file_name().unwrap())).unwrap();
+    }
+    place.home = moved.join("home");
+    place.devices = place.devices.iter().map(|device| moved.join(device.file_name().unwrap())).collect();
+    // Where they are now is said once, to a command that writes.
+    let mut rest = args!["i2/moved"];
+    let file = place.path("put");
+    fs::write(&file, b"after the move").unwrap();
+    rest.push(file.into());
+    for device in &place.devices {
+        rest.extend(args!["--device", device]);
+    }
+    place.run_on("put", rest).ended(0);
+    place.objects.insert("i2/moved".to_owned(), b"after the move".to_vec());
+    place.is_whole();
+    place.run_on("repair", [""; 0]).ended(0);
+    place.is_whole();
+}
+
+#[test]
+fn a_store_with_its_devices_inside_is_moved_as_one() {
+    let mut place = Place::new(0, 0, &[]);
+    let home = place.path("together");
+    let devices: Vec<PathBuf> = (0..3).map(|number| home.join(format!("d{number}"))).collect();
+    let mut arguments = args!["init", &home];
+    devices.iter().for_each(|device| arguments.extend(args!["--fast", device]));
+    place.run(arguments).ended(0);
+    (place.home, place.devices) = (home.clone(), devices);
+    place.import(30, 3);
+    let moved = place.path("elsewhere");
+    fs::rename(&home, &moved).unwrap();
+    place.devices = place.devices.iter().map(|device| moved.join(device.file_name().unwrap())).collect();
+    place.home = moved;
+    place.is_whole();
+    place.put("after", b"x").ended(0);
+    place.is_whole();
+}
+
+// 8
+
+#[test]
+fn a_failed_sync_names_the_device_that_failed() {
+    let mut place = Place::new(0, 4, &[]);
+    place.import(20, 3);
+    let file = place.path("put");
+    fs::write(&file, bytes(1, 200_000)).unwrap();
+    let put = |place: &Place| args!["put", &place.home, "x", &file];
+    let Some(ran) = place.strace(&["-e", "trace=fdatasync,fsync"], put(&place)) else { return };
+    ran.ended(0);
+    let count = calls(&place.trace(), &["fdatasync", "fsync"]);
+    for when in 1..=count {
+        let inject = format!("inject=fdatasync,fsync:error=EIO:when={when}");
+        let ran = place.strace(&["-e", "trace=fdatasync,fsync", "-e", &inject], put(&place)).unwrap();
+        let trace = place.trace();
+        let Some(path) = injected(&trace) else { continue };
+        let device = place.devices.iter().find(|device| Path::new(path).starts_with(device));
+        if let (Some(device), Some(1 | 2)) = (device, ran.code) {
+            let device = device.to_str().unwrap();
+            assert!(ran.said().contains(device), "the sync of {path} failed: {}", ran.said());
+        }
+    }
+    place.run_on("check", ["--deep"]).ended(0);
+}
+
+#[test]
+fn a_rebuild_that_lacks_another_device_speaks_of_that_one() {
+    let mut place = Place::new(0, 5, &["--large-redundancy", "raid6"]);
+    place.import(20, 3);
+    place.take_away(1, false);
+    place.take_away(2, false);
+    let ran = place.run_on("rebuild", args!["--device", "2", "--onto", place.path("new")]);
+    if ran.code != Some(0) {
+        assert!(!ran.said().contains("--onto"), "it was given: {}", ran.said());
+        assert!(ran.said().contains('1'), "device 1 is away: {}", ran.said());
+    }
+    let (exported, _) = place.export();
+    assert!(exported == place.objects);
+}
+
+#[test]
+fn a_look_up_costs_no_scan_of_the_log_when_an_index_device_is_lost() {
+    let mut place = Place::new(2, 3, &[]);
+    place.import(3000, 1);
+    let get = |place: &Place| args!["get", &place.home, "i1/d3/0003"];
+    let trace = ["-e", "trace=read,pread64,preadv,mmap"];
+    let read_bytes = |place: &Place| -> u64 {
+        let traced = place.trace();
+        let of_segments = traced.lines().filter(|line| line.contains("/segments/"));
+        of_segments.filter_map(|line| line.rsplit_once("= ")?.1.trim().parse::<u64>().ok()).sum()
+    };
+    let Some(ran) = place.strace(&trace, get(&place)) else { return };
+    ran.ended(0);
+    let before = read_bytes(&place);
+    for device in 0..2 {
+        place.take_away(device, true);
+        let ran = place.strace(&trace, get(&place)).unwrap();
+        assert_eq!(ran.stdout, place.objects["i1/d3/0003"], "{}", ran.said());
+        let now = read_bytes(&place);
+        assert!(
+            now <= 2 * before + 65_536,
+            "without device {device} {now} bytes of segments are read, {before} before"
+        );
+        place.bring_back(device);
+    }
+}
+
+// 9
+
+#[test]
+#[ignore = "waits for format 2: the manifest in place of SQLite"]
+fn a_rebuild_of_the_index_that_dies_leaves_a_store_that_opens() {
+    let mut place = Place::new(2, 0, &[]);
+    place.import(120, 2);
+    let rebuild = |place: &Place| args!["check", &place.home, "--rebuild-index"];
+    let names =
+        ["pwrite64", "write", "fdatasync", "fsync", "rename", "renameat", "renameat2", "unlink", "unlinkat", "mkdir"];
+    let all = names.join(",");
+    let Some(ran) = place.strace(&["-e", &format!("trace={all}")], rebuild(&place)) else { return };
+    ran.ended(0);
+    let trace = place.trace();
+    for name in names {
+        let count = calls(&trace, &[name]);
+        for when in (1..=count).step_by((count / 8).max(1)) {
+            let inject = format!("inject={name}:signal=SIGKILL:when={when}");
+            place.strace(&["-e", &format!("trace={name}"), "-e", &inject], rebuild(&place));
+            let (exported, ran) = place.export();
+            assert!(
+                exported == place.objects,
+                "killed at {name} {when}, a reader sees {}: {}",
+                exported.len(),
+                ran.said()
+            );
+            place.put("counter", format!("{name} {when}").as_bytes()).ended(0);
+            let (exported, _) = place.export();
+            assert!(exported == place.objects, "killed at {name} {when}, after a writer");
+        }
+    }
+    place.run_on("check", ["--deep"]).ended(0);
+}
+
+// 10
+
+#[test]
+#[ignore = "waits for format 2: privacy"]
+fn what_was_private_stays_private_in_a_store() {
+    for (fast, slow) in [(0, 0), (2, 3)] {
+        let mut place = Place::new(fast, slow, &[]);
+        place.import(20, 2);
+        for directory in place.devices.iter().chain([&place.home]) {
+            let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+            assert_eq!(mode(directory), 0o700, "{}", directory.display());
+            for path in files(directory) {
+                assert_eq!(mode(&path) & 0o177, 0, "{} has {:o}", path.display(), mode(&path));
+                assert_eq!(mode(path.parent().unwrap()), 0o700, "{}", path.display());
+            }
+        }
+        if let Some(mut nobody) = is_root().then(|| granulo_as_nobody(&place.sandbox)).flatten() {
+            let ran = finish(nobody.args(["store", "get"]).arg(&place.home).arg("i1/d0/0000"));
+            assert_eq!((ran.code, &ran.stdout[..]), (Some(2), &b""[..]), "{}", ran.said());
+        }
+    }
+}
+
+#[test]
+#[ignore = "waits for format 2: privacy"]
+fn a_store_is_shared_only_when_it_was_asked_for() {
+    let mut place = Place::new(0, 0, &["--mode", "0660"]);
+    place.import(10, 1);
+    for path in files(&place.home) {
+        let mode = fs::metadata(&path).unwrap().mode() & 0o777;
+        assert_eq!(mode & !0o660, 0, "{} has {mode:o}", path.display());
+        assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o770);
+    }
+    let segment = &place.segments(0)[0];
+    assert_eq!(fs::metadata(segment).unwrap().mode() & 0o777, 0o660);
+}
+
+#[test]
+#[ignore = "waits for format 2: privacy"]
+fn results_are_written_through_no_planted_link_and_keep_what_a_target_had() {
+    let mut place = Place::new(0, 0, &[]);
+    place.import(10, 0);
+    let target = place.path("result");
+    let get = args!["get", &place.home, "i1/d0/0000", "-o", &target];
+    if let Some(ran) = place.strace(&["-e", "trace=open,openat,openat2"], get.clone()) {
+        ran.ended(0);
+        let beside = target.parent().unwrap().to_str().unwrap().to_owned();
+        let trace = place.trace();
+        let made: Vec<&str> = trace
+            .lines()
+            .filter(|line| line.contains("O_CREAT") && line.contains(&beside) && !line.contains(".lock"))
+            .filter(|line| !line.contains(place.home.to_str().unwrap()))
+            .collect();
+        // Paths are cut to nothing in the trace (-s 0 is for data; names of files are shown): each is made with O_EXCL.
+        assert!(made.iter().all(|line| line.contains("O_EXCL") || line.contains("O_TMPFILE")), "{made:?}");
+    }
+    assert_eq!(fs::read(&target).unwrap(), place.objects["i1/d0/0000"]);
+    // A target that is there keeps its mode, and its owner.
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
+    if is_root() {
+        std::os::unix::fs::chown(&target, Some(65_534), Some(65_534)).unwrap();
+    }
+    let before = fs::metadata(&target).unwrap();
+    place.run(get).ended(0);
+    let after = fs::metadata(&target).unwrap();
+    assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
+    // Names that could be guessed, planted as links to what is not to be touched.
+    let victim = place.path("victim");
+    fs::write(&victim, b"precious").unwrap();
+    let target = place.path("second");
+    let mut child = place.command(args!["get", &place.home, "i1/d0/0000", "-o", &target]);
+    let shell = format!("ln -s {} {}.$$.tmp; exec \"$@\"", victim.display(), target.display());
+    let mut through = without_wishes(Command::new("sh"));
+    through.args(["-c", &shell, "sh"]).arg(child.get_program()).args(child.get_args());
+    child.stdin(Stdio::null());
+    finish(&mut through).ended(0);
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    assert_eq!(fs::read(&target).unwrap(), place.objects["i1/d0/0000"]);
+    // A link in the place of the target itself is replaced, or what it points to is written as asked: never something in between.
+    symlink(&victim, place.path("third")).unwrap();
+    let ran = place.run(args!["get", &place.home, "i1/d0/0000", "-o", place.path("third")]);
+    assert!(ran.code != Some(0) || fs::read(place.path("third")).unwrap() == place.objects["i1/d0/0000"]);
+}
+
+// 11: archives that are made to harm are in `store_tar`.
+
+// 12
+
+#[test]
+#[ignore = "waits for format 2: seeds of records"]
+fn content_that_looks_like_a_log_is_never_taken_for_one() {
+    let mut place = Place::new(0, 0, &[]);
+    place.import(120, 1);
+    // Removals, commits and all else that a log has, with the checksums and seeds of this very store.
+    place.put("tree/a", b"a").ended(0);
+    place.run_on("rm", ["-r", "tree"]).ended(0);
+    place.objects.remove("tree/a");
+    place.run_on("rm", ["-r", "i1"]).ended(0);
+    let log: Vec<u8> = place.segments(0).iter().flat_map(|path| fs::read(path).unwrap()).collect();
+    place.objects.clear();
+    place.import(120, 1);
+    // At every alignment that a record may have.
+    for shift in [0, 4, 8, 12] {
+        let mut content = bytes(shift, shift as usize);
+        content.extend_from_slice(&log);
+        content.truncate(60_000);
+        place.put(&format!("trap-{shift}"), &content).ended(0);
+    }
+    place.import(40, 1);
+    let last = &log[log.len() - 20_000.min(log.len())..];
+    place.put("trap-end", last).ended(0);
+    place.put("behind", b"the last").ended(0);
+    for trap in ["trap-0", "trap-4", "trap-8", "trap-12", "trap-end"] {
+        // In the record's own key, so that the content lies bare.
+        let (path, at) = find(&place.home.join("segments"), trap.as_bytes()).unwrap();
+        flip(&path, at);
+    }
+    let ran = place.run_on("check", ["--rebuild-index"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.said());
+    let (exported, _) = place.export();
+    for (key, content) in &place.objects {
+        if !key.starts_with("trap") {
+            assert!(exported.get(key) == Some(content), "{key} is not there, or has other bytes");
+        }
+    }
+    assert!(exported.keys().all(|key| place.objects.contains_key(key)), "something came back that was removed");
+    place.is_honest();
+}
+
+// 13
+
+#[test]
+#[ignore = "waits for format 2: epochs and proof"]
+fn an_opening_that_fails_writes_nothing() {
+    let mut place = Place::new(2, 0, &[]);
+    place.import(20, 0);
+    let before = snapshot(&place.home);
+    for device in 0..2 {
+        place.take_away(device, true);
+    }
+    let file = place.path("put");
+    fs::write(&file, b"x").unwrap();
+    for _ in 0..3 {
+        place.run_on("put", args!["x", &file]).ended(2);
+    }
+    let after = snapshot(&place.home);
+    for (path, content) in &before {
+        if !path.ends_with("lock") {
+            assert!(after.get(path) == Some(content), "{} was written", path.display());
+        }
+    }
+    for device in 0..2 {
+        assert_eq!(files(&place.devices[device]), [PathBuf::new(); 0]);
+        place.bring_back(device);
+    }
+    place.put("x", b"both are back").ended(0);
+    place.run_on("repair", [""; 0]).ended(0);
+    place.is_whole();
+}
+
+#[test]
+#[ignore = "waits for format 2: marks, and an index that is not synced"]
+fn a_put_makes_few_syncs() {
+    const SYNCS: [&str; 5] = ["fsync", "fdatasync", "sync_file_range", "syncfs", "msync"];
+    for (fast, most) in [(0, 4), (2, 8)] {
+        let mut place = Place::new(fast, 0, &[]);
+        place.import(10, 0);
+        let file = place.path("put");
+        fs::write(&file, bytes(1, 1000)).unwrap();
+        let put = args!["put", &place.home, "x", &file];
+        let Some(ran) = place.strace(&["-e", &format!("trace={}", SYNCS.join(","))], put) else { return };
+        ran.ended(0);
+        let trace = place.trace();
+        let count = calls(&trace, &SYNCS);
+        assert!((1..=most).contains(&count), "{fast} devices: {count} syncs\n{trace}");
+    }
+}

@@ -1,0 +1,219 @@
+//! Archives that are made to harm: what they cost is in proportion to their bytes, in work, memory and room in the store, and an import of them ends
+//! when it is asked to.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::args;
+use crate::harness::{Ran, binary, files_below, finish, granulo, has_program, run, sandbox, skip, without_wishes};
+
+const BLOCK_BYTES: usize = 512;
+/// What every command shall need at most.
+const MOST_MEMORY_BYTES: u64 = 64 << 20;
+/// How long a command that was asked to end may take on a machine that is busy, before it counts as one that does not end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn member(kind: u8, name: &str, data: &[u8]) -> Vec<u8> {
+    let mut block = tar::Header::new_ustar();
+    block.set_entry_type(tar::EntryType::new(kind));
+    block.set_path(name).unwrap();
+    block.set_size(data.len() as u64);
+    block.set_mode(0o644);
+    block.set_mtime(1_000_000_000);
+    block.set_cksum();
+    let mut bytes = block.as_bytes().to_vec();
+    bytes.extend_from_slice(data);
+    bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+    bytes
+}
+
+/// An extended header of records: `x` or `g`.
+fn extended(kind: u8, records: impl IntoIterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
+    let mut data = Vec::new();
+    for (keyword, value) in records {
+        let rest = keyword.len() + value.len() + 3;
+        let mut length = rest + 1;
+        while rest + length.to_string().len() != length {
+            length = rest + length.to_string().len();
+        }
+        data.extend_from_slice(format!("{length} {keyword}=").as_bytes());
+        data.extend_from_slice(&value);
+        data.push(b'\n');
+    }
+    member(kind, "PaxHeaders/x", &data)
+}
+
+fn long_name(name: &[u8]) -> Vec<u8> {
+    member(b'L', "././@LongLink", &[name, b"\0"].concat())
+}
+
+fn ended(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len() + 2 * BLOCK_BYTES, 0);
+    bytes
+}
+
+struct Place {
+    sandbox: TempDir,
+    store: PathBuf,
+}
+
+impl Place {
+    fn new() -> Place {
+        let sandbox = sandbox();
+        let store = sandbox.path().join("store");
+        run(args!["store", "init", &store]).ended(0);
+        Place { sandbox, store }
+    }
+
+    /// Imports an archive; gives how it ended, and the most memory that it had, if that can be measured here.
+    fn import(&self, archive: &[u8]) -> (Ran, Option<u64>) {
+        let path = self.sandbox.path().join("archive.tar");
+        fs::write(&path, archive).unwrap();
+        if !has_program("python3") {
+            skip("peak memory is measured by python3");
+            return (run(args!["store", "import", "-q", &self.store, &path]), None);
+        }
+        let measure = "import resource, subprocess, sys\n\
+            code = subprocess.call(sys.argv[2:])\n\
+            open(sys.argv[1], 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))\n\
+            sys.exit(code)";
+        let peak = self.sandbox.path().join("peak");
+        let mut command = without_wishes(Command::new("python3"));
+        command.args(["-c", measure]).arg(&peak).arg(binary()).args(["store", "import", "-q"]);
+        let ran = finish(command.arg(&self.store).arg(&path));
+        assert!(!ran.said().contains("panicked at"), "{}", ran.said());
+        (ran, Some(fs::read_to_string(peak).unwrap().parse().unwrap()))
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        bytes_below(&self.store.join("segments")) + bytes_below(&self.store.join("extents"))
+    }
+}
+
+fn bytes_below(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.map(|entry| std::os::unix::fs::MetadataExt::blocks(&entry.unwrap().metadata().unwrap()) * 512).sum()
+}
+
+#[track_caller]
+fn is_bounded(memory: Option<u64>) {
+    if let Some(memory) = memory {
+        assert!(memory <= MOST_MEMORY_BYTES, "{} KiB of memory", memory >> 10);
+    }
+}
+
+#[test]
+fn many_global_keywords_cost_no_more_than_their_bytes() {
+    let keywords = |first: char| (0..20_000).map(move |number| (format!("{first}{number}"), Vec::new()));
+    let mut archive = [extended(b'g', keywords('k')), extended(b'g', keywords('l'))].concat();
+    for number in 0..500 {
+        archive.extend_from_slice(&member(b'0', &format!("m{number}"), b"x"));
+    }
+    let place = Place::new();
+    let (ran, memory) = place.import(&ended(archive));
+    ran.ended(0);
+    is_bounded(memory);
+    assert_eq!(run(args!["store", "get", &place.store, "m499"]).ended(0).text(), "x");
+}
+
+#[test]
+fn names_that_are_too_deep_are_refused_and_deep_ones_are_kept() {
+    let too_deep = [&b"a/".repeat(21_000)[..], b"f"].concat();
+    let mut archive = [long_name(&too_deep), member(b'0', "x", b"not kept")].concat();
+    // As deep as Linux has it.
+    let deep = [&b"a/".repeat(2047)[..], b"f"].concat();
+    archive.extend_from_slice(&[long_name(&deep), member(b'0', "x", b"kept")].concat());
+    let place = Place::new();
+    let (ran, memory) = place.import(&ended(archive));
+    let said = ran.said();
+    ran.ended(1);
+    assert!(said.contains("too deep") && said.contains("at byte "), "{}", &said[said.len().saturating_sub(500)..]);
+    is_bounded(memory);
+    let key = String::from_utf8(deep).unwrap();
+    assert_eq!(run(args!["store", "get", &place.store, key]).ended(0).text(), "kept");
+}
+
+#[test]
+fn attributes_of_a_global_header_are_not_repeated_for_each_member() {
+    let mut archive = extended(b'g', [("SCHILY.xattr.user.a".to_owned(), vec![b'v'; 3_600_000])]);
+    for number in 0..190 {
+        archive.extend_from_slice(&member(b'0', &format!("m{number}"), b""));
+    }
+    let archive = ended(archive);
+    let place = Place::new();
+    let (ran, memory) = place.import(&archive);
+    // It is said that they are left out.
+    assert!(ran.said().contains("1 extended attribute"), "{}", ran.said());
+    ran.ended(0);
+    is_bounded(memory);
+    assert!(place.stored_bytes() <= 2 * archive.len() as u64, "{} bytes", place.stored_bytes());
+}
+
+#[test]
+fn attributes_of_members_are_kept_and_cost_no_more_than_their_bytes() {
+    let mut archive = Vec::new();
+    for number in 0..60 {
+        let values = (0..16).map(|at| (format!("SCHILY.xattr.user.{at:02}"), vec![b'v'; 60_000]));
+        archive.extend_from_slice(&extended(b'x', values));
+        archive.extend_from_slice(&member(b'0', &format!("m{number}"), b"x"));
+    }
+    // As many records as an extended header may have.
+    archive.extend_from_slice(&extended(b'x', (0..800_000).map(|_| ("a".to_owned(), Vec::new()))));
+    archive.extend_from_slice(&member(b'0', "last", b"x"));
+    let archive = ended(archive);
+    let place = Place::new();
+    let (ran, memory) = place.import(&archive);
+    ran.ended(0);
+    is_bounded(memory);
+    assert!(place.stored_bytes() <= 2 * archive.len() as u64, "{} bytes", place.stored_bytes());
+    assert!(run(args!["store", "stat", &place.store, "m59"]).ended(0).text().contains("user.15"));
+}
+
+/// Asks a command to end, and waits until it has.
+#[track_caller]
+fn interrupt(mut child: std::process::Child) -> Ran {
+    let pid = Pid::from_raw(child.id() as i32).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let asked = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if asked.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("it does not end when it is asked to");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn an_import_ends_when_it_is_asked_to_while_it_waits_and_while_headers_come_without_end() {
+    for endless in [false, true] {
+        let place = Place::new();
+        let mut command = granulo();
+        command.args(["store", "import", "-q"]).arg(&place.store).arg("-");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        // More than the pipe and the buffer hold, so that the import has begun when this is written.
+        let first = member(b'0', "first", &vec![b'x'; 2 << 20]);
+        pipe.write_all(&first).unwrap();
+        let feeding = std::thread::spawn(move || {
+            let header = extended(b'g', (0..100).map(|number| (format!("k{number}"), Vec::new())));
+            while endless && pipe.write_all(&header).is_ok() {}
+            // Kept open: there may be more to come.
+            pipe
+        });
+        let ran = interrupt(child).ended(1);
+        assert!(ran.said().contains("interrupted"), "{}", ran.said());
+        drop(feeding.join().unwrap());
+        run(args!["store", "check", "--deep", &place.store]).ended(0);
+        assert!(files_below(&place.store, "tmp").is_empty());
+    }
+}
