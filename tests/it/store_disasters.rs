@@ -17,7 +17,6 @@ use crate::store_place::{Place, bytes, calls, copy_all, files, find, flip, injec
 // 1
 
 #[test]
-#[ignore = "waits for format 2: marks and recovery"]
 fn a_fast_device_dies_beside_a_rotten_unit_and_rebuild_brings_everything_back() {
     let mut place = Place::new(2, 3, &[]);
     place.import(150, 8);
@@ -37,7 +36,6 @@ fn a_fast_device_dies_beside_a_rotten_unit_and_rebuild_brings_everything_back() 
 // 2
 
 #[test]
-#[ignore = "waits for format 2: marks and recovery"]
 fn a_device_of_one_class_goes_away_after_an_import_of_large_files_and_comes_back() {
     for options in [&[][..], &["--small-redundancy", "triple"], &["--large-redundancy", "raid6"]] {
         let mut place = Place::new(4, 0, options);
@@ -183,10 +181,10 @@ fn a_flipped_bit_in_the_index_hides_nothing_and_gives_nothing_back() {
         let index: Vec<PathBuf> = place.index_directories().iter().flat_map(|directory| files(directory)).collect();
         assert!(!index.is_empty());
         for path in index {
-            let length = fs::metadata(&path).unwrap().len();
+            // What an earlier step replaced is as good as another file.
+            let Ok(length) = fs::metadata(&path).map(|metadata| metadata.len()) else { continue };
             let everywhere = (0..length).step_by((length as usize / 9).max(1));
             for at in everywhere.chain((37..length.min(1024)).step_by(101)) {
-                // Earlier steps may have replaced the file by a whole one.
                 if !path.exists() || fs::metadata(&path).unwrap().len() <= at {
                     continue;
                 }
@@ -258,7 +256,6 @@ fn a_removal_that_cannot_read_says_so_or_removes() {
 // 7
 
 #[test]
-#[ignore = "waits for format 2: identity and places of devices"]
 fn a_copy_of_a_store_never_changes_the_original() {
     for (fast, slow) in [(0, 0), (2, 0), (2, 3)] {
         let mut place = Place::new(fast, slow, &[]);
@@ -286,7 +283,6 @@ fn a_copy_of_a_store_never_changes_the_original() {
 }
 
 #[test]
-#[ignore = "waits for format 2: identity and places of devices"]
 fn a_moved_store_of_several_devices_is_found() {
     let mut place = Place::new(2, 3, &[]);
     place.import(40, 3);
@@ -378,7 +374,6 @@ fn a_rebuild_that_lacks_another_device_speaks_of_that_one() {
 }
 
 #[test]
-#[ignore = "waits for format 2: copies of the index"]
 fn a_look_up_costs_no_scan_of_the_log_when_an_index_device_is_lost() {
     let mut place = Place::new(2, 3, &[]);
     // A log of 15 MB.
@@ -442,7 +437,6 @@ fn a_rebuild_of_the_index_that_dies_leaves_a_store_that_opens() {
 // 10
 
 #[test]
-#[ignore = "waits for format 2: privacy"]
 fn what_was_private_stays_private_in_a_store() {
     for (fast, slow) in [(0, 0), (2, 3)] {
         let mut place = Place::new(fast, slow, &[]);
@@ -477,7 +471,6 @@ fn a_store_is_shared_only_when_it_was_asked_for() {
 }
 
 #[test]
-#[ignore = "waits for format 2: privacy"]
 fn results_are_written_through_no_planted_link_and_keep_what_a_target_had() {
     let mut place = Place::new(0, 0, &[]);
     place.import(10, 0);
@@ -571,7 +564,6 @@ fn content_that_looks_like_a_log_is_never_taken_for_one() {
 // 13
 
 #[test]
-#[ignore = "waits for format 2: epochs and proof"]
 fn an_opening_that_fails_writes_nothing() {
     let mut place = Place::new(2, 0, &[]);
     place.import(20, 0);
