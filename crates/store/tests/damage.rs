@@ -212,7 +212,7 @@ impl Sample {
 
 /// Whether the store itself says that something is amiss.
 fn is_said(store: &Store) -> bool {
-    !store.recovered().damage.is_empty() || !store.troubles().is_empty()
+    !store.completeness().is_complete() || !store.troubles().is_empty()
 }
 
 fn problems(store: &Store) -> u64 {
