@@ -42,6 +42,7 @@ mod store_integrity;
 mod store_kill;
 mod store_place;
 mod store_predict;
+mod store_script;
 mod store_space;
 mod store_tar;
 mod store_tree;

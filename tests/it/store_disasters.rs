@@ -334,49 +334,56 @@ fn a_store_with_its_devices_inside_is_moved_as_one() {
 // 8
 
 #[test]
+#[ignore = "waits for format 2: errors that name the device"]
 fn a_failed_sync_names_the_device_that_failed() {
     let mut place = Place::new(0, 4, &[]);
     place.import(20, 3);
     let file = place.path("put");
-    fs::write(&file, bytes(1, 200_000)).unwrap();
-    let put = |place: &Place| args!["put", &place.home, "x", &file];
-    let Some(ran) = place.strace(&["-e", "trace=fdatasync,fsync"], put(&place)) else { return };
-    ran.ended(0);
-    let count = calls(&place.trace(), &["fdatasync", "fsync"]);
-    for when in 1..=count {
-        let inject = format!("inject=fdatasync,fsync:error=EIO:when={when}");
-        let ran = place.strace(&["-e", "trace=fdatasync,fsync", "-e", &inject], put(&place)).unwrap();
-        let trace = place.trace();
-        let Some(path) = injected(&trace) else { continue };
-        let device = place.devices.iter().find(|device| Path::new(path).starts_with(device));
-        if let (Some(device), Some(1 | 2)) = (device, ran.code) {
-            let device = device.to_str().unwrap();
-            assert!(ran.said().contains(device), "the sync of {path} failed: {}", ran.said());
+    let mut failed = 0;
+    for (number, device) in place.devices.clone().into_iter().enumerate() {
+        place.put("before", &bytes(number as u64, 700)).ended(0);
+        // The segment that is written on, on the devices that have it.
+        let Some(segment) = place.segments(number).into_iter().next_back() else { continue };
+        fs::write(&file, bytes(1, 700)).unwrap();
+        let put = args!["put", &place.home, "x", &file];
+        let segment = segment.to_str().unwrap();
+        let syncs = "inject=fdatasync,fsync,sync_file_range:error=EIO";
+        let Some(ran) = place.strace(&["-P", segment, "-e", syncs], put) else { return };
+        if injected(&place.trace()).is_some() && ran.code != Some(0) {
+            failed += 1;
+            let said = ran.said();
+            assert!(said.contains(device.to_str().unwrap()), "the sync of {segment} failed: {said}");
         }
     }
+    assert!(failed > 0, "no sync was made to fail");
     place.run_on("check", ["--deep"]).ended(0);
 }
 
 #[test]
 fn a_rebuild_that_lacks_another_device_speaks_of_that_one() {
-    let mut place = Place::new(0, 5, &["--large-redundancy", "raid6"]);
-    place.import(20, 3);
-    place.take_away(1, false);
-    place.take_away(2, false);
-    let ran = place.run_on("rebuild", args!["--device", "2", "--onto", place.path("new")]);
-    if ran.code != Some(0) {
-        assert!(!ran.said().contains("--onto"), "it was given: {}", ran.said());
-        assert!(ran.said().contains('1'), "device 1 is away: {}", ran.said());
+    for (fast, slow, options) in [(0, 5, &["--large-redundancy", "raid6"][..]), (2, 3, &[])] {
+        let mut place = Place::new(fast, slow, options);
+        place.import(20, 3);
+        place.take_away(1, false);
+        place.take_away(2, false);
+        let ran = place.run_on("rebuild", args!["--device", "2", "--onto", place.path("new")]);
+        if ran.code != Some(0) {
+            let said = ran.said();
+            assert!(!said.contains("--onto"), "it was given: {said}");
+            assert!(said.contains("device 1") || said.contains(place.devices[1].to_str().unwrap()), "{said}");
+        }
+        let (exported, _) = place.export();
+        assert!(exported == place.objects);
     }
-    let (exported, _) = place.export();
-    assert!(exported == place.objects);
 }
 
 #[test]
+#[ignore = "waits for format 2: copies of the index"]
 fn a_look_up_costs_no_scan_of_the_log_when_an_index_device_is_lost() {
     let mut place = Place::new(2, 3, &[]);
-    place.import(3000, 1);
-    let get = |place: &Place| args!["get", &place.home, "i1/d3/0003"];
+    // A log of 15 MB.
+    place.import_files((0..250).map(|number| (format!("d/{number:03}"), bytes(number, 60_000))));
+    let get = |place: &Place| args!["get", &place.home, "d/003"];
     let trace = ["-e", "trace=read,pread64,preadv,mmap"];
     let read_bytes = |place: &Place| -> u64 {
         let traced = place.trace();
@@ -389,7 +396,7 @@ fn a_look_up_costs_no_scan_of_the_log_when_an_index_device_is_lost() {
     for device in 0..2 {
         place.take_away(device, true);
         let ran = place.strace(&trace, get(&place)).unwrap();
-        assert_eq!(ran.stdout, place.objects["i1/d3/0003"], "{}", ran.said());
+        assert_eq!(ran.stdout, place.objects["d/003"], "{}", ran.said());
         let now = read_bytes(&place);
         assert!(
             now <= 2 * before + 65_536,
@@ -402,7 +409,6 @@ fn a_look_up_costs_no_scan_of_the_log_when_an_index_device_is_lost() {
 // 9
 
 #[test]
-#[ignore = "waits for format 2: the manifest in place of SQLite"]
 fn a_rebuild_of_the_index_that_dies_leaves_a_store_that_opens() {
     let mut place = Place::new(2, 0, &[]);
     place.import(120, 2);
@@ -594,7 +600,6 @@ fn an_opening_that_fails_writes_nothing() {
 }
 
 #[test]
-#[ignore = "waits for format 2: marks, and an index that is not synced"]
 fn a_put_makes_few_syncs() {
     const SYNCS: [&str; 5] = ["fsync", "fdatasync", "sync_file_range", "syncfs", "msync"];
     for (fast, most) in [(0, 4), (2, 8)] {

@@ -125,24 +125,29 @@ impl Place {
     /// Imports a tree of so many small files, and after them in order of keys so many large ones.
     #[track_caller]
     pub fn import(&mut self, small: usize, large: usize) {
+        let (made, seed) = (self.made + 1, (self.made + 1) << 32);
+        let small = (0..small).map(|number| {
+            (format!("i{made}/d{}/{number:04}", number % 7), bytes(seed + number as u64, 200 + number % 900))
+        });
+        let large = (0..large).map(|number| {
+            let content = bytes(seed + (1 << 20) + number as u64, LARGE_BYTES + 4096 * number);
+            (format!("i{made}/z-large/{number:04}"), content)
+        });
+        self.import_files(small.chain(large));
+    }
+
+    /// Imports a tree of these files.
+    #[track_caller]
+    pub fn import_files(&mut self, files: impl IntoIterator<Item = (String, Vec<u8>)>) {
         self.made += 1;
         let source = self.path(&format!("source{}", self.made));
-        let mut put = |name: String, content: Vec<u8>| {
+        for (name, content) in files {
             let path = source.join(&name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, &content).unwrap();
             self.objects.insert(name, content);
-        };
-        let seed = self.made << 32;
-        for number in 0..small {
-            put(format!("i{}/d{}/{number:04}", self.made, number % 7), bytes(seed + number as u64, 200 + number % 900));
         }
-        for number in 0..large {
-            let name = format!("i{}/z-large/{number:04}", self.made);
-            put(name, bytes(seed + (1 << 20) + number as u64, LARGE_BYTES + 4096 * number));
-        }
-        let ran = self.run_on("import", args!["--quiet", &source]);
-        ran.ended(0);
+        self.run_on("import", args!["--quiet", &source]).ended(0);
     }
 
     /// Puts one object.

@@ -1,0 +1,293 @@
+#!/usr/bin/env python3
+"""Reads a store of granulo by docs/FORMAT.md alone, format 2: from its segments, without the index and without granulo. The last resort.
+
+    read_store.py DEVICE...             lists paths with sizes
+    read_store.py DEVICE... --get PATH  writes the content of one file to standard output
+
+DEVICE is the directory of each device that there is. Needs xxhash (Debian: python3-xxhash). Every byte is verified; what is damaged is said on standard
+error, and the exit status is 1. Units of lost devices are not reconstructed here."""
+import argparse, os, struct, sys
+from xxhash import xxh3_64_intdigest as xxh3
+
+FILE, LARGE, DIRECTORY, SYMLINK, SPECIAL, LINK, REMOVAL, TREE_REMOVAL, COMMIT, RELEASE = range(1, 11)
+problems = 0
+
+
+def complain(*words):
+    global problems
+    problems += 1
+    print("read_store.py:", *words, file=sys.stderr)
+
+
+def unpack(form, data, at=0):
+    return struct.unpack_from("<" + form, data, at)
+
+
+def u48(data, at):
+    return int.from_bytes(data[at:at + 6], "little")
+
+
+def read(path, offset=0, length=-1):
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except OSError as error:
+        complain(error)
+        return b""
+
+
+class Superblock:  # section 4
+    def __init__(self, device):
+        data, slots = read(os.path.join(device, "superblock")), []
+        for slot in (data[:65536], data[65536:131072]):
+            if slot[8:16] == b"granulo\0" and unpack("H", slot, 16) == (2,):
+                checksum, length = unpack("Q", slot)[0], unpack("I", slot, 20)[0]
+                if xxh3(slot[8:8 + length]) == checksum:
+                    slots.append((unpack("Q", slot, 24)[0], slot))
+        if not slots:
+            raise ValueError("no valid superblock of format 2")
+        slot = max(slots)[1]
+        self.store, (self.number,), self.alignment = slot[32:48], unpack("H", slot, 64), 1 << slot[93]
+        self.directory = device
+
+
+class Record:  # section 6; None of it is believed before its checksums hold
+    def __init__(self, data, at, seed, alignment):
+        head = data[at:at + 48]
+        if len(head) < 48 or head[45] != 0xB7:
+            raise ValueError("no record")
+        self.checksum, self.kind, self.flags, name, content, content_checksum = unpack("QBBHIQ", head)
+        self.sequence, attributes, more = u48(head, 36), int.from_bytes(head[42:45], "little"), unpack("H", head, 46)[0]
+        end = at + 48 + more + name + attributes
+        if len(data) < end or xxh3(data[at + 8:end], seed=(seed + at) % 2**64) != self.checksum:
+            raise ValueError("the checksum of its head does not hold")
+        name_at = at + 48 + more
+        # A record that was moved keeps the version that its name had.
+        self.version = u48(data, at + 48) if self.flags & 2 else self.sequence
+        self.name, self.attributes = data[name_at:name_at + name], data[name_at + name:end]
+        if content and alignment > 1:
+            end += -end % alignment
+        self.content = data[end:end + content]
+        self.is_whole = len(self.content) == content and xxh3(self.content) == content_checksum
+        self.at, self.length = at, (end + content - at + 3) // 4 * 4
+
+
+class Segment:  # section 5: the copies of one, by number and epoch
+    def __init__(self, store, paths, alignment):
+        self.paths, self.alignment, self.copies = paths, alignment, []
+        for path in paths:
+            data = read(path)
+            if data[8:16] == b"granseg\0" and xxh3(data[8:128]) == unpack("Q", data)[0] and data[24:40] == store:
+                self.copies.append(data)
+                self.epoch, self.number, _, *self.continues = unpack("QQQQQ", data, 40)
+        if not self.copies:
+            raise ValueError("no copy has a sound header")
+        self.seed = xxh3(struct.pack("<16sQQ", store, self.epoch, self.number))
+        self.end = max(map(len, self.copies))
+
+    def record(self, at):
+        """The record at a place, from the first copy that has it whole, or else its head alone; None if there is none."""
+        found = None
+        for data in self.copies:
+            try:
+                found = Record(data, at, self.seed, self.alignment)
+            except (ValueError, struct.error):
+                continue
+            if found.is_whole:
+                return found
+        return found
+
+    def intact_list(self, commit):
+        """Places of the records of a commit's batch, if its list accounts for every byte (section 8); else None."""
+        if not commit or commit.kind != COMMIT or not commit.is_whole:
+            return None
+        begin, count = unpack("Q", commit.content, 16)[0], unpack("I", commit.content, 64)[0]
+        places = []
+        for number in range(count):
+            length, _ = unpack("II", commit.content, 72 + 8 * number)
+            places.append(begin)
+            begin += 4 * length
+        return places if begin == commit.at else None
+
+    def records(self):
+        """All records of batches that have a commit, in order (section 9)."""
+        at, batch = 128, []
+        while at < self.end:
+            record = self.record(at)
+            if record is None:
+                # Reading goes on at the next commit whose list is intact; content that looks like one fails the seed.
+                resumed = next(((c, p) for c in map(self.record, range(at + 4, self.end, 4)) if (p := self.intact_list(c))), None)
+                if resumed is None:
+                    break  # an unacknowledged tail, or nothing more
+                commit, places = resumed
+                complain(f"{self.paths[0]}: damage from byte {at} on, before the commit at byte {commit.at}")
+                yield from filter(None, map(self.record, places))
+                at, batch = commit.at + commit.length, []
+                continue
+            batch.append(record)
+            at += record.length
+            if record.kind == COMMIT:
+                yield from batch
+                batch = []
+
+
+class Store:
+    def __init__(self, directories):
+        self.devices = {}
+        for directory in directories:
+            try:
+                block = Superblock(directory)
+                self.devices[block.number] = block
+            except (ValueError, struct.error) as error:
+                complain(f"{directory}: {error}")
+        if len({block.store for block in self.devices.values()}) != 1:
+            sys.exit("read_store.py: these are not devices of one store")
+        first = next(iter(self.devices.values()))
+        paths = {}
+        for block in self.devices.values():
+            directory = os.path.join(block.directory, "segments")
+            for name in os.listdir(directory) if os.path.isdir(directory) else []:
+                paths.setdefault(name, []).append(os.path.join(directory, name))
+        self.segments = []
+        for name in sorted(paths):
+            try:
+                self.segments.append(Segment(first.store, paths[name], first.alignment))
+            except ValueError as error:
+                complain(f"{paths[name][0]}: {error}")
+        # What lies behind the place that a later segment continues is no part of the log.
+        for segment in self.segments:
+            for other in self.segments:
+                if other.number == segment.continues[0]:
+                    other.end = min(other.end, segment.continues[1])
+        self.replay()
+
+    def replay(self):
+        """The newest record of each path that is not removed, by itself or with a directory above it."""
+        newest, trees = {}, {}
+        for segment in self.segments:
+            for record in segment.records():
+                if record.kind in (COMMIT, RELEASE):
+                    continue
+                if record.kind == TREE_REMOVAL:
+                    trees[record.name] = max(record.version, trees.get(record.name, 0))
+                elif record.name not in newest or newest[record.name].version < record.version:
+                    newest[record.name] = record
+
+        def removed(name, version):
+            above = [name] + [name[:end] for end, byte in enumerate(name) if byte == 0] + [b""]
+            return any(trees.get(tree, -1) > version for tree in above)
+
+        self.objects = {name: record for name, record in newest.items()
+                        if record.kind != REMOVAL and (name[:1] == b"\0" or not removed(name, record.version))}
+
+    def resolve(self, name):
+        record = self.objects.get(name)
+        # A name of a file with several: the content is under a zero byte and the number.
+        if record is not None and record.kind == LINK:
+            return self.objects.get(b"\0" + unpack("Q", record.content)[0].to_bytes(8, "big"))
+        return record
+
+    def stored(self, record):
+        """What is stored of a file, in pieces, verified: without the holes."""
+        if not record.is_whole:
+            raise ValueError("no copy of its content is whole")
+        content = record.content
+        if record.kind != LARGE:
+            if record.flags & 1:
+                try:
+                    import zstandard
+                except ImportError:
+                    raise ValueError("it is compressed, and the Python module zstandard is not here") from None
+                content = zstandard.ZstdDecompressor().decompress(content)
+            yield content
+            return
+        size, packed, chunks = unpack("QIH", content)  # section 7
+        yield content[16:16 + packed]
+        at = 16 + packed
+        for _ in range(chunks):
+            length, unit, data, parity = unpack("QIBB", content, at)
+            width, at = data + parity, at + 16
+            places = [unpack("HII", content, at + 10 * number) for number in range(width)]
+            at += 10 * width
+            stripes = -(-length // (unit * data))
+            for stripe in range(stripes):
+                left = min(unit * data, length - stripe * unit * data)
+                reached = -(-left // unit)
+                checksums = unpack(f"{reached + parity}Q", content, at)
+                at += 8 * (reached + parity)
+                for number in range(reached):
+                    wanted = min(unit, left - number * unit)
+                    device, file, block = places[(stripe + number) % width]
+                    if device not in self.devices:
+                        raise ValueError(f"device {device} is not here, and units are not reconstructed")
+                    offset, padded = 4096 * block + stripe * unit, wanted + -wanted % 4096
+                    directory = os.path.join(self.devices[device].directory, "extents")
+                    name = next((name for name in sorted(os.listdir(directory)) if name.startswith(f"{file:08}-")), "")
+                    data_unit = read(os.path.join(directory, name), offset, padded)
+                    if xxh3(data_unit) != checksums[number]:
+                        raise ValueError(f"a unit on device {device} is damaged: {name}, byte {offset}")
+                    yield data_unit[:wanted]
+
+    def holes(self, record):
+        """Size and runs of data of a file with holes; None of others (section 6, attributes)."""
+        at = 19
+        while at < len(record.attributes):
+            tag, length = unpack("BI", record.attributes, at)
+            if tag == 3:
+                numbers = unpack(f"{length // 8}Q", record.attributes, at + 5)
+                return numbers[0], list(zip(numbers[1::2], numbers[2::2]))
+            at += 5 + length
+        return None
+
+    def size(self, record):
+        holes = self.holes(record)
+        if holes:
+            return holes[0]
+        if record.kind == LARGE:
+            return unpack("Q", record.content)[0]
+        # A frame of zstd begins with its magic number, a descriptor and its content size.
+        if record.flags & 1:
+            descriptor = record.content[4]
+            single, form = descriptor >> 5 & 1, ("B", "H", "I", "Q")[descriptor >> 6]
+            return unpack(form, record.content, 6 - single + (0, 1, 2, 4)[descriptor & 3])[0] + 256 * (form == "H")
+        return len(record.content)
+
+    def get(self, path, out):
+        record = self.resolve(path.strip(b"/").replace(b"/", b"\0"))
+        if record is None or record.kind not in (FILE, LARGE):
+            raise ValueError("there is no such file")
+        holes = self.holes(record)
+        pieces = self.stored(record)
+        if holes is None:
+            for piece in pieces:
+                out.write(piece)
+            return
+        data, at = b"".join(pieces), 0
+        for offset, length in holes[1]:
+            out.write(bytes(offset - at) + data[:length])
+            data, at = data[length:], offset + length
+        out.write(bytes(holes[0] - at))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("devices", nargs="+", metavar="DEVICE")
+    parser.add_argument("--get", metavar="PATH", type=os.fsencode)
+    arguments = parser.parse_args()
+    store = Store(arguments.devices)
+    if arguments.get is not None:
+        try:
+            store.get(arguments.get, sys.stdout.buffer)
+        except ValueError as error:
+            complain(f"{os.fsdecode(arguments.get)}: {error}")
+    else:
+        for name in sorted(store.objects):
+            if name[:1] != b"\0" and name:
+                record = store.resolve(name)
+                size = store.size(record) if record and record.kind in (FILE, LARGE) else "-"
+                sys.stdout.buffer.write(f"{size:>12} ".encode() + name.replace(b"\0", b"/") + b"\n")
+    sys.exit(1 if problems else 0)
+
+
+main()

@@ -1,0 +1,110 @@
+//! `docs/read_store.py` reads stores by docs/FORMAT.md alone: what it lists and extracts is what the command lists and extracts, with the index gone too.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::harness::{Ran, finish, skip, source_tree};
+use crate::store_place::{Place, bytes, files, find, flip};
+
+/// A Python that has xxhash; says why not.
+fn python() -> Option<&'static str> {
+    let has_xxhash = |python: &&str| {
+        Command::new(python).args(["-c", "import xxhash"]).output().is_ok_and(|output| output.status.success())
+    };
+    let found = ["python3", "/usr/bin/python3"].into_iter().find(|python| has_xxhash(python));
+    if found.is_none() {
+        skip("docs/read_store.py needs python3 with xxhash (Debian: python3-xxhash)");
+    }
+    found
+}
+
+fn script(python: &str, devices: &[PathBuf], get: Option<&str>) -> Ran {
+    let mut command = Command::new(python);
+    command.arg(source_tree().join("docs/read_store.py")).args(devices);
+    finish(command.args(get.map(|key| format!("--get={key}"))))
+}
+
+/// What the script lists: sizes of files by path.
+fn listed(ran: &Ran) -> BTreeMap<String, u64> {
+    let text = ran.text();
+    let sizes = text.lines().filter_map(|line| {
+        let (size, path) = line.trim_start().split_once(' ')?;
+        Some((path.to_owned(), size.parse().ok()?))
+    });
+    sizes.collect()
+}
+
+#[test]
+#[ignore = "waits for format 2: records, segments, superblocks"]
+fn a_page_of_python_reads_what_the_command_reads() {
+    let Some(python) = python() else { return };
+    for (fast, slow) in [(0, 0), (2, 3)] {
+        let mut place = Place::new(fast, slow, &["--stripe-unit", "16KiB"]);
+        place.import(60, 3);
+        place.put("later", &bytes(3, 5000)).ended(0);
+        place.put("empty", b"").ended(0);
+        place.put("replaced", b"first").ended(0);
+        place.put("replaced", b"second").ended(0);
+        for (key, rest) in [("i1/d1", ["-r", "i1/d1"].as_slice()), ("i1/d2/0002", &["i1/d2/0002"])] {
+            place.run_on("rm", rest).ended(0);
+            place.objects.retain(|name, _| name != key && !name.starts_with(&format!("{key}/")));
+        }
+        // With holes and with a second name.
+        let tree = place.path("tree");
+        fs::create_dir(&tree).unwrap();
+        let sparse = fs::File::create(tree.join("sparse")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&sparse, b"behind a hole", 400_000).unwrap();
+        sparse.set_len(900_000).unwrap();
+        fs::write(tree.join("one"), bytes(8, 700)).unwrap();
+        fs::hard_link(tree.join("one"), tree.join("two")).unwrap();
+        place.run_on("import", [&tree]).ended(0);
+        for name in ["sparse", "one", "two"] {
+            place.objects.insert(name.to_owned(), fs::read(tree.join(name)).unwrap());
+        }
+        // Compaction moves records; what was removed stays so.
+        place.run_on("compact", ["--all"]).ended(0);
+        place.put("after", b"the compaction").ended(0);
+        place.is_whole();
+        place.lose_index();
+
+        let ran = script(python, &place.devices, None).ended(0);
+        let sizes: BTreeMap<String, u64> =
+            place.objects.iter().map(|(name, content)| (name.clone(), content.len() as u64)).collect();
+        assert_eq!(listed(&ran), sizes, "{}", ran.said());
+        for name in ["i1/d0/0000", "i1/z-large/0001", "later", "empty", "replaced", "sparse", "one", "two", "after"] {
+            let ran = script(python, &place.devices, Some(name)).ended(0);
+            assert!(ran.stdout == place.objects[name], "{name} has other bytes: {}", ran.said());
+        }
+        script(python, &place.devices, Some("i1/d1/0001")).ended(1);
+    }
+}
+
+#[test]
+#[ignore = "waits for format 2: records, segments, superblocks"]
+fn the_script_verifies_what_it_reads_and_goes_on_behind_damage() {
+    let Some(python) = python() else { return };
+    let mut place = Place::new(0, 0, &[]);
+    place.import(20, 1);
+    place.put("behind", b"the damage").ended(0);
+    let (path, at) = find(&place.home.join("segments"), &place.objects["i1/d3/0003"]).unwrap();
+    flip(&path, at + 5);
+    let ran = script(python, &place.devices, Some("i1/d3/0003")).ended(1);
+    assert!(ran.stdout.is_empty() && !ran.said().is_empty());
+    // In the head of a record: only that record is lost.
+    let (path, at) = find(&place.home.join("segments"), b"i1\0d4\x000004").unwrap();
+    flip(&path, at);
+    let ran = script(python, &place.devices, None).ended(1);
+    assert!(ran.said().contains("damage from byte"), "{}", ran.said());
+    let listed = listed(&ran);
+    let missing: Vec<_> = place.objects.keys().filter(|key| !listed.contains_key(*key)).collect();
+    assert_eq!(missing, ["i1/d4/0004"]);
+    assert_eq!(script(python, &place.devices, Some("behind")).ended(0).text(), "the damage");
+    // A unit of a stripe.
+    let (_, path, at) = place.a_unit("i1/z-large/0000");
+    flip(&path, at);
+    let ran = script(python, &place.devices, Some("i1/z-large/0000")).ended(1);
+    assert!(ran.said().contains("damaged"), "{}", ran.said());
+    assert!(!files(&place.home).is_empty());
+}
