@@ -27,6 +27,8 @@ use crate::log::writer::Writer;
 /// How often a lock that is taken is tried again, and after what time.
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// What file systems without locks say (`ENOLCK`).
+const NO_LOCKS: i32 = rustix::io::Errno::NOLCK.raw_os_error();
 
 /// Whether an opened store writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,11 +171,23 @@ fn locked(
             .at(directory)
             .advise("try it again"));
     }
+    locks.iter().for_each(|lock| lock.sign());
     Ok(again)
 }
 
-fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>>) -> Result<()> {
-    let fail = |error| Error::io("lock the store", directory, error);
+/// Takes the lock of a directory.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] if another process has it; what locking fails with.
+pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>>) -> Result<()> {
+    let fail = |error: std::io::Error| {
+        let cannot = matches!(error.kind(), std::io::ErrorKind::Unsupported) || error.raw_os_error() == Some(NO_LOCKS);
+        let error = Error::io("lock the store", directory, error);
+        match cannot {
+            true => error.advise("the file system has no locks (flock), as NFS without its lock service: a store needs them to be written to"),
+            false => error,
+        }
+    };
     let mut lock = platform.lock(directory).map_err(fail)?;
     for _ in 0..LOCK_ATTEMPTS {
         if lock.is_none() {
@@ -188,7 +202,11 @@ fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>
             Ok(())
         }
         None => {
-            Err(Error::new(ErrorKind::Busy, "open the store for writing", "another process has it open for writing")
+            let who = match platform.holder(directory) {
+                Some(process) => format!("another process ({process}) has it open for writing"),
+                None => "another process has it open for writing".to_owned(),
+            };
+            Err(Error::new(ErrorKind::Busy, "open the store for writing", who)
                 .at(directory)
                 .advise("wait for it to end; reading is possible meanwhile"))
         }
