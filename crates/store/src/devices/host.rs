@@ -1,8 +1,8 @@
 //! The platform that stores live on outside of tests: directories, `flock`, the clock.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,6 +17,8 @@ use crate::format::geometry::{Node, PRIVATE_MODE, random_identity};
 
 /// File that the writer locks.
 pub(crate) const LOCK: &str = "lock";
+/// Bytes of a process's number in it, at most.
+const LONGEST_NUMBER: u64 = 20;
 /// Directory of the pins of readers, in that of the index.
 const PINS: &str = "pins";
 
@@ -30,7 +32,13 @@ struct Held {
     file: File,
 }
 
-impl Lock for Held {}
+impl Lock for Held {
+    fn sign(&self) {
+        // Only for a message: who holds the lock is told by the lock.
+        let text = format!("{}\n", std::process::id());
+        let _ = self.file.set_len(0).and_then(|()| self.file.write_all_at(text.as_bytes(), 0));
+    }
+}
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -94,6 +102,12 @@ impl Platform for Host {
             .open(directory.join(LOCK))?;
         let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(held.map(|held| Box::new(held) as Box<dyn Lock>))
+    }
+
+    fn holder(&self, directory: &Path) -> Option<u32> {
+        let mut text = String::new();
+        File::open(directory.join(LOCK)).ok()?.take(LONGEST_NUMBER).read_to_string(&mut text).ok()?;
+        text.trim().parse().ok()
     }
 
     fn is_locked(&self, directory: &Path) -> bool {

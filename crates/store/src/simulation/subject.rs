@@ -67,6 +67,10 @@ impl Platform for Platformed {
         Ok(Some(Box::new(Held)))
     }
 
+    fn holder(&self, _: &Path) -> Option<u32> {
+        None
+    }
+
     fn is_locked(&self, _: &Path) -> bool {
         false
     }
