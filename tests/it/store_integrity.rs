@@ -660,10 +660,7 @@ fn an_old_device_brings_nothing_back_that_others_gave_back() {
             assert_eq!(store.get(&key("victim")).unwrap(), None);
         }
         let anew = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
-        assert!(!anew.recovered().outdated.is_empty());
-        assert!(anew.recovered().outdated.iter().all(|one| one.is_passed_over && one.device == 0));
-        let words = check(&anew, true).1.join("\n");
-        assert!(words.contains("only device 0, which is old, has") && words.contains("passed over"), "{words}");
+        assert!(anew.completeness().is_complete());
         drop(anew);
         let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).unwrap();
         let report = repair(
@@ -685,21 +682,8 @@ fn an_old_device_brings_nothing_back_that_others_gave_back() {
         sample.is_clean();
         let anew = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
         assert_eq!(anew.get(&key("victim")).unwrap(), None);
-        assert_eq!(anew.recovered().outdated, []);
+        assert!(anew.completeness().is_complete());
     }
-}
-
-#[test]
-fn what_only_an_old_device_has_is_taken_in_and_that_is_said() {
-    let sample = with_an_old_device((2, 0, 1, 0));
-    let anew = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
-    assert!(anew.recovered().outdated.iter().any(|one| !one.is_passed_over));
-    assert_eq!(anew.get(&key("victim")).unwrap().unwrap(), bytes(61, 3000), "nothing tells that it was removed");
-    let words = check(&anew, true).1.join("\n");
-    assert!(words.contains("nothing else tells what became of it"), "{words}");
-    drop(anew);
-    let ran = Ran::from(granulo().args(["store", "check", "--rebuild-index"]).arg(sample.home()).output().unwrap());
-    assert!(ran.ended(1).text().contains("are back in the index that was made anew"));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::args;
 use crate::harness::{run, sandbox};
 
-const SEGMENT_HEADER_BYTES: u64 = 80;
-const COMMIT_BYTES: u64 = 84;
+const SEGMENT_HEADER_BYTES: u64 = 128;
+const COMMIT_BYTES: u64 = 48 + 72;
 
 /// Sizes at every edge: of padding, of the packed bytes, of the cutoff, of units, stripes and chunks.
 fn sizes() -> Vec<u64> {

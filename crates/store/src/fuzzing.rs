@@ -3,8 +3,9 @@
 //! Each takes any bytes, does not panic but where a law is broken (the assertions here), and needs memory in proportion to them. Where a checksum
 //! would keep a fuzzer out, the bytes are tried as they are and once more with checksums that hold. Seeds lie in `fuzz/seeds`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,14 +15,15 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::Kind;
 use crate::format::geometry::Class;
-use crate::format::record::{LARGEST_ID, NewRecord, Record, checksum};
-use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
+use crate::format::record::{LARGEST_ID, NewRecord, Record, checksum, seal};
+use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::superblock::{Superblock, VERSION};
 use crate::index::catalog::{State, TableRow, encoding, journal, manifest};
-use crate::index::table::block::{PAGE_BYTES, pages_of, seal};
+use crate::index::table::block::{self, PAGE_BYTES, pages_of};
 use crate::index::table::footer::Footer;
 use crate::index::table::{BlockCache, Table, TableScan};
-use crate::log::scan::{SegmentScan, Step};
+use crate::log::scan::{Copies, SegmentScan, Step};
 
 /// A file of a device that has no other, only to be read.
 #[derive(Debug, Clone)]
@@ -130,23 +132,26 @@ fn number(bytes: &mut &[u8], length: usize) -> u64 {
 /// # Panics
 /// If a law is broken.
 pub fn record(bytes: &[u8]) {
-    if let Some(record) = Record::decode(bytes) {
+    let here = SEED_OF.seed(&STORE).at(LogOffset(SEGMENT_HEADER_BYTES));
+    if let Some(record) = Record::decode(bytes, here).or_else(|| Record::verified(bytes)) {
         look_into(&record);
     }
     let mut rest = bytes;
     let (kind, flags) = (number(&mut rest, 1), number(&mut rest, 1));
     let Some(kind) = Kind::from_byte(kind as u8) else { return };
-    let (id, timestamp_milliseconds) = (number(&mut rest, 6), number(&mut rest, 6));
+    let id = number(&mut rest, 6);
     let (key_length, attributes_length) = (number(&mut rest, 1), number(&mut rest, 2));
     let (key, attributes) = (take(&mut rest, key_length as usize), take(&mut rest, attributes_length as usize));
     let (is_zstd, is_moved) = (flags & 1 != 0, flags & 2 != 0);
-    let new = NewRecord { kind, is_zstd, is_moved, id, timestamp_milliseconds, key, attributes, content: rest };
+    let new = NewRecord { kind, is_zstd, is_moved, id, key, attributes, content: rest };
     let mut encoded = Vec::new();
     new.encode(&mut encoded).expect("no part is too long");
-    let record = Record::decode(&encoded).expect("what was encoded is decoded");
+    let list = seal(&mut encoded, SEED_OF.seed(&STORE), LogOffset(SEGMENT_HEADER_BYTES));
+    let record = Record::decode(&encoded, here).expect("what was encoded is decoded");
+    assert_eq!(list, [record.head.listed()]);
     assert_eq!(record.record_bytes(), encoded.len() as u64);
     let head = record.head;
-    assert_eq!((head.kind, head.id, head.timestamp_milliseconds), (kind, id & LARGEST_ID, timestamp_milliseconds));
+    assert_eq!((head.kind, head.id), (kind, id & LARGEST_ID));
     assert_eq!((head.key, head.attributes, record.content, head.is_zstd), (key, attributes, rest, is_zstd));
     look_into(&record);
 }
@@ -168,70 +173,110 @@ fn look_into(record: &Record<'_>) {
     }
 }
 
-/// A segment that is read from one end to the other: every byte is a record or damage, and records between damage are found.
+/// A segment that is read from one end to the other: nothing is given that was not written at its place, and all of a batch that is undamaged is.
 ///
 /// # Panics
 /// If a law is broken.
 pub fn segment(bytes: &[u8]) {
     scan(bytes);
-    // Records whose content is a piece of the bytes, with other pieces as damage between them.
-    let header = SegmentHeader {
+    // Batches of records whose content is a piece of the bytes, some of them damaged.
+    let mut file = SegmentHeader {
         class: Class::Fast,
         copies: 1,
-        store: [1; 16],
-        number: 1,
+        store: STORE,
+        id: SEED_OF,
         created_nanoseconds: 0,
-        sequence: 0,
-        chain: 0,
+        continues: Continued::default(),
         highest_id: 0,
-    };
-    let mut file = header.encode();
-    let mut rest = bytes;
-    let mut records = 0;
-    while !rest.is_empty() {
-        let length = number(&mut rest, 1) as usize;
-        let piece = take(&mut rest, length * 4);
-        if length.is_multiple_of(3) {
-            file.extend_from_slice(&piece[..piece.len() / 4 * 4]);
-            continue;
-        }
-        let record = NewRecord {
-            kind: Kind::File,
-            is_zstd: false,
-            is_moved: false,
-            id: records + 1,
-            timestamp_milliseconds: 0,
-            key: b"k",
-            attributes: &[],
-            content: piece,
-        };
-        record.encode(&mut file).expect("no part is too long");
-        records += 1;
     }
-    assert!(scan(&file) >= records);
+    .encode();
+    let seed = SEED_OF.seed(&STORE);
+    let append = |file: &mut Vec<u8>, kind: Kind, id: u64, content: &[u8]| {
+        let begin = file.len();
+        let new = NewRecord { kind, is_zstd: false, is_moved: false, id, key: b"", attributes: &[], content };
+        new.encode(file).expect("no part is too long");
+        (begin, seal(&mut file[begin..], seed, LogOffset(begin as u64)))
+    };
+    let (mut rest, mut sequence, mut chain_before) = (bytes, BatchSequence(0), 0);
+    let mut written: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let mut damages = Vec::new();
+    let mut undamaged = BTreeSet::new();
+    while !rest.is_empty() {
+        let (records, damage) = (number(&mut rest, 1) % 4, number(&mut rest, 2) as usize);
+        let (begin, mut list, mut places) = (file.len(), Vec::new(), Vec::new());
+        for id in 0..records {
+            let length = number(&mut rest, 1) as usize;
+            let (at, listed) = append(&mut file, Kind::File, id, take(&mut rest, length * 4));
+            written.insert(at as u64, file[at..].to_vec());
+            places.push(at as u64);
+            list.extend(listed);
+        }
+        sequence = sequence.next();
+        let commit = Commit {
+            sequence,
+            mark: BatchSequence(0),
+            begin: LogOffset(begin as u64),
+            chain_before,
+            time_nanoseconds: 0,
+            highest_id: 0,
+            epoch: SEED_OF.epoch,
+            is_close: false,
+            list,
+        };
+        chain_before = commit.chain();
+        let (at, _) = append(&mut file, Kind::Commit, 0, &commit.encode());
+        written.insert(at as u64, file[at..].to_vec());
+        match damage % 3 {
+            0 => damages.push(begin + damage % (file.len() - begin)),
+            _ => {
+                places.push(at as u64);
+                undamaged.extend(places);
+            }
+        }
+    }
+    for at in damages {
+        file[at] ^= 0x55;
+    }
+    let found = scan(&file);
+    assert!(found.iter().all(|(at, record)| written.get(at) == Some(record)));
+    assert!(undamaged.iter().all(|at| found.contains_key(at)));
 }
 
-/// Gives the records in a segment.
-fn scan(bytes: &[u8]) -> u64 {
-    let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(bytes)))], 0);
+/// The segment that targets read.
+const SEED_OF: SegmentId = SegmentId { number: SegmentNumber(1), epoch: Epoch(2) };
+const STORE: [u8; 16] = [1; 16];
+
+/// Gives the records in a segment, commits too, by their places.
+fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
+    let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(bytes)))], SEED_OF.seed(&STORE), 0);
     let (header, without) = scan.header();
     assert_ne!(header.is_some(), without == [0]);
-    let (mut at, mut records) = (SEGMENT_HEADER_BYTES, 0);
+    let mut found = BTreeMap::new();
+    let within = |range: Range<u64>| {
+        assert!(range.start >= SEGMENT_HEADER_BYTES && range.end <= bytes.len() as u64 && !range.is_empty());
+        bytes[range.start as usize..range.end as usize].to_vec()
+    };
     while let Some(step) = scan.next(true) {
-        match step {
-            Step::Record(offset, record, without) => {
-                assert_eq!((offset, without), (at, vec![]));
-                at += record.record_bytes();
-                records += 1;
+        let range = match step {
+            Step::Record(at, record, copies) => {
+                assert_eq!(copies, Copies::default());
+                at..at + record.record_bytes()
+            }
+            Step::Commit(committed, ..) => {
+                assert!(committed.commit.begin.0 + committed.commit.listed_bytes() == committed.at);
+                for refuted in committed.refuted {
+                    found.remove(&refuted);
+                }
+                committed.at..committed.end
             }
             Step::Damage(range) => {
-                assert!(range.start == at && range.end > at);
-                at = range.end;
+                within(range);
+                continue;
             }
-        }
+        };
+        found.insert(range.start, within(range));
     }
-    assert!(at == SEGMENT_HEADER_BYTES || at == bytes.len() as u64);
-    records
+    found
 }
 
 /// Descriptors: what decodes is written the same, and every unit that it names lies where it may.
@@ -292,10 +337,10 @@ pub fn table(bytes: &[u8]) {
     let mut at = 0;
     while at < footer {
         let end = footer.min(at + pages_of(&sealed[at..]) * PAGE_BYTES);
-        seal(&mut sealed[at..end]);
+        block::seal(&mut sealed[at..end]);
         at = end;
     }
-    seal(&mut sealed[footer..]);
+    block::seal(&mut sealed[footer..]);
     look_through(&sealed);
 }
 

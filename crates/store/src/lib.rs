@@ -40,7 +40,7 @@ pub mod tree;
 // The modules of the core, under the names that they have there.
 pub(crate) use granulo_core::{error, io, layout, units};
 
-pub use format::{attributes, entry, geometry, key};
+pub use format::{attributes, entry, geometry, ids, key};
 pub use index::catalog;
 
 pub use access::content::Content;
@@ -55,7 +55,7 @@ pub use format::attributes::{Attributes, Holes, Xattrs};
 pub use format::entry::{Entry, Kind, Location, Time};
 pub use format::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Plan};
 pub use format::key::Key;
-pub use log::outdated::Outdated;
+pub use log::completeness::{Cause, Completeness, Missing, Tail};
 pub use log::recovery::{Damage, Recovered};
 pub use maintain::check::{CheckOptions, CheckReport};
 pub use maintain::compact::{Choice, CompactOptions, CompactPlan, Compacted, PlannedSegment};
@@ -73,6 +73,7 @@ use crate::error::Result;
 use devices::host::Host;
 use engine::Engine;
 use engine::open::{self, Access};
+use log::marks::Idle;
 
 /// When a batch is durable and visible to other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,12 +95,17 @@ pub struct Store {
 
 /// The engine, made durable when the last handle goes.
 #[derive(Debug)]
-struct Closing(Engine);
+struct Closing {
+    engine: Arc<Engine>,
+    /// Ends before the store is closed.
+    idle: Option<Idle>,
+}
 
 impl Drop for Closing {
     fn drop(&mut self) {
+        self.idle = None;
         // Whoever wants to know whether it was durable calls `sync` before.
-        let _ = self.0.close();
+        let _ = self.engine.close();
     }
 }
 
@@ -174,16 +180,32 @@ impl Store {
     }
 
     pub(crate) fn of((engine, recovered): (Engine, Recovered)) -> Store {
-        Store { engine: Arc::new(Closing(engine)), recovered }
+        let engine = Arc::new(engine);
+        let idle = engine.platform.idle_interval().filter(|_| engine.is_writer()).map(|interval| {
+            let marking = Arc::clone(&engine);
+            // What fails here is said by the next write.
+            Idle::begin(interval, move || _ = marking.mark(false))
+        });
+        Store { engine: Arc::new(Closing { engine, idle }), recovered }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
-        &self.engine.0
+        &self.engine.engine
+    }
+
+    /// A batch was made durable: if none follows for a while, the log says so.
+    pub(crate) fn beat(&self) {
+        self.engine.idle.iter().for_each(Idle::beat);
     }
 
     /// What was recovered when it was opened.
     pub fn recovered(&self) -> &Recovered {
         &self.recovered
+    }
+
+    /// Whether all that was acknowledged was there when it was opened.
+    pub fn completeness(&self) -> &Completeness {
+        &self.recovered.completeness
     }
 
     /// The geometry.
@@ -239,7 +261,8 @@ impl Store {
     /// # Errors
     /// What syncing fails with; the store is read-only then.
     pub fn sync(&self) -> Result<()> {
-        self.engine().sync_all()
+        self.engine().sync_all()?;
+        self.engine().mark(false)
     }
 
     /// Looks now for what another process has made durable; gives whether there was something.

@@ -195,7 +195,7 @@ fn a_shared_file_and_its_first_name_are_in_one_piece_of_the_log() {
     for round in 0..ROUNDS {
         // Sizes around that at which a piece is full.
         let mut batch = store.batch(Durability::None);
-        batch.put(&key("filler"), &file(), &vec![7; (8 << 20) - 40 - 220 + 16 * round]).unwrap();
+        batch.put(&key("filler"), &file(), &vec![7; (8 << 20) - 48 - 220 + 16 * round]).unwrap();
         let number = batch.shared(&file(), &mut &b"one file"[..], None).unwrap();
         batch.link(&key(&format!("name{round}")), number).unwrap();
         batch.commit().unwrap();
@@ -207,8 +207,9 @@ fn a_shared_file_and_its_first_name_are_in_one_piece_of_the_log() {
     let (mut nameless, mut files, mut pieces) = (None, 0, 0);
     let rows = store.engine().view().state.segments.clone();
     for row in rows.values() {
-        let mut scan = SegmentScan::new(store.engine().open_copies(row.number, &row.devices), 0);
-        while let Some(Step::Record(_, record, _)) = scan.next(false) {
+        let copies = store.engine().open_copies(row.id(), &row.devices);
+        let mut scan = SegmentScan::new(copies, store.engine().seed(row.id()), 0);
+        while let Some(Step::Record(_, record, _) | Step::Commit(_, record, _)) = scan.next(false) {
             match record.head.kind {
                 Kind::File if record.head.key.first() == Some(&0) => {
                     nameless = Some(record.head.key.to_vec());

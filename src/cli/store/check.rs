@@ -67,6 +67,7 @@ impl CheckArguments {
         } else {
             self.at.read.open_quietly()?
         };
+        super::say_completeness(&store);
         if self.rebuild_index && !self.json {
             let recovered = store.recovered();
             let text = format!("the index was made anew from {} records", format_count(recovered.records.into()));
@@ -92,7 +93,7 @@ impl CheckArguments {
         let report = report?;
         printed?;
         match self.json {
-            true => output::print_json(&document(&report, self.rebuild_index, problems))?,
+            true => super::completeness::print_json(&document(&report, self.rebuild_index, problems))?,
             false => output::print(|out| writeln!(out, "{}", words(&report)))?,
         };
         Ok(if report.is_complete && report.problems() == 0 { Ended::Well } else { Ended::Amiss })

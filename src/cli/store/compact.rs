@@ -97,6 +97,7 @@ struct Done {
 impl CompactArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let store = if self.dry_run { self.at.read.open_quietly()? } else { self.at.open_quietly()? };
+        super::say_completeness(&store);
         or_damage(self.compact(&store))
     }
 
@@ -119,7 +120,7 @@ impl CompactArguments {
         let done = if self.dry_run { None } else { Some(self.run_with_progress(store, &options)?) };
         let ended = done.as_ref().map_or(Ended::Well, how_it_ended);
         if self.json {
-            output::print_json(&document(&plan, done))?;
+            super::completeness::print_json(&document(&plan, done))?;
         } else if let Some(done) = &done {
             output::print(|out| writeln!(out, "{}", done_words(done)))?;
         }

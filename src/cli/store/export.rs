@@ -86,7 +86,7 @@ impl ExportArguments {
         let amiss = say_reports(&summary.reports) | summary.interrupted | (summary.specials_not_made > 0);
         say_what_was_left_out(summary);
         if self.json {
-            output::print_json(&self.document(summary, options))?;
+            super::completeness::print_json(&self.document(summary, options))?;
         } else {
             output::print(|out| write_sentences(&sentences(summary), out))?;
         }

@@ -135,7 +135,7 @@ impl GetArguments {
         if !self.json {
             return Ok(Ended::Well);
         }
-        output::print_json(&GetDocument {
+        super::completeness::print_json(&GetDocument {
             schema: "granulo/store-get/1",
             key: key.to_string(),
             size_bytes,

@@ -143,7 +143,7 @@ impl ImportArguments {
             output::note("interrupted; this is only a part");
         }
         if self.json {
-            output::print_json(&self.measure_document(&measured, options))?;
+            super::completeness::print_json(&self.measure_document(&measured, options))?;
         } else {
             let counts = objects_in_words(
                 measured.files,
@@ -172,7 +172,7 @@ impl ImportArguments {
             output::note("interrupted; what was imported is durable, and the same command does the rest");
         }
         if self.json {
-            output::print_json(&self.document(summary, options))?;
+            super::completeness::print_json(&self.document(summary, options))?;
         } else {
             output::print(|out| write_sentences(&sentences(summary), out))?;
         }

@@ -137,7 +137,9 @@ impl ListArguments {
             };
             serde_json::to_writer(&mut *out, &record).map_err(std::io::Error::from)?;
         }
-        out.write_all(b"]}\n")?;
+        write!(out, "],\"completeness\":")?;
+        serde_json::to_writer(&mut *out, &super::completeness::completeness_record()).map_err(std::io::Error::from)?;
+        out.write_all(b"}\n")?;
         Ok(ended)
     }
 }

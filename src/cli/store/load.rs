@@ -52,6 +52,7 @@ impl LoadArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let group = key(&self.group)?;
         let store = self.at.open_quietly()?;
+        super::say_completeness(&store);
         let progress = TransferProgress::begin(self.json, None)?;
         let (objects, bytes, damaged) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let said = Mutex::new(());
@@ -91,7 +92,7 @@ impl LoadArguments {
             interrupted: progress.is_interrupted(),
         };
         if self.json {
-            output::print_json(&document)?;
+            super::completeness::print_json(&document)?;
         } else {
             output::print(|out| writeln!(out, "{}", document.words()))?;
         }

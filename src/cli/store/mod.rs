@@ -5,6 +5,7 @@
 
 mod check;
 mod compact;
+mod completeness;
 mod export;
 mod get;
 mod import;
@@ -31,12 +32,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
+use self::completeness::{say_completeness, with_completeness};
 use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};
 use crate::store::tree::Reports;
 use crate::store::{Class, Key, Listed, OpenOptions, Store};
-use crate::units::{escape_path, format_count, format_size};
+use crate::units::{escape_path, format_count};
 
 /// Keep files in a store: small ones as records in a few large files, large ones in stripes
 ///
@@ -76,7 +78,16 @@ enum StoreCommand {
 
 impl StoreArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        match self.command {
+        // An object that is whole is whole, whatever else is missing.
+        let is_get = matches!(self.command, StoreCommand::Get(_));
+        let ended = self.command.run()?;
+        Ok(if is_get { ended } else { with_completeness(ended) })
+    }
+}
+
+impl StoreCommand {
+    fn run(self) -> Result<Ended> {
+        match self {
             StoreCommand::Init(arguments) => arguments.run(),
             StoreCommand::Import(arguments) => arguments.run(),
             StoreCommand::Export(arguments) => arguments.run(),
@@ -160,29 +171,12 @@ impl StoreToWrite {
 }
 
 fn say_what_is_wrong(store: &Store) {
+    say_completeness(store);
     let geometry = store.geometry();
     for (number, trouble) in store.troubles() {
         let path =
             geometry.devices.get(usize::from(number)).map_or_else(String::new, |device| escape_path(&device.path));
         output::warn(&format!("device {number}, {path}, {}", trouble.explain()));
-    }
-    let damage = &store.recovered().damage;
-    if !damage.is_empty() {
-        let bytes: u64 = damage.iter().map(|damage| damage.range.end.saturating_sub(damage.range.start)).sum();
-        let bytes = format_size(bytes.into());
-        output::warn(&format!(
-            "{bytes} of the log are damaged, with objects that were acknowledged; see granulo store check"
-        ));
-    }
-    let unknown = store.recovered().outdated.iter().filter(|segment| !segment.is_passed_over).count();
-    if unknown > 0 {
-        output::warn(&format!(
-            "the index was made anew, and {} only on devices that were away: what was removed or replaced meanwhile may be back",
-            match unknown {
-                1 => "a segment is".to_owned(),
-                _ => format!("{} segments are", format_count(unknown as u128)),
-            }
-        ));
     }
 }
 

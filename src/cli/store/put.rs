@@ -96,7 +96,7 @@ impl PutArguments {
             return Ok(Ended::Well);
         }
         let (key, mode) = (key.to_string(), source.attributes.mode);
-        output::print_json(&PutDocument { schema: "granulo/store-put/1", key, size_bytes, mode })
+        super::completeness::print_json(&PutDocument { schema: "granulo/store-put/1", key, size_bytes, mode })
     }
 }
 

@@ -61,6 +61,7 @@ struct Done {
 impl RebalanceArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let store = if self.dry_run { self.at.read.open_quietly()? } else { self.at.open_quietly()? };
+        super::say_completeness(&store);
         or_damage(self.rebalance(&store))
     }
 
@@ -83,7 +84,7 @@ impl RebalanceArguments {
             ));
         }
         if self.json {
-            output::print_json(&document(&plan, done))?;
+            super::completeness::print_json(&document(&plan, done))?;
         } else if let Some(done) = &done {
             output::print(|out| writeln!(out, "{}", done_words(done)))?;
         }

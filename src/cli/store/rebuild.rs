@@ -67,6 +67,7 @@ impl RebuildArguments {
         let (named, directories) = self.named()?;
         let mut how = OpenOptions { degraded: self.degraded, devices: directories, lost: named };
         let mut store = Store::open_read_only_with(&self.store, &how)?;
+        super::say_completeness(&store);
         let device = match named {
             Some(device) => device,
             None => only_lost(&store.lost_devices()).map_err(|error| error.at(&self.store))?,
@@ -89,7 +90,7 @@ impl RebuildArguments {
             report = rebuilt?;
         }
         match self.json {
-            true => output::print_json(&self.document(device, &plan, &report))?,
+            true => super::completeness::print_json(&self.document(device, &plan, &report))?,
             false if self.dry_run => Ended::Well,
             false => self.print_report(device, &report)?,
         };

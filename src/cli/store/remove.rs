@@ -92,7 +92,12 @@ impl RemoveArguments {
             return Ok(Ended::Well);
         }
         let key = key.to_string();
-        output::print_json(&RemovalDocument { schema: "granulo/store-rm/1", key, removed: !self.dry_run, removal })
+        super::completeness::print_json(&RemovalDocument {
+            schema: "granulo/store-rm/1",
+            key,
+            removed: !self.dry_run,
+            removal,
+        })
     }
 
     fn refuse_full_directory(&self, store: &Store, key: &Key) -> Result<()> {

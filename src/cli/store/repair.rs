@@ -90,7 +90,7 @@ impl RepairArguments {
         }
         if self.dry_run || plan.is_empty() {
             if self.json {
-                output::print_json(&document(&plan, None))?;
+                super::completeness::print_json(&document(&plan, None))?;
             }
             return Ok(if plan.is_empty() { Ended::Well } else { Ended::Amiss });
         }
@@ -109,7 +109,7 @@ impl RepairArguments {
         let report = report?;
         printed?;
         match self.json {
-            true => output::print_json(&document(&plan, Some(&report)))?,
+            true => super::completeness::print_json(&document(&plan, Some(&report)))?,
             false => print_report(&report)?,
         };
         Ok(if report.is_complete && report.check.problems() == 0 { Ended::Well } else { Ended::Amiss })

@@ -48,6 +48,7 @@ struct ScrubDocument {
 impl ScrubArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let store = self.at.open_quietly()?;
+        super::say_completeness(&store);
         let mut progress = MaintenanceProgress::begin()?;
         let options = ScrubOptions { bytes_per_second: self.rate, resume: !self.restart };
         let mut problems = Vec::new();
@@ -67,7 +68,7 @@ impl ScrubArguments {
         let report = report?;
         printed?;
         if self.json {
-            output::print_json(&ScrubDocument {
+            super::completeness::print_json(&ScrubDocument {
                 schema: "granulo/store-scrub/1",
                 complete: report.is_complete,
                 verified_bytes: report.verified_bytes,

@@ -80,7 +80,7 @@ impl StatArguments {
         let device = content.as_deref().filter(|_| object_type.is_device()).and_then(device_numbers);
         let target = content.filter(|_| object_type == ObjectType::Symlink).map(|target| escape(&target));
         if self.json {
-            return output::print_json(&document(key, status, target, device));
+            return super::completeness::print_json(&document(key, status, target, device));
         }
         let points_to = target.or_else(|| device.map(|(major, minor)| format!("{major}, {minor}")));
         let key = key.to_string();

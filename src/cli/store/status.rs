@@ -82,10 +82,11 @@ struct CountsDocument {
 impl StatusArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let store = self.at.open_quietly()?;
+        super::say_completeness(&store);
         let status = store.status(self.count)?;
         let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
         if self.json {
-            output::print_json(&document(&status))?;
+            super::completeness::print_json(&document(&status))?;
         } else {
             output::print(|out| write_status(&status, out))?;
         }

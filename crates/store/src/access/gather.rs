@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::{Entry, Location};
+use crate::format::ids::LogOffset;
 use crate::format::record::Record;
 
 /// A record that is to be read.
@@ -77,10 +78,11 @@ impl Engine {
     pub(crate) fn read_span(&self, span: &Span, turn: usize, buffer: &mut Vec<u8>) {
         buffer.clear();
         let copies = self.copies(span.segment);
+        let segment = self.segment_id(span.segment);
         let length = (span.bytes.end - span.bytes.start) as usize;
         for at in 0..copies.len() {
             let device = copies[(turn + at) % copies.len()];
-            match self.read_copy(device, span.segment, span.bytes.start, length, buffer) {
+            match self.read_copy(device, segment, span.bytes.start, length, buffer) {
                 Ok(_) => return,
                 Err(_) => buffer.clear(),
             }
@@ -101,7 +103,8 @@ impl Engine {
         let at = (wanted.location.offset - span.bytes.start) as usize;
         let is_right =
             |record: &Record<'_>| record.head.id == wanted.id && record.record_bytes() == wanted.location.record_bytes;
-        match buffer.get(at..).and_then(Record::decode).filter(|record| is_right(record)) {
+        let seal = self.seed(self.segment_id(span.segment)).at(LogOffset(wanted.location.offset));
+        match buffer.get(at..).and_then(|bytes| Record::decode(bytes, seal)).filter(|record| is_right(record)) {
             Some(record) => Ok(record),
             None => {
                 let record = self.read_record(wanted.location, other, is_right)?;

@@ -98,7 +98,7 @@ impl Loaded {
     /// Its objects, in the order of the disk.
     pub fn objects(&self) -> impl Iterator<Item = LoadedObject<'_>> {
         self.objects.iter().filter_map(|placed| {
-            let head = Head::decode(self.bytes(&placed.head))?;
+            let head = Head::verified(self.bytes(&placed.head))?;
             Some(LoadedObject {
                 head,
                 content: self.bytes(&placed.content),

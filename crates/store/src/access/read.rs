@@ -4,6 +4,7 @@
 //! and asked again; only what fails with a fresh index is damage.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,10 +15,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
+use crate::format::ids::{Epoch, LogOffset, SegmentId};
 use crate::format::key::Key;
 use crate::format::record::Record;
 use crate::format::segment::segment_path;
 use crate::index::{look_up_recent, look_up_tables};
+use crate::layout::granulo::LISTED_BYTES;
 use crate::units::format_size;
 
 /// Memory that reads go to; use it again to save allocations.
@@ -127,10 +130,11 @@ impl Engine {
         let mut cause = None;
         let mut holds = false;
         let mut tried = 0;
-        while let Some(device) = self.copy(location.segment, tried) {
+        while let Some((device, segment)) = self.copy(location.segment, tried) {
             buffer.clear();
-            match self.read_copy(device, location.segment, location.offset, location.record_bytes as usize, buffer) {
-                Ok(_) => holds = Record::decode(buffer).is_some_and(|record| is_right(&record)),
+            let seal = self.seed(segment).at(LogOffset(location.offset));
+            match self.read_copy(device, segment, location.offset, location.record_bytes as usize, buffer) {
+                Ok(_) => holds = Record::decode(buffer, seal).is_some_and(|record| is_right(&record)),
                 Err(error) => cause = Some(error),
             }
             if holds {
@@ -145,8 +149,7 @@ impl Engine {
         match Record::verified(buffer).filter(|_| holds) {
             Some(record) => Ok(record),
             None => {
-                let first = self.copy(location.segment, 0).unwrap_or(0);
-                let place = self.devices.place(first, &segment_path(location.segment));
+                let place = self.place_of(location);
                 let what = match (tried, cause) {
                     (0, _) => "its segment is on no device that is in service".to_owned(),
                     (_, Some(error)) => crate::error::os_message(&error),
@@ -179,8 +182,14 @@ impl Engine {
     }
 
     pub(crate) fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {
-        let device = self.copy(location.segment, 0).unwrap_or(0);
-        Descriptor::decode(content, &self.devices.place(device, &segment_path(location.segment)))
+        Descriptor::decode(content, &self.place_of(location))
+    }
+
+    /// The first copy of a segment, for messages.
+    fn place_of(&self, location: Location) -> PathBuf {
+        let (device, segment) =
+            self.copy(location.segment, 0).unwrap_or((0, SegmentId::new(location.segment, Epoch(0))));
+        self.devices.place(device, &segment_path(segment))
     }
 
     /// The content of a record as it was given: of a large object from its units, decompressed, without its holes. In `record` or in `content`.
@@ -239,7 +248,7 @@ impl Engine {
             let record = self.read_entry(&found.entry, &mut buffer)?;
             let attributes = decode_attributes(record.head.attributes)?;
             let copies = self.copies(found.entry.location.segment).len() as u64;
-            let mut allocated_bytes = copies * found.entry.location.record_bytes;
+            let mut allocated_bytes = copies * (found.entry.location.record_bytes + LISTED_BYTES);
             if found.entry.kind == Kind::Large {
                 allocated_bytes += self
                     .decode_descriptor(found.entry.location, record.content)?

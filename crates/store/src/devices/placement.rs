@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, Geometry};
-use crate::format::record::{HEADER_BYTES, Lengths};
+use crate::format::record::{HEADER_BYTES, Lengths, kind_of};
 use crate::log::writer::{Batched, Writer, Written, roomiest};
 use crate::units::{GIB, MIB};
 
@@ -92,9 +92,9 @@ fn rooms(slots: &[Slot]) -> Rooms {
 
 /// Whether all records of a batch are removals.
 fn only_removes(batch: &Batched<'_>) -> bool {
-    let mut rest = batch.records;
+    let mut rest = &*batch.records;
     while let Some(lengths) = Lengths::peek(rest) {
-        if rest.get(4).copied().and_then(Kind::from_byte).is_none_or(Kind::is_used) {
+        if kind_of(rest).is_none_or(Kind::is_used) {
             return false;
         }
         debug_assert!(lengths.record_bytes() >= HEADER_BYTES);
@@ -155,14 +155,14 @@ impl Engine {
         &self,
         writer: &mut Writer,
         geometry: &Geometry,
-        batch: Batched<'_>,
+        mut batch: Batched<'_>,
     ) -> Result<Written> {
         let needed_bytes = batch.records.len() as u64;
         let claim = if only_removes(&batch) { Claim::Frees } else { Claim::Put };
         if !self.has_both_classes() {
             // The only class is whichever is asked for; segments of either go on.
             let class = writer.active.as_ref().map_or(Class::Fast, |active| active.class);
-            return self.append_to(writer, geometry, &[class], needed_bytes, claim, batch);
+            return self.append_to(writer, geometry, &[class], needed_bytes, claim, &mut batch);
         }
         let limits = Limits {
             high_watermark_percent: geometry.high_watermark_percent,
@@ -180,7 +180,7 @@ impl Engine {
             // A removal is small and goes where the log is: not every one is worth a segment.
             classes.sort_by_key(|&class| class != active.class);
         }
-        self.append_to(writer, geometry, &classes, needed_bytes, claim, batch)
+        self.append_to(writer, geometry, &classes, needed_bytes, claim, &mut batch)
     }
 
     /// Appends a batch to devices of the first of `classes` that has room. After an error that leaves what is written
@@ -195,7 +195,7 @@ impl Engine {
         classes: &[Class],
         needed_bytes: u64,
         claim: Claim,
-        batch: Batched<'_>,
+        batch: &mut Batched<'_>,
     ) -> Result<Written> {
         let mut outcome = Err(full());
         for &class in classes {

@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use super::epochs::Side;
 use super::extents::DeviceSource;
@@ -18,7 +19,7 @@ use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry, Node, PRIVATE_MODE};
 use crate::format::history::{EpochEntry, History};
-use crate::format::ids::{DeviceNumber, Epoch};
+use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::segment::segment_path;
 use crate::format::superblock::{LogMark, NO_DEVICE, OnDevice, Superblock};
 
@@ -67,6 +68,10 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn private_device(&self) -> Result<PrivateDevice>;
     /// Nanoseconds since 1970.
     fn now_nanoseconds(&self) -> i64;
+    /// How long a writer must have been idle for the log to be marked; `None`: it is not done.
+    fn idle_interval(&self) -> Option<Duration> {
+        Some(Duration::from_secs(1))
+    }
 }
 
 /// Why a device cannot be used as it should.
@@ -156,7 +161,7 @@ struct Known {
 pub(crate) struct Devices {
     home: PathBuf,
     slots: RwLock<Arc<Vec<Slot>>>,
-    segments: RwLock<HashMap<(u16, u64), Arc<dyn DeviceFile>>>,
+    segments: RwLock<HashMap<(u16, SegmentId), Arc<dyn DeviceFile>>>,
     known: Mutex<Known>,
     /// The epoch of what is written now; of a reader, the newest.
     epoch: AtomicU64,
@@ -366,14 +371,14 @@ impl Devices {
     }
 
     /// A segment's copy on a device, open for reading and, by the writer, for writing.
-    pub(crate) fn segment(&self, device: u16, number: u64, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
-        let key = (device, number);
+    pub(crate) fn segment(&self, device: u16, segment: SegmentId, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
+        let key = (device, segment);
         if let Some(file) = self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&key)
             && mode == Mode::Read
         {
             return Ok(Arc::clone(file));
         }
-        let file = self.open_file(device, &segment_path(number), mode)?;
+        let file = self.open_file(device, &segment_path(segment), mode)?;
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         bound(&mut segments);
         segments.insert(key, Arc::clone(&file));
@@ -396,8 +401,8 @@ impl Devices {
     }
 
     /// Forgets open files of a segment that is removed.
-    pub(crate) fn forget_segment(&self, number: u64) {
-        self.segments.write().unwrap_or_else(PoisonError::into_inner).retain(|&(_, segment), _| segment != number);
+    pub(crate) fn forget_segment(&self, segment: SegmentId) {
+        self.segments.write().unwrap_or_else(PoisonError::into_inner).retain(|&(_, kept), _| kept != segment);
     }
 }
 

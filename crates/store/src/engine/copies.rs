@@ -11,9 +11,12 @@ use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::set::{Lock, Slot};
 use crate::engine::{Engine, View};
 use crate::error::{Error, Result};
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, number_of, segment_path};
+use crate::format::ids::SegmentId;
+use crate::format::release::Released;
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::index::catalog::{Change, SegmentRow, State};
-use crate::log::scan::{SegmentScan, Step};
+use crate::log::recovery::RELEASED;
+use crate::log::scan::{Copies, SegmentScan, Step};
 use crate::maintain::pace::Pace;
 
 /// What is read and written at once, in bytes.
@@ -49,6 +52,7 @@ impl Engine {
         let (sequence, pending) = (writer.position.sequence, std::mem::take(&mut writer.pending));
         self.sync_files(&dirty).and_then(|()| self.catalog.commit(&pending)).inspect_err(|error| self.latch(error))?;
         writer.durable_sequence = sequence;
+        writer.marked_sequence = writer.marked_sequence.max(writer.written_mark);
         let change = change_of(&self.view().state);
         self.catalog.commit(&change)?;
         self.apply(change)
@@ -91,20 +95,20 @@ impl Engine {
     }
 
     /// The copies of a segment on these devices that can be opened.
-    pub(crate) fn open_segment_copies(&self, number: u64, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
-        let open = |&device: &u16| self.devices.segment(device, number, Mode::Read).ok().map(|file| (device, file));
+    pub(crate) fn open_segment_copies(&self, segment: SegmentId, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
+        let open = |&device: &u16| self.devices.segment(device, segment, Mode::Read).ok().map(|file| (device, file));
         devices.iter().filter_map(open).collect()
     }
 
     /// Whether a device has a copy of a segment of the right size with a sound header of its own.
     pub(crate) fn has_whole_copy(&self, row: &SegmentRow, device: u16) -> bool {
-        let Ok(file) = self.devices.segment(device, row.number, Mode::Read) else { return false };
+        let Ok(file) = self.devices.segment(device, row.id(), Mode::Read) else { return false };
         if file.size().ok() != Some(row.size_bytes) {
             return false;
         }
-        let mut scan = SegmentScan::new(vec![(device, file)], 0);
+        let mut scan = SegmentScan::new(vec![(device, file)], self.seed(row.id()), 0);
         let (header, _) = scan.header();
-        header.is_some_and(|header| header.number == row.number && header.store == self.geometry().store)
+        header.is_some_and(|header| header.id == row.id() && header.store == self.geometry().store)
     }
 
     /// Makes the copy of a segment on `device` anew from the others, and from what is there. The segment must not change any more.
@@ -112,14 +116,14 @@ impl Engine {
     /// # Errors
     /// What reading all copies, writing or syncing fails with, and those of `pace`.
     pub(crate) fn copy_segment(&self, row: &SegmentRow, device: u16, pace: &mut Pace<'_>) -> Result<Copied> {
-        let target = segment_path(row.number);
+        let target = segment_path(row.id());
         let temporary = format!("{target}.new");
         let place = self.devices.place(device, &target);
         let fail = |error| Error::io("make a copy of the segment", &place, error);
         let on = self.devices.readable(device).ok_or_else(|| fail(std::io::ErrorKind::NotFound.into()))?;
         let mut sources: Vec<u16> = row.devices.iter().copied().filter(|&source| source != device).collect();
         sources.push(device);
-        let copies = self.open_segment_copies(row.number, &sources);
+        let copies = self.open_segment_copies(row.id(), &sources);
         if copies.is_empty() {
             return Err(Error::new(
                 crate::error::ErrorKind::Lost,
@@ -140,7 +144,7 @@ impl Engine {
         if copied.is_err() {
             let _ = on.remove(&temporary);
         }
-        self.devices.forget_segment(row.number);
+        self.devices.forget_segment(row.id());
         copied
     }
 
@@ -151,9 +155,9 @@ impl Engine {
         target: &dyn DeviceFile,
         pace: &mut Pace<'_>,
     ) -> Result<Copied> {
-        let place = self.devices.place(copies.first().map_or(0, |copy| copy.0), &segment_path(row.number));
+        let place = self.devices.place(copies.first().map_or(0, |copy| copy.0), &segment_path(row.id()));
         let fail = |error| Error::io("copy the segment", &place, error);
-        let mut scan = SegmentScan::new(copies.to_vec(), 0);
+        let mut scan = SegmentScan::new(copies.to_vec(), self.seed(row.id()), 0);
         scan.end = row.size_bytes;
         let mut copied = Copied::default();
         match scan.header() {
@@ -166,12 +170,11 @@ impl Engine {
         let mut buffer = Vec::new();
         // A run of records that one copy has.
         let mut run: (usize, Range<u64>) = (0, SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES);
+        let source = |on: &Copies| copies.iter().position(|(device, _)| !on.without.contains(device)).unwrap_or(0);
         loop {
             let step = match scan.next(false) {
-                Some(Step::Record(at, record, without)) => {
-                    let source = copies.iter().position(|(device, _)| !without.contains(device)).unwrap_or(0);
-                    Some((source, at..at + record.record_bytes(), true))
-                }
+                Some(Step::Record(at, record, on)) => Some((source(&on), at..at + record.record_bytes(), true)),
+                Some(Step::Commit(committed, _, on)) => Some((source(&on), committed.at..committed.end, true)),
                 Some(Step::Damage(range)) => Some((0, range, false)),
                 None => None,
             };
@@ -207,14 +210,16 @@ impl Engine {
         Ok(copied)
     }
 
-    /// Files in the directory of segments of a device that are no segment of `state`.
+    /// Files in the directory of segments of a device that were released and are still there, or were left half made.
     pub(crate) fn leftover_segments(&self, slot: &Slot, state: &State) -> Result<Vec<(String, u64)>> {
         let listed = slot.device.list(SEGMENTS).map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
-        let newest = state.segments.keys().next_back().copied().unwrap_or(0).max(state.position.segment);
-        let is_left = |(name, _): &(String, u64)| match number_of(name) {
-            Some(number) => {
-                number <= newest
-                    && state.segments.get(&number).is_none_or(|row| !row.devices.contains(&slot.entry.number))
+        let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
+        let is_left = |(name, _): &(String, u64)| match SegmentName::parse(name) {
+            // One that is unknown and was not released is in quarantine.
+            Some(name) => {
+                let is_it =
+                    |row: &SegmentRow| SegmentName::from(row.id()) == name && row.devices.contains(&slot.entry.number);
+                released.has_segment(name.number) && !state.segments.get(&name.number.0).is_some_and(is_it)
             }
             None => name.ends_with(".new"),
         };
@@ -223,7 +228,7 @@ impl Engine {
 
     /// Where a segment is, for messages: its first copy.
     pub(crate) fn segment_place(&self, row: &SegmentRow) -> PathBuf {
-        self.devices.place(row.devices.first().copied().unwrap_or(0), &segment_path(row.number))
+        self.devices.place(row.devices.first().copied().unwrap_or(0), &segment_path(row.id()))
     }
 }
 

@@ -24,6 +24,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::Location;
 use crate::format::geometry::Geometry;
+use crate::format::ids::{Epoch, SegmentId};
+use crate::format::record::Seed;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State};
 use crate::index::copies::Copies;
@@ -168,10 +170,26 @@ impl Engine {
         }
     }
 
-    /// Encoded records, with the checksums of head and content of each, as a batch of now.
-    pub(crate) fn batch_of<'b>(&self, records: &'b [u8], checksums: &'b [(u32, u64)]) -> Batched<'b> {
+    /// Encoded records as a batch of now.
+    pub(crate) fn batch_of<'b>(&self, records: &'b mut [u8]) -> Batched<'b> {
         let highest_id = self.highest_id.load(Ordering::Relaxed);
-        Batched { records, checksums, highest_id, now_nanoseconds: self.platform.now_nanoseconds() }
+        let now_nanoseconds = self.platform.now_nanoseconds();
+        Batched { records, highest_id, now_nanoseconds, epoch: self.epoch(), is_close: false }
+    }
+
+    /// The epoch of this writer.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.devices.epoch()
+    }
+
+    /// Which segment a number stands for, as the index has it.
+    pub(crate) fn segment_id(&self, number: u64) -> SegmentId {
+        self.view().state.segments.get(&number).map_or(SegmentId::new(number, Epoch(0)), SegmentRow::id)
+    }
+
+    /// The seed of a segment's checksums.
+    pub(crate) fn seed(&self, segment: SegmentId) -> Seed {
+        segment.seed(&self.geometry().store)
     }
 
     /// From here on nothing is written: what is durable after a failed write or sync is not known.
@@ -275,16 +293,18 @@ impl Engine {
         self.view().state.segments.get(&segment).map(|row| row.devices.clone()).unwrap_or_default()
     }
 
-    /// The device with the copy of a segment that is asked `turn`-th, without a list of them; `None` if there are no more.
-    pub(crate) fn copy(&self, segment: u64, turn: usize) -> Option<u16> {
-        self.view().state.segments.get(&segment)?.devices.get(turn).copied()
+    /// The device with the copy of a segment that is asked `turn`-th, without a list of them, and which segment that is; `None` if there are no more.
+    pub(crate) fn copy(&self, segment: u64, turn: usize) -> Option<(u16, SegmentId)> {
+        let view = self.view();
+        let row = view.state.segments.get(&segment)?;
+        Some((*row.devices.get(turn)?, row.id()))
     }
 
     /// Reads `length` bytes of a segment onto `buffer`, from one copy.
     pub(crate) fn read_copy(
         &self,
         device: u16,
-        segment: u64,
+        segment: SegmentId,
         offset: u64,
         length: usize,
         buffer: &mut Vec<u8>,

@@ -1,22 +1,23 @@
 //! Making things durable: files are synced, the catalog takes the change in, full `recent` entries become a sorted table, and
 //! what was freed is given back once no reader needs it.
 
-use std::io;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use super::effects::{Effects, Nameless};
 use super::index_place::INDEX;
-use crate::devices::device::{Device, DeviceFile};
+use crate::devices::device::Device;
 use crate::devices::extents::Touched;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Run;
+use crate::format::ids::{SegmentId, SegmentNumber};
+use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, segment_path};
 use crate::index::catalog::{Change, Freed};
 use crate::index::table::table_path;
 use crate::index::{self, merge_tables};
-use crate::log::writer::Writer;
+use crate::log::writer::{Dirty as DirtyCopy, Writer};
 
 /// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries. Tests come to tables sooner.
 pub(crate) const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
@@ -26,7 +27,7 @@ const RANGES_LIMIT: usize = 1024;
 /// What has to be synced for a batch to be durable.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
-    files: Vec<Arc<dyn DeviceFile>>,
+    files: Vec<DirtyCopy>,
     extents: Touched,
     directories: Vec<u16>,
 }
@@ -46,19 +47,23 @@ impl Engine {
     /// # Errors
     /// The first failure.
     pub(crate) fn sync_files(&self, dirty: &Dirty) -> Result<()> {
-        let fail = |error| Error::io("sync", &self.home, error);
         for &device in &dirty.directories {
             if let Some(slot) = self.devices.slots().get(usize::from(device)) {
+                let fail = |error| Error::io("sync", &slot.path.join(SEGMENTS), error);
                 slot.device.sync_directory(SEGMENTS).map_err(fail)?;
             }
         }
+        let sync = |copy: &DirtyCopy| {
+            let place = self.devices.place(copy.device, &segment_path(copy.segment));
+            copy.file.sync().map_err(|error| Error::io("sync", &place, error))
+        };
         let segments = || match &dirty.files[..] {
             [] => Ok(()),
-            [file] => file.sync().map_err(fail),
+            [file] => sync(file),
             files => std::thread::scope(|scope| {
-                let threads: Vec<_> = files.iter().map(|file| scope.spawn(|| file.sync())).collect();
-                let join = |thread: std::thread::ScopedJoinHandle<'_, io::Result<()>>| {
-                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(fail)
+                let threads: Vec<_> = files.iter().map(|file| scope.spawn(|| sync(file))).collect();
+                let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 };
                 threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
             }),
@@ -86,9 +91,13 @@ impl Engine {
         }
         let dirty = self.take_dirty(&mut writer);
         let (sequence, change) = (writer.position.sequence, std::mem::take(&mut writer.pending));
+        let mark = writer.written_mark;
         drop(writer);
         self.make_durable(&dirty, change)?;
-        self.writer()?.durable_sequence = sequence;
+        let mut writer = self.writer()?;
+        writer.durable_sequence = sequence;
+        writer.marked_sequence = writer.marked_sequence.max(mark);
+        drop(writer);
         self.flush_recent()
     }
 
@@ -124,6 +133,7 @@ impl Engine {
         let change = std::mem::take(&mut writer.pending);
         self.make_durable(&dirty, change)?;
         writer.durable_sequence = writer.position.sequence;
+        writer.marked_sequence = writer.marked_sequence.max(writer.written_mark);
         Ok(())
     }
 
@@ -184,7 +194,6 @@ impl Engine {
         if writer.durable_sequence != writer.position.sequence || self.view().state.freed.is_empty() {
             return Ok(());
         }
-        self.mark_durable(&mut writer)?;
         let epoch = self.view().state.epoch;
         // From here on, new snapshots are of the next epoch; and what was freed is durable.
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
@@ -205,12 +214,20 @@ impl Engine {
                 Freed::Extent { .. } | Freed::Table(_) => {}
             }
         }
+        let mut released = Released::default();
+        change.removed_segments.iter().for_each(|&number| released.add_segment(SegmentNumber(number)));
+        if !released.is_empty() {
+            self.release(&mut writer, &released)?;
+        } else {
+            // Recovery looks at the units of batches that no mark is about.
+            self.mark_records(&mut writer)?;
+        }
         let rows = Arc::clone(&self.view().state.segments);
         for (_, freed) in &gone {
             match *freed {
                 Freed::Segment(number) => {
                     let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
-                    self.remove_segment(number, devices);
+                    self.remove_segment(self.segment_id(number), devices);
                 }
                 Freed::Extent { device, file, offset, length } => {
                     // What cannot be given back now is found by compaction.
@@ -229,27 +246,16 @@ impl Engine {
 
     /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,
     /// section 8), so it must be gone before that one goes. What cannot be removed now is found by `check`.
-    fn remove_segment(&self, number: u64, devices: &[u16]) {
+    fn remove_segment(&self, segment: SegmentId, devices: &[u16]) {
         for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
-            let _ = device.remove(&segment_path(number)).and_then(|()| device.sync_directory(SEGMENTS));
+            let _ = device.remove(&segment_path(segment)).and_then(|()| device.sync_directory(SEGMENTS));
         }
-        self.devices.forget_segment(number);
-    }
-
-    /// Says in the log that all before was durable, by a commit without records: an index that is made anew then does not look for units and
-    /// segments that are given back. By two of them, as it would take all that follows a gap for torn if damage hid the only one.
-    fn mark_durable(&self, writer: &mut Writer) -> Result<()> {
-        let mut change = self.append_mark(writer)?;
-        change.merge(self.append_mark(writer)?);
-        let dirty = self.take_dirty(writer);
-        self.make_durable(&dirty, change.clone())?;
-        writer.durable_sequence = writer.position.sequence;
-        self.apply(change)
+        self.devices.forget_segment(segment);
     }
 
     /// Appends a commit without records; gives what it changes.
     pub(crate) fn append_mark(&self, writer: &mut Writer) -> Result<Change> {
-        let batch = self.batch_of(&[], &[]);
+        let batch = self.batch_of(&mut []);
         let written = self.append_somewhere(writer, &self.geometry(), batch)?;
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
@@ -266,6 +272,7 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::ReadOnly => Ok(()),
             other => other,
         }?;
-        self.reclaim()
+        self.reclaim()?;
+        self.mark(true)
     }
 }

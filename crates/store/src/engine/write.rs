@@ -19,7 +19,7 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::{Class, Compression};
 use crate::format::key::Key;
-use crate::format::record::{HEADER_BYTES, LARGEST_ID, NewRecord, checksum, give_id};
+use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id};
 use crate::layout::granulo::{Striping, is_record};
 use crate::{Durability, Store};
 
@@ -45,9 +45,7 @@ struct Waiting {
     key: Vec<u8>,
     /// Where it begins among the encoded records.
     start: usize,
-    head_bytes: usize,
     record_bytes: usize,
-    content_checksum: u64,
     subject: Subject,
 }
 
@@ -252,7 +250,7 @@ impl<'s> Batch<'s> {
         self.commit_piece()?;
         match self.durability {
             Durability::None => self.engine().flush_if_full(),
-            Durability::Batch | Durability::Each => self.engine().sync_all(),
+            Durability::Batch | Durability::Each => self.engine().sync_all().map(|()| self.store.beat()),
         }
     }
 
@@ -270,13 +268,12 @@ impl<'s> Batch<'s> {
             is_zstd: false,
             is_moved: false,
             id: 0,
-            timestamp_milliseconds: self.timestamp(),
             key: key.stored(),
             attributes: &[],
             content: &[],
         };
         record.encode(&mut self.records)?;
-        self.wait(key.stored().to_vec(), start, HEADER_BYTES + key.stored().len(), subject)
+        self.wait(key.stored().to_vec(), start, subject)
     }
 
     fn timestamp(&self) -> u64 {
@@ -389,28 +386,17 @@ impl<'s> Batch<'s> {
             self.commit_piece()?;
         }
         let start = self.records.len();
-        let record = NewRecord {
-            kind: entry.kind,
-            is_zstd,
-            is_moved: false,
-            id: 0,
-            timestamp_milliseconds: self.timestamp(),
-            key: &key,
-            attributes,
-            content,
-        };
+        let record = NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, key: &key, attributes, content };
         record.encode(&mut self.records)?;
-        let head_bytes = HEADER_BYTES + key.len() + attributes.len();
-        self.wait(key, start, head_bytes, Subject::Put(Box::new(entry), descriptor))
+        self.wait(key, start, Subject::Put(Box::new(entry), descriptor))
     }
 
-    fn wait(&mut self, key: Vec<u8>, start: usize, head_bytes: usize, subject: Subject) -> Result<()> {
-        let content_checksum = u64::from_le_bytes(self.records[start + 24..start + 32].try_into().unwrap_or_default());
+    fn wait(&mut self, key: Vec<u8>, start: usize, subject: Subject) -> Result<()> {
         let record_bytes = self.records.len() - start;
         if let Some(keys) = &mut self.keys {
             keys.insert(key.clone());
         }
-        self.waiting.push(Waiting { key, start, head_bytes, record_bytes, content_checksum, subject });
+        self.waiting.push(Waiting { key, start, record_bytes, subject });
         if self.durability == Durability::Each {
             self.commit_piece()?;
             self.engine().sync_all()?;
@@ -520,13 +506,10 @@ impl Engine {
         if first_id + count > LARGEST_ID {
             return Err(Error::new(ErrorKind::NoSpace, "write to the store", "it has given all ids"));
         }
-        let mut checksums = Vec::with_capacity(waiting.len());
         for (at, record) in waiting.iter().enumerate() {
-            let head = &mut records[record.start..record.start + record.head_bytes];
-            give_id(head, first_id + at as u64);
-            checksums.push((u32::from_le_bytes([head[0], head[1], head[2], head[3]]), record.content_checksum));
+            give_id(&mut records[record.start..record.start + record.record_bytes], first_id + at as u64);
         }
-        let batch = self.batch_of(records, &checksums);
+        let batch = self.batch_of(records);
         let written = self.append_somewhere(&mut writer, &geometry, batch)?;
         effects.appended(writer.active_row(), written.position);
         for (at, record) in waiting.iter().enumerate() {
@@ -646,16 +629,14 @@ impl Engine {
                 is_zstd: false,
                 is_moved: false,
                 id: 0,
-                timestamp_milliseconds,
                 key: &key,
                 attributes: &stored,
                 content: &[],
             };
             record.encode(records)?;
-            let content_checksum = checksum(&[]);
-            let (head_bytes, record_bytes) = (HEADER_BYTES + key.len() + stored.len(), records.len() - start);
+            let record_bytes = records.len() - start;
             let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes)), None);
-            waiting.push(Waiting { key, start, head_bytes, record_bytes, content_checksum, subject });
+            waiting.push(Waiting { key, start, record_bytes, subject });
         }
         Ok(())
     }

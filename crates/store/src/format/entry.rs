@@ -22,12 +22,14 @@ pub enum Kind {
     TreeRemoval = 8,
     /// The end of a batch.
     Commit = 9,
+    /// What was superseded and may be gone.
+    Release = 10,
 }
 
 impl Kind {
     /// The kind that a byte of a record stands for.
     pub fn from_byte(byte: u8) -> Option<Kind> {
-        const KINDS: [Kind; 9] = [
+        const KINDS: [Kind; 10] = [
             Kind::File,
             Kind::Large,
             Kind::Directory,
@@ -37,6 +39,7 @@ impl Kind {
             Kind::Removal,
             Kind::TreeRemoval,
             Kind::Commit,
+            Kind::Release,
         ];
         KINDS.get(usize::from(byte).checked_sub(1)?).copied()
     }

@@ -9,5 +9,6 @@ pub(crate) mod history;
 pub mod ids;
 pub mod key;
 pub(crate) mod record;
+pub(crate) mod release;
 pub(crate) mod segment;
 pub(crate) mod superblock;

@@ -1,25 +1,49 @@
-//! Records: the bytes of one object, or of its removal, in the log (docs/FORMAT.md, section 5).
+//! Records: the bytes of one object, or of its removal, in the log (docs/FORMAT.md, section 6).
 //!
-//! A record is decoded in two steps, each with a checksum: the head (header, key and attributes), and the content. Bytes that
-//! are no record, torn, or flipped anywhere are told from records in both.
+//! A record is decoded in two steps, each with a checksum: the head (header, name and attributes), and the content. Bytes that
+//! are no record, torn, or flipped anywhere are told from records in both. The checksum of the head is seeded with the segment and the place in it: a
+//! record that lies anywhere else, or that somebody made up, is none. So it is sealed last, when its place is known.
 
 use twox_hash::XxHash3_64;
 
 use super::entry::Kind;
+use super::ids::{LogOffset, SegmentId};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::granulo::{RECORD_ALIGNMENT_BYTES, RECORD_HEADER_BYTES};
+use crate::layout::granulo::{MOVED_BYTES, RECORD_ALIGNMENT_BYTES, RECORD_HEADER_BYTES};
 
+// Where the fields of a header begin.
+const CHECKSUM_AT: usize = 0;
+const KIND_AT: usize = CHECKSUM_AT + 8;
+const FLAGS_AT: usize = KIND_AT + 1;
+const NAME_LENGTH_AT: usize = FLAGS_AT + 1;
+const CONTENT_LENGTH_AT: usize = NAME_LENGTH_AT + 2;
+const CONTENT_CHECKSUM_AT: usize = CONTENT_LENGTH_AT + 4;
+const NUMBER_AT: usize = CONTENT_CHECKSUM_AT + 8;
+const PARENT_AT: usize = NUMBER_AT + SIX;
+const SEQUENCE_AT: usize = PARENT_AT + SIX;
+const ATTRIBUTES_LENGTH_AT: usize = SEQUENCE_AT + SIX;
+const MARK_AT: usize = ATTRIBUTES_LENGTH_AT + 3;
+const VERSIONS_LENGTH_AT: usize = MARK_AT + 1;
 /// Length of a record's header.
-pub(crate) const HEADER_BYTES: usize = RECORD_HEADER_BYTES as usize;
-/// Where the id is in it.
-const ID_AT: usize = 8;
-/// Ids and timestamps have six bytes.
+pub(crate) const HEADER_BYTES: usize = VERSIONS_LENGTH_AT + 2;
+const _: () = assert!(HEADER_BYTES as u64 == RECORD_HEADER_BYTES);
+
+/// Numbers of objects and of records have six bytes.
+const SIX: usize = 6;
+/// What follows the header of a record that was moved: the versions of name, attributes and content.
+const VERSIONS_BYTES: usize = 3 * SIX;
+const _: () = assert!(VERSIONS_BYTES as u64 == MOVED_BYTES);
+
+/// The highest sequence number of a record.
 pub(crate) const LARGEST_ID: u64 = (1 << 48) - 1;
-/// The last byte of a header.
+/// A byte that every header has.
 const MARK: u8 = 0xb7;
-const USED: u8 = 1;
-const ZSTD: u8 = 2;
-const MOVED: u8 = 4;
+
+const ZSTD: u8 = 1;
+const MOVED: u8 = 2;
+const NAME: u8 = 4;
+const ATTRIBUTES: u8 = 8;
+const CONTENT: u8 = 16;
 const LARGEST_ATTRIBUTES_BYTES: usize = (1 << 24) - 1;
 
 /// The hash that every checksum of the store is.
@@ -32,6 +56,46 @@ pub(crate) fn aligned(bytes: u64) -> u64 {
     bytes.next_multiple_of(RECORD_ALIGNMENT_BYTES)
 }
 
+/// What the checksums of a segment are seeded with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seed(u64);
+
+/// What seeds the checksum of a record at one place of one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seal(u64);
+
+impl Seed {
+    /// That of a segment of a store.
+    pub(crate) fn new(store: &[u8; 16], segment: SegmentId) -> Seed {
+        let mut bytes = [0; 32];
+        bytes[..16].copy_from_slice(store);
+        bytes[16..24].copy_from_slice(&segment.epoch.0.to_le_bytes());
+        bytes[24..].copy_from_slice(&segment.number.0.to_le_bytes());
+        Seed(checksum(&bytes))
+    }
+
+    /// For a record at a place.
+    pub(crate) fn at(self, offset: LogOffset) -> Seal {
+        Seal(self.0.wrapping_add(offset.0))
+    }
+}
+
+impl Seal {
+    fn checksum(self, head: &[u8]) -> u64 {
+        XxHash3_64::oneshot_with_seed(self.0, head)
+    }
+}
+
+/// What a record asserts: the parts that a record of its kind has.
+fn parts(kind: Kind) -> u8 {
+    match kind {
+        Kind::File | Kind::Large | Kind::Directory | Kind::Symlink | Kind::Special => NAME | ATTRIBUTES | CONTENT,
+        Kind::Link => NAME | CONTENT,
+        Kind::Removal | Kind::TreeRemoval => NAME,
+        Kind::Commit | Kind::Release => CONTENT,
+    }
+}
+
 /// A record that is to be written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRecord<'a> {
@@ -39,7 +103,6 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) is_zstd: bool,
     pub(crate) is_moved: bool,
     pub(crate) id: u64,
-    pub(crate) timestamp_milliseconds: u64,
     /// Stored form.
     pub(crate) key: &'a [u8],
     /// Stored form.
@@ -49,61 +112,81 @@ pub(crate) struct NewRecord<'a> {
 }
 
 impl NewRecord<'_> {
-    /// Appends the record, padded.
+    /// Appends the record, padded and not sealed yet.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if a part is too long for its length.
     pub(crate) fn encode(&self, onto: &mut Vec<u8>) -> Result<()> {
         let too_long =
             || Error::new(ErrorKind::Usage, "write the record", "the key, the attributes or the content is too long");
-        let key_length = u16::try_from(self.key.len()).map_err(|_| too_long())?;
+        let name_length = u16::try_from(self.key.len()).map_err(|_| too_long())?;
         let content_length = u32::try_from(self.content.len()).map_err(|_| too_long())?;
         if self.attributes.len() > LARGEST_ATTRIBUTES_BYTES {
             return Err(too_long());
         }
         let start = onto.len();
-        let flags = if self.kind.is_used() { USED } else { 0 }
-            | if self.is_zstd { ZSTD } else { 0 }
-            | if self.is_moved { MOVED } else { 0 };
-        onto.extend_from_slice(&[0; 4]);
+        let flags = parts(self.kind) | if self.is_zstd { ZSTD } else { 0 } | if self.is_moved { MOVED } else { 0 };
+        let six = |number: u64| -> [u8; SIX] {
+            let [a, b, c, d, e, f, _, _] = number.to_le_bytes();
+            [a, b, c, d, e, f]
+        };
+        let versions_length = if self.is_moved { VERSIONS_BYTES as u16 } else { 0 };
+        onto.extend_from_slice(&[0; KIND_AT]);
         onto.extend_from_slice(&[self.kind as u8, flags]);
-        onto.extend_from_slice(&key_length.to_le_bytes());
-        onto.extend_from_slice(&self.id.to_le_bytes()[..6]);
-        onto.extend_from_slice(&self.timestamp_milliseconds.to_le_bytes()[..6]);
-        onto.extend_from_slice(&group(self.key).to_le_bytes());
-        onto.extend_from_slice(&checksum(self.content).to_le_bytes());
+        onto.extend_from_slice(&name_length.to_le_bytes());
         onto.extend_from_slice(&content_length.to_le_bytes());
+        onto.extend_from_slice(&checksum(self.content).to_le_bytes());
+        onto.extend_from_slice(&[0; SEQUENCE_AT - NUMBER_AT]);
+        onto.extend_from_slice(&six(self.id));
         onto.extend_from_slice(&(self.attributes.len() as u32).to_le_bytes()[..3]);
         onto.push(MARK);
+        onto.extend_from_slice(&versions_length.to_le_bytes());
+        if self.is_moved {
+            for _ in 0..3 {
+                onto.extend_from_slice(&six(self.id));
+            }
+        }
         onto.extend_from_slice(self.key);
         onto.extend_from_slice(self.attributes);
-        seal_head(&mut onto[start..]);
         onto.extend_from_slice(self.content);
         onto.resize(start + aligned((onto.len() - start) as u64) as usize, 0);
         Ok(())
     }
 }
 
-/// Gives an encoded record its id, once that is known. `head` is header, key and attributes.
-pub(crate) fn give_id(head: &mut [u8], id: u64) {
-    head[ID_AT..ID_AT + 6].copy_from_slice(&id.to_le_bytes()[..6]);
-    seal_head(head);
+/// Gives an encoded record that was not moved its sequence number, once that is known. It is not sealed after.
+pub(crate) fn give_id(record: &mut [u8], id: u64) {
+    record[SEQUENCE_AT..SEQUENCE_AT + SIX].copy_from_slice(&id.to_le_bytes()[..SIX]);
 }
 
-fn seal_head(head: &mut [u8]) {
-    let sum = checksum(&head[4..]) as u32;
-    head[..4].copy_from_slice(&sum.to_le_bytes());
+/// Seals encoded records for the place that the first of them goes to; gives of each what the list of their commit has.
+pub(crate) fn seal(records: &mut [u8], seed: Seed, begin: LogOffset) -> Vec<Listed> {
+    let mut list = Vec::new();
+    let mut at = 0;
+    while let Some(lengths) = records.get(at..).and_then(Lengths::peek) {
+        let head = &mut records[at..at + lengths.head_bytes()];
+        let sum = seed.at(LogOffset(begin.0 + at as u64)).checksum(&head[KIND_AT..]);
+        head[..KIND_AT].copy_from_slice(&sum.to_le_bytes());
+        list.push(Listed { record_bytes: lengths.record_bytes() as u64, checksum: sum as u32 });
+        at += lengths.record_bytes();
+    }
+    assert_eq!(at, records.len(), "what is sealed are encoded records");
+    list
 }
 
-/// Low half of the hash of the directory that a key is in.
-fn group(key: &[u8]) -> u32 {
-    let parent = key.iter().rposition(|&byte| byte == 0).unwrap_or(0);
-    checksum(&key[..parent]) as u32
+/// What the list of a commit has of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Listed {
+    /// Length with padding.
+    pub(crate) record_bytes: u64,
+    /// Low half of the checksum of its head.
+    pub(crate) checksum: u32,
 }
 
 /// The lengths in a header, before anything is verified: enough to know how much to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lengths {
+    versions: usize,
     pub(crate) key: usize,
     pub(crate) attributes: usize,
     pub(crate) content: usize,
@@ -113,17 +196,21 @@ impl Lengths {
     /// What the first [`HEADER_BYTES`] say; `None` if they are no header at all.
     pub(crate) fn peek(bytes: &[u8]) -> Option<Lengths> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+        let u16_at = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let u24_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], 0]);
+        let content = u32::from_le_bytes(*header[CONTENT_LENGTH_AT..].first_chunk()?);
         let lengths = Lengths {
-            key: u16::from_le_bytes([header[6], header[7]]).into(),
-            content: u32::from_le_bytes([header[32], header[33], header[34], header[35]]) as usize,
-            attributes: u32::from_le_bytes([header[36], header[37], header[38], 0]) as usize,
+            versions: u16_at(VERSIONS_LENGTH_AT).into(),
+            key: u16_at(NAME_LENGTH_AT).into(),
+            attributes: u24_at(ATTRIBUTES_LENGTH_AT) as usize,
+            content: content as usize,
         };
-        (header[39] == MARK && Kind::from_byte(header[4]).is_some()).then_some(lengths)
+        (header[MARK_AT] == MARK && kind_of(header).is_some()).then_some(lengths)
     }
 
-    /// Header, key and attributes.
+    /// Header, versions, key and attributes.
     pub(crate) fn head_bytes(&self) -> usize {
-        HEADER_BYTES + self.key + self.attributes
+        HEADER_BYTES + self.versions + self.key + self.attributes
     }
 
     /// The whole record with padding.
@@ -132,15 +219,19 @@ impl Lengths {
     }
 }
 
-/// The head of a record whose checksum holds.
+/// The kind that a header has, before anything is verified.
+pub(crate) fn kind_of(header: &[u8]) -> Option<Kind> {
+    header.get(KIND_AT).copied().and_then(Kind::from_byte)
+}
+
+/// The head of a record whose checksum is right.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head<'a> {
     pub(crate) kind: Kind,
     pub(crate) is_zstd: bool,
     pub(crate) id: u64,
-    pub(crate) timestamp_milliseconds: u64,
     pub(crate) lengths: Lengths,
-    pub(crate) head_checksum: u32,
+    pub(crate) head_checksum: u64,
     pub(crate) content_checksum: u64,
     /// Stored form.
     pub(crate) key: &'a [u8],
@@ -149,39 +240,50 @@ pub(crate) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The head at the beginning of `bytes`; `None` if it is not whole and sound.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Head<'a>> {
+    /// The head at the beginning of `bytes`; `None` if it is not whole and sound, or sealed for another place.
+    pub(crate) fn decode(bytes: &'a [u8], seal: Seal) -> Option<Head<'a>> {
+        let head = Head::verified(bytes)?;
+        (head.head_checksum == seal.checksum(&bytes[KIND_AT..head.lengths.head_bytes()])).then_some(head)
+    }
+
+    /// The head at the beginning of `bytes` that [`decode`](Self::decode) has found sound: its checksum is not computed a second time.
+    pub(crate) fn verified(bytes: &'a [u8]) -> Option<Head<'a>> {
         let lengths = Lengths::peek(bytes)?;
         let head = bytes.get(..lengths.head_bytes())?;
-        let (stored, rest) = head.split_first_chunk::<4>()?;
-        let head_checksum = u32::from_le_bytes(*stored);
-        if head_checksum != checksum(rest) as u32 {
-            return None;
-        }
         let six = |at: usize| {
-            u64::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3], head[at + 4], head[at + 5], 0, 0])
+            let mut wide = [0; 8];
+            wide[..SIX].copy_from_slice(&head[at..at + SIX]);
+            u64::from_le_bytes(wide)
         };
-        let kind = Kind::from_byte(head[4])?;
-        let (flags, key) = (head[5], &head[HEADER_BYTES..HEADER_BYTES + lengths.key]);
-        let sound = flags & !(USED | ZSTD | MOVED) == 0
-            && (flags & USED != 0) == kind.is_used()
-            && u32::from_le_bytes([head[20], head[21], head[22], head[23]]) == group(key);
+        let kind = kind_of(head)?;
+        let flags = head[FLAGS_AT];
+        let versions = if flags & MOVED == 0 { 0 } else { VERSIONS_BYTES };
+        let key_at = HEADER_BYTES + lengths.versions;
+        let id = six(SEQUENCE_AT);
+        let sound = flags & !(ZSTD | MOVED) == parts(kind)
+            && lengths.versions == versions
+            && (six(NUMBER_AT), six(PARENT_AT)) == (0, 0)
+            && (HEADER_BYTES..key_at).step_by(SIX).all(|at| six(at) == id);
         let head = Head {
             kind,
             is_zstd: flags & ZSTD != 0,
-            id: six(ID_AT),
-            timestamp_milliseconds: six(14),
+            id,
             lengths,
-            head_checksum,
-            content_checksum: u64::from_le_bytes(*head[24..].first_chunk()?),
-            key,
-            attributes: &head[HEADER_BYTES + lengths.key..],
+            head_checksum: u64::from_le_bytes(*head.first_chunk()?),
+            content_checksum: u64::from_le_bytes(*head[CONTENT_CHECKSUM_AT..].first_chunk()?),
+            key: &head[key_at..key_at + lengths.key],
+            attributes: &head[key_at + lengths.key..],
         };
         sound.then_some(head)
     }
+
+    /// What the list of its commit has of it.
+    pub(crate) fn listed(&self) -> Listed {
+        Listed { record_bytes: self.lengths.record_bytes() as u64, checksum: self.head_checksum as u32 }
+    }
 }
 
-/// A record that holds: head and content.
+/// A record whose head and content are right.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(crate) head: Head<'a>,
@@ -190,18 +292,18 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record at the beginning of `bytes`; `None` if it is not whole, or a checksum or the padding is wrong.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Record<'a>> {
-        let head = Head::decode(bytes)?;
+    /// The record at the beginning of `bytes`; `None` if it is not whole, a checksum or the padding is wrong, or it is sealed for another place.
+    pub(crate) fn decode(bytes: &'a [u8], seal: Seal) -> Option<Record<'a>> {
+        let head = Head::decode(bytes, seal)?;
         let record = bytes.get(..head.lengths.record_bytes())?;
         let (content, padding) = record[head.lengths.head_bytes()..].split_at(head.lengths.content);
         let sound = checksum(content) == head.content_checksum && padding.iter().all(|&byte| byte == 0);
         sound.then_some(Record { head, content })
     }
 
-    /// The record at the beginning of `bytes` that [`decode`](Self::decode) has found whole: its content is not verified a second time.
+    /// The record at the beginning of `bytes` that [`decode`](Self::decode) has found whole: it is not verified a second time.
     pub(crate) fn verified(bytes: &'a [u8]) -> Option<Record<'a>> {
-        let head = Head::decode(bytes)?;
+        let head = Head::verified(bytes)?;
         let start = head.lengths.head_bytes();
         Some(Record { head, content: bytes.get(start..start + head.lengths.content)? })
     }
@@ -215,22 +317,25 @@ impl<'a> Record<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::ids::Epoch;
     use crate::layout::granulo::record_bytes;
     use proptest::prelude::*;
 
-    fn encode(kind: Kind, key: &[u8], attributes: &[u8], content: &[u8]) -> Vec<u8> {
-        let record = NewRecord {
-            kind,
-            is_zstd: false,
-            is_moved: true,
-            id: 0x0605_0403_0201,
-            timestamp_milliseconds: 7,
-            key,
-            attributes,
-            content,
-        };
+    const STORE: [u8; 16] = [9; 16];
+
+    fn seed() -> Seed {
+        SegmentId::new(3, Epoch(4)).seed(&STORE)
+    }
+
+    fn seal_here() -> Seal {
+        seed().at(LogOffset(128))
+    }
+
+    fn encode(kind: Kind, is_moved: bool, key: &[u8], attributes: &[u8], content: &[u8]) -> Vec<u8> {
+        let record = NewRecord { kind, is_zstd: false, is_moved, id: 0x0605_0403_0201, key, attributes, content };
         let mut bytes = Vec::new();
         record.encode(&mut bytes).unwrap();
+        seal(&mut bytes, seed(), LogOffset(128));
         bytes
     }
 
@@ -240,12 +345,14 @@ mod tests {
             key in proptest::collection::vec(any::<u8>(), 0..300),
             attributes in proptest::collection::vec(any::<u8>(), 0..100),
             content in proptest::collection::vec(any::<u8>(), 0..3000),
+            is_moved in any::<bool>(),
         ) {
-            let bytes = encode(Kind::File, &key, &attributes, &content);
-            prop_assert_eq!(bytes.len() as u128, record_bytes(key.len() as u64, attributes.len() as u64, content.len() as u64));
-            let record = Record::decode(&bytes).unwrap();
+            let bytes = encode(Kind::File, is_moved, &key, &attributes, &content);
+            let beside = key.len() as u64 + if is_moved { MOVED_BYTES } else { 0 };
+            prop_assert_eq!(bytes.len() as u128, record_bytes(beside, attributes.len() as u64, content.len() as u64));
+            let record = Record::decode(&bytes, seal_here()).unwrap();
             prop_assert_eq!((record.head.key, record.head.attributes, record.content), (&key[..], &attributes[..], &content[..]));
-            prop_assert_eq!((record.head.id, record.head.timestamp_milliseconds), (0x0605_0403_0201, 7));
+            prop_assert_eq!(record.head.id, 0x0605_0403_0201);
             prop_assert!(!record.head.is_zstd);
             let again = Record::verified(&bytes).unwrap();
             prop_assert_eq!((again.head.key, again.content), (record.head.key, record.content));
@@ -253,29 +360,51 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_record_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(Record::decode(&bytes).is_none());
+            prop_assert!(Record::decode(&bytes, seal_here()).is_none());
         }
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_seen() {
-        let bytes = encode(Kind::File, b"a\0b", &[1; 19], b"content");
-        for bit in 0..bytes.len() * 8 {
-            let mut damaged = bytes.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Record::decode(&damaged).is_none(), "bit {bit}");
-        }
-        for length in 0..bytes.len() {
-            assert!(Record::decode(&bytes[..length]).is_none(), "{length} bytes");
-            let again = Record::verified(&bytes[..length]);
-            assert!(again.is_none_or(|record| record.content == b"content"), "{length} bytes");
+        for is_moved in [false, true] {
+            let bytes = encode(Kind::File, is_moved, b"a\0b", &[1; 19], b"content");
+            for bit in 0..bytes.len() * 8 {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert!(Record::decode(&damaged, seal_here()).is_none(), "bit {bit}");
+            }
+            for length in 0..bytes.len() {
+                assert!(Record::decode(&bytes[..length], seal_here()).is_none(), "{length} bytes");
+                let again = Record::verified(&bytes[..length]);
+                assert!(again.is_none_or(|record| record.content == b"content"), "{length} bytes");
+            }
         }
     }
 
     #[test]
-    fn an_id_can_be_given_later() {
-        let mut bytes = encode(Kind::Removal, b"key", &[], b"");
-        give_id(&mut bytes[..43], 9);
-        assert_eq!(Record::decode(&bytes).unwrap().head.id, 9);
+    fn a_record_anywhere_else_is_none() {
+        let bytes = encode(Kind::Removal, false, b"key", &[], b"");
+        assert!(Record::decode(&bytes, seal_here()).is_some());
+        let others = [
+            SegmentId::new(3, Epoch(4)).seed(&STORE).at(LogOffset(132)),
+            SegmentId::new(2, Epoch(4)).seed(&STORE).at(LogOffset(128)),
+            SegmentId::new(3, Epoch(5)).seed(&STORE).at(LogOffset(128)),
+            SegmentId::new(3, Epoch(4)).seed(&[8; 16]).at(LogOffset(128)),
+        ];
+        assert!(others.into_iter().all(|seal| Record::decode(&bytes, seal).is_none()));
+    }
+
+    #[test]
+    fn an_id_can_be_given_later_and_a_list_has_what_was_sealed() {
+        let mut bytes = encode(Kind::Removal, false, b"key", &[], b"");
+        let first = bytes.len();
+        bytes.extend(encode(Kind::File, false, b"other", &[1; 19], b"four"));
+        give_id(&mut bytes, 9);
+        assert!(Record::decode(&bytes, seal_here()).is_none());
+        let list = seal(&mut bytes, seed(), LogOffset(128));
+        let record = Record::decode(&bytes, seal_here()).unwrap();
+        assert_eq!((record.head.id, record.head.listed()), (9, list[0]));
+        let second = Record::decode(&bytes[first..], seed().at(LogOffset(128 + first as u64))).unwrap();
+        assert_eq!(second.head.listed(), list[1]);
     }
 }

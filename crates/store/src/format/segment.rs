@@ -1,15 +1,33 @@
-//! Segments: files of records, append-only, each with a header (docs/FORMAT.md, section 4).
+//! Segments: files of records, append-only, each with a header; and the commits in them that end batches (docs/FORMAT.md, sections 5 and 8).
 
 use super::decode::Decoder;
 use super::geometry::Class;
-use super::record::checksum;
+use super::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
+use super::record::{Listed, checksum};
 use super::superblock::VERSION;
+use crate::layout::granulo::{
+    COMMIT_HEADER_BYTES, LISTED_BYTES, RECORD_ALIGNMENT_BYTES, SEGMENT_HEADER_BYTES as HEADER,
+};
 
 /// Directory of segments on a device.
 pub(crate) const SEGMENTS: &str = "segments";
 /// Length of the header.
-pub(crate) const SEGMENT_HEADER_BYTES: u64 = 80;
+pub(crate) const SEGMENT_HEADER_BYTES: u64 = HEADER;
 const MAGIC: &[u8; 8] = b"granseg\0";
+const RESERVED_BYTES: usize = 24;
+
+/// The place in the log that a segment goes on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Continued {
+    /// 0 for the first segment of all.
+    pub(crate) segment: SegmentNumber,
+    /// Up to where that segment belongs to the log.
+    pub(crate) offset: LogOffset,
+    /// Of the last commit before it.
+    pub(crate) sequence: BatchSequence,
+    /// Chain after that commit.
+    pub(crate) chain: u64,
+}
 
 /// What a segment says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,13 +35,10 @@ pub(crate) struct SegmentHeader {
     pub(crate) class: Class,
     pub(crate) copies: u8,
     pub(crate) store: [u8; 16],
-    pub(crate) number: u64,
+    pub(crate) id: SegmentId,
     pub(crate) created_nanoseconds: i64,
-    /// Sequence number of the last commit before it.
-    pub(crate) sequence: u64,
-    /// Chain after that commit.
-    pub(crate) chain: u64,
-    /// Highest id given before it.
+    pub(crate) continues: Continued,
+    /// Highest sequence number of a record before it.
     pub(crate) highest_id: u64,
 }
 
@@ -34,9 +49,20 @@ impl SegmentHeader {
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&[self.class as u8, self.copies, 0, 0, 0, 0]);
         bytes.extend_from_slice(&self.store);
-        for field in [self.number, self.created_nanoseconds as u64, self.sequence, self.chain, self.highest_id] {
+        let Continued { segment, offset, sequence, chain } = self.continues;
+        for field in [
+            self.id.epoch.0,
+            self.id.number.0,
+            self.created_nanoseconds as u64,
+            segment.0,
+            offset.0,
+            sequence.0,
+            chain,
+            self.highest_id,
+        ] {
             bytes.extend_from_slice(&field.to_le_bytes());
         }
+        bytes.extend_from_slice(&[0; RESERVED_BYTES]);
         let sum = checksum(&bytes[8..]);
         bytes[..8].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -48,7 +74,7 @@ impl SegmentHeader {
         let mut at = Decoder::new(bytes);
         at.u64().filter(|&sum| sum == checksum(&bytes[8..]))?;
         at.take(8).filter(|&magic| magic == MAGIC)?;
-        at.u16().filter(|&version| version <= VERSION)?;
+        at.u16().filter(|&version| version == VERSION)?;
         let class = match at.u8()? {
             1 => Class::Fast,
             2 => Class::Slow,
@@ -56,76 +82,147 @@ impl SegmentHeader {
         };
         let copies = at.u8()?;
         at.u32().filter(|&zero| zero == 0)?;
-        Some(SegmentHeader {
+        let store = at.identity()?;
+        let (epoch, number) = (Epoch(at.u64()?), SegmentNumber(at.u64()?));
+        let header = SegmentHeader {
             class,
             copies,
-            store: at.identity()?,
-            number: at.u64()?,
+            store,
+            id: SegmentId { number, epoch },
             created_nanoseconds: at.u64()? as i64,
-            sequence: at.u64()?,
-            chain: at.u64()?,
+            continues: Continued {
+                segment: SegmentNumber(at.u64()?),
+                offset: LogOffset(at.u64()?),
+                sequence: BatchSequence(at.u64()?),
+                chain: at.u64()?,
+            },
             highest_id: at.u64()?,
-        })
+        };
+        at.rest().iter().all(|&byte| byte == 0).then_some(header)
     }
 }
 
 /// Path of a segment on its devices.
-pub(crate) fn segment_path(number: u64) -> String {
-    format!("{SEGMENTS}/{number:016x}")
+pub(crate) fn segment_path(segment: SegmentId) -> String {
+    format!("{SEGMENTS}/{:016x}-{:08x}", segment.number.0, segment.epoch.low_half())
 }
 
-/// The number in the name of a file of segments, extents or tables (without its ending).
+/// A file in the directory of segments, by what its name says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SegmentName {
+    pub(crate) number: SegmentNumber,
+    pub(crate) epoch_low_half: u32,
+}
+
+impl SegmentName {
+    /// `None` if it is no name of a segment.
+    pub(crate) fn parse(name: &str) -> Option<SegmentName> {
+        let (number, epoch) = name.split_once('-')?;
+        let epoch_low_half = lower_hex(epoch, 8).and_then(|epoch| u32::try_from(epoch).ok())?;
+        Some(SegmentName { number: SegmentNumber(number_of(number)?), epoch_low_half })
+    }
+}
+
+impl From<SegmentId> for SegmentName {
+    fn from(id: SegmentId) -> SegmentName {
+        SegmentName { number: id.number, epoch_low_half: id.epoch.low_half() }
+    }
+}
+
+/// The number in the name of a file of extents or tables (without its ending).
 pub(crate) fn number_of(name: &str) -> Option<u64> {
-    let sound = name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    lower_hex(name, 16)
+}
+
+fn lower_hex(name: &str, digits: usize) -> Option<u64> {
+    let sound = name.len() == digits && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     sound.then(|| u64::from_str_radix(name, 16).ok()).flatten()
 }
 
-/// The end of a batch: content of a commit record (section 7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The end of a batch: content of a commit record.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Commit {
-    pub(crate) sequence: u64,
-    /// Records in the batch, the commit not counted.
-    pub(crate) records: u32,
+    pub(crate) sequence: BatchSequence,
+    /// Every batch up to this one was durable when this was written.
+    pub(crate) mark: BatchSequence,
     /// Where in the segment the batch begins.
-    pub(crate) begin: u64,
-    /// The highest sequence number known to be durable when this was written.
-    pub(crate) durable_sequence: u64,
+    pub(crate) begin: LogOffset,
+    pub(crate) chain_before: u64,
+    pub(crate) time_nanoseconds: i64,
+    /// Highest sequence number of a record so far.
     pub(crate) highest_id: u64,
-    pub(crate) chain: u64,
+    pub(crate) epoch: Epoch,
+    /// The store was closed here.
+    pub(crate) is_close: bool,
+    /// The records of the batch, in their order.
+    pub(crate) list: Vec<Listed>,
 }
 
+const CLOSE: u32 = 1;
+
 impl Commit {
+    /// Chain after it: over lists only, so that damage in a record does not break it.
+    pub(crate) fn chain(&self) -> u64 {
+        let mut bytes = Vec::with_capacity(16 + self.list.len() * LISTED_BYTES as usize);
+        bytes.extend_from_slice(&self.chain_before.to_le_bytes());
+        bytes.extend_from_slice(&self.sequence.0.to_le_bytes());
+        self.encode_list(&mut bytes);
+        checksum(&bytes)
+    }
+
+    /// Length of the records of the batch, which lie between its beginning and the commit.
+    pub(crate) fn listed_bytes(&self) -> u64 {
+        self.list.iter().map(|listed| listed.record_bytes).sum()
+    }
+
+    fn encode_list(&self, onto: &mut Vec<u8>) {
+        for listed in &self.list {
+            onto.extend_from_slice(&((listed.record_bytes / RECORD_ALIGNMENT_BYTES) as u32).to_le_bytes());
+            onto.extend_from_slice(&listed.checksum.to_le_bytes());
+        }
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(44);
-        bytes.extend_from_slice(&self.sequence.to_le_bytes());
-        bytes.extend_from_slice(&self.records.to_le_bytes());
-        for field in [self.begin, self.durable_sequence, self.highest_id, self.chain] {
+        let mut bytes = Vec::with_capacity((COMMIT_HEADER_BYTES + self.list.len() as u64 * LISTED_BYTES) as usize);
+        for field in [
+            self.sequence.0,
+            self.mark.0,
+            self.begin.0,
+            self.chain_before,
+            self.chain(),
+            self.time_nanoseconds as u64,
+            self.highest_id,
+            self.epoch.0,
+        ] {
             bytes.extend_from_slice(&field.to_le_bytes());
         }
+        bytes.extend_from_slice(&(self.list.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&if self.is_close { CLOSE } else { 0 }.to_le_bytes());
+        self.encode_list(&mut bytes);
         bytes
     }
 
+    /// `None` if it contradicts itself.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Commit> {
         let mut at = Decoder::new(bytes);
-        let commit = Commit {
-            sequence: at.u64()?,
-            records: at.u32()?,
-            begin: at.u64()?,
-            durable_sequence: at.u64()?,
-            highest_id: at.u64()?,
-            chain: at.u64()?,
+        let (sequence, mark) = (BatchSequence(at.u64()?), BatchSequence(at.u64()?));
+        let (begin, chain_before, chain) = (LogOffset(at.u64()?), at.u64()?, at.u64()?);
+        let (time_nanoseconds, highest_id, epoch) = (at.u64()? as i64, at.u64()?, Epoch(at.u64()?));
+        let (records, flags) = (at.u32()?, at.u32()?);
+        let list = at.rest();
+        if list.len() as u64 != u64::from(records) * LISTED_BYTES || flags & !CLOSE != 0 {
+            return None;
+        }
+        let listed = |bytes: &[u8]| {
+            let mut at = Decoder::new(bytes);
+            Some(Listed { record_bytes: u64::from(at.u32()?) * RECORD_ALIGNMENT_BYTES, checksum: at.u32()? })
         };
-        at.rest().is_empty().then_some(commit)
+        let list = list.chunks(LISTED_BYTES as usize).map(listed).collect::<Option<Vec<_>>>()?;
+        let is_close = flags & CLOSE != 0;
+        let commit =
+            Commit { sequence, mark, begin, chain_before, time_nanoseconds, highest_id, epoch, is_close, list };
+        (commit.chain() == chain).then_some(commit)
     }
-}
-
-/// The chain after one more record: what a torn, lost or stale record breaks.
-pub(crate) fn chained(chain: u64, head_checksum: u32, content_checksum: u64) -> u64 {
-    let mut bytes = [0; 20];
-    bytes[..8].copy_from_slice(&chain.to_le_bytes());
-    bytes[8..12].copy_from_slice(&head_checksum.to_le_bytes());
-    bytes[12..].copy_from_slice(&content_checksum.to_le_bytes());
-    checksum(&bytes)
 }
 
 #[cfg(test)]
@@ -136,10 +233,14 @@ mod tests {
         class: Class::Slow,
         copies: 2,
         store: [7; 16],
-        number: 3,
+        id: SegmentId { number: SegmentNumber(3), epoch: Epoch(0x1122_3344_5566_7788) },
         created_nanoseconds: -4,
-        sequence: 5,
-        chain: 6,
+        continues: Continued {
+            segment: SegmentNumber(2),
+            offset: LogOffset(128),
+            sequence: BatchSequence(5),
+            chain: 6,
+        },
         highest_id: 7,
     };
 
@@ -156,15 +257,40 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_44_bytes() {
-        let commit = Commit { sequence: 1, records: 2, begin: 3, durable_sequence: 4, highest_id: 5, chain: 6 };
-        assert_eq!(commit.encode().len(), 44);
-        assert_eq!(Commit::decode(&commit.encode()), Some(commit));
-        assert_eq!(Commit::decode(&commit.encode()[..43]), None);
+    fn a_commit_is_what_was_written_or_nothing() {
+        let listed = |record_bytes| Listed { record_bytes, checksum: 0x8070_6050 };
+        let commit = Commit {
+            sequence: BatchSequence(1),
+            mark: BatchSequence(2),
+            begin: LogOffset(3),
+            chain_before: 4,
+            time_nanoseconds: -5,
+            highest_id: 6,
+            epoch: Epoch(7),
+            is_close: true,
+            list: vec![listed(48), listed(1 << 33)],
+        };
+        let bytes = commit.encode();
+        assert_eq!(bytes.len() as u64, COMMIT_HEADER_BYTES + 2 * LISTED_BYTES);
+        assert_eq!(Commit::decode(&bytes), Some(commit.clone()));
+        assert_eq!(Commit::decode(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(Commit::decode(&[&bytes[..], &[0; 8]].concat()), None);
+        assert_eq!(commit.listed_bytes(), 48 + (1 << 33));
+        // The list is what the chain is made of.
+        let mut damaged = bytes;
+        *damaged.last_mut().unwrap() ^= 1;
+        assert_eq!(Commit::decode(&damaged), None);
     }
 
     #[test]
-    fn names_are_sixteen_lower_case_digits() {
+    fn names_have_number_and_epoch() {
+        let path = segment_path(HEADER.id);
+        assert_eq!(path, "segments/0000000000000003-55667788");
+        let name = SegmentName::parse(path.strip_prefix("segments/").unwrap());
+        assert_eq!(name, Some(HEADER.id.into()));
+        for wrong in ["3-55667788", "0000000000000003", "0000000000000003-5566778G", "0000000000000003-55667788.new"] {
+            assert_eq!(SegmentName::parse(wrong), None);
+        }
         assert_eq!(number_of("00000000000000ff"), Some(255));
         for wrong in ["ff", "00000000000000FF", "+0000000000000ff", "00000000000000ff.table"] {
             assert_eq!(number_of(wrong), None);

@@ -51,10 +51,18 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     store.remove(&Key::parse("directory/small").unwrap()).unwrap();
     drop(store);
 
-    let log = fs::read(sandbox.path().join("fast0/segments").join(format!("{:016x}", 1))).unwrap();
+    let segments = sandbox.path().join("fast0/segments");
+    let log = fs::read(fs::read_dir(segments).unwrap().next().unwrap().unwrap().path()).unwrap();
     let mut bytes = vec![("segment", "real", log.clone())];
-    let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(&log)))], 0);
-    while let Some(Step::Record(offset, found, _)) = scan.next(false) {
+    let header = SegmentHeader::decode(&log).unwrap();
+    let seed = header.id.seed(&header.store);
+    let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(&log)))], seed, 0);
+    loop {
+        let (offset, found) = match scan.next(false) {
+            Some(Step::Record(offset, found, _)) => (offset, found),
+            Some(Step::Commit(committed, found, _)) => (committed.at, found),
+            _ => break,
+        };
         let name = match found.head.kind {
             Kind::File => "file",
             Kind::Large => {

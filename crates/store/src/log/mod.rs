@@ -1,6 +1,9 @@
 //! The log: records appended to segments, read through, and taken up again after a crash.
 
-pub(crate) mod outdated;
+pub(crate) mod completeness;
+pub(crate) mod lineage;
+pub(crate) mod marks;
 pub(crate) mod recovery;
+pub(crate) mod replay;
 pub(crate) mod scan;
 pub(crate) mod writer;

@@ -1,12 +1,19 @@
-//! Reading segments from one end to the other: records one after the other, from another copy where one is damaged, and on past
-//! damage that no copy makes good.
+//! Reading a segment from one end to the other: the one reader that recovery, checks, scrubs, repairs and salvage share.
+//!
+//! Records are read one after the other, each verified on the first copy and, where it fails, on the others; a commit ends a batch and is held
+//! against what was read. **After damage it goes on only where a commit says:** at a later commit that is intact (its checksum is seeded with segment
+//! and offset) and whose list accounts for every byte from the beginning of its batch up to itself. The records of that batch are read at the places that the
+//! list gives. What merely looks like a record is never taken for one: content is never log.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::devices::device::DeviceFile;
-use crate::format::record::{HEADER_BYTES, Lengths, Record};
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::entry::Kind;
+use crate::format::ids::{Epoch, LogOffset};
+use crate::format::record::{HEADER_BYTES, Lengths, Listed, Record, Seed, kind_of};
+use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::layout::granulo::RECORD_ALIGNMENT_BYTES;
 
 /// What is read ahead, in bytes.
@@ -17,6 +24,7 @@ const WINDOW_BYTES: usize = 1 << 20;
 struct Copy {
     device: u16,
     file: Arc<dyn DeviceFile>,
+    seed: Seed,
     size_bytes: u64,
     bytes: Vec<u8>,
     start: u64,
@@ -34,23 +42,127 @@ impl Copy {
         self.bytes.get((offset - self.start) as usize..)
     }
 
-    /// The record at `offset`, if it holds.
+    /// The record at `offset`, if it is whole.
     fn record(&mut self, offset: u64) -> Option<Record<'_>> {
         let rest = self.size_bytes.checked_sub(offset)?;
         let lengths = Lengths::peek(self.bytes(offset, HEADER_BYTES)?)?;
         if lengths.record_bytes() as u64 > rest {
             return None;
         }
-        Record::decode(self.bytes(offset, lengths.record_bytes())?)
+        let seal = self.seed.at(LogOffset(offset));
+        Record::decode(self.bytes(offset, lengths.record_bytes())?, seal)
     }
+
+    /// The record at `offset` that was found whole a moment ago.
+    fn verified(&mut self, offset: u64) -> Option<Record<'_>> {
+        let length = Lengths::peek(self.bytes(offset, HEADER_BYTES)?)?.record_bytes();
+        Record::verified(self.bytes(offset, length)?)
+    }
+
+    /// The commit at `offset`, if it is whole.
+    fn commit(&mut self, offset: u64) -> Option<Commit> {
+        let header = self.bytes(offset, HEADER_BYTES)?;
+        if kind_of(header) != Some(Kind::Commit) {
+            return None;
+        }
+        Commit::decode(self.record(offset)?.content)
+    }
+}
+
+/// The epoch that a commit in a file says it was written in, if it is sealed with it: for a segment whose header is damaged.
+pub(super) fn sealed_epoch(
+    file: &dyn DeviceFile,
+    is_right: &dyn Fn(Epoch) -> bool,
+    seed: &dyn Fn(Epoch) -> Seed,
+) -> Option<Epoch> {
+    let size = file.size().ok()?;
+    let mut at = SEGMENT_HEADER_BYTES;
+    let (mut bytes, mut start) = (Vec::new(), 0);
+    while at < size {
+        if at + HEADER_BYTES as u64 > start + bytes.len() as u64 {
+            (start, bytes) = (at, Vec::new());
+            file.read_onto(&mut bytes, WINDOW_BYTES, at).ok()?;
+        }
+        let here = bytes.get((at - start) as usize..)?;
+        if kind_of(here) == Some(Kind::Commit)
+            && let Some(lengths) = Lengths::peek(here)
+            && at + lengths.record_bytes() as u64 <= size
+        {
+            let mut record = Vec::new();
+            file.read_onto(&mut record, lengths.record_bytes(), at).ok()?;
+            let said = Record::verified(&record).and_then(|record| Commit::decode(record.content));
+            if let Some(epoch) = said.map(|commit| commit.epoch).filter(|&epoch| is_right(epoch))
+                && Record::decode(&record, seed(epoch).at(LogOffset(at))).is_some()
+            {
+                return Some(epoch);
+            }
+        }
+        at += RECORD_ALIGNMENT_BYTES;
+    }
+    None
+}
+
+/// A record at a place of the segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Placed {
+    at: u64,
+    listed: Listed,
+}
+
+impl Placed {
+    fn range(&self) -> Range<u64> {
+        self.at..self.at + self.listed.record_bytes
+    }
+}
+
+/// On which devices a record is not what was given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Copies {
+    /// Nothing there that is whole.
+    pub(crate) without: Vec<u16>,
+    /// Something there that is whole too, and is another. Only looked for with all copies.
+    pub(crate) differ: Vec<u16>,
+}
+
+/// A commit, and how what was read before stands to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Committed {
+    pub(crate) at: u64,
+    /// Where the commit record ends.
+    pub(crate) end: u64,
+    pub(crate) commit: Commit,
+    /// Every record of its list was given.
+    pub(crate) is_whole: bool,
+    /// Where records began that were given, lie between its beginning and itself, and are not in its list: they are no part of the log.
+    pub(crate) refuted: Vec<u64>,
 }
 
 /// A step through a segment.
 #[derive(Debug)]
 pub(crate) enum Step<'r> {
-    /// A record that holds, where it begins, and the devices on which it does not hold.
-    Record(u64, Record<'r>, Vec<u16>),
-    /// Bytes that are no record on any copy.
+    /// A record that is whole, where it begins, and what other copies have there.
+    Record(u64, Record<'r>, Copies),
+    /// The end of a batch, its record, and what other copies have there.
+    Commit(Committed, Record<'r>, Copies),
+    /// Bytes that no copy has whole.
+    Damage(Range<u64>),
+}
+
+/// What was found at a place.
+struct Found {
+    /// Which copy has it.
+    copy: usize,
+    listed: Listed,
+    is_commit: bool,
+    /// `None` of a commit that contradicts itself.
+    commit: Option<Commit>,
+    copies: Copies,
+}
+
+/// A step, before its record is looked up: which copy has it.
+enum Next {
+    Record(u64, usize, Copies),
+    Commit(Committed, usize, Copies),
     Damage(Range<u64>),
 }
 
@@ -59,20 +171,31 @@ pub(crate) enum Step<'r> {
 pub(crate) struct SegmentScan {
     copies: Vec<Copy>,
     at: u64,
+    /// Where it began; the batch that this is in is only looked at from there on.
+    from: u64,
     /// Where the longest copy ends.
     pub(crate) end: u64,
+    /// What was given since the last commit.
+    given: Vec<Placed>,
+    /// Whether a commit was passed, so that no later one may reach back behind `batch_begin`.
+    has_commit: bool,
+    batch_begin: u64,
+    /// Records still to be given, where the list of a commit says, and that commit's place.
+    listed: Option<(VecDeque<Placed>, u64)>,
 }
 
 impl SegmentScan {
     /// Begins at `from` (at the first record if that is 0).
-    pub(crate) fn new(files: Vec<(u16, Arc<dyn DeviceFile>)>, from: u64) -> SegmentScan {
+    pub(crate) fn new(files: Vec<(u16, Arc<dyn DeviceFile>)>, seed: Seed, from: u64) -> SegmentScan {
         let copy = |(device, file): (u16, Arc<dyn DeviceFile>)| {
             let size_bytes = file.size().unwrap_or(0);
-            Copy { device, file, size_bytes, bytes: Vec::new(), start: 0 }
+            Copy { device, file, seed, size_bytes, bytes: Vec::new(), start: 0 }
         };
         let copies: Vec<Copy> = files.into_iter().map(copy).collect();
         let end = copies.iter().map(|copy| copy.size_bytes).max().unwrap_or(0);
-        SegmentScan { copies, at: from.max(SEGMENT_HEADER_BYTES), end }
+        let at = from.max(SEGMENT_HEADER_BYTES);
+        let (given, has_commit) = (Vec::new(), at == SEGMENT_HEADER_BYTES);
+        SegmentScan { copies, at, from: at, end, given, has_commit, batch_begin: at, listed: None }
     }
 
     /// The header, from the first copy that has a sound one, and the devices on which it is not.
@@ -88,46 +211,173 @@ impl SegmentScan {
         (found, without)
     }
 
-    /// The next record or stretch of damage; `None` at the end. Looks at every copy if `all`, else only at as many as it takes.
+    /// The next step; `None` at the end. Looks at every copy if `all`, else only at as many as it takes.
     pub(crate) fn next(&mut self, all: bool) -> Option<Step<'_>> {
-        if self.at >= self.end {
-            return None;
-        }
-        let at = self.at;
-        let mut holds = None;
-        let mut without = Vec::new();
-        for (number, copy) in self.copies.iter_mut().enumerate() {
-            if holds.is_some() && !all {
-                break;
-            }
-            match copy.record(at) {
-                Some(_) => holds = holds.or(Some(number)),
-                None => without.push(copy.device),
-            }
-        }
-        match holds {
-            Some(number) => {
-                let record = self.copies[number].record(at)?;
-                self.at = at + record.record_bytes();
-                Some(Step::Record(at, record, without))
-            }
-            None => {
-                let end = self.resume(at);
-                self.at = end;
-                Some(Step::Damage(at..end))
+        match self.advance(all)? {
+            Next::Damage(range) => Some(Step::Damage(range)),
+            Next::Record(at, copy, copies) => Some(Step::Record(at, self.copies[copy].verified(at)?, copies)),
+            Next::Commit(committed, copy, copies) => {
+                let record = self.copies[copy].verified(committed.at)?;
+                Some(Step::Commit(committed, record, copies))
             }
         }
     }
 
-    /// Where the next record that holds begins, on any copy; the end if there is none.
-    fn resume(&mut self, damaged: u64) -> u64 {
+    fn advance(&mut self, all: bool) -> Option<Next> {
+        loop {
+            if let Some((places, commit_at)) = &mut self.listed {
+                let commit_at = *commit_at;
+                return Some(match places.pop_front() {
+                    Some(placed) => self.listed_record(placed, all),
+                    None => self.listed_commit(commit_at, all),
+                });
+            }
+            let at = self.at;
+            if at >= self.end {
+                return None;
+            }
+            match self.find(at, all) {
+                Some(Found { is_commit: false, copy, listed, copies, .. }) => {
+                    self.given.push(Placed { at, listed });
+                    self.at = at + listed.record_bytes;
+                    return Some(Next::Record(at, copy, copies));
+                }
+                Some(Found { commit: Some(commit), copy, listed, copies, .. }) if self.accounts(&commit, at) => {
+                    let missing = self.missing(&commit);
+                    if missing.is_empty() {
+                        return Some(self.committed(commit, at, listed, copy, copies));
+                    }
+                    self.listed = Some((missing, at));
+                }
+                _ => match self.later_commit(at) {
+                    None => {
+                        self.at = self.end;
+                        return Some(Next::Damage(at..self.end));
+                    }
+                    Some((commit, commit_at)) => {
+                        self.listed = Some((self.missing(&commit), commit_at));
+                        if commit.begin.0 > at {
+                            return Some(Next::Damage(at..commit.begin.0));
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// What is whole at a place, on any copy.
+    fn find(&mut self, at: u64, all: bool) -> Option<Found> {
+        let mut found: Option<(usize, Listed, u64)> = None;
+        let mut copies = Copies::default();
+        for (number, copy) in self.copies.iter_mut().enumerate() {
+            if found.is_some() && !all {
+                break;
+            }
+            let device = copy.device;
+            match copy.record(at).map(|record| (record.head.listed(), record.head.head_checksum)) {
+                None => copies.without.push(device),
+                Some((listed, sum)) => match found {
+                    None => found = Some((number, listed, sum)),
+                    Some((_, _, first)) if first != sum => copies.differ.push(device),
+                    Some(_) => {}
+                },
+            }
+        }
+        let (copy, listed, _) = found?;
+        let is_commit = self.copies[copy].verified(at)?.head.kind == Kind::Commit;
+        let commit = if is_commit { self.copies[copy].commit(at) } else { None };
+        Some(Found { copy, listed, is_commit, commit, copies })
+    }
+
+    /// Whether the list of a commit accounts for every byte from its beginning to the commit, and leaves batches before it alone.
+    fn accounts(&self, commit: &Commit, at: u64) -> bool {
+        commit.begin.0.checked_add(commit.listed_bytes()) == Some(at)
+            && commit.begin.0 >= if self.has_commit { self.batch_begin } else { SEGMENT_HEADER_BYTES }
+    }
+
+    /// Records in the list of a commit that were not given.
+    fn missing(&self, commit: &Commit) -> VecDeque<Placed> {
+        let mut at = commit.begin.0;
+        let placed = commit.list.iter().map(|&listed| {
+            let placed = Placed { at, listed };
+            at += listed.record_bytes;
+            placed
+        });
+        // Both are in the order of their places.
+        let mut given = self.given.iter().peekable();
+        placed
+            .filter(|placed| placed.at >= self.from)
+            .filter(|placed| {
+                while given.next_if(|given| given.at < placed.at).is_some() {}
+                given.peek() != Some(&placed)
+            })
+            .collect()
+    }
+
+    fn listed_record(&mut self, placed: Placed, all: bool) -> Next {
+        let mut copies = Copies::default();
+        let mut found = None;
+        for (number, copy) in self.copies.iter_mut().enumerate() {
+            if found.is_some() && !all {
+                break;
+            }
+            // The list says which is right: anything else is damage.
+            match copy.record(placed.at).is_some_and(|record| record.head.listed() == placed.listed) {
+                true => found = found.or(Some(number)),
+                false => copies.without.push(copy.device),
+            }
+        }
+        let Some(copy) = found else { return Next::Damage(placed.range()) };
+        let after = self.given.partition_point(|given| given.at < placed.at);
+        self.given.insert(after, placed);
+        Next::Record(placed.at, copy, copies)
+    }
+
+    fn listed_commit(&mut self, at: u64, all: bool) -> Next {
+        self.listed = None;
+        match self.find(at, all) {
+            Some(Found { commit: Some(commit), copy, listed, copies, .. }) => {
+                self.committed(commit, at, listed, copy, copies)
+            }
+            // It was there a moment ago.
+            _ => {
+                self.at = self.end;
+                Next::Damage(at..self.end)
+            }
+        }
+    }
+
+    /// A commit, after all that its list has was given or is damaged.
+    fn committed(&mut self, commit: Commit, at: u64, listed: Listed, copy: usize, copies: Copies) -> Next {
+        let is_whole = self.missing(&commit).is_empty();
+        let given = &self.given[self.given.partition_point(|given| given.at < commit.begin.0)..];
+        let (mut place, mut list) = (commit.begin.0, commit.list.iter().peekable());
+        let is_refuted = |given: &&Placed| {
+            while place < given.at
+                && let Some(listed) = list.next()
+            {
+                place += listed.record_bytes;
+            }
+            place != given.at || list.peek() != Some(&&given.listed)
+        };
+        let refuted = given.iter().filter(is_refuted).map(|given| given.at).collect();
+        let end = at + listed.record_bytes;
+        self.given.clear();
+        (self.at, self.batch_begin, self.has_commit) = (end, end, true);
+        Next::Commit(Committed { at, end, commit, is_whole, refuted }, copy, copies)
+    }
+
+    /// The next commit after damage that is intact on some copy, and whose list accounts for every byte; and where it is.
+    fn later_commit(&mut self, damaged: u64) -> Option<(Commit, u64)> {
         let mut at = damaged + RECORD_ALIGNMENT_BYTES;
         while at < self.end {
-            if self.copies.iter_mut().any(|copy| copy.record(at).is_some()) {
-                return at;
+            for copy in 0..self.copies.len() {
+                if let Some(commit) = self.copies[copy].commit(at).filter(|commit| self.accounts(commit, at)) {
+                    return Some((commit, at));
+                }
             }
             at += RECORD_ALIGNMENT_BYTES;
         }
-        self.end
+        None
     }
 }

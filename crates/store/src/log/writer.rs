@@ -8,14 +8,17 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
+use super::marks::release_record;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Touched;
 use crate::devices::set::{Devices, Slot};
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, Geometry};
-use crate::format::record::NewRecord;
-use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, chained, segment_path};
+use crate::format::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
+use crate::format::record::{NewRecord, seal};
+use crate::format::release::Released;
+use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, segment_path};
 use crate::index::catalog::{Change, Position, SegmentRow};
 
 /// After a batch of so many bytes the devices begin to write, while the next one is made. Small ones are left alone: they come again and
@@ -25,7 +28,7 @@ const WRITEBACK_BYTES: u64 = 1 << 20;
 /// The segment that is appended to.
 #[derive(Debug)]
 pub(crate) struct Active {
-    pub(crate) number: u64,
+    pub(crate) id: SegmentId,
     /// Class that was asked for.
     pub(crate) class: Class,
     /// Class of the devices it is on: the other one, if the store has no devices of that class.
@@ -46,16 +49,34 @@ pub(crate) struct Writer {
     pub(crate) position: Position,
     /// Sequence number of the last batch that is durable.
     pub(crate) durable_sequence: u64,
+    /// The last batch that has records.
+    pub(crate) record_sequence: u64,
+    /// The mark of the last commit, which is durable with it.
+    pub(crate) written_mark: u64,
+    /// The highest mark that is durable.
+    pub(crate) marked_sequence: u64,
+    /// The batch of a clean close, if nothing came after it.
+    pub(crate) closed_sequence: Option<u64>,
+    /// All that was ever released. The first batch of a segment repeats it.
+    pub(crate) released: Released,
     /// What was committed and is not in the catalog yet.
     pub(crate) pending: Change,
     /// Files with bytes that are not synced.
-    pub(crate) dirty: Vec<Arc<dyn DeviceFile>>,
+    pub(crate) dirty: Vec<Dirty>,
     /// Extent files with bytes that are not synced.
     pub(crate) touched: Touched,
     /// Devices whose directory of segments has a name that is not synced.
     pub(crate) dirty_directories: BTreeSet<u16>,
     /// Records go to slow devices, as the fast ones are full.
     pub(crate) is_overflowing: bool,
+}
+
+/// A copy of a segment with bytes that are not synced.
+#[derive(Debug, Clone)]
+pub(crate) struct Dirty {
+    pub(crate) device: u16,
+    pub(crate) segment: SegmentId,
+    pub(crate) file: Arc<dyn DeviceFile>,
 }
 
 /// A batch that was written: where it lies.
@@ -68,14 +89,16 @@ pub(crate) struct Written {
 }
 
 /// What an append needs to know.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Batched<'b> {
-    /// Encoded records.
-    pub(crate) records: &'b [u8],
-    /// Checksums of head and content of each.
-    pub(crate) checksums: &'b [(u32, u64)],
+    /// Encoded records; they are sealed for the place that they get.
+    pub(crate) records: &'b mut [u8],
     pub(crate) highest_id: u64,
     pub(crate) now_nanoseconds: i64,
+    /// The epoch of this writer.
+    pub(crate) epoch: Epoch,
+    /// The store is closed by it.
+    pub(crate) is_close: bool,
 }
 
 impl Writer {
@@ -83,7 +106,8 @@ impl Writer {
     pub(crate) fn active_row(&self) -> Option<SegmentRow> {
         let active = self.active.as_ref()?;
         Some(SegmentRow {
-            number: active.number,
+            number: active.id.number.0,
+            epoch: active.id.epoch,
             class: active.on,
             devices: active.copies.iter().map(|&(device, _)| device).collect(),
             size_bytes: active.end,
@@ -108,7 +132,7 @@ impl Writer {
         devices: &Devices,
         geometry: &Geometry,
         class: Class,
-        batch: Batched<'_>,
+        batch: &mut Batched<'_>,
     ) -> Result<Written> {
         let length = batch.records.len() as u64;
         let stay = self.active.as_ref().is_some_and(|active| {
@@ -116,21 +140,34 @@ impl Writer {
                 && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= geometry.segment_bytes)
         });
         if !stay {
-            self.begin_segment(devices, geometry, class, batch.highest_id, batch.now_nanoseconds)?;
+            self.begin_segment(devices, geometry, class, batch)?;
+            if !self.released.is_empty() {
+                let mut record = release_record(&self.released)?;
+                let mut first = Batched { records: &mut record, is_close: false, ..*batch };
+                self.write(devices, geometry, &mut first)?;
+            }
         }
+        self.write(devices, geometry, batch)
+    }
+
+    /// Writes a batch to the active segment.
+    fn write(&mut self, devices: &Devices, geometry: &Geometry, batch: &mut Batched<'_>) -> Result<Written> {
+        let length = batch.records.len() as u64;
         let Some(active) = &mut self.active else {
             return Err(Error::new(ErrorKind::NoSpace, "write to the store", "no device has room for a segment"));
         };
         let begin = active.end;
-        let chain =
-            batch.checksums.iter().fold(self.position.chain, |chain, &(head, content)| chained(chain, head, content));
+        let seed = active.id.seed(&geometry.store);
         let commit = Commit {
-            sequence: self.position.sequence + 1,
-            records: batch.checksums.len() as u32,
-            begin,
-            durable_sequence: self.durable_sequence,
+            sequence: BatchSequence(self.position.sequence).next(),
+            mark: BatchSequence(self.durable_sequence),
+            begin: LogOffset(begin),
+            chain_before: self.position.chain,
+            time_nanoseconds: batch.now_nanoseconds,
             highest_id: batch.highest_id,
-            chain,
+            epoch: batch.epoch,
+            is_close: batch.is_close,
+            list: seal(batch.records, seed, LogOffset(begin)),
         };
         let mut end_record = Vec::new();
         let record = NewRecord {
@@ -138,17 +175,16 @@ impl Writer {
             is_zstd: false,
             is_moved: false,
             id: 0,
-            timestamp_milliseconds: (batch.now_nanoseconds / 1_000_000).max(0) as u64,
             key: &[],
             attributes: &[],
             content: &commit.encode(),
         };
         record.encode(&mut end_record)?;
+        seal(&mut end_record, seed, LogOffset(begin + length));
         for (device, file) in &active.copies {
             let written = file.write_at(batch.records, begin).and_then(|()| file.write_at(&end_record, begin + length));
             if let Err(error) = written {
-                let fail =
-                    Error::io("write to the segment", &devices.place(*device, &segment_path(active.number)), error);
+                let fail = Error::io("write to the segment", &devices.place(*device, &segment_path(active.id)), error);
                 if fail.kind() != ErrorKind::NoSpace {
                     return Err(fail);
                 }
@@ -156,7 +192,7 @@ impl Writer {
                     // Then what is in the log is not known, whatever the reason.
                     file.set_size(begin).map_err(|error| {
                         Error::new(ErrorKind::Io, "cut off the segment", os_message(&error))
-                            .at(&devices.place(*device, &segment_path(active.number)))
+                            .at(&devices.place(*device, &segment_path(active.id)))
                     })?;
                 }
                 return Err(fail);
@@ -166,11 +202,21 @@ impl Writer {
         if length >= WRITEBACK_BYTES {
             active.copies.iter().for_each(|(_, file)| file.start_writeback(begin, active.end - begin));
         }
-        let position = Position { segment: active.number, offset: active.end, sequence: commit.sequence, chain };
+        let position = Position {
+            segment: active.id.number.0,
+            commit: begin + length,
+            offset: active.end,
+            sequence: commit.sequence.0,
+            chain: commit.chain(),
+        };
         self.position = position;
-        for (_, file) in &active.copies {
-            if !self.dirty.iter().any(|dirty| Arc::ptr_eq(dirty, file)) {
-                self.dirty.push(Arc::clone(file));
+        self.written_mark = commit.mark.0;
+        if !commit.list.is_empty() {
+            self.record_sequence = position.sequence;
+        }
+        for (device, file) in &active.copies {
+            if !self.dirty.iter().any(|dirty| Arc::ptr_eq(&dirty.file, file)) {
+                self.dirty.push(Dirty { device: *device, segment: active.id, file: Arc::clone(file) });
             }
         }
         Ok(Written { segment: position.segment, begin, position })
@@ -182,10 +228,10 @@ impl Writer {
         devices: &Devices,
         geometry: &Geometry,
         class: Class,
-        highest_id: u64,
-        now_nanoseconds: i64,
+        batch: &Batched<'_>,
     ) -> Result<()> {
         let number = self.newest_segment + 1;
+        let id = SegmentId::new(number, batch.epoch);
         let slots = roomiest(devices.writable(class), geometry.copies.into());
         if slots.is_empty() {
             return Err(Error::new(ErrorKind::NoSpace, "begin a segment", "no device for records is in service")
@@ -195,26 +241,31 @@ impl Writer {
             class: slots[0].entry.class,
             copies: slots.len() as u8,
             store: geometry.store,
-            number,
-            created_nanoseconds: now_nanoseconds,
-            sequence: self.position.sequence,
-            chain: self.position.chain,
-            highest_id,
+            id,
+            created_nanoseconds: batch.now_nanoseconds,
+            continues: Continued {
+                segment: SegmentNumber(self.position.segment),
+                offset: LogOffset(self.position.offset),
+                sequence: BatchSequence(self.position.sequence),
+                chain: self.position.chain,
+            },
+            highest_id: batch.highest_id,
         };
         let mut copies = Vec::with_capacity(slots.len());
         for slot in &slots {
-            match make_segment(devices, slot, number, &header) {
+            match make_segment(devices, slot, &header) {
                 Ok(file) => copies.push((slot.entry.number, file)),
                 Err(error) => {
                     // Nobody knows this segment yet: what there is of it goes.
                     for slot in &slots {
-                        let _ = slot.device.remove(&segment_path(number));
+                        let _ = slot.device.remove(&segment_path(id));
                     }
-                    devices.forget_segment(number);
+                    devices.forget_segment(id);
                     self.newest_segment = number;
+                    self.released.add_segment(id.number);
                     return Err(Error::io(
                         "begin the segment",
-                        &devices.place(slot.entry.number, &segment_path(number)),
+                        &devices.place(slot.entry.number, &segment_path(id)),
                         error,
                     ));
                 }
@@ -222,21 +273,16 @@ impl Writer {
         }
         self.dirty_directories.extend(slots.iter().map(|slot| slot.entry.number));
         self.newest_segment = number;
-        self.active = Some(Active { number, class, on: header.class, copies, end: SEGMENT_HEADER_BYTES });
+        self.active = Some(Active { id, class, on: header.class, copies, end: SEGMENT_HEADER_BYTES });
         Ok(())
     }
 }
 
-fn make_segment(
-    devices: &Devices,
-    slot: &Slot,
-    number: u64,
-    header: &SegmentHeader,
-) -> io::Result<Arc<dyn DeviceFile>> {
-    let file = match devices.segment(slot.entry.number, number, Mode::Create) {
+fn make_segment(devices: &Devices, slot: &Slot, header: &SegmentHeader) -> io::Result<Arc<dyn DeviceFile>> {
+    let file = match devices.segment(slot.entry.number, header.id, Mode::Create) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             slot.device.create_directory(SEGMENTS)?;
-            devices.segment(slot.entry.number, number, Mode::Create)?
+            devices.segment(slot.entry.number, header.id, Mode::Create)?
         }
         other => other?,
     };

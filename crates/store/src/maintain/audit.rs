@@ -11,12 +11,12 @@ use super::pace::Pace;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::{Entry, Kind, Location};
+use crate::format::entry::{Entry, Location};
 use crate::format::record::Record;
-use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader, chained, segment_path};
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
 use crate::index::Snapshot;
 use crate::index::catalog::SegmentRow;
-use crate::log::scan::{SegmentScan, Step};
+use crate::log::scan::{Committed, Copies, SegmentScan, Step};
 
 /// What a segment came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(crate) struct Met<'r> {
     pub(crate) record: Record<'r>,
     /// Devices on whose copy it does not hold.
     pub(crate) without: Vec<u16>,
+    /// Devices on whose copy another record is, which is whole too.
+    pub(crate) differ: Vec<u16>,
     /// What the index has for its key, if it is this record.
     pub(crate) live: Option<Entry>,
     /// What the index has for its key.
@@ -66,7 +68,6 @@ struct Running {
     sequence: u64,
     chain: u64,
     begin: u64,
-    records: u32,
 }
 
 impl Engine {
@@ -82,19 +83,18 @@ impl Engine {
         pace: &mut Pace<'_>,
         see: &mut dyn FnMut(Sight<'_>, &mut Pace<'_>) -> Result<()>,
     ) -> Result<Tally> {
-        let copies = self.open_segment_copies(row.number, &row.devices);
+        let copies = self.open_segment_copies(row.id(), &row.devices);
         let count = copies.len() as u64;
-        let mut scan = SegmentScan::new(copies, from);
+        let mut scan = SegmentScan::new(copies, self.seed(row.id()), from);
         scan.end = row.size_bytes;
         let mut tally = Tally::default();
         let mut running = None;
         if from <= SEGMENT_HEADER_BYTES {
             let (header, without) = scan.header();
             running = header.map(|header| Running {
-                sequence: header.sequence,
-                chain: header.chain,
+                sequence: header.continues.sequence.0,
+                chain: header.continues.chain,
                 begin: SEGMENT_HEADER_BYTES,
-                records: 0,
             });
             see(Sight::Header(header, without), pace)?;
         }
@@ -106,32 +106,30 @@ impl Engine {
                     see(Sight::Damage(range.clone()), pace)?;
                     (range, false)
                 }
-                Step::Record(at, record, without) => {
+                Step::Commit(committed, record, copies) => {
+                    let range = committed.at..committed.end;
+                    running = Some(follow(running, &committed, &mut |sight| see(sight, pace))?);
+                    let Copies { without, differ } = copies;
+                    let met = Met { at: range.start, record, without, differ, live: None, known: None };
+                    see(Sight::Record(met), pace)?;
+                    (range, true)
+                }
+                Step::Record(at, record, copies) => {
                     let range = at..at + record.record_bytes();
-                    let is_commit = record.head.kind == Kind::Commit;
-                    let mut met = Met { at, record, without, live: None, known: None };
-                    if is_commit {
-                        running = follow(running, &record, &range, &mut |sight| see(sight, pace))?;
-                    } else {
-                        if let Some(running) = &mut running {
-                            running.chain =
-                                chained(running.chain, record.head.head_checksum, record.head.content_checksum);
-                            running.records += 1;
-                        }
-                        tally.records += 1;
-                        if record.head.kind.is_used() {
-                            met.known = snapshot.look_up(record.head.key)?;
-                            let here =
-                                Location { segment: row.number, offset: at, record_bytes: record.record_bytes() };
-                            met.live = met.known.filter(|entry| entry.location == here && entry.id == record.head.id);
-                        }
-                        if met.live.is_some() {
-                            tally.live_records += 1;
-                            tally.live_bytes += record.record_bytes();
-                        }
+                    let Copies { without, differ } = copies;
+                    let mut met = Met { at, record, without, differ, live: None, known: None };
+                    tally.records += 1;
+                    if record.head.kind.is_used() {
+                        met.known = snapshot.look_up(record.head.key)?;
+                        let here = Location { segment: row.number, offset: at, record_bytes: record.record_bytes() };
+                        met.live = met.known.filter(|entry| entry.location == here && entry.id == record.head.id);
+                    }
+                    if met.live.is_some() {
+                        tally.live_records += 1;
+                        tally.live_bytes += record.record_bytes();
                     }
                     see(Sight::Record(met), pace)?;
-                    (range, is_commit)
+                    (range, false)
                 }
             };
             let bytes = (range.end - range.start) * count;
@@ -149,7 +147,7 @@ impl Engine {
     /// # Errors
     /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if it contradicts itself.
     pub(crate) fn descriptor_in(&self, row: &SegmentRow, record: &Record<'_>) -> Result<Descriptor> {
-        let place = self.devices.place(row.devices.first().copied().unwrap_or(0), &segment_path(row.number));
+        let place = self.devices.place(row.devices.first().copied().unwrap_or(0), &segment_path(row.id()));
         Descriptor::decode(record.content, Path::new(&place))
     }
 }
@@ -157,29 +155,25 @@ impl Engine {
 /// Whether a commit ends the batch before it, and what the next goes on from.
 fn follow(
     running: Option<Running>,
-    record: &Record<'_>,
-    range: &Range<u64>,
+    committed: &Committed,
     see: &mut dyn FnMut(Sight<'_>) -> Result<()>,
-) -> Result<Option<Running>> {
-    let Some(commit) = Commit::decode(record.content) else {
-        see(Sight::Batch(range.clone(), "a commit record has not the length that it should"))?;
-        return Ok(None);
-    };
-    if let Some(running) = running {
-        let wrong = if commit.sequence != running.sequence + 1 {
+) -> Result<Running> {
+    let Committed { at, end, commit, refuted, .. } = committed;
+    let wrong = match running {
+        _ if !refuted.is_empty() => Some("records before a commit record are not those of its list"),
+        Some(running) if commit.sequence.0 != running.sequence + 1 => {
             Some("a commit record has not the next sequence number")
-        } else if commit.begin != running.begin || commit.records != running.records {
-            Some("a commit record is of another batch than the one before it")
-        } else if commit.chain != running.chain {
-            Some("the chain of records is broken before a commit record")
-        } else {
-            None
-        };
-        if let Some(wrong) = wrong {
-            see(Sight::Batch(range.clone(), wrong))?;
         }
+        Some(running) if commit.begin.0 != running.begin => {
+            Some("a commit record is of another batch than the one before it")
+        }
+        Some(running) if commit.chain_before != running.chain => Some("the chain is broken before a commit record"),
+        _ => None,
+    };
+    if let Some(wrong) = wrong {
+        see(Sight::Batch(*at..*end, wrong))?;
     }
-    Ok(Some(Running { sequence: commit.sequence, chain: commit.chain, begin: range.end, records: 0 }))
+    Ok(Running { sequence: commit.sequence.0, chain: commit.chain(), begin: *end })
 }
 
 /// Flaws that lie next to each other on the same devices, as one.

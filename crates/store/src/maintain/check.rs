@@ -23,18 +23,16 @@ use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
 use crate::format::geometry::{Class, DeviceState};
-use crate::format::segment::{Commit, SEGMENTS, number_of, segment_path};
+use crate::format::segment::{SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
 use crate::index::catalog::{Freed, SegmentRow};
-use crate::log::scan::{SegmentScan, Step};
+use crate::log::scan::{Committed, SegmentScan, Step};
 use crate::units::{format_count, format_size};
 
 mod deep;
 mod unclaimed;
 
-/// Length of a commit record.
-const COMMIT_BYTES: u64 = 84;
 /// A superblock that is being written is whole after this.
 const WRITING: Duration = Duration::from_millis(50);
 
@@ -110,12 +108,11 @@ impl Store {
         let mut checker = Checker::new(engine, view, found);
         checker.report.is_deep = options.is_deep;
         for damage in &self.recovered().damage {
-            let place = engine.devices.place(0, &segment_path(damage.segment));
+            let place = engine.devices.place(0, &segment_path(engine.segment_id(damage.segment)));
             let problem =
                 Problem::new(ProblemKind::Log, place, "acknowledged bytes of the log hold on no copy", Remedy::Lost);
             checker.found(problem.within(damage.segment, damage.range.clone()));
         }
-        engine.problems_of_old(&self.recovered().outdated).into_iter().for_each(|problem| checker.found(problem));
         let result = checker.run(options.is_deep, &mut pace);
         checker.report.is_complete = pace.outcome(result)?;
         Ok(checker.report)
@@ -141,7 +138,7 @@ struct Checker<'c> {
     sums: Option<HashMap<u64, Sum>>,
     freed: BTreeSet<u64>,
     /// Sizes of segments by device and number.
-    sizes: HashMap<(u16, u64), u64>,
+    sizes: HashMap<(u16, SegmentName), u64>,
     /// Whether nobody else may be writing.
     is_alone: bool,
 }
@@ -504,17 +501,15 @@ impl<'c> Checker<'c> {
             }
             return;
         };
-        let copies = self.engine.open_segment_copies(row.number, &row.devices);
-        let from = position.offset.saturating_sub(COMMIT_BYTES);
+        let copies = self.engine.open_segment_copies(row.id(), &row.devices);
+        let from = position.commit;
         let is_away = copies.is_empty();
-        let mut scan = SegmentScan::new(copies, from);
-        let holds = match scan.next(false) {
-            Some(Step::Record(at, record, _)) if at == from && record.head.kind == Kind::Commit => {
-                Commit::decode(record.content)
-                    .is_some_and(|commit| (commit.sequence, commit.chain) == (position.sequence, position.chain))
-            }
-            _ => false,
+        let mut scan = SegmentScan::new(copies, self.engine.seed(row.id()), from);
+        let is_it = |committed: &Committed| {
+            let commit = &committed.commit;
+            committed.at == from && (commit.sequence.0, commit.chain()) == (position.sequence, position.chain)
         };
+        let holds = matches!(scan.next(false), Some(Step::Commit(committed, ..)) if is_it(&committed));
         if !holds && !is_away {
             let cause = format!("batch {}, the last that the catalog has, does not end there", position.sequence);
             let problem = Problem::new(ProblemKind::Log, self.engine.segment_place(&row), cause, Remedy::RebuildIndex);
@@ -527,7 +522,7 @@ impl<'c> Checker<'c> {
         for slot in self.slots.clone().iter().filter(|slot| slot.is_readable()) {
             let listed = slot.device.list(SEGMENTS).unwrap_or_default();
             let numbered =
-                listed.iter().filter_map(|(name, size)| Some(((slot.entry.number, number_of(name)?), *size)));
+                listed.iter().filter_map(|(name, size)| Some(((slot.entry.number, SegmentName::parse(name)?), *size)));
             self.sizes.extend(numbered);
             if self.is_alone && slot.is_writable() {
                 for (name, size) in self.engine.leftover_segments(slot, &self.view.state)? {
@@ -550,7 +545,7 @@ impl<'c> Checker<'c> {
         let is_active = row.number >= self.view.state.position.segment;
         let readable: Vec<u16> = row.devices.iter().copied().filter(|&device| self.is_readable(device)).collect();
         let long_enough =
-            |device: &u16| self.sizes.get(&(*device, row.number)).is_some_and(|&size| size >= row.size_bytes);
+            |device: &u16| self.sizes.get(&(*device, row.id().into())).is_some_and(|&size| size >= row.size_bytes);
         let whole: Vec<u16> = readable.iter().copied().filter(long_enough).collect();
         if readable.is_empty() {
             let cause = "it is on no device that is in service";
@@ -560,7 +555,7 @@ impl<'c> Checker<'c> {
             );
         }
         for &device in &readable {
-            let place = self.engine.devices.place(device, &segment_path(row.number));
+            let place = self.engine.devices.place(device, &segment_path(row.id()));
             let has_other = whole.iter().any(|&other| other != device);
             let remedy = match self.slot(device) {
                 Some(slot) if slot.entry.state == DeviceState::Rebuilding => Remedy::Rebuild,
@@ -570,7 +565,7 @@ impl<'c> Checker<'c> {
             // The next writer makes copies of the end of the log alike that a killed one left.
             let recovered_bytes = self.engine.recovered_bytes(row);
             let is_end = |size: u64| has_other && recovered_bytes < row.size_bytes && size >= recovered_bytes;
-            let problem = match self.sizes.get(&(device, row.number)) {
+            let problem = match self.sizes.get(&(device, row.id().into())) {
                 None if is_end(0) => None,
                 Some(&size) if size < row.size_bytes && is_end(size) => None,
                 None => Some((ProblemKind::SegmentMissing, "the segment is missing".to_owned())),
@@ -578,15 +573,9 @@ impl<'c> Checker<'c> {
                     ProblemKind::SegmentSize,
                     format!("the segment is cut off: it has {size} of {} bytes", row.size_bytes),
                 )),
-                Some(&size) if size > row.size_bytes && !is_active => Some((
-                    ProblemKind::SegmentSize,
-                    format!("the segment is too long: it has {size} bytes, and should have {}", row.size_bytes),
-                )),
                 Some(_) => None,
             };
             if let Some((kind, cause)) = problem {
-                let is_too_long = whole.contains(&device);
-                let remedy = if is_too_long { Remedy::Repair } else { remedy };
                 self.found(
                     Problem::new(kind, place.clone(), cause, remedy).on(device).within(row.number, 0..row.size_bytes),
                 );
@@ -618,7 +607,7 @@ impl<'c> Checker<'c> {
     }
 
     fn headers(&mut self, row: &SegmentRow, readable: &[u16]) {
-        let copies = self.engine.open_segment_copies(row.number, readable);
+        let copies = self.engine.open_segment_copies(row.id(), readable);
         if copies.is_empty() {
             return;
         }
@@ -627,15 +616,15 @@ impl<'c> Checker<'c> {
         let mut unsound = Vec::new();
         for copy in copies {
             let device = copy.0;
-            let (header, _) = SegmentScan::new(vec![copy], 0).header();
+            let (header, _) = SegmentScan::new(vec![copy], self.engine.seed(row.id()), 0).header();
             match header {
-                Some(header) if header.number == row.number && header.store == store => sound.push(device),
+                Some(header) if header.id == row.id() && header.store == store => sound.push(device),
                 Some(_) => unsound.push((device, "its header is of another segment or store")),
                 None => unsound.push((device, "its header is damaged")),
             }
         }
         for (device, cause) in unsound {
-            let place = self.engine.devices.place(device, &segment_path(row.number));
+            let place = self.engine.devices.place(device, &segment_path(row.id()));
             // The header says nothing that reading needs; moved records get one that holds.
             let remedy = if sound.is_empty() { Remedy::Harmless } else { Remedy::Repair };
             let problem = Problem::new(ProblemKind::SegmentHeader, place, cause, remedy);

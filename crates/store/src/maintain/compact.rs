@@ -336,11 +336,13 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::ids::Epoch;
 
     fn row(number: u64, size_bytes: u64, live_bytes: u64) -> SegmentRow {
         let live_records = live_bytes / 100;
         SegmentRow {
             number,
+            epoch: Epoch(0),
             class: Class::Fast,
             devices: vec![0, 1],
             size_bytes,

@@ -17,7 +17,7 @@ use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
-use crate::format::record::{HEADER_BYTES, NewRecord, Record};
+use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, Freed, SegmentRow};
 use crate::log::scan::{SegmentScan, Step};
 
@@ -99,7 +99,7 @@ impl Engine {
     pub(crate) fn move_segments(&self, chosen: &BTreeSet<u64>, target: Target, pace: &mut Pace<'_>) -> Result<Moved> {
         {
             let mut writer = self.writer()?;
-            if writer.active.as_ref().is_some_and(|active| chosen.contains(&active.number)) {
+            if writer.active.as_ref().is_some_and(|active| chosen.contains(&active.id.number.0)) {
                 writer.close_segment();
             }
         }
@@ -210,12 +210,13 @@ impl Round<'_, '_> {
 
     /// Moves the removals of a segment that are still needed; gives whether to go on.
     fn move_removals(&mut self, row: &SegmentRow, lowest: u64, done: &mut BTreeSet<u64>) -> Result<bool> {
-        let mut scan = SegmentScan::new(self.engine.open_copies(row.number, &row.devices), 0);
+        let mut scan = SegmentScan::new(self.engine.open_copies(row.id(), &row.devices), self.engine.seed(row.id()), 0);
         let mut hand = Hand::default();
         let mut is_damaged = scan.end < row.size_bytes;
         while let Some(step) = scan.next(false) {
             match step {
                 Step::Damage(_) => is_damaged = true,
+                Step::Commit(..) => {}
                 Step::Record(offset, record, _) => {
                     let head = record.head;
                     if matches!(head.kind, Kind::Removal | Kind::TreeRemoval)
@@ -270,10 +271,8 @@ impl Round<'_, '_> {
                 Class::Fast
             }
         };
-        let checksums: Vec<(u32, u64)> =
-            hand.records.iter().map(|record| checksums(&hand.bytes[record.bytes.clone()])).collect();
-        let batch = engine.batch_of(&hand.bytes, &checksums);
-        let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Claim::Frees, batch)?;
+        let mut batch = engine.batch_of(&mut hand.bytes);
+        let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Claim::Frees, &mut batch)?;
         let row = writer.active_row();
         let copies = row.as_ref().map_or(1, |row| row.devices.len()) as u64;
         effects.appended(row, written.position);
@@ -378,23 +377,14 @@ fn moved(record: &Record<'_>) -> Result<Vec<u8>> {
         is_zstd: head.is_zstd,
         is_moved: true,
         id: head.id,
-        timestamp_milliseconds: head.timestamp_milliseconds,
         key: head.key,
         attributes: head.attributes,
         content: record.content,
     };
     new.encode(&mut bytes)?;
     // The checksum goes with the content from the first write on: memory that flips in between is found.
-    match checksums(&bytes).1 == head.content_checksum {
+    match Head::verified(&bytes).is_some_and(|again| again.content_checksum == head.content_checksum) {
         true => Ok(bytes),
         false => Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory")),
     }
-}
-
-/// The checksums of head and content in an encoded record.
-fn checksums(record: &[u8]) -> (u32, u64) {
-    let header = record.first_chunk::<HEADER_BYTES>().copied().unwrap_or([0; HEADER_BYTES]);
-    let head = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
-    let content = header[24..32].first_chunk().copied().unwrap_or([0; 8]);
-    (head, u64::from_le_bytes(content))
 }

@@ -49,6 +49,8 @@ pub enum ProblemKind {
     Unit,
     /// A file that belongs to nothing.
     Leftover,
+    /// Copies that are each valid and differ.
+    Divergence,
 }
 
 impl ProblemKind {
@@ -72,6 +74,7 @@ impl ProblemKind {
             ProblemKind::ExtentFile => "extent_file",
             ProblemKind::Unit => "unit",
             ProblemKind::Leftover => "leftover",
+            ProblemKind::Divergence => "divergence",
         }
     }
 }

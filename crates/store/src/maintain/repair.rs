@@ -374,12 +374,12 @@ impl Engine {
         let geometry = self.geometry();
         for row in view.state.segments.values().filter(|row| row.devices.contains(&number)) {
             let Ok(file) =
-                slot.device.open(&crate::format::segment::segment_path(row.number), crate::devices::device::Mode::Read)
+                slot.device.open(&crate::format::segment::segment_path(row.id()), crate::devices::device::Mode::Read)
             else {
                 continue;
             };
-            let (header, _) = SegmentScan::new(vec![(number, file)], 0).header();
-            if header.is_some_and(|header| header.store == geometry.store && header.number == row.number) {
+            let (header, _) = SegmentScan::new(vec![(number, file)], self.seed(row.id()), 0).header();
+            if header.is_some_and(|header| header.store == geometry.store && header.id == row.id()) {
                 return Ok(true);
             }
         }
@@ -463,7 +463,7 @@ impl Engine {
     }
 
     fn is_active(&self, number: u64) -> bool {
-        self.writer().is_ok_and(|writer| writer.active.as_ref().is_some_and(|active| active.number == number))
+        self.writer().is_ok_and(|writer| writer.active.as_ref().is_some_and(|active| active.id.number.0 == number))
     }
 
     /// Changes which devices the accounts have a segment on.

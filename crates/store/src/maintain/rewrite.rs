@@ -14,6 +14,7 @@ use crate::devices::extents::{DIRECTORY, path as extent_path};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::format::descriptor::Run;
+use crate::format::ids::SegmentId;
 use crate::format::segment::{SEGMENTS, segment_path};
 
 /// What the other name of a file ends with.
@@ -48,8 +49,13 @@ impl Engine {
     ///
     /// # Errors
     /// What writing or syncing fails with.
-    pub(crate) fn write_again(&self, segment: u64, range: Range<u64>, units: impl Iterator<Item = Run>) -> Result<()> {
-        for number in self.copies(segment) {
+    pub(crate) fn write_again(
+        &self,
+        segment: SegmentId,
+        range: Range<u64>,
+        units: impl Iterator<Item = Run>,
+    ) -> Result<()> {
+        for number in self.copies(segment.number.0) {
             let path = segment_path(segment);
             let fail = |error| Error::io("make the log durable", &self.devices.place(number, &path), error);
             let (Ok(file), Some(device)) =

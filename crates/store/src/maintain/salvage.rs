@@ -10,10 +10,10 @@ use super::audit::Sight;
 use super::pace::Pace;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::{Engine, EngineLedger};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
-use crate::format::record::{NewRecord, Record, checksum};
+use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
 
 /// Records that are committed together, in bytes.
@@ -29,7 +29,6 @@ pub(crate) struct Moving {
     pub(crate) descriptor: Option<Descriptor>,
     /// The record as it will be.
     bytes: Vec<u8>,
-    checksums: (u32, u64),
 }
 
 impl Moving {
@@ -46,17 +45,18 @@ impl Moving {
             is_zstd: head.is_zstd,
             is_moved: true,
             id: head.id,
-            timestamp_milliseconds: head.timestamp_milliseconds,
             key: head.key,
             attributes: head.attributes,
             content,
         };
         let mut bytes = Vec::new();
         new.encode(&mut bytes)?;
-        let of_head = bytes.first_chunk().map_or(0, |head: &[u8; 4]| u32::from_le_bytes(*head));
         // Of what was verified when it was read: memory that flips in between is found.
-        let of_content = if map.is_some() { checksum(content) } else { head.content_checksum };
-        Ok(Moving { key: head.key.to_vec(), entry, descriptor, bytes, checksums: (of_head, of_content) })
+        let is_same = |again: Head<'_>| map.is_some() || again.content_checksum == head.content_checksum;
+        if !Head::verified(&bytes).is_some_and(is_same) {
+            return Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory"));
+        }
+        Ok(Moving { key: head.key.to_vec(), entry, descriptor, bytes })
     }
 }
 
@@ -80,9 +80,8 @@ impl Engine {
             starts.push(records.len() as u64);
             records.extend_from_slice(&record.bytes);
         }
-        let checksums: Vec<(u32, u64)> = current.iter().map(|record| record.checksums).collect();
         let geometry = self.geometry();
-        let batch = self.batch_of(&records, &checksums);
+        let batch = self.batch_of(&mut records);
         let written = self.append_somewhere(&mut writer, &geometry, batch)?;
         effects.appended(writer.active_row(), written.position);
         for (record, start) in current.iter().zip(starts) {

@@ -275,8 +275,8 @@ impl Mender<'_> {
         let engine = self.engine;
         let is_active = row.number >= engine.view().state.position.segment;
         for &device in row.devices.iter().filter(|&&device| engine.is_settled(device)) {
-            let place = engine.devices.place(device, &segment_path(row.number));
-            let size = match engine.devices.segment(device, row.number, Mode::Read).and_then(|file| file.size()) {
+            let place = engine.devices.place(device, &segment_path(row.id()));
+            let size = match engine.devices.segment(device, row.id(), Mode::Read).and_then(|file| file.size()) {
                 Ok(size) => Some(size),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
                 Err(error) => return Err(Error::io("read the segment", &place, error)),
@@ -286,17 +286,6 @@ impl Mender<'_> {
             let (kind, cause) = match size {
                 None => (ProblemKind::SegmentMissing, "the segment is missing"),
                 Some(size) if size < row.size_bytes => (ProblemKind::SegmentSize, "the segment is cut off"),
-                Some(size) if size > row.size_bytes && !is_active => {
-                    let cut = |file: std::sync::Arc<dyn crate::devices::device::DeviceFile>| {
-                        file.set_size(row.size_bytes).and_then(|()| file.sync())
-                    };
-                    let file = engine.devices.segment(device, row.number, Mode::Write);
-                    file.and_then(cut).map_err(|error| Error::io("cut off the segment", &place, error))?;
-                    let problem =
-                        Problem::new(ProblemKind::SegmentSize, place, "the segment was too long", Remedy::Repair);
-                    self.found(&problem.on(device).within(row.number, row.size_bytes..size), true);
-                    continue;
-                }
                 Some(_) => continue,
             };
             let mut is_repaired = false;
@@ -321,7 +310,7 @@ impl Mender<'_> {
         let range = 0..SEGMENT_HEADER_BYTES;
         let healed = if is_held { self.engine.heal_segment(row.number, range.clone())? } else { 0 };
         for &device in without {
-            let place = self.engine.devices.place(device, &segment_path(row.number));
+            let place = self.engine.devices.place(device, &segment_path(row.id()));
             let remedy = if is_held { Remedy::Repair } else { Remedy::Harmless };
             let problem = Problem::new(ProblemKind::SegmentHeader, place, "its header is damaged", remedy).on(device);
             self.found(&problem.within(row.number, range.clone()), healed > 0 && self.engine.is_settled(device));
@@ -332,7 +321,7 @@ impl Mender<'_> {
     fn flaw(&mut self, row: &SegmentRow, flaw: Flaw) -> Result<()> {
         let healed = self.engine.heal_segment(row.number, flaw.range.clone())?;
         for &device in &flaw.devices {
-            let place = self.engine.devices.place(device, &segment_path(row.number));
+            let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = format!("{} records were damaged on this copy", format_count(flaw.records.into()));
             let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
             let problem = problem.within(row.number, flaw.range.clone());

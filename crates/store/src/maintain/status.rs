@@ -203,7 +203,7 @@ impl Engine {
                 Kind::Symlink => census.symlinks += 1,
                 Kind::Special => census.special += 1,
                 Kind::Link => census.links += 1,
-                Kind::Removal | Kind::TreeRemoval | Kind::Commit => {}
+                Kind::Removal | Kind::TreeRemoval | Kind::Commit | Kind::Release => {}
             }
             if entry.kind == Kind::Large {
                 census.large_files += 1;

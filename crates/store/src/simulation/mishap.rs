@@ -35,8 +35,9 @@ impl FileKind {
     pub(crate) fn of(path: &str) -> FileKind {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         match directory {
-            "segments" => FileKind::Segment,
-            "extents" => FileKind::Extent,
+            // What is written to be renamed has an ending.
+            "segments" if !name.contains('.') => FileKind::Segment,
+            "extents" if !name.contains('.') => FileKind::Extent,
             "index" if name.starts_with("manifest") => FileKind::Manifest,
             "index" if name.starts_with("journal") => FileKind::Journal,
             "index" if name.contains(".table") => FileKind::Table,

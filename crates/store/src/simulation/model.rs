@@ -266,7 +266,10 @@ impl Ever {
         let is_it = |known: &Object| {
             known.body == object.body && (known.attributes.is_none() || known.attributes == object.attributes)
         };
-        key.is_root() || self.objects.get(key).is_some_and(|known| known.iter().any(is_it))
+        let is_known = self.objects.get(key).is_some_and(|known| known.iter().any(is_it));
+        // A directory whose record is lost is made for what is below it.
+        let is_above = object.body == Body::Directory && self.objects.keys().any(|one| one.below(key).is_some());
+        key.is_root() || is_known || is_above
     }
 }
 
@@ -282,12 +285,14 @@ pub(crate) struct Model {
     next_shared: u64,
     /// Objects that nothing is expected of.
     blind: BTreeSet<Key>,
+    /// The states that were acknowledged since the superblocks had a mark, and the one that they had it for.
+    since_mark: Vec<State>,
 }
 
 impl Model {
     /// A store that has this state, all of it durable.
     pub(crate) fn of(state: State) -> Model {
-        Model { next_shared: state.next_shared(), base: state, ..Model::default() }
+        Model { next_shared: state.next_shared(), since_mark: vec![state.clone()], base: state, ..Model::default() }
     }
 
     /// A batch is begun: before the store is called.
@@ -310,12 +315,19 @@ impl Model {
         let last = self.tail.iter().rposition(|piece| piece.batch == batch && piece.end <= changes);
         self.durable = self.durable.max(last.map_or(0, |last| last + 1));
         self.fold();
+        self.since_mark.push(self.base.clone());
+    }
+
+    /// Nobody knows what became of batches that were not acknowledged.
+    pub(crate) fn doubt(&mut self) {
+        self.tail.iter_mut().for_each(|piece| piece.has_failed = true);
     }
 
     /// The store said that everything is durable.
     pub(crate) fn acknowledge_all(&mut self) {
         self.durable = self.tail.len();
         self.fold();
+        self.since_mark = vec![self.base.clone()];
     }
 
     /// The batch ended with an error.
@@ -377,6 +389,13 @@ impl Model {
         let mut model = self.clone();
         model.blind.extend(keys.iter().map(|key| (*key).clone()));
         model.allows(found)
+    }
+
+    /// Whether a store may have this state if batches were damaged after they were acknowledged, and with them the marks that said so.
+    pub(crate) fn allows_from_mark(&self, found: &State) -> bool {
+        let none = [State::default()];
+        let marked = if self.since_mark.is_empty() { &none[..] } else { &self.since_mark };
+        marked.iter().any(|state| state.differences(found, &self.blind).is_empty())
     }
 
     /// The state with everything that was begun.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use super::model::{Body, Object, State};
 use super::scenario::look::{Announced, Look};
@@ -84,6 +85,10 @@ impl Platform for Platformed {
 
     fn private_device(&self) -> Result<PrivateDevice> {
         Ok(PrivateDevice { device: World::new(1, 0).device(0), guard: Box::new(Held) })
+    }
+
+    fn idle_interval(&self) -> Option<Duration> {
+        None
     }
 
     fn now_nanoseconds(&self) -> i64 {
@@ -276,10 +281,10 @@ impl Simulated {
     }
 
     fn announced(&self) -> Announced {
-        let recovered = self.store.recovered();
-        match recovered.damage.is_empty() {
+        let completeness = self.store.completeness();
+        match completeness.is_complete() {
             false => Announced::Incomplete,
-            true if recovered.batches > 0 => Announced::Tail,
+            true if completeness.tail.is_some() => Announced::Tail,
             true => Announced::Complete,
         }
     }

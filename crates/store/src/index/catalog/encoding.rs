@@ -6,7 +6,7 @@
 //! | tag | section | content |
 //! | ---: | --- | --- |
 //! | 1 | version | u64: of the state after this |
-//! | 2 | position | u64 segment, u64 offset, u64 sequence, u64 chain |
+//! | 2 | position | u64 segment, u64 offset of the commit, u64 offset behind it, u64 sequence, u64 chain |
 //! | 3 | epoch | u64 |
 //! | 4 | highest id | u64 |
 //! | 5 | next table | u64 |
@@ -14,7 +14,7 @@
 //! | 7 | recent | list of changes as in [`recent`] |
 //! | 8 | ranges, all | list of u64 id, bytes key |
 //! | 9 | tables, all | list of u64 number, entries, size, lowest id, highest id |
-//! | 10 | segments | list of u64 number, u8 class, u64 size, live bytes, live records, dead records, lowest id, u16 count, u16 devices |
+//! | 10 | segments | list of u64 number, u64 epoch, u8 class, u64 size, live bytes, live records, dead records, lowest id, u16 count, u16 devices |
 //! | 11 | segments removed | list of u64 |
 //! | 12 | extent files | list of u16 device, u32 file, u64 end, u64 live bytes |
 //! | 13 | extent files removed | list of u16 device, u32 file |
@@ -30,6 +30,7 @@
 
 use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, State, TableRow, recent};
 use crate::format::geometry::Class;
+use crate::format::ids::Epoch;
 
 /// Bytes of a section before its content.
 const SECTION_HEAD_BYTES: usize = 5;
@@ -215,8 +216,10 @@ impl Sections {
     }
 
     fn position(&mut self, position: Position) {
-        let Position { segment, offset, sequence, chain } = position;
-        self.section(POSITION, |out| [segment, offset, sequence, chain].into_iter().for_each(|n| put_u64(out, n)));
+        let Position { segment, commit, offset, sequence, chain } = position;
+        self.section(POSITION, |out| {
+            [segment, commit, offset, sequence, chain].into_iter().for_each(|n| put_u64(out, n))
+        });
     }
 }
 
@@ -245,7 +248,7 @@ fn put_table(out: &mut Vec<u8>, row: &TableRow) {
 }
 
 fn put_segment(out: &mut Vec<u8>, row: &SegmentRow) {
-    put_u64(out, row.number);
+    put_pair(out, row.number, row.epoch.0);
     out.push(match row.class {
         Class::Fast => 1,
         Class::Slow => 2,
@@ -353,7 +356,13 @@ impl<'b> Bytes<'b> {
     }
 
     fn position(&mut self) -> Option<Position> {
-        Some(Position { segment: self.u64()?, offset: self.u64()?, sequence: self.u64()?, chain: self.u64()? })
+        Some(Position {
+            segment: self.u64()?,
+            commit: self.u64()?,
+            offset: self.u64()?,
+            sequence: self.u64()?,
+            chain: self.u64()?,
+        })
     }
 
     fn range(&mut self) -> Option<RangeRow> {
@@ -372,7 +381,7 @@ impl<'b> Bytes<'b> {
     }
 
     fn segment(&mut self) -> Option<SegmentRow> {
-        let number = self.u64()?;
+        let (number, epoch) = (self.u64()?, Epoch(self.u64()?));
         let class = match self.chunk()? {
             [1] => Class::Fast,
             [2] => Class::Slow,
@@ -380,6 +389,7 @@ impl<'b> Bytes<'b> {
         };
         let mut row = SegmentRow {
             number,
+            epoch,
             class,
             devices: Vec::new(),
             size_bytes: self.u64()?,

@@ -150,7 +150,16 @@ pub(crate) fn read_head(device: &dyn Device) -> std::result::Result<Head, Cause>
     let file = device.open(&path(), Mode::Read)?;
     let mut bytes = [0; HEAD_BYTES];
     let read = file.read_at(&mut bytes, 0)?;
-    Head::decode(bytes.get(..read).unwrap_or_default())
+    match Head::decode(bytes.get(..read).unwrap_or_default()) {
+        Err(Cause::Newer(_)) if !is_sound(&read_bytes(device)?) => Err(Cause::Damaged("its checksum is wrong")),
+        other => other,
+    }
+}
+
+/// Whether the checksum of all that follows it is right.
+fn is_sound(bytes: &[u8]) -> bool {
+    bytes.get(CHECKSUM_AT..MAGIC_AT).and_then(|sum| sum.try_into().ok()).map(u64::from_le_bytes)
+        == bytes.get(MAGIC_AT..).map(XxHash3_64::oneshot)
 }
 
 /// The bytes of the document, whatever they are.
@@ -172,7 +181,11 @@ pub(crate) fn read(device: &dyn Device, store: &[u8; 16]) -> std::result::Result
 
 /// The way back from [`encode`].
 pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Document, Cause> {
-    let head = Head::decode(bytes)?;
+    // A version is believed only if the whole is sound: one that is damaged is read from another copy.
+    let head = Head::decode(bytes).map_err(|cause| match cause {
+        Cause::Newer(_) if !is_sound(bytes) => Cause::Damaged("its checksum is wrong"),
+        other => other,
+    })?;
     let (Some(content), Some(checked)) = (bytes.get(HEAD_BYTES..), bytes.get(MAGIC_AT..)) else {
         return Err(Cause::Damaged("it is not whole"));
     };

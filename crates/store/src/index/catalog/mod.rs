@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::format::entry::Entry;
 use crate::format::geometry::Class;
+use crate::format::ids::{Epoch, SegmentId};
 
 pub(crate) mod encoding;
 pub(crate) mod journal;
@@ -30,6 +31,8 @@ pub(crate) mod tests;
 pub struct Position {
     /// Segment that the batch is in; 0 before the first.
     pub segment: u64,
+    /// Offset of its commit record.
+    pub commit: u64,
     /// Offset of the end of its commit record.
     pub offset: u64,
     /// Its sequence number.
@@ -43,6 +46,8 @@ pub struct Position {
 pub struct SegmentRow {
     /// Its number.
     pub number: u64,
+    /// The epoch that it was begun in.
+    pub epoch: Epoch,
     /// Class of the devices it is on.
     pub class: Class,
     /// Devices with a copy of it.
@@ -57,6 +62,13 @@ pub struct SegmentRow {
     pub dead_records: u64,
     /// Lowest id of a record in it; `u64::MAX` of none.
     pub lowest_id: u64,
+}
+
+impl SegmentRow {
+    /// Which segment it is.
+    pub fn id(&self) -> SegmentId {
+        SegmentId::new(self.number, self.epoch)
+    }
 }
 
 /// An extent file on a device.

@@ -20,7 +20,7 @@ const STORE: [u8; 16] = [7; 16];
 /// A change with something of each kind.
 pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
     Change {
-        position: Some(Position { segment: 1, offset: 500, sequence: 3, chain: 77 }),
+        position: Some(Position { segment: 1, commit: 380, offset: 500, sequence: 3, chain: 77 }),
         epoch: Some(4),
         highest_id: Some(900),
         next_table: Some(2),
@@ -31,6 +31,7 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
         tables: Some(vec![TableRow { number: 1, entries: 5, size_bytes: 8192, lowest_id: 1, highest_id: 9 }]),
         segments: vec![SegmentRow {
             number: 1,
+            epoch: Epoch(2),
             class: Class::Slow,
             devices: vec![0, 3],
             size_bytes: 500,
@@ -84,7 +85,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         prop::collection::vec(("[a-c]", 0u64..4), 0..3),
     );
     let numbers = (
-        prop::option::of(any::<[u64; 4]>()),
+        prop::option::of(any::<[u64; 5]>()),
         prop::option::of(number()),
         prop::option::of(number()),
         prop::option::of(number()),
@@ -92,6 +93,7 @@ fn any_change() -> impl Strategy<Value = Change> {
     (recent, segments, extents, others, numbers).prop_map(|(recent, segments, extents, others, numbers)| {
         let segment = |(number, devices): (u64, Vec<u16>)| SegmentRow {
             number,
+            epoch: Epoch(!number),
             class: if number % 2 == 0 { Class::Fast } else { Class::Slow },
             devices,
             size_bytes: 7,
@@ -106,7 +108,13 @@ fn any_change() -> impl Strategy<Value = Change> {
             1 => (epoch, Freed::Table(number)),
             _ => (epoch, Freed::Extent { device: 3, file: u32::MAX, offset: number, length: 5 }),
         };
-        let position = |[segment, offset, sequence, chain]: [u64; 4]| Position { segment, offset, sequence, chain };
+        let position = |[segment, commit, offset, sequence, chain]: [u64; 5]| Position {
+            segment,
+            commit,
+            offset,
+            sequence,
+            chain,
+        };
         Change {
             position: numbers.0.map(position),
             epoch: numbers.1,

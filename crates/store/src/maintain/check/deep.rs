@@ -49,7 +49,7 @@ impl Checker<'_> {
         }
         self.units(&seen);
         for (key, segment, offset) in std::mem::take(&mut seen.unclaimed).end() {
-            let place = self.engine.devices.place(0, &segment_path(segment));
+            let place = self.engine.devices.place(0, &segment_path(self.engine.segment_id(segment)));
             let cause = "the log has a record in use that the index has not";
             let problem = Problem::new(ProblemKind::Entry, place, cause, Remedy::RebuildIndex);
             self.found(problem.within(segment, offset..offset).of(&key));
@@ -91,7 +91,7 @@ impl Checker<'_> {
 
     fn flaw(&mut self, row: &SegmentRow, flaw: Flaw) {
         for &device in &flaw.devices {
-            let place = self.engine.devices.place(device, &segment_path(row.number));
+            let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = match flaw.records {
                 1 => "a record is damaged on this copy, and holds on another".to_owned(),
                 records => {
@@ -106,8 +106,14 @@ impl Checker<'_> {
 
     fn record(&mut self, row: &SegmentRow, met: &Met<'_>, seen: &mut Seen, pace: &mut Pace<'_>) -> Result<()> {
         let head = &met.record.head;
+        for &device in &met.differ {
+            let place = self.engine.devices.place(device, &segment_path(row.id()));
+            let cause = "this copy has another record than the first, and both are valid: neither is overwritten";
+            let problem = Problem::new(ProblemKind::Divergence, place, cause, Remedy::Lost).on(device);
+            self.found(problem.within(row.number, met.at..met.at + met.record.record_bytes()));
+        }
         match (head.kind, met.known) {
-            (Kind::Commit, _) => {}
+            (Kind::Commit | Kind::Release, _) => {}
             (Kind::Removal, _) => seen.unclaimed.removal(head.key, head.id),
             (Kind::TreeRemoval, _) => seen.unclaimed.tree_removal(head.key, head.id),
             // A shared object goes with its last name, without a removal.

@@ -57,6 +57,10 @@ impl Look {
         if self.announced == Announced::Incomplete || self.ended.is_some() {
             return Ok(());
         }
+        // What follows the last mark cannot be told from what was never acknowledged.
+        if self.announced == Announced::Tail && model.allows_from_mark(&self.state) {
+            return Ok(());
+        }
         let errors: Vec<&Key> = self.unreadable.keys().collect();
         model
             .allows_but_for(&self.state, &errors)

@@ -37,6 +37,15 @@ pub(crate) struct Failure {
     pub(crate) cause: String,
 }
 
+impl Failure {
+    /// What was broken: "law 3".
+    pub(crate) fn law(&self) -> &str {
+        let from = self.cause.find("law").unwrap_or(0);
+        let law = &self.cause[from..];
+        law.split(':').next().unwrap_or(law)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "after step {}: {}", self.step, self.cause)
@@ -195,9 +204,12 @@ impl Play {
         }
         let look = writer.look();
         self.judge(promise, &look, "a writer")?;
-        if promise.is_whole {
+        let is_known = self.model.allows(&look.state).is_ok() || look.announced == Announced::Tail;
+        if promise.is_whole || is_known && look.ended.is_none() && look.unreadable.is_empty() {
             // What a writer found is durable.
             self.model = Model::of(look.state);
+        } else {
+            self.model.doubt();
         }
         self.note_set(&writer);
         self.writer = Some(writer);

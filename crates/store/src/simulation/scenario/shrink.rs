@@ -6,7 +6,7 @@ use super::play::Failure;
 /// Scenarios that are tried at most.
 const MOST_TRIALS: usize = 400;
 
-/// A scenario with as few steps as are needed to fail when it is played, and how it does.
+/// A scenario with as few steps as are needed to break the same law when it is played, and how it does.
 pub(crate) fn shrink(
     scenario: &Scenario,
     failure: Failure,
@@ -25,7 +25,9 @@ pub(crate) fn shrink(
             trials += 1;
             let mut fewer = least.clone();
             fewer.steps.remove(at);
-            if let Err(other) = play(&fewer) {
+            if let Err(other) = play(&fewer)
+                && other.law() == failure.law()
+            {
                 fewer.steps.truncate(other.step + 1);
                 (least, failure, has_changed) = (fewer, other, true);
                 break;

@@ -1,0 +1,170 @@
+//! What was superseded and may be gone: content of a release record (docs/FORMAT.md, section 8).
+//!
+//! It is complete: it repeats all that was ever released, as ranges, so that the newest alone counts. A segment that is named here is passed over
+//! wherever it turns up; one that is neither here nor on a device is missing.
+
+use std::collections::BTreeMap;
+
+use super::decode::Decoder;
+use super::ids::{DeviceNumber, SegmentNumber};
+
+/// Numbers as ranges that neither touch nor overlap: the first of each, and the last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Numbers(BTreeMap<u64, u64>);
+
+impl Numbers {
+    fn contains(&self, number: u64) -> bool {
+        self.0.range(..=number).next_back().is_some_and(|(_, &last)| number <= last)
+    }
+
+    fn add(&mut self, first: u64, last: u64) {
+        let (mut first, mut last) = (first, last);
+        // What touches or overlaps becomes one range.
+        while let Some((&from, &to)) = self.0.range(..=last.saturating_add(1)).next_back() {
+            if to.saturating_add(1) < first {
+                break;
+            }
+            self.0.remove(&from);
+            (first, last) = (first.min(from), last.max(to));
+        }
+        self.0.insert(first, last);
+    }
+
+    fn ranges(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
+        self.0.iter().map(|(&first, &last)| (first, last - first + 1))
+    }
+}
+
+/// Segments and extent files that were released.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Released {
+    segments: Numbers,
+    extents: BTreeMap<DeviceNumber, Numbers>,
+}
+
+impl Released {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.0.is_empty() && self.extents.is_empty()
+    }
+
+    /// Whether a segment of this number was released.
+    pub(crate) fn has_segment(&self, number: SegmentNumber) -> bool {
+        self.segments.contains(number.0)
+    }
+
+    /// Whether an extent file of a device was.
+    #[cfg_attr(not(test), expect(dead_code, reason = "extent files are released with their compaction"))]
+    pub(crate) fn has_extent(&self, device: DeviceNumber, file: u32) -> bool {
+        self.extents.get(&device).is_some_and(|files| files.contains(file.into()))
+    }
+
+    pub(crate) fn add_segment(&mut self, number: SegmentNumber) {
+        self.segments.add(number.0, number.0);
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "extent files are released with their compaction"))]
+    pub(crate) fn add_extent(&mut self, device: DeviceNumber, file: u32) {
+        self.extents.entry(device).or_default().add(file.into(), file.into());
+    }
+
+    /// Adds all that another has.
+    pub(crate) fn merge(&mut self, other: &Released) {
+        other.segments.0.iter().for_each(|(&first, &last)| self.segments.add(first, last));
+        for (&device, files) in &other.extents {
+            let mine = self.extents.entry(device).or_default();
+            files.0.iter().for_each(|(&first, &last)| mine.add(first, last));
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend_from_slice(&(self.segments.0.len() as u32).to_le_bytes());
+        for (first, count) in self.segments.ranges() {
+            bytes.extend_from_slice(&first.to_le_bytes());
+            bytes.extend_from_slice(&count.to_le_bytes());
+        }
+        let extents: usize = self.extents.values().map(|files| files.0.len()).sum();
+        bytes.extend_from_slice(&(extents as u32).to_le_bytes());
+        for (device, files) in &self.extents {
+            for (first, count) in files.ranges() {
+                bytes.extend_from_slice(&device.0.to_le_bytes());
+                bytes.extend_from_slice(&(first as u32).to_le_bytes());
+                bytes.extend_from_slice(&(count as u32).to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// `None` if it contradicts itself.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Released> {
+        let mut at = Decoder::new(bytes);
+        let mut released = Released::default();
+        let last = |first: u64, count: u64| first.checked_add(count.checked_sub(1)?);
+        for _ in 0..at.u32()? {
+            let (first, count) = (at.u64()?, at.u64()?);
+            released.segments.add(first, last(first, count)?);
+        }
+        for _ in 0..at.u32()? {
+            let (device, first, count) = (DeviceNumber(at.u16()?), at.u32()?, at.u32()?);
+            let last = last(first.into(), count.into()).filter(|&last| last <= u32::MAX.into())?;
+            released.extents.entry(device).or_default().add(first.into(), last);
+        }
+        at.rest().is_empty().then_some(released)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn ranges_are_the_set_of_what_was_added(one in proptest::collection::vec(0u64..40, 0..40), other in proptest::collection::vec(0u64..40, 0..40)) {
+            let released = |numbers: &[u64]| {
+                let mut released = Released::default();
+                for &number in numbers {
+                    released.add_segment(SegmentNumber(number));
+                    released.add_extent(DeviceNumber((number % 3) as u16), number as u32);
+                }
+                released
+            };
+            let mut merged = released(&one);
+            merged.merge(&released(&other));
+            let all: BTreeSet<u64> = one.iter().chain(&other).copied().collect();
+            for number in 0..42 {
+                prop_assert_eq!(merged.has_segment(SegmentNumber(number)), all.contains(&number));
+                prop_assert_eq!(merged.has_extent(DeviceNumber((number % 3) as u16), number as u32), all.contains(&number));
+            }
+            // Ranges that touch are one.
+            let runs = all.iter().filter(|&&number| number == 0 || !all.contains(&(number - 1))).count();
+            prop_assert_eq!(merged.segments.0.len(), runs);
+            prop_assert_eq!(Released::decode(&merged.encode()), Some(merged));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            if let Some(released) = Released::decode(&bytes) {
+                prop_assert_eq!(Released::decode(&released.encode()), Some(released));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_overflows_is_refused() {
+        let mut released = Released::default();
+        released.add_segment(SegmentNumber(7));
+        released.add_extent(DeviceNumber(1), 9);
+        let bytes = released.encode();
+        assert_eq!(bytes.len(), 4 + 16 + 4 + 10);
+        assert!((0..bytes.len()).all(|length| Released::decode(&bytes[..length]).is_none()));
+        let wrong = |first: u64, count: u64| {
+            let mut bytes = 1u32.to_le_bytes().to_vec();
+            bytes.extend([first, count].iter().flat_map(|number| number.to_le_bytes()));
+            bytes.extend(0u32.to_le_bytes());
+            Released::decode(&bytes)
+        };
+        assert_eq!((wrong(3, 0), wrong(u64::MAX, 2)), (None, None));
+    }
+}

@@ -1,0 +1,198 @@
+//! Whether a store shows all that it acknowledged: computed at each opening, and carried by every answer (docs/FORMAT.md, law 4).
+//!
+//! What was found missing once is kept in the catalog until somebody accepts it (`repair --accept`), or the index is rebuilt from a log that
+//! has it again: an index that was rebuilt from a damaged log must not look like that of a whole one.
+
+use std::fmt;
+
+use crate::format::decode::Decoder;
+use crate::units::format_count;
+
+/// Why something may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Cause {
+    /// Bytes of the log are damaged on every copy, and a later mark says that they were acknowledged.
+    Damage = 1,
+    /// The log ends before a batch that was acknowledged.
+    EndsBeforeMark = 2,
+    /// A segment is on no device, and was not released.
+    SegmentMissing = 3,
+    /// Not enough devices are there to know.
+    DevicesAway = 4,
+}
+
+impl Cause {
+    const ALL: [Cause; 4] = [Cause::Damage, Cause::EndsBeforeMark, Cause::SegmentMissing, Cause::DevicesAway];
+
+    /// A short name that stays what it is.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Damage => "damage",
+            Cause::EndsBeforeMark => "ends_before_mark",
+            Cause::SegmentMissing => "segment_missing",
+            Cause::DevicesAway => "devices_away",
+        }
+    }
+}
+
+/// What may be missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Why.
+    pub cause: Cause,
+    /// In which segments, first and last; `None` if that is not known.
+    pub segments: Option<(u64, u64)>,
+    /// In which batches, first and last.
+    pub batches: Option<(u64, u64)>,
+    /// When the last batch was written before that is there, in nanoseconds since 1970.
+    pub after_nanoseconds: Option<i64>,
+    /// Devices that may have it.
+    pub devices: Vec<u16>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let span = |span: Option<(u64, u64)>, one: &str, many: &str| match span {
+            None => String::new(),
+            Some((first, last)) if first == last => format!("{one} {first}"),
+            Some((first, last)) => format!("{many} {first} to {last}"),
+        };
+        let segments = span(self.segments, "segment", "segments");
+        let batches = span(self.batches, "batch", "batches");
+        match self.cause {
+            Cause::Damage => write!(f, "{segments} of the log: damaged on every copy")?,
+            Cause::EndsBeforeMark => write!(f, "the log ends before {batches}, which was acknowledged")?,
+            Cause::SegmentMissing => write!(f, "{segments} of the log: on no device that is there")?,
+            Cause::DevicesAway => write!(f, "too few devices are there to know whether all is there")?,
+        }
+        if !self.devices.is_empty() {
+            let devices: Vec<String> = self.devices.iter().map(u16::to_string).collect();
+            write!(f, " (device {})", devices.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a crash has left at the end of the log that nothing says was acknowledged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// Batches that are whole, and are taken in.
+    pub batches: u64,
+    /// Bytes, on all copies, that are no part of the log: they stay where they are, in quarantine.
+    pub quarantined_bytes: u64,
+}
+
+/// Whether a store shows all that it acknowledged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Completeness {
+    /// What a crash has left, if it has.
+    pub tail: Option<Tail>,
+    /// What may be missing; nothing of a store that is complete.
+    pub missing: Vec<Missing>,
+}
+
+impl Completeness {
+    /// Whether all that was acknowledged is there.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// A short name of the state that stays what it is.
+    pub fn name(&self) -> &'static str {
+        match (self.missing.is_empty(), &self.tail) {
+            (false, _) => "incomplete",
+            (true, Some(_)) => "unacknowledged_tail",
+            (true, None) => "complete",
+        }
+    }
+
+    /// What there is to say, a line each; nothing if it is complete.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.missing.is_empty() {
+            lines.push("the store is incomplete: what was acknowledged may be missing".to_owned());
+            lines.extend(self.missing.iter().map(Missing::to_string));
+        }
+        if let Some(tail) = self.tail {
+            let batches = format_count(tail.batches.into());
+            let bytes = format_count(tail.quarantined_bytes.into());
+            lines.push(format!(
+                "the last writer did not end well: {batches} batches that were never acknowledged are taken in, {bytes} bytes are in quarantine"
+            ));
+        }
+        lines
+    }
+
+    /// Adds what may be missing, once.
+    pub(crate) fn add(&mut self, missing: Missing) {
+        if !self.missing.contains(&missing) {
+            self.missing.push(missing);
+        }
+    }
+
+    /// What the catalog keeps of it.
+    pub(crate) fn encode_missing(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for Missing { cause, segments, batches, after_nanoseconds, devices } in &self.missing {
+            bytes.push(*cause as u8);
+            for span in [segments, batches] {
+                let (is_there, (first, last)) = (span.is_some(), span.unwrap_or_default());
+                bytes.push(is_there.into());
+                bytes.extend_from_slice(&first.to_le_bytes());
+                bytes.extend_from_slice(&last.to_le_bytes());
+            }
+            bytes.push(after_nanoseconds.is_some().into());
+            bytes.extend_from_slice(&after_nanoseconds.unwrap_or_default().to_le_bytes());
+            bytes.extend_from_slice(&(devices.len() as u16).to_le_bytes());
+            devices.iter().for_each(|device| bytes.extend_from_slice(&device.to_le_bytes()));
+        }
+        bytes
+    }
+
+    /// `None` if it is nothing that [`encode_missing`](Self::encode_missing) has written.
+    pub(crate) fn decode_missing(bytes: &[u8]) -> Option<Vec<Missing>> {
+        let mut at = Decoder::new(bytes);
+        let mut all = Vec::new();
+        while !at.rest().is_empty() {
+            let cause = at.u8()?;
+            let cause = Cause::ALL.into_iter().find(|known| *known as u8 == cause)?;
+            let mut span = || {
+                let (is_there, first, last) = (at.u8()?, at.u64()?, at.u64()?);
+                Some((is_there != 0).then_some((first, last)))
+            };
+            let (segments, batches) = (span()?, span()?);
+            let (is_there, after) = (at.u8()?, at.u64()? as i64);
+            let devices = (0..at.u16()?).map(|_| at.u16()).collect::<Option<_>>()?;
+            let after_nanoseconds = (is_there != 0).then_some(after);
+            all.push(Missing { cause, segments, batches, after_nanoseconds, devices });
+        }
+        Some(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_what_was_found() {
+        let mut found = Completeness::default();
+        assert_eq!((found.name(), found.lines()), ("complete", vec![]));
+        for cause in Cause::ALL {
+            let missing = Missing {
+                cause,
+                segments: (cause == Cause::Damage).then_some((1, 2)),
+                batches: Some((3, 3)),
+                after_nanoseconds: Some(-1),
+                devices: vec![4, 5],
+            };
+            found.add(missing.clone());
+            found.add(missing);
+        }
+        assert_eq!((found.missing.len(), found.name(), found.lines().len()), (4, "incomplete", 5));
+        let bytes = found.encode_missing();
+        assert_eq!(Completeness::decode_missing(&bytes), Some(found.missing.clone()));
+        assert_eq!(Completeness::decode_missing(&bytes[..bytes.len() - 1]), None);
+    }
+}

@@ -1,0 +1,207 @@
+//! Which of the segments that were found are the log, and up to where each belongs to it.
+//!
+//! A segment's header names the place that it continues. So, from the last back to the first: what lies between a segment and the one that it
+//! continues is no part of the log, nor is what lies behind that place; both are quarantine. A segment that should be there and is not
+//! was released, or is missing. Nothing here reads a device: files come in, places go out.
+
+use std::collections::BTreeMap;
+
+use crate::format::ids::{SegmentId, SegmentNumber};
+use crate::format::release::Released;
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+
+/// A segment that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) id: SegmentId,
+    /// `None` if no copy has a sound one.
+    pub(crate) header: Option<SegmentHeader>,
+    /// Devices with a copy.
+    pub(crate) devices: Vec<u16>,
+    /// Length of the longest copy.
+    pub(crate) size_bytes: u64,
+    /// Of several with one number, the one that counts is known or on more devices in service.
+    pub(crate) weight: usize,
+}
+
+/// A segment of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) found: Found,
+    /// Where the segment that continues it goes on, if one does.
+    pub(crate) end: Option<u64>,
+    /// Numbers before it of segments that should be there, and are not and were not released: first and last.
+    pub(crate) missing: Option<(u64, u64)>,
+}
+
+/// The log, as it was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Lineage {
+    /// In the order of the log.
+    pub(crate) parts: Vec<Part>,
+    /// Segments that are no part of it and were not released.
+    pub(crate) aside: Vec<Found>,
+    /// The highest number that was found.
+    pub(crate) newest: u64,
+}
+
+/// What the part after the one that is looked for says of it.
+enum Continued {
+    /// Nothing: it is the last, or the header that would say is damaged.
+    Unknown,
+    At(u64, u64),
+}
+
+impl Lineage {
+    /// Sorts what was found, from the segment `first` on (1: the whole log).
+    pub(crate) fn new(found: impl IntoIterator<Item = Found>, released: &Released, first: u64) -> Lineage {
+        let mut lineage = Lineage::default();
+        let mut by_number: BTreeMap<u64, Found> = BTreeMap::new();
+        for one in found {
+            let number = one.id.number.0;
+            lineage.newest = lineage.newest.max(number);
+            if number < first || released.has_segment(one.id.number) {
+                continue;
+            }
+            if one.header.is_none() && one.size_bytes <= SEGMENT_HEADER_BYTES {
+                // It was never begun: not even its header is there.
+                lineage.aside.push(one);
+                continue;
+            }
+            match by_number.remove(&number) {
+                Some(other) if other.weight >= one.weight => {
+                    lineage.aside.push(one);
+                    by_number.insert(number, other);
+                }
+                other => {
+                    lineage.aside.extend(other);
+                    by_number.insert(number, one);
+                }
+            }
+        }
+        let mut continued = Continued::Unknown;
+        let mut candidates = by_number.into_iter().rev().peekable();
+        while let Some((number, found)) = candidates.next() {
+            let end = match continued {
+                Continued::At(segment, _) if number > segment => {
+                    lineage.aside.push(found);
+                    continue;
+                }
+                Continued::At(segment, offset) if number == segment => Some(offset),
+                _ => None,
+            };
+            continued = match found.header {
+                Some(header) => Continued::At(header.continues.segment.0, header.continues.offset.0),
+                None => Continued::Unknown,
+            };
+            // What should lie between this one and the next that is there.
+            let expected = match continued {
+                Continued::At(segment, _) => segment,
+                Continued::Unknown => number - 1,
+            };
+            let before = candidates.peek().map_or(first.saturating_sub(1), |&(before, _)| before);
+            let is_missing = |number: &u64| !released.has_segment(SegmentNumber(*number));
+            let mut missing = (before + 1..=expected).filter(is_missing);
+            let missing = if number > first {
+                missing.next().map(|lowest| (lowest, missing.last().unwrap_or(lowest)))
+            } else {
+                None
+            };
+            lineage.parts.push(Part { found, end, missing });
+        }
+        lineage.parts.reverse();
+        lineage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::geometry::Class;
+    use crate::format::ids::{BatchSequence, Epoch, LogOffset};
+    use crate::format::segment::Continued as Place;
+
+    fn found(number: u64, continues: Option<(u64, u64)>) -> Found {
+        let id = SegmentId::new(number, Epoch(number));
+        let header = continues.map(|(segment, offset)| SegmentHeader {
+            class: Class::Fast,
+            copies: 1,
+            store: [1; 16],
+            id,
+            created_nanoseconds: 0,
+            continues: Place {
+                segment: SegmentNumber(segment),
+                offset: LogOffset(offset),
+                sequence: BatchSequence(number),
+                chain: 0,
+            },
+            highest_id: 0,
+        });
+        Found { id, header, devices: vec![0], size_bytes: 1000, weight: 1 }
+    }
+
+    fn parts(lineage: &Lineage) -> Vec<(u64, Option<u64>, Option<(u64, u64)>)> {
+        lineage.parts.iter().map(|part| (part.found.id.number.0, part.end, part.missing)).collect()
+    }
+
+    fn aside(lineage: &Lineage) -> Vec<u64> {
+        lineage.aside.iter().map(|found| found.id.number.0).collect()
+    }
+
+    #[test]
+    fn each_segment_ends_where_the_next_goes_on() {
+        let all = [found(1, Some((0, 0))), found(2, Some((1, 500))), found(3, Some((2, 600)))];
+        let lineage = Lineage::new(all, &Released::default(), 1);
+        assert_eq!(parts(&lineage), [(1, Some(500), None), (2, Some(600), None), (3, None, None)]);
+        assert_eq!((aside(&lineage), lineage.newest), (vec![], 3));
+    }
+
+    #[test]
+    fn what_lies_between_a_segment_and_the_one_it_continues_is_set_aside() {
+        let all = [found(1, Some((0, 0))), found(2, Some((1, 500))), found(3, Some((1, 400)))];
+        let lineage = Lineage::new(all, &Released::default(), 1);
+        assert_eq!(parts(&lineage), [(1, Some(400), None), (3, None, None)]);
+        assert_eq!(aside(&lineage), [2]);
+    }
+
+    #[test]
+    fn a_segment_that_is_not_there_is_missing_unless_it_was_released() {
+        let all = [found(1, Some((0, 0))), found(5, Some((4, 500)))];
+        assert_eq!(parts(&Lineage::new(all.clone(), &Released::default(), 1))[1], (5, None, Some((2, 4))));
+        let mut released = Released::default();
+        released.add_segment(SegmentNumber(2));
+        assert_eq!(parts(&Lineage::new(all.clone(), &released, 1))[1], (5, None, Some((3, 4))));
+        (3..5).for_each(|number| released.add_segment(SegmentNumber(number)));
+        assert_eq!(parts(&Lineage::new(all, &released, 1)), [(1, None, None), (5, None, None)]);
+        // The first of all as well; and what an index has from before is not looked for.
+        assert_eq!(parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), 1)), [(3, None, Some((1, 2)))]);
+        assert_eq!(parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), 3)), [(3, None, None)]);
+    }
+
+    #[test]
+    fn a_released_segment_that_turns_up_is_passed_over() {
+        let mut released = Released::default();
+        released.add_segment(SegmentNumber(1));
+        let all = [found(1, Some((0, 0))), found(2, Some((1, 500)))];
+        let lineage = Lineage::new(all, &released, 1);
+        assert_eq!((parts(&lineage), aside(&lineage)), (vec![(2, None, None)], vec![]));
+    }
+
+    #[test]
+    fn a_damaged_header_leaves_the_segment_in_the_log_and_a_file_without_anything_out_of_it() {
+        let empty = Found { size_bytes: 128, ..found(4, None) };
+        let all = [found(1, Some((0, 0))), found(2, None), found(3, Some((2, 700))), empty];
+        let lineage = Lineage::new(all, &Released::default(), 1);
+        assert_eq!(parts(&lineage), [(1, None, None), (2, Some(700), None), (3, None, None)]);
+        assert_eq!((aside(&lineage), lineage.newest), (vec![4], 4));
+    }
+
+    #[test]
+    fn of_two_with_one_number_the_one_with_more_weight_counts() {
+        let other = Found { weight: 2, id: SegmentId::new(1, Epoch(9)), ..found(1, Some((0, 0))) };
+        for all in [[found(1, Some((0, 0))), other.clone()], [other.clone(), found(1, Some((0, 0)))]] {
+            let lineage = Lineage::new(all, &Released::default(), 1);
+            assert_eq!((lineage.parts[0].found.id.epoch, aside(&lineage)), (Epoch(9), vec![1]));
+        }
+    }
+}

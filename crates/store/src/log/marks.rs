@@ -1,0 +1,239 @@
+//! Marks and releases: what the log says of itself beside records.
+//!
+//! A mark is a commit that says how far everything was durable. It rides on the next batch; at a close, at a `sync` and after one idle second it gets a
+//! commit of its own, and goes into the superblocks. A release says what was superseded: nothing is unlinked before the commit with its release is
+//! durable and marked.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::writer::Writer;
+use crate::engine::effects::{Effects, Nameless};
+use crate::engine::{Engine, EngineLedger};
+use crate::error::Result;
+use crate::format::entry::Kind;
+use crate::format::record::NewRecord;
+use crate::format::release::Released;
+use crate::format::superblock::LogMark;
+use crate::index::catalog::Change;
+use crate::log::recovery::RELEASED;
+
+impl Engine {
+    /// The highest sequence number that a superblock says was durable.
+    pub(super) fn known_mark(&self) -> u64 {
+        self.devices.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0)
+    }
+
+    /// How many segments were begun, as superblocks have it.
+    pub(super) fn known_segments_begun(&self) -> u64 {
+        self.devices.marks().iter().map(|mark| mark.segments_begun).max().unwrap_or(0)
+    }
+
+    /// Makes everything durable, and says so in the log by a commit of its own, unless the log says it already.
+    ///
+    /// # Errors
+    /// What writing or syncing fails with; the store is read-only then, unless a device was full.
+    pub(crate) fn mark(&self, is_close: bool) -> Result<()> {
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer()?;
+        if writer.durable_sequence < writer.position.sequence {
+            self.settle(&mut writer)?;
+        }
+        let is_said = match is_close {
+            true => writer.position.sequence == 0 || writer.closed_sequence == Some(writer.position.sequence),
+            false => writer.record_sequence <= writer.marked_sequence,
+        };
+        if is_said {
+            return Ok(());
+        }
+        self.append_and_settle_mark(&mut writer, is_close)
+    }
+
+    /// Marks all batches with records, if that was not done. Called with `sync` held and nothing pending.
+    ///
+    /// # Errors
+    /// As [`mark`](Self::mark).
+    pub(crate) fn mark_records(&self, writer: &mut Writer) -> Result<()> {
+        if writer.record_sequence <= writer.marked_sequence {
+            return Ok(());
+        }
+        self.append_and_settle_mark(writer, false)
+    }
+
+    fn append_and_settle_mark(&self, writer: &mut Writer, is_close: bool) -> Result<()> {
+        let mut batch = self.batch_of(&mut []);
+        batch.is_close = is_close;
+        let written = self.append_somewhere(writer, &self.geometry(), batch)?;
+        let ledger = EngineLedger::new(self);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        effects.appended(writer.active_row(), written.position);
+        let change = effects.finish(Some(written.position));
+        drop(ledger);
+        writer.pending.merge(change.clone());
+        self.apply(change)?;
+        self.settle(writer)?;
+        if is_close {
+            writer.closed_sequence = Some(writer.position.sequence);
+        }
+        self.tell_superblocks(writer, is_close);
+        Ok(())
+    }
+
+    /// The end of the log goes into the superblocks. One that cannot be written has an older mark, which is true as well.
+    fn tell_superblocks(&self, writer: &Writer, is_closed: bool) {
+        let position = writer.position;
+        self.devices.write_mark(LogMark {
+            is_closed,
+            segment: position.segment,
+            offset: position.offset,
+            sequence: position.sequence,
+            chain: position.chain,
+            segments_begun: writer.newest_segment,
+            objects_reserved: 0,
+        });
+    }
+
+    /// Says in the log, durable and marked, that segments and extent files were superseded: from here on they may be unlinked. Called with `sync` held and
+    /// nothing pending.
+    ///
+    /// # Errors
+    /// What writing or syncing fails with: nothing may be unlinked then.
+    pub(crate) fn release(&self, writer: &mut Writer, released: &Released) -> Result<()> {
+        writer.released.merge(released);
+        let mut record = release_record(&writer.released)?;
+        let batch = self.batch_of(&mut record);
+        let written = self.append_somewhere(writer, &self.geometry(), batch)?;
+        let ledger = EngineLedger::new(self);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        effects.appended(writer.active_row(), written.position);
+        let mut change: Change = effects.finish(Some(written.position));
+        change.notes.push((RELEASED.to_owned(), writer.released.encode()));
+        drop(ledger);
+        writer.pending.merge(change.clone());
+        self.apply(change)?;
+        self.settle(writer)?;
+        self.append_and_settle_mark(writer, false)
+    }
+}
+
+/// A release record, not sealed.
+///
+/// # Errors
+/// It is longer than a record can be.
+pub(super) fn release_record(released: &Released) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    NewRecord {
+        kind: Kind::Release,
+        is_zstd: false,
+        is_moved: false,
+        id: 0,
+        key: &[],
+        attributes: &[],
+        content: &released.encode(),
+    }
+    .encode(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What the thread knows that marks the log when nothing happens.
+#[derive(Debug, Default)]
+struct Pulse {
+    /// Counts durable batches.
+    batches: u64,
+    /// The batches that were marked.
+    marked: u64,
+    is_over: bool,
+}
+
+/// Marks the log of a store when it has been idle for a while. It sleeps until a batch is durable, then until none came for that long.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    shared: Arc<(Mutex<Pulse>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn lock(pulse: &Mutex<Pulse>) -> MutexGuard<'_, Pulse> {
+    pulse.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Idle {
+    /// Begins; `mark` is called by the thread. Where no thread can be made, the log is marked by the next batch and at the close.
+    pub(crate) fn begin(interval: Duration, mark: impl Fn() + Send + 'static) -> Idle {
+        let shared: Arc<(Mutex<Pulse>, Condvar)> = Arc::default();
+        let own = Arc::clone(&shared);
+        let run = move || {
+            let (pulse, changed) = &*own;
+            let mut seen = lock(pulse);
+            loop {
+                while !seen.is_over && seen.batches == seen.marked {
+                    seen = changed.wait(seen).unwrap_or_else(PoisonError::into_inner);
+                }
+                if seen.is_over {
+                    return;
+                }
+                let before = seen.batches;
+                let waited = changed.wait_timeout_while(seen, interval, |pulse| !pulse.is_over);
+                seen = waited.unwrap_or_else(PoisonError::into_inner).0;
+                if seen.is_over || seen.batches != before {
+                    continue;
+                }
+                seen.marked = before;
+                drop(seen);
+                mark();
+                seen = lock(pulse);
+            }
+        };
+        let thread = std::thread::Builder::new().name("granulo-mark".to_owned()).spawn(run).ok();
+        Idle { shared, thread }
+    }
+
+    /// A batch is durable.
+    pub(crate) fn beat(&self) {
+        let (pulse, changed) = &*self.shared;
+        let mut pulse = lock(pulse);
+        let was_idle = pulse.batches == pulse.marked;
+        pulse.batches += 1;
+        if was_idle {
+            changed.notify_one();
+        }
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        lock(&self.shared.0).is_over = true;
+        self.shared.1.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn what_is_idle_is_marked_once_and_the_thread_ends_with_the_store() {
+        let (send, marks) = mpsc::channel();
+        let idle = Idle::begin(Duration::from_millis(1), move || send.send(()).unwrap());
+        assert!(marks.try_recv().is_err());
+        for _ in 0..3 {
+            idle.beat();
+            // Blocks until it is marked, however long that takes.
+            marks.recv().unwrap();
+        }
+        drop(idle);
+        // The thread is gone, and what it would send with.
+        assert!(marks.recv().is_err());
+    }
+
+    #[test]
+    fn a_store_that_is_closed_at_once_does_not_wait_for_the_interval() {
+        let idle = Idle::begin(Duration::from_secs(3600), || panic!("nobody was idle for so long"));
+        idle.beat();
+        drop(idle);
+    }
+}

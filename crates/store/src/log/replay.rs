@@ -1,0 +1,420 @@
+//! Reading the log beyond what the index has: which batches count, in which order, and where it ends (docs/FORMAT.md, section 9).
+//!
+//! Batches wait until a later mark says that they were durable, or the log ends. Up to the highest mark (M) everything was acknowledged: what
+//! is damaged there is reported, and records that are whole count. After M a batch counts as long as it and all before it hold: each
+//! record is whole on some copy, and each stripe unit is whole, can be reconstructed, or lies on a device that is away. **Absence is not damage:** only
+//! bytes that were read and are wrong are evidence against a batch, and only where redundancy does not make them good.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::path::Path;
+
+use super::completeness::{Cause, Completeness, Missing};
+use super::lineage::Part;
+use super::recovery::{Damage, RELEASED, Recovered};
+use super::scan::{Committed, SegmentScan, Step};
+use crate::devices::extents::Flaw;
+use crate::engine::effects::{Effects, Nameless};
+use crate::engine::sync::RECENT_LIMIT;
+use crate::engine::write::entry_of;
+use crate::engine::{Engine, EngineLedger};
+use crate::error::Result;
+use crate::format::attributes::Attributes;
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::{Entry, Kind, Location};
+use crate::format::geometry::Class;
+use crate::format::record::Record;
+use crate::format::release::Released;
+use crate::format::segment::{Continued, SEGMENT_HEADER_BYTES};
+use crate::index::catalog::{Change, Position, SegmentRow};
+
+/// A record that was read and is not taken in yet.
+#[derive(Debug)]
+struct Item {
+    kind: Kind,
+    key: Vec<u8>,
+    entry: Entry,
+    descriptor: Option<Descriptor>,
+    released: Option<Released>,
+}
+
+/// Records of the log: a batch, or what is whole of a damaged one.
+#[derive(Debug, Default)]
+struct Stretch {
+    items: Vec<Item>,
+    /// Where in the segment it begins: 0 of the first, so that the header is part of it.
+    begin: u64,
+    position: Position,
+    highest_id: u64,
+    is_whole: bool,
+    time_nanoseconds: Option<i64>,
+}
+
+/// What was read and waits for a later commit to say that it was durable, or for the end of the log.
+#[derive(Debug)]
+enum Unsettled {
+    Batch(Stretch),
+    Broken(Damage),
+    /// Batches up to this one are in segments that are not there; the numbers of those that were not released.
+    Gap(u64, Option<(u64, u64)>),
+}
+
+/// Where things are while the log is read.
+pub(super) struct Replay<'e> {
+    engine: &'e Engine,
+    /// End of the last batch that was taken in.
+    pub(super) position: Position,
+    /// End of the last batch that was read.
+    read: Position,
+    /// M: the highest sequence number that a mark says was durable.
+    mark: u64,
+    /// In the order of the log.
+    unsettled: VecDeque<Unsettled>,
+    is_from_scratch: bool,
+    last_nanoseconds: Option<i64>,
+    pub(super) released: Released,
+    pub(super) recovered: Recovered,
+    pub(super) completeness: Completeness,
+    /// Batches that were taken in without a mark.
+    pub(super) adopted: u64,
+}
+
+impl<'e> Replay<'e> {
+    /// Goes on behind what the index has; `mark` is what is known of the log's end from elsewhere.
+    pub(super) fn new(engine: &'e Engine, start: Position, mark: u64, released: Released) -> Replay<'e> {
+        Replay {
+            engine,
+            position: start,
+            read: start,
+            mark: mark.max(start.sequence),
+            unsettled: VecDeque::new(),
+            is_from_scratch: start == Position::default(),
+            last_nanoseconds: None,
+            released,
+            recovered: Recovered::default(),
+            completeness: Completeness::default(),
+            adopted: 0,
+        }
+    }
+
+    /// The account of a segment, when the catalog has none, or does not know of a copy.
+    fn add_row(&self, part: &Part) -> Result<()> {
+        let (engine, id) = (self.engine, part.found.id);
+        let known = engine.view().state.segments.get(&id.number.0).cloned();
+        let mut devices = part.found.devices.clone();
+        devices.extend(known.iter().flat_map(|row| &row.devices));
+        devices.sort_unstable();
+        devices.dedup();
+        let new = SegmentRow {
+            number: id.number.0,
+            epoch: id.epoch,
+            class: part.found.header.map_or(Class::Fast, |header| header.class),
+            devices: Vec::new(),
+            size_bytes: SEGMENT_HEADER_BYTES,
+            live_bytes: 0,
+            live_records: 0,
+            dead_records: 0,
+            lowest_id: u64::MAX,
+        };
+        let row = SegmentRow { devices, ..known.clone().unwrap_or(new) };
+        if known.as_ref() == Some(&row) {
+            return Ok(());
+        }
+        engine.take_in(Change { segments: vec![row], ..Change::default() })
+    }
+
+    fn broken(&mut self, segment: u64, range: Range<u64>) {
+        if !range.is_empty() {
+            self.unsettled.push_back(Unsettled::Broken(Damage { segment, range }));
+        }
+    }
+
+    /// Reads a segment, as far as it belongs to the log.
+    pub(super) fn segment(&mut self, part: &Part) -> Result<()> {
+        let (engine, id) = (self.engine, part.found.id);
+        let number = id.number.0;
+        let from = if number == self.position.segment { self.position.offset } else { 0 };
+        let mut scan = SegmentScan::new(engine.open_copies(id, &part.found.devices), engine.seed(id), from);
+        let end = part.end.unwrap_or(scan.end);
+        let there = scan.end.min(end);
+        scan.end = there;
+        if number != self.position.segment {
+            self.begin(part);
+        }
+        self.add_row(part)?;
+        let mut items: Vec<Item> = Vec::new();
+        let mut is_damaged = false;
+        while let Some(step) = scan.next(false) {
+            match step {
+                Step::Damage(range) => {
+                    is_damaged = true;
+                    self.broken(number, range);
+                }
+                Step::Record(at, record, _) => match item(number, at, &record) {
+                    Some(item) => items.push(item),
+                    None => {
+                        is_damaged = true;
+                        self.broken(number, at..at + record.record_bytes());
+                    }
+                },
+                Step::Commit(committed, ..) => {
+                    self.commit(number, std::mem::take(&mut items), is_damaged, committed)?;
+                    is_damaged = false;
+                }
+            }
+        }
+        if there < end {
+            self.broken(number, there.max(self.read.offset)..end);
+        }
+        if !items.is_empty() {
+            // Records without a commit: torn, or the commit is damaged.
+            if !is_damaged {
+                self.broken(number, self.read.offset..there);
+            }
+            let position =
+                Position { segment: number, commit: 0, offset: there, sequence: self.read.sequence + 1, ..self.read };
+            self.unsettled.push_back(Unsettled::Batch(Stretch { items, position, ..Stretch::default() }));
+        }
+        self.settle()
+    }
+
+    /// The beginning of another segment: whether it goes on where the log before it ended.
+    fn begin(&mut self, part: &Part) {
+        let number = part.found.id.number.0;
+        let (sequence, chain) = match part.found.header {
+            Some(header) => {
+                let Continued { sequence, chain, .. } = header.continues;
+                if sequence.0 > self.read.sequence {
+                    self.unsettled.push_back(Unsettled::Gap(sequence.0, part.missing));
+                }
+                (sequence.0.max(self.read.sequence), chain)
+            }
+            None => {
+                self.broken(number, 0..SEGMENT_HEADER_BYTES);
+                (self.read.sequence, self.read.chain)
+            }
+        };
+        self.read = Position { segment: number, commit: 0, offset: SEGMENT_HEADER_BYTES, sequence, chain };
+    }
+
+    /// A commit, with the records that were read before it.
+    fn commit(&mut self, segment: u64, mut items: Vec<Item>, is_damaged: bool, committed: Committed) -> Result<()> {
+        let Committed { at, end, commit, is_whole, refuted } = committed;
+        let sequence = commit.sequence.0;
+        if sequence <= self.read.sequence {
+            // No part of this history, whatever it is.
+            self.broken(segment, self.read.offset..end);
+            return Ok(());
+        }
+        items.retain(|item| !refuted.contains(&item.entry.location.offset));
+        let of_lost = items.partition_point(|item| item.entry.location.offset < commit.begin.0);
+        let of_batch = items.split_off(of_lost);
+        let goes_on = sequence == self.read.sequence + 1
+            && commit.begin.0 == self.read.offset
+            && commit.chain_before == self.read.chain;
+        let is_whole = is_whole && !is_damaged && goes_on;
+        if !is_whole && !is_damaged {
+            self.broken(segment, self.read.offset..end);
+        }
+        if !items.is_empty() {
+            let (begin, chain) = (commit.begin.0, commit.chain_before);
+            let position = Position { segment, commit: 0, offset: begin, sequence: sequence - 1, chain };
+            self.unsettled.push_back(Unsettled::Batch(Stretch { items, position, ..Stretch::default() }));
+        }
+        let begin = if commit.begin.0 == SEGMENT_HEADER_BYTES { 0 } else { commit.begin.0 };
+        self.read = Position { segment, commit: at, offset: end, sequence, chain: commit.chain() };
+        self.mark = self.mark.max(commit.mark.0);
+        self.unsettled.push_back(Unsettled::Batch(Stretch {
+            items: of_batch,
+            begin,
+            position: self.read,
+            highest_id: commit.highest_id,
+            is_whole,
+            time_nanoseconds: Some(commit.time_nanoseconds),
+        }));
+        self.settle()
+    }
+
+    /// Takes in what was durable. What is broken before the end of that was acknowledged, and is damage.
+    fn settle(&mut self) -> Result<()> {
+        loop {
+            let is_acknowledged = match self.unsettled.front() {
+                Some(Unsettled::Batch(stretch)) => stretch.position.sequence <= self.mark,
+                Some(Unsettled::Gap(sequence, _)) => *sequence <= self.mark,
+                Some(Unsettled::Broken(_)) => self.position.sequence < self.mark,
+                None => false,
+            };
+            if !is_acknowledged {
+                return Ok(());
+            }
+            match self.unsettled.pop_front() {
+                Some(Unsettled::Batch(stretch)) => self.take_in(stretch)?,
+                Some(Unsettled::Gap(sequence, missing)) => self.gap(sequence, missing),
+                Some(Unsettled::Broken(damage)) => self.damaged(damage),
+                None => {}
+            }
+        }
+    }
+
+    fn gap(&mut self, sequence: u64, missing: Option<(u64, u64)>) {
+        if missing.is_some() {
+            let batches = Some((self.position.sequence + 1, sequence));
+            self.missing(Cause::SegmentMissing, missing, batches);
+        }
+        self.position.sequence = self.position.sequence.max(sequence);
+    }
+
+    fn damaged(&mut self, damage: Damage) {
+        self.missing(Cause::Damage, Some((damage.segment, damage.segment)), None);
+        self.recovered.damage.push(damage);
+    }
+
+    fn missing(&mut self, cause: Cause, segments: Option<(u64, u64)>, batches: Option<(u64, u64)>) {
+        let after_nanoseconds = if cause == Cause::Damage { None } else { self.last_nanoseconds };
+        self.completeness.add(Missing { cause, segments, batches, after_nanoseconds, devices: Vec::new() });
+    }
+
+    /// The end of the log: what holds is taken in, up to the first batch that does not.
+    ///
+    /// What is in doubt may be in memory only: left by a process that was killed, or (as Linux takes pages that it could not write for clean) by a sync that
+    /// failed. So a writer writes all of it once more, on every copy, and syncs it, before anything is built on it.
+    pub(super) fn end(&mut self) -> Result<()> {
+        while let Some(unsettled) = self.unsettled.pop_front() {
+            let stretch = match unsettled {
+                Unsettled::Batch(stretch) if stretch.is_whole => stretch,
+                // What a release gave back was durable.
+                Unsettled::Gap(sequence, None) if self.is_from_scratch => {
+                    self.gap(sequence, None);
+                    continue;
+                }
+                other => {
+                    self.unsettled.push_front(other);
+                    break;
+                }
+            };
+            if !self.holds(&stretch)? {
+                self.unsettled.push_front(Unsettled::Batch(stretch));
+                break;
+            }
+            if self.engine.is_writer() {
+                let segment = stretch.position.segment;
+                let units = stretch.items.iter().filter_map(|item| item.descriptor.as_ref()).flat_map(Descriptor::runs);
+                self.engine.heal_segment(segment, stretch.begin..stretch.position.offset)?;
+                self.engine.write_again(
+                    self.engine.segment_id(segment),
+                    stretch.begin..stretch.position.offset,
+                    units,
+                )?;
+            }
+            self.adopted += 1;
+            self.take_in(stretch)?;
+        }
+        if self.position.sequence < self.mark {
+            let batches = Some((self.position.sequence + 1, self.mark));
+            self.missing(Cause::EndsBeforeMark, None, batches);
+            self.position.sequence = self.mark;
+        }
+        Ok(())
+    }
+
+    /// Whether anything follows the end that is no part of the log.
+    pub(super) fn has_rest(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// Whether the units of a batch are there, can be reconstructed, or lie on devices that are away.
+    fn holds(&self, stretch: &Stretch) -> Result<bool> {
+        for descriptor in stretch.items.iter().filter_map(|item| item.descriptor.as_ref()) {
+            let mut wrong: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+            for unit in self.engine.extents.verify(descriptor, &mut |_| Ok(()))? {
+                let is_away = unit.flaw == Flaw::Absent && self.engine.devices.readable(unit.device).is_none();
+                if !is_away {
+                    *wrong.entry((unit.chunk, unit.stripe)).or_default() += 1;
+                }
+            }
+            let parity = |chunk: usize| descriptor.chunks.get(chunk).map_or(0, |chunk| chunk.stripes.parity.into());
+            if wrong.iter().any(|(&(chunk, _), &count)| count > parity(chunk)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_in(&mut self, stretch: Stretch) -> Result<()> {
+        let engine = self.engine;
+        let ledger = EngineLedger::new(engine);
+        let nameless = if self.is_from_scratch { Nameless::Stay } else { Nameless::Go };
+        let mut effects = Effects::new(&ledger, nameless);
+        let mut highest_id = stretch.highest_id.max(ledger.state.highest_id);
+        let mut has_release = false;
+        for item in &stretch.items {
+            let (entry, location) = (item.entry, item.entry.location);
+            highest_id = highest_id.max(entry.id);
+            match item.kind {
+                Kind::Removal => effects.remove(&item.key, entry.id, location).map(|_| ())?,
+                Kind::TreeRemoval => effects.remove_tree(&item.key, entry.id, location).map(|_| ())?,
+                Kind::Release => {
+                    has_release = true;
+                    item.released.iter().for_each(|released| self.released.merge(released));
+                }
+                _ => effects.put(&item.key, entry, item.descriptor.as_ref())?,
+            }
+        }
+        if let Some(row) = effects.segment(stretch.position.segment) {
+            row.size_bytes = row.size_bytes.max(stretch.position.offset);
+        }
+        self.recovered.batches += 1;
+        self.recovered.records += stretch.items.len() as u64;
+        self.last_nanoseconds = stretch.time_nanoseconds.or(self.last_nanoseconds);
+        self.position = stretch.position;
+        let mut change = effects.finish(Some(stretch.position));
+        change.highest_id = Some(highest_id);
+        if has_release {
+            change.notes.push((RELEASED.to_owned(), self.released.encode()));
+        }
+        drop(ledger);
+        engine.take_in(change)?;
+        engine.highest_id.fetch_max(highest_id, std::sync::atomic::Ordering::Relaxed);
+        if engine.owns_index() && engine.view().state.recent.len() >= RECENT_LIMIT {
+            engine.make_table()
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// What the index will have of a record; `None` if its attributes or its content contradict themselves.
+fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
+    let head = &record.head;
+    let location = Location { segment, offset, record_bytes: record.record_bytes() };
+    let (mut descriptor, mut released) = (None, None);
+    let mut entry = match head.kind {
+        Kind::Removal | Kind::TreeRemoval => Entry::removal(head.id, location),
+        Kind::Release => {
+            released = Some(Released::decode(record.content)?);
+            Entry::removal(head.id, location)
+        }
+        Kind::Link => Entry {
+            size_bytes: u64::from_le_bytes(record.content.try_into().ok()?),
+            ..entry_of(Kind::Link, &Attributes::default())
+        },
+        kind => {
+            let attributes = Attributes::decode(head.attributes)?;
+            let stored = match kind {
+                Kind::Large => {
+                    let decoded = Descriptor::decode(record.content, Path::new("")).ok()?;
+                    let stored = decoded.stored_bytes;
+                    descriptor = Some(decoded);
+                    stored
+                }
+                Kind::File if head.is_zstd => zstd::zstd_safe::get_frame_content_size(record.content).ok().flatten()?,
+                Kind::File | Kind::Symlink => record.content.len() as u64,
+                _ => 0,
+            };
+            let size_bytes = attributes.holes.as_ref().map_or(stored, |holes| holes.size_bytes);
+            Entry { size_bytes, ..entry_of(kind, &attributes) }
+        }
+    };
+    (entry.id, entry.location) = (head.id, location);
+    Some(Item { kind: head.kind, key: head.key.to_vec(), entry, descriptor, released })
+}

@@ -1,0 +1,76 @@
+//! Whether the store shows all that it acknowledged: said first by every command, on standard error, in its exit status and in its JSON.
+//!
+//! A command opens one store, so what was found at its opening is kept for the whole process.
+
+use std::sync::OnceLock;
+
+use serde::Serialize;
+
+use crate::cli::{Ended, output};
+use crate::error::Result;
+use crate::store::{Completeness, Store};
+
+static FOUND: OnceLock<Completeness> = OnceLock::new();
+
+/// Says what may be missing, and what a crash has left, before anything else is said of the store.
+pub(super) fn say_completeness(store: &Store) {
+    let found = FOUND.get_or_init(|| store.completeness().clone());
+    found.lines().iter().for_each(|line| output::warn(line));
+}
+
+/// How a command ended, with what was found missing: 1, also where it did what it was asked.
+pub(super) fn with_completeness(ended: Ended) -> Ended {
+    match FOUND.get().is_none_or(Completeness::is_complete) {
+        false if ended == Ended::Well => Ended::Amiss,
+        _ => ended,
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct MissingRecord {
+    cause: &'static str,
+    segments: Option<(u64, u64)>,
+    batches: Option<(u64, u64)>,
+    after_nanoseconds: Option<i64>,
+    devices: Vec<u16>,
+}
+
+#[derive(Debug, Serialize)]
+struct TailRecord {
+    batches: u64,
+    quarantined_bytes: u64,
+}
+
+/// What documents say of it.
+#[derive(Debug, Serialize)]
+pub(super) struct CompletenessRecord {
+    state: &'static str,
+    missing: Vec<MissingRecord>,
+    tail: Option<TailRecord>,
+}
+
+/// What was found at the opening; complete if nothing was opened.
+pub(super) fn completeness_record() -> CompletenessRecord {
+    let found = FOUND.get().cloned().unwrap_or_default();
+    let missing = found.missing.iter().map(|missing| MissingRecord {
+        cause: missing.cause.name(),
+        segments: missing.segments,
+        batches: missing.batches,
+        after_nanoseconds: missing.after_nanoseconds,
+        devices: missing.devices.clone(),
+    });
+    let tail = found.tail.map(|tail| TailRecord { batches: tail.batches, quarantined_bytes: tail.quarantined_bytes });
+    CompletenessRecord { state: found.name(), missing: missing.collect(), tail }
+}
+
+#[derive(Serialize)]
+struct With<'d, D: Serialize> {
+    #[serde(flatten)]
+    document: &'d D,
+    completeness: CompletenessRecord,
+}
+
+/// Prints a document with what was found.
+pub(super) fn print_json(document: &impl Serialize) -> Result<Ended> {
+    output::print_json(&With { document, completeness: completeness_record() })
+}
