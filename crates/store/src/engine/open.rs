@@ -15,12 +15,13 @@ use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
 use crate::engine::{Engine, Parts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::{Geometry, Plan};
+use crate::format::geometry::{DeviceState, Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES};
+use crate::log::completeness::{Cause, Missing};
 use crate::log::recovery::Recovered;
 use crate::log::writer::Writer;
 
@@ -117,6 +118,7 @@ pub(crate) fn open(
     } else {
         survey.may_read()?;
     }
+    let unknown = unknown(&survey, options);
     let geometry = if is_writer { survey.bound.clone() } else { survey.geometry.clone() };
     let home = survey.home.clone();
     let devices = Devices::new(&*platform, survey, is_writer)?;
@@ -139,7 +141,8 @@ pub(crate) fn open(
     engine.load_view()?;
     // What a writer that died has left in the log is taken in; one that lives is about to do it itself.
     let is_left = is_writer || engine.owns_index() || !platform.is_locked(&engine.home);
-    let recovered = if is_left { engine.recover()? } else { Recovered::default() };
+    let mut recovered = if is_left { engine.recover()? } else { Recovered::default() };
+    unknown.into_iter().for_each(|missing| recovered.completeness.add(missing));
     if is_writer {
         let beginning = engine.beginning()?;
         engine.devices.settle_late(beginning.last_batch);
@@ -147,6 +150,19 @@ pub(crate) fn open(
         engine.publish_index()?;
     }
     Ok((engine, recovered))
+}
+
+/// What may be missing as too few devices are there to know, or went on apart from each other; `None` if enough are.
+fn unknown(survey: &Survey, options: &OpenOptions) -> Option<Missing> {
+    let is_known = survey.doubt(options.lost).is_none() && survey.sides.len() < 2;
+    let others = survey.slots.iter().filter(|slot| slot.trouble.is_some() && slot.entry.state != DeviceState::Gone);
+    (!is_known).then(|| Missing {
+        cause: Cause::DevicesAway,
+        segments: None,
+        batches: None,
+        after_nanoseconds: None,
+        devices: others.map(|slot| slot.entry.number).collect(),
+    })
 }
 
 /// The survey that a writer goes by: judged, all locks taken, read and judged once more.
