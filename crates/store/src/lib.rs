@@ -46,7 +46,7 @@ pub use index::catalog;
 pub use access::content::Content;
 pub use access::load::{Load, Loaded, LoadedObject};
 pub use access::read::{Buffer, Object, Status};
-pub use access::walk::{Listed, Walk};
+pub use access::walk::{Lent, Listed, Walk};
 pub use devices::set::Trouble;
 pub use devices::survey::OpenOptions;
 pub use engine::open::is_store;
