@@ -454,7 +454,6 @@ fn what_was_private_stays_private_in_a_store() {
 }
 
 #[test]
-#[ignore = "waits for format 2: privacy"]
 fn a_store_is_shared_only_when_it_was_asked_for() {
     let mut place = Place::new(0, 0, &["--mode", "0660"]);
     place.import(10, 1);

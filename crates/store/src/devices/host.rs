@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,6 +14,7 @@ use crate::devices::device::Device;
 use crate::devices::directory::Directory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Node, PRIVATE_MODE, random_identity};
+use crate::format::superblock::SUPERBLOCK;
 
 /// File that the writer locks.
 pub(crate) const LOCK: &str = "lock";
@@ -93,13 +94,16 @@ impl Platform for Host {
     }
 
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .mode(PRIVATE_MODE.into())
-            .open(directory.join(LOCK))?;
+        // Who may write to the superblock may be the writer.
+        let superblock = fs::metadata(directory.join(SUPERBLOCK));
+        let mode = superblock.map_or(PRIVATE_MODE.into(), |superblock| superblock.mode() & 0o666);
+        let path = directory.join(LOCK);
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(mode).open(&path)?;
+        let found = file.metadata()?;
+        if found.mode() & 0o666 != mode && found.uid() == rustix::process::geteuid().as_raw() {
+            // The umask has taken what the store's group is to have.
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
+        }
         let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(held.map(|held| Box::new(held) as Box<dyn Lock>))
     }

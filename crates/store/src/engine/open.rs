@@ -55,7 +55,7 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
         geometry.devices.iter().map(|device| device.directory(home)).chain([home.to_owned()]).collect();
     for path in &places {
         let path = path.clone();
-        let device = platform.device(&path);
+        let device = platform.device_with(&path, geometry.file_mode);
         device.create_directory("").map_err(fail(&path))?;
         let refuse = |kind, cause: &str| Err(Error::new(kind, "make the store", cause).at(&path));
         if Superblock::read(&*device).map_or(true, |found| found.is_some()) {
