@@ -328,7 +328,7 @@ impl Engine {
             let read = self.read_copy(device, segment, location.offset, length, &mut bytes);
             read.is_ok_and(|read| read == length)
         };
-        !copies.is_empty() && copies.into_iter().all(|device| is_read(device))
+        !copies.is_empty() && copies.into_iter().all(&mut is_read)
     }
 
     /// Reads `length` bytes of a segment onto `buffer`, from one copy.
