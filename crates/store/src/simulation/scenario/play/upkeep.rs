@@ -1,5 +1,7 @@
 //! What somebody does to keep a store sound and small, and what may be expected of it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::super::super::mishap::FileKind;
 use super::super::super::subject::Simulated;
 use super::super::super::trial::Subject;
@@ -96,8 +98,10 @@ impl Play {
             return Ok(false);
         }
         let Some(writer) = &mut self.writer else { return Ok(false) };
-        for (device, image) in self.world.images().into_iter().enumerate() {
-            self.released.extend(image.into_keys().map(|path| (device, path)));
+        // Also on devices that are away: what was released goes when they are back.
+        let paths: BTreeSet<String> = self.world.images().into_iter().flat_map(BTreeMap::into_keys).collect();
+        for device in 0..self.world.images().len() {
+            self.released.extend(paths.iter().map(|path| (device, path.clone())));
         }
         match writer.compact() {
             Err(error) => self.fail(&error)?,
