@@ -178,6 +178,16 @@ impl<'e> Replay<'e> {
         self.settle()
     }
 
+    /// Whether the log goes on behind batches that were in released segments, and that this has not taken in.
+    pub(super) fn skips(&self, parts: &[Part]) -> bool {
+        let is_there = |number: u64| parts.iter().any(|part| part.found.id.number.0 == number);
+        parts.iter().filter(|part| part.missing.is_none()).filter_map(|part| part.found.header).any(|header| {
+            header.id.number.0 > self.position.segment
+                && header.continues.sequence.0 > self.position.sequence
+                && !is_there(header.continues.segment.0)
+        })
+    }
+
     /// The beginning of another segment: whether it goes on where the log before it ended.
     fn begin(&mut self, part: &Part) {
         let number = part.found.id.number.0;
