@@ -76,7 +76,6 @@ fn all_away_and_a_failed_opening_and_all_back() {
 }
 
 #[test]
-#[ignore = "law 4: readers do not announce what is away"]
 fn the_first_devices_are_away_for_a_minute() {
     keeps(Shape::Raid5, |seed| {
         let mut steps = vec![small(seed), large(seed), Step::Close, gone(0), gone(1), small(seed + 1), Step::Close];
