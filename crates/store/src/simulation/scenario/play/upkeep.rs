@@ -1,7 +1,5 @@
 //! What somebody does to keep a store sound and small, and what may be expected of it.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::super::super::mishap::FileKind;
 use super::super::super::subject::Simulated;
 use super::super::super::trial::Subject;
@@ -98,10 +96,8 @@ impl Play {
             return Ok(false);
         }
         let Some(writer) = &mut self.writer else { return Ok(false) };
-        // Also on devices that are away: what was released goes when they are back.
-        let paths: BTreeSet<String> = self.world.images().into_iter().flat_map(BTreeMap::into_keys).collect();
-        for device in 0..self.world.images().len() {
-            self.released.extend(paths.iter().map(|path| (device, path.clone())));
+        for (device, image) in self.world.images().iter().enumerate() {
+            self.released.add(device, image);
         }
         match writer.compact() {
             Err(error) => self.fail(&error)?,
