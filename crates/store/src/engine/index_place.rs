@@ -47,16 +47,18 @@ pub(crate) fn index_place(
     let places: Vec<Place> = slots.iter().filter(|slot| slot.is_writable()).map(place).collect();
     let found = match (Catalog::open(places, store, 0), access) {
         // It is replaced, whatever it is.
-        (Err(error), Access::Anew) if error.kind() != ErrorKind::NewerVersion => None,
+        (Err(error), Access::Anew | Access::ReadAnew) if error.kind() != ErrorKind::NewerVersion => None,
         (found, _) => found?,
     };
     let version = found.as_ref().map_or(0, |catalog| catalog.state().version);
     // One that was never written to may be older than the log.
-    let is_usable = |catalog: &Catalog| access != Access::Anew && catalog.state().position != Position::default();
+    let is_usable = |catalog: &Catalog| {
+        matches!(access, Access::Read | Access::Write) && catalog.state().position != Position::default()
+    };
     let mut private = None;
     let catalog = match (found.filter(is_usable), access) {
         (Some(catalog), Access::Read) => catalog,
-        (None, Access::Read) => {
+        (_, Access::Read | Access::ReadAnew) => {
             let own = platform.private_device()?;
             private = Some(own.guard);
             let own = Place { number: 0, device: own.device };

@@ -186,6 +186,16 @@ impl<'e> Replay<'e> {
         self.settle()
     }
 
+    /// Whether the log goes on behind batches that were in released segments, and that this has not taken in.
+    pub(super) fn skips(&self, parts: &[Part]) -> bool {
+        let is_there = |number: u64| parts.iter().any(|part| part.found.id.number.0 == number);
+        parts.iter().filter(|part| part.missing.is_none()).filter_map(|part| part.found.header).any(|header| {
+            header.id.number.0 > self.position.segment
+                && header.continues.sequence.0 > self.position.sequence
+                && !is_there(header.continues.segment.0)
+        })
+    }
+
     /// An error of the system is no evidence of damage: a writer builds nothing on it, unless it was asked to go on without what cannot be read.
     fn unreadable(&self, device: u16, id: SegmentId, error: std::io::Error) -> Result<()> {
         if !self.engine.is_writer() || self.engine.is_degraded {

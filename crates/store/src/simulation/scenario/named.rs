@@ -76,7 +76,6 @@ fn all_away_and_a_failed_opening_and_all_back() {
 }
 
 #[test]
-#[ignore = "law 4: readers do not announce what is away"]
 fn the_first_devices_are_away_for_a_minute() {
     keeps(Shape::Raid5, |seed| {
         let mut steps = vec![small(seed), large(seed), Step::Close, gone(0), gone(1), small(seed + 1), Step::Close];
@@ -169,7 +168,6 @@ fn a_tail_that_is_whole_on_one_copy_returns_after_the_writer_went_on() {
 }
 
 #[test]
-#[ignore = "law 3: recovery cuts and deletes"]
 fn the_disk_is_full_when_the_log_is_recovered_and_closed() {
     for shape in Shape::ALL {
         keeps(shape, |seed| {
@@ -193,7 +191,6 @@ fn the_disk_is_full_when_the_log_is_recovered_and_closed() {
 }
 
 #[test]
-#[ignore = "law 5: openings ask for no proof"]
 fn a_tombstone_outlives_the_copies_of_what_it_removes() {
     for shape in [Shape::Mirror, Shape::Raid5, Shape::Triple, Shape::FourAlike] {
         keeps(shape, |seed| {
@@ -209,7 +206,6 @@ fn a_tombstone_outlives_the_copies_of_what_it_removes() {
 }
 
 #[test]
-#[ignore = "law 4: a damaged log is not announced by readers"]
 fn writes_that_were_lost_or_went_elsewhere_are_seen() {
     for shape in Shape::ALL {
         for kind in [FileKind::Segment, FileKind::Extent, FileKind::Superblock] {
@@ -233,7 +229,6 @@ fn writes_that_were_lost_or_went_elsewhere_are_seen() {
 }
 
 #[test]
-#[ignore = "law 3: recovery cuts and deletes"]
 fn an_old_index_beside_new_segments_is_brought_up_to_date() {
     for shape in Shape::ALL {
         keeps(shape, |seed| {
