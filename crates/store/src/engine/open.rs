@@ -142,6 +142,7 @@ pub(crate) fn open(
         let beginning = engine.beginning()?;
         engine.devices.settle_late(beginning.last_batch);
         engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
+        engine.catalog.set_epoch(engine.epoch());
         engine.publish_index()?;
     }
     Ok((engine, recovered))
@@ -217,6 +218,8 @@ impl Engine {
     /// # Errors
     /// As [`Devices::begin_epoch`].
     pub(crate) fn write_geometry(&self, geometry: &Geometry) -> Result<()> {
-        self.devices.begin_next(&*self.platform, geometry, self.beginning()?)
+        self.devices.begin_next(&*self.platform, geometry, self.beginning()?)?;
+        self.catalog.set_epoch(self.epoch());
+        Ok(())
     }
 }
