@@ -384,6 +384,7 @@ impl<'s> Batch<'s> {
         let is_first_name = entry.kind == Kind::Link && self.nameless.remove(&entry.size_bytes);
         if is_full && !is_first_name {
             self.commit_piece()?;
+            self.engine().flush_if_full()?;
         }
         let start = self.records.len();
         let record = NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, key: &key, attributes, content };
@@ -537,7 +538,7 @@ impl Engine {
         change.highest_id = Some(self.highest_id.load(Ordering::Relaxed));
         drop(ledger);
         writer.touched.merge(touched);
-        writer.pending.merge(change.clone());
+        writer.pend(change.clone());
         self.apply(change)?;
         Ok(())
     }

@@ -94,7 +94,7 @@ impl Engine {
         }
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        writer.pending.merge(change.clone());
+        writer.pend(change.clone());
         self.apply(change)?;
         Ok(outdated)
     }
