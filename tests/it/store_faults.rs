@@ -142,7 +142,6 @@ fn prepared(fast: usize, slow: usize) -> (Place, std::path::PathBuf) {
 }
 
 #[test]
-#[ignore = "waits for format 2: recovery"]
 fn any_call_that_fails_is_told_and_loses_nothing() {
     if !can_trace() {
         return;

@@ -22,7 +22,7 @@ use crate::format::superblock::{Superblock, VERSION};
 use crate::index::catalog::{State, TableRow, encoding, journal, manifest};
 use crate::index::table::block::{self, PAGE_BYTES, pages_of};
 use crate::index::table::footer::Footer;
-use crate::index::table::{BlockCache, Table, TableScan};
+use crate::index::table::{BlockCache, KeyHash, Table, TableScan};
 use crate::log::scan::{Copies, SegmentScan, Step};
 
 /// A file of a device that has no other, only to be read.
@@ -348,7 +348,7 @@ fn look_through(bytes: &[u8]) {
     let pages = (bytes.len() / PAGE_BYTES) as u64;
     let footer = bytes.rchunks_exact(PAGE_BYTES).next().and_then(|page| Footer::decode(page, pages).ok());
     let (entries, lowest_id, highest_id) =
-        footer.map_or((0, 0, 0), |footer| (footer.entries, footer.lowest_id, footer.highest_id));
+        footer.as_ref().map_or((0, 0, 0), |footer| (footer.entries, footer.lowest_id, footer.highest_id));
     let row = TableRow { number: 1, entries, size_bytes: bytes.len() as u64, lowest_id, highest_id };
     let Ok(table) = Table::open(&Bytes::new(bytes), &row, &Arc::new(BlockCache::new(1 << 16))) else { return };
     let table = Arc::new(table);
@@ -361,7 +361,9 @@ fn look_through(bytes: &[u8]) {
         count += 1;
         assert!(count <= bytes.len() as u64, "a scan goes on for ever");
         let found = table.look_up(key);
+        let may_have = table.may_have(key, KeyHash::of(key));
         if is_whole {
+            assert!(may_have, "a filter hides a key");
             assert!(last.as_deref().is_none_or(|last| last < key));
             assert_eq!(found.ok().flatten(), Some(*entry));
         }

@@ -46,7 +46,7 @@ pub use index::catalog;
 pub use access::content::Content;
 pub use access::load::{Load, Loaded, LoadedObject};
 pub use access::read::{Buffer, Object, Status};
-pub use access::walk::{Listed, Walk};
+pub use access::walk::{Lent, Listed, Walk};
 pub use devices::set::Trouble;
 pub use devices::survey::OpenOptions;
 pub use engine::open::is_store;
@@ -63,7 +63,9 @@ pub use maintain::pace::{Progress, Watch};
 pub use maintain::problem::{Problem, ProblemKind, Remedy};
 pub use maintain::rebalance::{RebalancePlan, Rebalanced};
 pub use maintain::rebuild::{RebuildOptions, RebuildPlan, RebuildReport};
-pub use maintain::repair::{PlanLine, RepairOptions, RepairPlan, RepairReport, plan_repair, rebuild_index, repair};
+pub use maintain::repair::{
+    PlanLine, RepairOptions, RepairPlan, RepairReport, plan_repair, rebuild_index, repair, take_side,
+};
 pub use maintain::scrub::{ScrubOptions, ScrubReport, ScrubStatus};
 pub use maintain::status::{Census, DeviceStatus, StoreStatus};
 

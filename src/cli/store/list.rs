@@ -15,7 +15,7 @@ use super::{Ended, Stop, StoreToRead, find, is_damage, key, or_damage, output, w
 use crate::error::Result;
 use crate::report::store::ObjectType;
 use crate::report::store::listing::{Columns, Line};
-use crate::store::{Key, Listed, Store};
+use crate::store::{Key, Listed, Store, Walk};
 use crate::units::escape;
 
 /// List a directory of a store, by name
@@ -85,6 +85,13 @@ impl ListArguments {
             // The name of one object is the key as it was given.
             return self.print(store, Key::root(), std::iter::once(Ok(found)));
         }
+        if !self.json && !self.long {
+            let walk = if self.recursive { store.walk(top)? } else { store.list(top)? };
+            return match self.null {
+                true => write_while_reading(std::io::stdout().lock(), |out| names(walk, top, 0, out)),
+                false => write_while_reading(anstream::stdout().lock(), |out| names(walk, top, b'\n', out)),
+            };
+        }
         if !self.recursive {
             return self.print(store, top.clone(), store.list(top)?);
         }
@@ -94,7 +101,13 @@ impl ListArguments {
 
     fn print(&self, store: &Store, top: Key, entries: impl Iterator<Item = Result<Listed>>) -> Result<Ended> {
         match (self.null, self.json, self.long) {
-            (true, ..) => write_while_reading(std::io::stdout().lock(), |out| names(entries, &top, out)),
+            (true, ..) => write_while_reading(std::io::stdout().lock(), |out| {
+                for listed in entries {
+                    out.write_all(&name(&listed?.key, &top))?;
+                    out.write_all(&[0])?;
+                }
+                Ok(Ended::Well)
+            }),
             (_, true, _) => write_while_reading(std::io::stdout().lock(), |out| self.json(store, entries, &top, out)),
             (_, _, true) => write_while_reading(anstream::stdout().lock(), |out| long(store, entries, &top, out)),
             _ => write_while_reading(anstream::stdout().lock(), |out| {
@@ -150,14 +163,19 @@ fn name(key: &Key, top: &Key) -> Vec<u8> {
     below.to_path().as_os_str().as_bytes().to_vec()
 }
 
-fn names(
-    entries: impl Iterator<Item = Result<Listed>>,
-    top: &Key,
-    out: &mut dyn Write,
-) -> std::result::Result<Ended, Stop> {
-    for listed in entries {
-        out.write_all(&name(&listed?.key, top))?;
-        out.write_all(&[0])?;
+/// Only names, of all that a walk has but `top` itself: escaped for a terminal if they end with a line.
+fn names(mut walk: Walk, top: &Key, end: u8, out: &mut dyn Write) -> std::result::Result<Ended, Stop> {
+    let start = if top.is_root() { 0 } else { top.stored().len() + 1 };
+    let mut name = Vec::new();
+    while let Some(lent) = walk.lend()? {
+        let Some(below) = lent.key.stored().get(start..).filter(|below| !below.is_empty()) else { continue };
+        name.clear();
+        name.extend(below.iter().map(|&byte| if byte == 0 { b'/' } else { byte }));
+        match end {
+            0 => out.write_all(&name)?,
+            _ => out.write_all(escape(&name).as_bytes())?,
+        }
+        out.write_all(&[end])?;
     }
     Ok(Ended::Well)
 }

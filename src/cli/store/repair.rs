@@ -8,7 +8,7 @@ use super::problems::{ProblemRecord, counted, line, word};
 use super::watch::MaintenanceProgress;
 use super::{Ended, StoreToWrite, output};
 use crate::error::Result;
-use crate::store::{Problem, RepairOptions, RepairPlan, RepairReport, plan_repair, repair};
+use crate::store::{Problem, RepairOptions, RepairPlan, RepairReport, plan_repair, repair, take_side};
 use crate::units::{format_count, format_size, parse_size};
 
 /// Lost objects that are printed; JSON has more.
@@ -26,6 +26,9 @@ const PRINTED: usize = 1000;
 pub(super) struct RepairArguments {
     #[command(flatten)]
     at: StoreToWrite,
+    /// Where devices were written to apart from each other, go on with the side of this one (its number); the others become old, and keep what they have
+    #[arg(long, value_name = "NUMBER", conflicts_with = "dry_run")]
+    take: Option<u16>,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -69,6 +72,11 @@ struct RepairDocument {
 impl RepairArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let how = self.at.options();
+        if let Some(device) = self.take {
+            let left = take_side(&self.at.read.store, &how, device)?;
+            let left: Vec<String> = left.iter().map(u16::to_string).collect();
+            output::note(&format!("the side of device {device} is the store's; old from now on: {}", left.join(", ")));
+        }
         let mut progress = MaintenanceProgress::begin()?;
         let plan = plan_repair(&self.at.read.store, &how, self.rate, &mut |_| {}, &mut |at| progress.see(at));
         progress.clear();

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::{Ended, StoreToRead, output};
 use crate::error::Result;
 use crate::report::store::{format_minute, write_sentences};
-use crate::store::{Census, DeviceStatus, StoreStatus, Time};
-use crate::units::{escape_path, format_count, format_share, format_size};
+use crate::store::{Census, DeviceState, DeviceStatus, StoreStatus, Time};
+use crate::units::{escape_path, format_count, format_share, format_size, format_time};
 
 /// Show the devices of a store, how full they are and with what, and what waits to be done
 ///
@@ -31,6 +31,9 @@ pub(super) struct StatusArguments {
 struct StatusDocument {
     schema: &'static str,
     home: String,
+    epoch: String,
+    epoch_began_seconds: i64,
+    epochs: u64,
     devices: Vec<DeviceDocument>,
     redundancy: Vec<String>,
     records: u64,
@@ -55,6 +58,7 @@ struct DeviceDocument {
     class: &'static str,
     state: &'static str,
     path: String,
+    in_sync: bool,
     trouble: Option<String>,
     total_bytes: Option<u64>,
     available_bytes: Option<u64>,
@@ -126,6 +130,17 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
             count(status.segments)
         ),
     )?;
+    let in_sync = status.devices.iter().filter(|device| device.is_in_sync).count();
+    line(
+        "epoch",
+        format!(
+            "{:016x}, from {} on, {} of {} devices in sync",
+            status.epoch,
+            format_time(status.epoch_began_nanoseconds.div_euclid(1_000_000_000)),
+            in_sync,
+            status.devices.iter().filter(|device| device.state != DeviceState::Gone).count()
+        ),
+    )?;
     line("dead", format!("{} records, {} with commits", count(status.dead_records), size(status.dead_bytes)))?;
     if status.overflowed_bytes > 0 {
         line("overflowed", format!("{} on slow devices; see granulo store rebalance", size(status.overflowed_bytes)))?;
@@ -175,6 +190,7 @@ fn document(status: &StoreStatus) -> StatusDocument {
         class: super::class_name(device.class),
         state: device.state_name(),
         path: escape_path(&device.path),
+        in_sync: device.is_in_sync,
         trouble: device.trouble.clone(),
         total_bytes: device.room.map(|room| room.total_bytes),
         available_bytes: device.room.map(|room| room.available_bytes),
@@ -195,6 +211,9 @@ fn document(status: &StoreStatus) -> StatusDocument {
     StatusDocument {
         schema: "granulo/store-status/1",
         home: escape_path(&status.home),
+        epoch: format!("{:016x}", status.epoch),
+        epoch_began_seconds: status.epoch_began_nanoseconds.div_euclid(1_000_000_000),
+        epochs: status.epochs,
         devices: status.devices.iter().map(device).collect(),
         redundancy: status.redundancy.clone(),
         records: status.live_records,

@@ -19,7 +19,7 @@ use crate::format::ids::{Epoch, LogOffset, SegmentId};
 use crate::format::key::Key;
 use crate::format::record::Record;
 use crate::format::segment::segment_path;
-use crate::index::{look_up_recent, look_up_tables};
+use crate::index::{Expected, look_up_recent, look_up_tables};
 use crate::layout::granulo::LISTED_BYTES;
 use crate::units::format_size;
 
@@ -88,7 +88,7 @@ impl Engine {
                 // Devices are read without the lock.
                 (Arc::clone(&view.tables), Arc::clone(&view.state.ranges))
             };
-            look_up_tables(&tables, &ranges, key)
+            look_up_tables(&tables, &ranges, key, Expected::There)
         };
         let Some(entry) = look_up(key)? else { return Ok(None) };
         if entry.kind != Kind::Link {

@@ -18,12 +18,27 @@ pub struct Listed {
     pub shared: Option<u64>,
 }
 
+/// An entry of a listing whose key is lent until the next one is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lent<'w> {
+    /// The whole key.
+    pub key: &'w Key,
+    /// Kind, size, mode, owner, time and place. Links are followed.
+    pub entry: Entry,
+    /// Number of the shared object, if the name is a link.
+    pub shared: Option<u64>,
+}
+
 /// Entries in order of keys, of one consistent state. See [`Store::list`](crate::Store::list) and [`Store::walk`](crate::Store::walk).
+///
+/// As an iterator it gives entries to keep; [`lend`](Self::lend) takes no memory for each.
 #[derive(Debug)]
 pub struct Walk {
     snapshot: Snapshot,
     scan: Scan,
     top: Key,
+    /// The key of the entry that was given last.
+    key: Key,
     /// Only the entries of `top` itself.
     is_flat: bool,
     ended: bool,
@@ -45,19 +60,33 @@ impl Engine {
             true => snapshot.scan_from(&crate::engine::effects::below(top.stored()))?,
             false => snapshot.scan_from(top.stored())?,
         };
-        Ok(Walk { snapshot, scan, top: top.clone(), is_flat, ended: false })
+        Ok(Walk { snapshot, scan, top: top.clone(), key: Key::root(), is_flat, ended: false })
     }
 }
 
 impl Walk {
-    fn step(&mut self) -> Result<Option<Listed>> {
+    /// The next entry, as the iterator gives it, with a key that is this walk's.
+    ///
+    /// # Errors
+    /// What reading the index fails with; the walk is at its end then.
+    pub fn lend(&mut self) -> Result<Option<Lent<'_>>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let step = self.step();
+        self.ended = !matches!(step, Ok(Some(_)));
+        Ok(step?.map(|(entry, shared)| Lent { key: &self.key, entry, shared }))
+    }
+
+    /// The next entry, whose key is `self.key`.
+    fn step(&mut self) -> Result<Option<(Entry, Option<u64>)>> {
         loop {
             let Some((stored, entry)) = self.scan.next_entry()? else { return Ok(None) };
-            let Some(key) = Key::from_stored(stored) else {
+            if !self.key.set_stored(stored) {
                 // Shared objects lie before all paths but the root.
                 self.scan.seek(&[1])?;
                 continue;
-            };
+            }
             let top = self.top.stored();
             if !is_within(stored, top) {
                 return Ok(None);
@@ -73,11 +102,11 @@ impl Walk {
                 continue;
             }
             if entry.kind != Kind::Link {
-                return Ok(Some(Listed { key, entry, shared: None }));
+                return Ok(Some((entry, None)));
             }
             let shared = entry.size_bytes;
             if let Some(entry) = self.snapshot.look_up(&shared_key(shared))? {
-                return Ok(Some(Listed { key, entry, shared: Some(shared) }));
+                return Ok(Some((entry, Some(shared))));
             }
         }
     }
@@ -87,11 +116,7 @@ impl Iterator for Walk {
     type Item = Result<Listed>;
 
     fn next(&mut self) -> Option<Result<Listed>> {
-        if self.ended {
-            return None;
-        }
-        let step = self.step().transpose();
-        self.ended = !matches!(step, Some(Ok(_)));
-        step
+        let next = self.lend().map(|lent| lent.map(|Lent { key, entry, shared }| (key.clone(), entry, shared)));
+        next.map(|next| next.map(|(key, entry, shared)| Listed { key, entry, shared })).transpose()
     }
 }

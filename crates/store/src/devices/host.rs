@@ -1,8 +1,8 @@
 //! The platform that stores live on outside of tests: directories, `flock`, the clock.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,9 +14,12 @@ use crate::devices::device::Device;
 use crate::devices::directory::Directory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Node, PRIVATE_MODE, random_identity};
+use crate::format::superblock::SUPERBLOCK;
 
 /// File that the writer locks.
 pub(crate) const LOCK: &str = "lock";
+/// Bytes of a process's number in it, at most.
+const LONGEST_NUMBER: u64 = 20;
 /// Directory of the pins of readers, in that of the index.
 const PINS: &str = "pins";
 
@@ -30,7 +33,13 @@ struct Held {
     file: File,
 }
 
-impl Lock for Held {}
+impl Lock for Held {
+    fn sign(&self) {
+        // Only for a message: who holds the lock is told by the lock.
+        let text = format!("{}\n", std::process::id());
+        let _ = self.file.set_len(0).and_then(|()| self.file.write_all_at(text.as_bytes(), 0));
+    }
+}
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -85,15 +94,24 @@ impl Platform for Host {
     }
 
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .mode(PRIVATE_MODE.into())
-            .open(directory.join(LOCK))?;
+        // Who may write to the superblock may be the writer.
+        let superblock = fs::metadata(directory.join(SUPERBLOCK));
+        let mode = superblock.map_or(PRIVATE_MODE.into(), |superblock| superblock.mode() & 0o666);
+        let path = directory.join(LOCK);
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(mode).open(&path)?;
+        let found = file.metadata()?;
+        if found.mode() & 0o666 != mode && found.uid() == rustix::process::geteuid().as_raw() {
+            // The umask has taken what the store's group is to have.
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
+        }
         let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(held.map(|held| Box::new(held) as Box<dyn Lock>))
+    }
+
+    fn holder(&self, directory: &Path) -> Option<u32> {
+        let mut text = String::new();
+        File::open(directory.join(LOCK)).ok()?.take(LONGEST_NUMBER).read_to_string(&mut text).ok()?;
+        text.trim().parse().ok()
     }
 
     fn is_locked(&self, directory: &Path) -> bool {

@@ -2,6 +2,7 @@
 
 pub(crate) mod device;
 pub(crate) mod directory;
+pub(crate) mod divergence;
 pub(crate) mod epochs;
 pub(crate) mod erasure;
 pub(crate) mod extents;

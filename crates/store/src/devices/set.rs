@@ -27,7 +27,10 @@ use crate::format::superblock::{LogMark, NO_DEVICE, OnDevice, Superblock};
 const OPEN_FILES: usize = 200;
 
 /// What holds a lock; dropping it lets go.
-pub(crate) trait Lock: Send + Sync + Debug {}
+pub(crate) trait Lock: Send + Sync + Debug {
+    /// Writes into the lock who holds it, for whom is refused.
+    fn sign(&self) {}
+}
 
 /// A device that is this process's own, and what removes it.
 pub(crate) struct PrivateDevice {
@@ -53,6 +56,8 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool>;
     /// The exclusive lock on a directory; `None` if somebody else has it.
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>>;
+    /// The process that holds it, if it has said so.
+    fn holder(&self, directory: &Path) -> Option<u32>;
     /// Whether somebody has it.
     fn is_locked(&self, directory: &Path) -> bool;
     /// Keeps what a snapshot of an epoch needs; `None` where that cannot be.

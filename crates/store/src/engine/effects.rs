@@ -32,6 +32,15 @@ pub(crate) trait Ledger {
     fn descriptor(&self, location: Location) -> Option<Descriptor>;
 }
 
+/// What the index has for a key before a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// It was looked up in the ledger's snapshot, or in one that is the same.
+    Known(Option<Entry>),
+    /// It is to be looked up.
+    Unknown,
+}
+
 /// When a shared object without names goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nameless {
@@ -98,10 +107,19 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// The entry of a key as the batch has it so far.
     pub(crate) fn look_up(&self, key: &[u8]) -> Result<Option<Entry>> {
-        match self.keys.get(key) {
-            Some(entry) => Ok(entry.filter(|entry| entry.kind.is_used())),
-            None => Ok(self.ledger.snapshot().look_up(key)?.filter(|entry| !self.is_hidden(key, entry.id))),
+        self.look_up_over(key, Before::Unknown)
+    }
+
+    /// As [`look_up`](Self::look_up), of a key of which it may be known what the index has.
+    fn look_up_over(&self, key: &[u8], before: Before) -> Result<Option<Entry>> {
+        if let Some(entry) = self.keys.get(key) {
+            return Ok(entry.filter(|entry| entry.kind.is_used()));
         }
+        let before = match before {
+            Before::Known(entry) => entry,
+            Before::Unknown => self.ledger.snapshot().look_up(key)?,
+        };
+        Ok(before.filter(|entry| !self.is_hidden(key, entry.id)))
     }
 
     /// Whether a tree was removed by this batch that an older record lies in.
@@ -156,8 +174,19 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// A record of a key that is in use after it. Does nothing but count if a newer one is known.
     pub(crate) fn put(&mut self, key: &[u8], new: Entry, descriptor: Option<&Descriptor>) -> Result<()> {
+        self.put_over(key, new, descriptor, Before::Unknown)
+    }
+
+    /// As [`put`](Self::put), of a key of which it may be known what the index has.
+    pub(crate) fn put_over(
+        &mut self,
+        key: &[u8],
+        new: Entry,
+        descriptor: Option<&Descriptor>,
+        before: Before,
+    ) -> Result<()> {
         self.highest_id = self.highest_id.max(new.id);
-        let old = self.look_up(key)?;
+        let old = self.look_up_over(key, before)?;
         if old.is_some_and(|old| old.id > new.id) {
             self.dead(new.location, new.id);
             return Ok(());
@@ -188,9 +217,14 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// A removal of a key, lying at `location`; gives whether it was in use.
     pub(crate) fn remove(&mut self, key: &[u8], id: u64, location: Location) -> Result<bool> {
+        self.remove_over(key, id, location, Before::Unknown)
+    }
+
+    /// As [`remove`](Self::remove), of a key of which it may be known what the index has.
+    pub(crate) fn remove_over(&mut self, key: &[u8], id: u64, location: Location, before: Before) -> Result<bool> {
         self.highest_id = self.highest_id.max(id);
         self.dead(location, id);
-        let Some(old) = self.look_up(key)?.filter(|old| old.id <= id) else { return Ok(false) };
+        let Some(old) = self.look_up_over(key, before)?.filter(|old| old.id <= id) else { return Ok(false) };
         self.forget(key, id, location);
         self.retire(old, false)?;
         Ok(true)

@@ -1,15 +1,19 @@
 //! What all handles of an open store share: devices, index, accounts, and the writer's end of the log.
 //!
-//! Lock order: `sync`, then `writer`, then `view`. Readers take only `view`, for as long as a look-up in memory takes; nobody reads
+//! Lock order: `sync`, then `writer`, then `view`, then `directories`. Readers take only `view`, for as long as a look-up in memory takes; nobody reads
 //! a device while holding it. A failed write or sync sets the latch: nothing is written any more until the store is opened again.
 
 pub(crate) mod copies;
+pub(crate) mod directories;
 pub(crate) mod effects;
 pub(crate) mod index_copies;
 pub(crate) mod index_place;
 pub(crate) mod open;
 pub(crate) mod sync;
 pub(crate) mod write;
+
+#[cfg(test)]
+mod batch_tests;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +23,7 @@ use std::time::Instant;
 use crate::devices::device::Mode;
 use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
 use crate::devices::set::{Devices, Lock, Platform};
+use crate::engine::directories::KnownDirectories;
 use crate::engine::effects::Ledger;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
@@ -67,6 +72,7 @@ pub(crate) struct Engine {
     pub(crate) is_index_private: bool,
     pub(crate) cache: Arc<BlockCache>,
     view: RwLock<View>,
+    pub(crate) directories: Mutex<KnownDirectories>,
     /// `None` in a store that is opened for reading.
     writer: Option<Mutex<Writer>>,
     /// Held while files are synced and the catalog changes.
@@ -115,6 +121,7 @@ impl Engine {
             is_index_private: parts.is_index_private,
             cache: parts.cache,
             view: RwLock::default(),
+            directories: Mutex::default(),
             writer: parts.writer.map(Mutex::new),
             sync: Mutex::new(()),
             highest_id: AtomicU64::new(0),
@@ -261,6 +268,7 @@ impl Engine {
         let mut view = View { state, ..View::default() };
         view.tables = self.open_tables(&view)?;
         self.highest_id.fetch_max(view.state.highest_id, Ordering::Relaxed);
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
         Ok(())
     }
@@ -281,6 +289,7 @@ impl Engine {
     pub(crate) fn apply(&self, change: Change) -> Result<()> {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         let has_tables = change.tables.is_some();
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).take_in(&change);
         view.state.apply(change);
         if has_tables {
             view.tables = self.open_tables(&view)?;

@@ -15,18 +15,21 @@ use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
 use crate::engine::{Engine, Parts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::{Geometry, Plan};
+use crate::format::geometry::{DeviceState, Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES};
+use crate::log::completeness::{Cause, Missing};
 use crate::log::recovery::Recovered;
 use crate::log::writer::Writer;
 
 /// How often a lock that is taken is tried again, and after what time.
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// What file systems without locks say (`ENOLCK`).
+const NO_LOCKS: i32 = rustix::io::Errno::NOLCK.raw_os_error();
 
 /// Whether an opened store writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +55,7 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
         geometry.devices.iter().map(|device| device.directory(home)).chain([home.to_owned()]).collect();
     for path in &places {
         let path = path.clone();
-        let device = platform.device(&path);
+        let device = platform.device_with(&path, geometry.file_mode);
         device.create_directory("").map_err(fail(&path))?;
         let refuse = |kind, cause: &str| Err(Error::new(kind, "make the store", cause).at(&path));
         if Superblock::read(&*device).map_or(true, |found| found.is_some()) {
@@ -115,6 +118,7 @@ pub(crate) fn open(
     } else {
         survey.may_read()?;
     }
+    let unknown = unknown(&survey, options);
     let geometry = if is_writer { survey.bound.clone() } else { survey.geometry.clone() };
     let home = survey.home.clone();
     let devices = Devices::new(&*platform, survey, is_writer)?;
@@ -137,7 +141,8 @@ pub(crate) fn open(
     engine.load_view()?;
     // What a writer that died has left in the log is taken in; one that lives is about to do it itself.
     let is_left = is_writer || engine.owns_index() || !platform.is_locked(&engine.home);
-    let recovered = if is_left { engine.recover()? } else { Recovered::default() };
+    let mut recovered = if is_left { engine.recover()? } else { Recovered::default() };
+    unknown.into_iter().for_each(|missing| recovered.completeness.add(missing));
     if is_writer {
         let beginning = engine.beginning()?;
         engine.devices.settle_late(beginning.last_batch);
@@ -146,6 +151,19 @@ pub(crate) fn open(
         engine.publish_index()?;
     }
     Ok((engine, recovered))
+}
+
+/// What may be missing as too few devices are there to know, or went on apart from each other; `None` if enough are.
+fn unknown(survey: &Survey, options: &OpenOptions) -> Option<Missing> {
+    let is_known = survey.doubt(options.lost).is_none() && survey.sides.len() < 2;
+    let others = survey.slots.iter().filter(|slot| slot.trouble.is_some() && slot.entry.state != DeviceState::Gone);
+    (!is_known).then(|| Missing {
+        cause: Cause::DevicesAway,
+        segments: None,
+        batches: None,
+        after_nanoseconds: None,
+        devices: others.map(|slot| slot.entry.number).collect(),
+    })
 }
 
 /// The survey that a writer goes by: judged, all locks taken, read and judged once more.
@@ -170,11 +188,23 @@ fn locked(
             .at(directory)
             .advise("try it again"));
     }
+    locks.iter().for_each(|lock| lock.sign());
     Ok(again)
 }
 
-fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>>) -> Result<()> {
-    let fail = |error| Error::io("lock the store", directory, error);
+/// Takes the lock of a directory.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] if another process has it; what locking fails with.
+pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>>) -> Result<()> {
+    let fail = |error: std::io::Error| {
+        let cannot = matches!(error.kind(), std::io::ErrorKind::Unsupported) || error.raw_os_error() == Some(NO_LOCKS);
+        let error = Error::io("lock the store", directory, error);
+        match cannot {
+            true => error.advise("the file system has no locks (flock), as NFS without its lock service: a store needs them to be written to"),
+            false => error,
+        }
+    };
     let mut lock = platform.lock(directory).map_err(fail)?;
     for _ in 0..LOCK_ATTEMPTS {
         if lock.is_none() {
@@ -189,7 +219,11 @@ fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>
             Ok(())
         }
         None => {
-            Err(Error::new(ErrorKind::Busy, "open the store for writing", "another process has it open for writing")
+            let who = match platform.holder(directory) {
+                Some(process) => format!("another process ({process}) has it open for writing"),
+                None => "another process has it open for writing".to_owned(),
+            };
+            Err(Error::new(ErrorKind::Busy, "open the store for writing", who)
                 .at(directory)
                 .advise("wait for it to end; reading is possible meanwhile"))
         }

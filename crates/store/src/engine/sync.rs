@@ -20,7 +20,7 @@ use crate::index::{self, merge_tables};
 use crate::log::writer::{Dirty as DirtyCopy, Writer};
 
 /// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries. Tests come to tables sooner.
-const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
+pub(crate) const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
 /// And up to so many bytes of keys and entries: an entry may have a key of 4 KB.
 pub(crate) const RECENT_LIMIT_BYTES: usize = if cfg!(test) { 64 << 10 } else { 8 << 20 };
 /// A store that is closed with more becomes a table sooner: who opens it next reads the journal.

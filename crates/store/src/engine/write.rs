@@ -4,13 +4,15 @@
 //! Committing a piece takes the writer's lock: it gets its ids, is appended, and changes the index as one. Directories that are
 //! missing above an object are made by the piece that needs them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
-use super::effects::{Effects, Nameless, goes_with, is_within, shared_key};
+use hashbrown::HashMap;
+
+use super::effects::{Before, Effects, Nameless, goes_with, is_within, shared_key};
 use crate::devices::extents::{LargeWriter, Touched, Written, order};
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
@@ -46,6 +48,8 @@ struct Waiting {
     /// Where it begins among the encoded records.
     start: usize,
     record_bytes: usize,
+    /// What the index had for the key, and in which version of it.
+    seen: Option<(u64, Option<Entry>)>,
     subject: Subject,
 }
 
@@ -56,7 +60,9 @@ pub struct Batch<'s> {
     durability: Durability,
     records: Vec<u8>,
     waiting: Vec<Waiting>,
-    /// Keys of what waits; kept from the first removal on, which has to look among them.
+    /// The highest key of what waits; empty if nothing does.
+    highest_key: Vec<u8>,
+    /// Keys of what waits; kept from the first removal on that has to look among them.
     keys: Option<BTreeSet<Vec<u8>>>,
     /// The tree whose removal waits: what was committed of it before is gone.
     removed_tree: Option<Vec<u8>>,
@@ -75,6 +81,7 @@ impl<'s> Batch<'s> {
             durability,
             records: Vec::new(),
             waiting: Vec::new(),
+            highest_key: Vec::new(),
             keys: None,
             removed_tree: None,
             nameless: BTreeSet::new(),
@@ -196,22 +203,16 @@ impl<'s> Batch<'s> {
     /// [`ErrorKind::Usage`] if the directory is not empty; what writing fails with.
     pub fn remove(&mut self, key: &Key) -> Result<bool> {
         self.refuse_root(key)?;
-        let waiting = &self.waiting;
-        let keys = self.keys.get_or_insert_with(|| waiting.iter().map(|waiting| waiting.key.clone()).collect());
-        // A key and all below it are one range.
-        let is_waiting = keys
-            .range::<[u8], _>((Bound::Included(key.stored()), Bound::Unbounded))
-            .next()
-            .is_some_and(|first| is_within(first, key.stored()));
+        let is_waiting = self.is_waiting(key.stored());
         if !is_waiting && self.removed_tree.as_ref().is_some_and(|top| goes_with(key.stored(), top)) {
             return Ok(false);
         }
-        let mut found = self.engine().view().snapshot().look_up(key.stored())?;
-        if is_waiting || found.is_some_and(|entry| entry.kind == Kind::Directory) {
+        let mut seen = self.engine().look_up_now(key.stored())?;
+        if is_waiting || seen.1.is_some_and(|entry| entry.kind == Kind::Directory) {
             self.commit_piece()?;
-            found = self.engine().view().snapshot().look_up(key.stored())?;
+            seen = self.engine().look_up_now(key.stored())?;
         }
-        let Some(found) = found else { return Ok(false) };
+        let Some(found) = seen.1 else { return Ok(false) };
         if found.kind == Kind::Directory {
             let ledger = EngineLedger::new(self.engine());
             if Effects::new(&ledger, Nameless::Go).has_below(key.stored())? {
@@ -220,8 +221,20 @@ impl<'s> Batch<'s> {
                     .advise("remove it with all below it: granulo store rm -r"));
             }
         }
-        self.removal(key, Kind::Removal, Subject::Removal)?;
+        self.removal(key, Kind::Removal, Some(seen), Subject::Removal)?;
         Ok(true)
+    }
+
+    /// Whether anything waits that is about this key or lies below it.
+    fn is_waiting(&mut self, key: &[u8]) -> bool {
+        if self.waiting.is_empty() || key > self.highest_key.as_slice() {
+            return false;
+        }
+        let waiting = &self.waiting;
+        let keys = self.keys.get_or_insert_with(|| waiting.iter().map(|waiting| waiting.key.clone()).collect());
+        // A key and all below it are one range.
+        let mut from = keys.range::<[u8], _>((Bound::Included(key), Bound::Unbounded));
+        from.next().is_some_and(|first| is_within(first, key))
     }
 
     /// Removes an object and all below it; gives whether it was there. The root stays, with its attributes: of it, all below goes.
@@ -233,7 +246,7 @@ impl<'s> Batch<'s> {
         let is_there = key.is_root() || self.engine().view().snapshot().look_up(key.stored())?.is_some();
         if is_there {
             self.removed_tree = Some(key.stored().to_vec());
-            self.removal(key, Kind::TreeRemoval, Subject::TreeRemoval)?;
+            self.removal(key, Kind::TreeRemoval, None, Subject::TreeRemoval)?;
         }
         Ok(is_there)
     }
@@ -261,7 +274,7 @@ impl<'s> Batch<'s> {
         }
     }
 
-    fn removal(&mut self, key: &Key, kind: Kind, subject: Subject) -> Result<()> {
+    fn removal(&mut self, key: &Key, kind: Kind, seen: Option<(u64, Option<Entry>)>, subject: Subject) -> Result<()> {
         let start = self.records.len();
         let record = NewRecord {
             kind,
@@ -273,7 +286,7 @@ impl<'s> Batch<'s> {
             content: &[],
         };
         record.encode(&mut self.records)?;
-        self.wait(key.stored().to_vec(), start, subject)
+        self.wait(key.stored().to_vec(), start, seen, subject)
     }
 
     fn timestamp(&self) -> u64 {
@@ -384,20 +397,24 @@ impl<'s> Batch<'s> {
         let is_first_name = entry.kind == Kind::Link && self.nameless.remove(&entry.size_bytes);
         if is_full && !is_first_name {
             self.commit_piece()?;
+            // What is durable before the batch ends is no less whole: pieces are there one by one. And memory stays bounded.
             self.engine().flush_if_full()?;
         }
         let start = self.records.len();
         let record = NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, key: &key, attributes, content };
         record.encode(&mut self.records)?;
-        self.wait(key, start, Subject::Put(Box::new(entry), descriptor))
+        self.wait(key, start, None, Subject::Put(Box::new(entry), descriptor))
     }
 
-    fn wait(&mut self, key: Vec<u8>, start: usize, subject: Subject) -> Result<()> {
+    fn wait(&mut self, key: Vec<u8>, start: usize, seen: Option<(u64, Option<Entry>)>, subject: Subject) -> Result<()> {
         let record_bytes = self.records.len() - start;
         if let Some(keys) = &mut self.keys {
             keys.insert(key.clone());
         }
-        self.waiting.push(Waiting { key, start, record_bytes, subject });
+        if key > self.highest_key {
+            self.highest_key.clone_from(&key);
+        }
+        self.waiting.push(Waiting { key, start, record_bytes, seen, subject });
         if self.durability == Durability::Each {
             self.commit_piece()?;
             self.engine().sync_all()?;
@@ -418,6 +435,7 @@ impl<'s> Batch<'s> {
         }
         self.records.clear();
         self.waiting.clear();
+        self.highest_key.clear();
         self.keys = None;
         self.removed_tree = None;
         self.nameless.clear();
@@ -501,7 +519,7 @@ impl Engine {
         let geometry = self.geometry();
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
-        self.check(&ledger, records, waiting, timestamp_milliseconds)?;
+        let before = self.check(&ledger, records, waiting, timestamp_milliseconds)?;
         let count = waiting.len() as u64;
         let first_id = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
         if first_id + count > LARGEST_ID {
@@ -513,7 +531,7 @@ impl Engine {
         let batch = self.batch_of(records);
         let written = self.append_somewhere(&mut writer, &geometry, batch)?;
         effects.appended(writer.active_row(), written.position);
-        for (at, record) in waiting.iter().enumerate() {
+        for (at, (record, before)) in waiting.iter().zip(before).enumerate() {
             let id = first_id + at as u64;
             let location = Location {
                 segment: written.segment,
@@ -522,9 +540,9 @@ impl Engine {
             };
             match &record.subject {
                 Subject::Put(entry, descriptor) => {
-                    effects.put(&record.key, Entry { id, location, ..**entry }, descriptor.as_deref())?
+                    effects.put_over(&record.key, Entry { id, location, ..**entry }, descriptor.as_deref(), before)?
                 }
-                Subject::Removal => effects.remove(&record.key, id, location).map(|_| ())?,
+                Subject::Removal => effects.remove_over(&record.key, id, location, before).map(|_| ())?,
                 Subject::TreeRemoval => effects.remove_tree(&record.key, id, location).map(|_| ())?,
             }
         }
@@ -543,48 +561,74 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks whether the batch may be committed, and adds the directories that are missing above its objects.
+    /// What the index has for a key now, with the version of it: as long as that is the same, so is what it has.
+    fn look_up_now(&self, key: &[u8]) -> Result<(u64, Option<Entry>)> {
+        let (version, snapshot) = {
+            let view = self.view();
+            (view.state.version, view.snapshot())
+        };
+        Ok((version, snapshot.look_up(key)?))
+    }
+
+    /// Looks whether the batch may be committed, and adds the directories that are missing above its objects. Gives what the index has before the
+    /// batch for the key of each record.
     fn check(
         &self,
         ledger: &EngineLedger<'_>,
         records: &mut Vec<u8>,
         waiting: &mut Vec<Waiting>,
         timestamp_milliseconds: u64,
-    ) -> Result<()> {
+    ) -> Result<Vec<Before>> {
         let exists = |key: &[u8], cause: &str| {
             let path = Key::from_stored(key).map(|key| key.to_path()).unwrap_or_default();
             Error::new(ErrorKind::Exists, "write to the store", cause).at(&path)
         };
+        let mut before = Vec::with_capacity(waiting.len());
         // Kinds that keys have after the records so far; what a removed tree leaves is asked of `gone`.
-        let mut kinds: BTreeMap<Vec<u8>, Option<Kind>> = BTreeMap::new();
-        let mut gone: Vec<Vec<u8>> = Vec::new();
+        let mut kinds: HashMap<&[u8], Option<Kind>> = HashMap::with_capacity(waiting.len());
+        let mut gone: Vec<&[u8]> = Vec::new();
         let mut missing: Vec<Vec<u8>> = Vec::new();
+        // A directory that is there.
+        let mut parent_before: Option<&[u8]> = None;
+        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        // What the batch removes may be one.
+        let mut has_removals = false;
         for record in waiting.iter() {
-            let key = &record.key;
+            let key = &record.key[..];
             let entry = match &record.subject {
                 Subject::Put(entry, _) => entry,
                 Subject::Removal => {
-                    kinds.insert(key.clone(), None);
+                    kinds.insert(key, None);
+                    (parent_before, has_removals) = (None, true);
+                    let seen = record.seen.filter(|(version, _)| *version == ledger.state.version);
+                    before.push(seen.map_or(Before::Unknown, |(_, entry)| Before::Known(entry)));
                     continue;
                 }
                 Subject::TreeRemoval => {
                     kinds.retain(|known, _| !goes_with(known, key));
-                    gone.push(key.clone());
+                    gone.push(key);
+                    (parent_before, has_removals) = (None, true);
+                    before.push(Before::Unknown);
                     continue;
                 }
             };
-            let look_up = |kinds: &BTreeMap<Vec<u8>, Option<Kind>>, key: &[u8]| -> Result<Option<Kind>> {
+            let look_up = |kinds: &HashMap<&[u8], Option<Kind>>, key: &[u8]| -> Result<(Option<Kind>, Before)> {
                 match kinds.get(key) {
-                    Some(kind) => Ok(*kind),
-                    None if gone.iter().any(|top| goes_with(key, top)) => Ok(None),
-                    None => Ok(ledger.snapshot.look_up(key)?.map(|entry| entry.kind)),
+                    Some(kind) => Ok((*kind, Before::Unknown)),
+                    None if gone.iter().any(|top| goes_with(key, top)) => Ok((None, Before::Unknown)),
+                    None => {
+                        let entry = ledger.snapshot.look_up(key)?;
+                        Ok((entry.map(|entry| entry.kind), Before::Known(entry)))
+                    }
                 }
             };
             if key.first() == Some(&0) {
-                kinds.insert(key.clone(), Some(entry.kind));
+                kinds.insert(key, Some(entry.kind));
+                before.push(Before::Unknown);
                 continue;
             }
-            match (look_up(&kinds, key)?, entry.kind) {
+            let (kind, known) = look_up(&kinds, key)?;
+            match (kind, entry.kind) {
                 (Some(Kind::Directory), Kind::Directory) | (None, _) => {}
                 (Some(Kind::Directory), _) => return Err(exists(key, "there is a directory of this name")),
                 (Some(_), Kind::Directory) if !key.is_empty() => {
@@ -592,23 +636,34 @@ impl Engine {
                 }
                 _ => {}
             }
-            if entry.kind == Kind::Link && look_up(&kinds, &shared_key(entry.size_bytes))?.is_none() {
+            if entry.kind == Kind::Link && look_up(&kinds, &shared_key(entry.size_bytes))?.0.is_none() {
                 return Err(Error::new(ErrorKind::NotFound, "make the link", "there is no shared file of this number"));
             }
-            kinds.insert(key.clone(), Some(entry.kind));
-            let mut parent = &key[..];
+            kinds.insert(key, Some(entry.kind));
+            before.push(known);
+            let mut parent = key;
             while let Some(end) = parent.iter().rposition(|&byte| byte == 0) {
                 parent = &parent[..end];
+                if parent_before == Some(parent) || !has_removals && directories.has(parent) {
+                    break;
+                }
                 match look_up(&kinds, parent)? {
-                    Some(Kind::Directory) => break,
-                    Some(_) => return Err(exists(parent, "it is a file, so nothing can lie below it")),
-                    None => {
-                        kinds.insert(parent.to_vec(), Some(Kind::Directory));
+                    (Some(Kind::Directory), before) => {
+                        if matches!(before, Before::Known(_)) {
+                            directories.add(parent);
+                        }
+                        break;
+                    }
+                    (Some(_), _) => return Err(exists(parent, "it is a file, so nothing can lie below it")),
+                    (None, _) => {
+                        kinds.insert(parent, Some(Kind::Directory));
                         missing.push(parent.to_vec());
                     }
                 }
             }
+            parent_before = key.iter().rposition(|&byte| byte == 0).map(|end| &key[..end]).or(parent_before);
         }
+        drop((kinds, directories));
         // A directory that comes later in the batch has attributes of its own.
         if !missing.is_empty() {
             let put: BTreeSet<&[u8]> = waiting
@@ -637,8 +692,9 @@ impl Engine {
             record.encode(records)?;
             let record_bytes = records.len() - start;
             let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes)), None);
-            waiting.push(Waiting { key, start, record_bytes, subject });
+            waiting.push(Waiting { key, start, record_bytes, seen: None, subject });
+            before.push(Before::Unknown);
         }
-        Ok(())
+        Ok(before)
     }
 }

@@ -52,12 +52,22 @@ impl Key {
 
     /// A key from its stored form; `None` if that cannot be one.
     pub(crate) fn from_stored(bytes: &[u8]) -> Option<Key> {
+        let mut key = Key::default();
+        key.set_stored(bytes).then_some(key)
+    }
+
+    /// Becomes the key of this stored form, in the memory that it has; gives whether it can be one, and is the root if not.
+    pub(crate) fn set_stored(&mut self, bytes: &[u8]) -> bool {
         let sound = bytes.is_empty()
             || bytes.len() <= LONGEST_KEY_BYTES
                 && bytes.split(|&byte| byte == 0).all(|component| {
                     !component.is_empty() && component != b"." && component != b".." && !component.contains(&b'/')
                 });
-        sound.then(|| Key(bytes.to_vec()))
+        self.0.clear();
+        if sound {
+            self.0.extend_from_slice(bytes);
+        }
+        sound
     }
 
     /// The stored form: components with zero bytes between.

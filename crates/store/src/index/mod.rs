@@ -1,8 +1,9 @@
 //! The index: what the store has for a key, over the catalog's recent changes, removed trees and sorted tables.
 //!
 //! A [`Snapshot`] is one state of all that, and stays what it is: entries by key in memory, tables that never change. For a key the
-//! newest source counts: recent changes first, then tables from the newest to the oldest. What it has is hidden by a removed tree with
-//! a higher id. Ids rise from source to source for a key, so what is behind a hidden entry is hidden too.
+//! newest source counts: recent changes first, then tables from the newest to the oldest, but for those whose bounds or filters say that
+//! they have not got it. What it has is hidden by a removed tree with a higher id. Ids rise from source to source for a key, so what is
+//! behind a hidden entry is hidden too.
 //!
 //! | module | subject |
 //! | --- | --- |
@@ -19,7 +20,7 @@ use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
 use crate::index::catalog::chunks::Recent;
 use crate::index::catalog::{RangeRow, State, TableRow};
-use crate::index::table::{BlockCache, Table};
+use crate::index::table::{BlockCache, KeyHash, Table};
 
 pub mod catalog;
 pub(crate) mod copies;
@@ -82,7 +83,7 @@ impl Snapshot {
         if let Some(entry) = self.recent.get(key) {
             return Ok(visible(&self.ranges, key, *entry));
         }
-        look_up_tables(&self.tables, &self.ranges, key)
+        look_up_tables(&self.tables, &self.ranges, key, Expected::Perhaps)
     }
 
     /// Everything that the store has from a stored key on, in order.
@@ -107,13 +108,34 @@ fn visible(ranges: &[RangeRow], key: &[u8], entry: Entry) -> Option<Entry> {
     (entry.kind != Kind::Removal && ranges::hiding(ranges, key, entry.id).is_none()).then_some(entry)
 }
 
+/// Whether a key that is looked up is thought to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// By somebody who reads it: the table where it must be, if it is anywhere, is looked into without a look at its filter.
+    There,
+    /// A writer wants to know.
+    Perhaps,
+}
+
 /// What tables have for a stored key that the recent changes say nothing about: one look-up without a snapshot of its own.
 ///
 /// # Errors
 /// As [`Table::look_up`].
-pub(crate) fn look_up_tables(tables: &[Arc<Table>], ranges: &[RangeRow], key: &[u8]) -> Result<Option<Entry>> {
-    for table in tables.iter().rev() {
-        if let Some(entry) = table.look_up(key)? {
+pub(crate) fn look_up_tables(
+    tables: &[Arc<Table>],
+    ranges: &[RangeRow],
+    key: &[u8],
+    expected: Expected,
+) -> Result<Option<Entry>> {
+    if tables.is_empty() {
+        return Ok(None);
+    }
+    let hash = KeyHash::of(key);
+    for (index, table) in tables.iter().enumerate().rev() {
+        let is_last = index == 0 && expected == Expected::There;
+        if (is_last || table.may_have(key, hash))
+            && let Some(entry) = table.look_up(key)?
+        {
             return Ok(visible(ranges, key, entry));
         }
     }

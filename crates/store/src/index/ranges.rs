@@ -1,4 +1,4 @@
-//! Removed trees: which of them hides a key (docs/FORMAT.md, section 9).
+//! Removed trees: which of them hides a key (docs/FORMAT.md, section 10).
 //!
 //! A removed tree hides its key and all below it from entries with a lower id. The root's hides every path below it, but not the root, which
 //! is always there, and no shared object: these go with their last name. Rows are sorted by key, and a key has one: the catalog holds that.

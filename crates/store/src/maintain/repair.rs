@@ -14,6 +14,7 @@ use super::check::{CheckOptions, CheckReport};
 use super::pace::{Pace, Progress, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::scrub::{Mender, ScrubReport};
+use crate::devices::divergence::take;
 use crate::devices::host::Host;
 use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
@@ -224,6 +225,15 @@ pub(crate) fn repair_on(
 /// As [`Store::open`].
 pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
     open_here(home, Access::Anew, how).map(Store::of)
+}
+
+/// Goes on with the side of diverged devices that `device` is on. The devices of the other sides are old then, and what they wrote by themselves stays on
+/// them; gives their numbers.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if nothing has diverged; [`ErrorKind::Busy`] if somebody writes; what writing superblocks fails with.
+pub fn take_side(home: &Path, how: &OpenOptions, device: u16) -> Result<Vec<u16>> {
+    take(&Host, home, how, device)
 }
 
 /// Whether it is the index that cannot be read, or that is ahead of the log.

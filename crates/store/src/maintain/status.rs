@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState};
+use crate::format::ids::DeviceNumber;
 
 /// Note of when the last scrub ended (nanoseconds since 1970) and what it came to.
 pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";
@@ -28,6 +29,8 @@ pub struct DeviceStatus {
     pub state: DeviceState,
     /// Its directory.
     pub path: PathBuf,
+    /// Whether the newest epoch counts it among those in sync.
+    pub is_in_sync: bool,
     /// What is the matter with it, as the end of "device 3 …".
     pub trouble: Option<String>,
     /// Room on its file system, if that can be told.
@@ -86,6 +89,12 @@ pub struct Census {
 pub struct StoreStatus {
     /// Its home.
     pub home: PathBuf,
+    /// The newest epoch: which opening for writing was the last.
+    pub epoch: u64,
+    /// When it began, nanoseconds since 1970.
+    pub epoch_began_nanoseconds: i64,
+    /// How many epochs are known.
+    pub epochs: u64,
     /// Its devices, by number.
     pub devices: Vec<DeviceStatus>,
     /// What is kept how often, and what that survives, in words.
@@ -139,11 +148,13 @@ impl Engine {
         for row in view.state.extents.values() {
             *unit_bytes.entry(row.device).or_default() += row.live_bytes;
         }
+        let history = self.devices.history();
         let device = |slot: &Slot| DeviceStatus {
             number: slot.entry.number,
             class: slot.entry.class,
             state: slot.entry.state,
             path: slot.path.clone(),
+            is_in_sync: history.newest().has(DeviceNumber(slot.entry.number)),
             trouble: slot.trouble.as_ref().map(crate::Trouble::explain),
             room: slot.device.room().ok().filter(|_| slot.is_readable()),
             segment_bytes: segment_bytes.get(&slot.entry.number).copied().unwrap_or(0),
@@ -157,6 +168,9 @@ impl Engine {
         let index_files = self.index.list(crate::engine::index_place::INDEX).unwrap_or_default();
         Ok(StoreStatus {
             home: self.home.clone(),
+            epoch: history.newest().epoch.0,
+            epoch_began_nanoseconds: history.newest().began_nanoseconds,
+            epochs: history.entries().count() as u64,
             devices: self.devices.slots().iter().map(device).collect(),
             redundancy: self.geometry().explain(),
             live_records: rows.iter().map(|row| row.live_records).sum(),

@@ -1,4 +1,4 @@
-//! Blocks of a sorted table: keys with shared prefixes, a restart every 16 entries, a checksum over all (docs/FORMAT.md, section 9).
+//! Blocks of a sorted table: keys with shared prefixes, a restart every 16 entries, a checksum over all (docs/FORMAT.md, section 10).
 //!
 //! What follows a key is the business of the level: [`super::leaf`] for leaves, the page of a block below for others. A block is one
 //! page of 4 KiB, unless a long key makes it longer; a leaf then has one entry, another block two, so that levels always shrink.

@@ -1,4 +1,4 @@
-//! The last page of a sorted table, which says where everything is, and the classes before it (docs/FORMAT.md, section 9).
+//! The last page of a sorted table, which says where everything is, and the classes before it (docs/FORMAT.md, section 10).
 //!
 //! A footer is believed only if its checksum holds and every number in it agrees with the size of the file: what is allocated
 //! for it is bounded by that.
@@ -7,8 +7,8 @@ use super::block::{PAGE_BYTES, checksum, seal};
 use super::leaf::Class;
 
 const MAGIC: &[u8; 8] = b"grantab\0";
-/// The version that is written; older ones are read.
-pub(crate) const VERSION: u16 = 1;
+/// The version that is written and read.
+pub(crate) const VERSION: u16 = 2;
 /// Level of blocks of classes.
 pub(crate) const CLASSES_LEVEL: u8 = 255;
 /// The most levels: with two entries to a block, more than any file can have.
@@ -18,8 +18,41 @@ const CLASS_BYTES: usize = 10;
 /// Classes in a block.
 pub(crate) const CLASSES_PER_BLOCK: usize = (PAGE_BYTES - super::block::HEADER_BYTES) / CLASS_BYTES;
 
+/// Bytes before the numbers.
+const NUMBERS_AT: usize = 24;
+/// How many numbers there are.
+const NUMBERS: usize = 9;
+/// Where the bounds begin: lengths of both, then both.
+const BOUNDS_AT: usize = NUMBERS_AT + NUMBERS * 8;
+/// The most bytes of a bound; a longer key is cut off there.
+pub(crate) const LONGEST_BOUND_BYTES: usize = 1024;
+
+/// Between which keys all of a table lie, as far as their beginnings tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Bounds {
+    first: Box<[u8]>,
+    last: Box<[u8]>,
+}
+
+impl Bounds {
+    /// The bounds of a table with these keys at its ends.
+    pub(crate) fn new(first: &[u8], last: &[u8]) -> Bounds {
+        let cut = |key: &[u8]| key[..key.len().min(LONGEST_BOUND_BYTES)].into();
+        Bounds { first: cut(first), last: cut(last) }
+    }
+
+    /// Whether the table may have the key.
+    #[inline]
+    pub(crate) fn may_have(&self, key: &[u8]) -> bool {
+        // What is cut off the first key makes it only lower. A key that begins as the last one does may be below that.
+        let is_cut = self.last.len() == LONGEST_BOUND_BYTES;
+        let end = if is_cut { key.len().min(LONGEST_BOUND_BYTES) } else { key.len() };
+        key >= &self.first[..] && key[..end] <= self.last[..]
+    }
+}
+
 /// What the last page of a table says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Footer {
     /// Levels of blocks, leaves included.
     pub(crate) levels: u16,
@@ -29,7 +62,7 @@ pub(crate) struct Footer {
     pub(crate) root: u64,
     /// Entries in leaves.
     pub(crate) entries: u64,
-    /// Pages of leaves: the first page above them.
+    /// Pages of leaves and filters: the first page above them.
     pub(crate) leaf_pages: u64,
     /// Lowest id; `u64::MAX` of an empty table.
     pub(crate) lowest_id: u64,
@@ -39,6 +72,12 @@ pub(crate) struct Footer {
     pub(crate) chain: u64,
     /// Page of the first block of classes.
     pub(crate) first_class_page: u64,
+    /// Page of the first block that says where filters are; the footer's own if there are less than two.
+    pub(crate) directory_page: u64,
+    /// Pages of the only filter, right before the first page above the leaves; 0 if there is none, or several.
+    pub(crate) filter_pages: u64,
+    /// Between which keys all of the table lie.
+    pub(crate) bounds: Bounds,
 }
 
 /// Why a page is no footer of this version.
@@ -62,14 +101,21 @@ impl Footer {
         for number in self.numbers() {
             page.extend_from_slice(&number.to_le_bytes());
         }
+        let Bounds { first, last } = &self.bounds;
+        for bound in [first, last] {
+            page.extend_from_slice(&(bound.len() as u16).to_le_bytes());
+        }
+        page.extend_from_slice(first);
+        page.extend_from_slice(last);
         page.resize(PAGE_BYTES, 0);
         seal(&mut page);
         page
     }
 
-    fn numbers(&self) -> [u64; 7] {
-        let Footer { root, entries, leaf_pages, lowest_id, highest_id, chain, first_class_page, .. } = *self;
-        [root, entries, leaf_pages, lowest_id, highest_id, chain, first_class_page]
+    fn numbers(&self) -> [u64; NUMBERS] {
+        let Footer { root, entries, leaf_pages, lowest_id, highest_id, chain, .. } = *self;
+        let Footer { first_class_page, directory_page, filter_pages, .. } = *self;
+        [root, entries, leaf_pages, lowest_id, highest_id, chain, first_class_page, directory_page, filter_pages]
     }
 
     /// Reads the page that is the last of a file of `pages`.
@@ -77,7 +123,10 @@ impl Footer {
         let footer = Footer::fields(page)?;
         let class_pages = u64::from(footer.classes).div_ceil(CLASSES_PER_BLOCK as u64);
         let sound = (1..=MOST_LEVELS).contains(&footer.levels)
-            && footer.first_class_page.checked_add(class_pages) == Some(pages - 1)
+            && footer.first_class_page.checked_add(class_pages) == Some(footer.directory_page)
+            && footer.directory_page < pages
+            && footer.filter_pages < footer.leaf_pages
+            && (footer.filter_pages == 0 || footer.directory_page == pages - 1)
             && (1..=footer.first_class_page).contains(&footer.leaf_pages)
             && footer.root < footer.first_class_page
             && (footer.levels == 1) == (footer.root < footer.leaf_pages)
@@ -95,7 +144,14 @@ impl Footer {
         if version > VERSION {
             return Err(Refusal::Newer(version));
         }
-        let (numbers, rest) = page[24..].split_at(7 * 8);
+        let numbers = &page[NUMBERS_AT..BOUNDS_AT];
+        let (first_length, last_length) = (usize::from(small(BOUNDS_AT)), usize::from(small(BOUNDS_AT + 2)));
+        let longest = LONGEST_BOUND_BYTES;
+        if first_length > longest || last_length > longest {
+            return Err(Refusal::Damaged);
+        }
+        let (first, rest) = page[BOUNDS_AT + 4..].split_at(first_length);
+        let (last, rest) = rest.split_at(last_length);
         let mut numbers = numbers.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         let mut next = || numbers.next().ok_or(Refusal::Damaged);
         let footer = Footer {
@@ -108,8 +164,11 @@ impl Footer {
             highest_id: next()?,
             chain: next()?,
             first_class_page: next()?,
+            directory_page: next()?,
+            filter_pages: next()?,
+            bounds: Bounds { first: first.into(), last: last.into() },
         };
-        let sound = version != 0 && rest.iter().all(|&byte| byte == 0);
+        let sound = version == VERSION && rest.iter().all(|&byte| byte == 0);
         if sound { Ok(footer) } else { Err(Refusal::Damaged) }
     }
 }
@@ -148,36 +207,44 @@ pub(crate) fn decode_classes(body: &[u8], count: usize, classes: &mut Vec<Class>
 mod tests {
     use super::*;
 
-    const SOUND: Footer = Footer {
-        levels: 2,
-        classes: 409,
-        root: 5,
-        entries: 700,
-        leaf_pages: 5,
-        lowest_id: 1,
-        highest_id: 800,
-        chain: 0x1234_5678_9abc_def0,
-        first_class_page: 6,
-    };
+    fn sound() -> Footer {
+        Footer {
+            levels: 2,
+            classes: 409,
+            root: 5,
+            entries: 700,
+            leaf_pages: 5,
+            lowest_id: 1,
+            highest_id: 800,
+            chain: 0x1234_5678_9abc_def0,
+            first_class_page: 6,
+            directory_page: 8,
+            filter_pages: 1,
+            bounds: Bounds::new(b"a", b"z"),
+        }
+    }
 
     #[test]
     fn a_footer_comes_back() {
-        assert_eq!(Footer::decode(&SOUND.encode(), 9), Ok(SOUND));
+        assert_eq!(Footer::decode(&sound().encode(), 9), Ok(sound()));
     }
 
     #[test]
     fn numbers_that_contradict_the_file_are_damage() {
-        assert_eq!(Footer::decode(&SOUND.encode(), 8), Err(Refusal::Damaged));
+        assert_eq!(Footer::decode(&sound().encode(), 8), Err(Refusal::Damaged));
         let wrong = [
-            Footer { levels: 0, ..SOUND },
-            Footer { levels: 65, ..SOUND },
-            Footer { levels: 1, ..SOUND },
-            Footer { root: 6, ..SOUND },
-            Footer { root: 4, ..SOUND },
-            Footer { leaf_pages: 6, ..SOUND },
-            Footer { leaf_pages: 0, ..SOUND },
-            Footer { classes: u32::MAX, ..SOUND },
-            Footer { first_class_page: u64::MAX, ..SOUND },
+            Footer { levels: 0, ..sound() },
+            Footer { levels: 65, ..sound() },
+            Footer { levels: 1, ..sound() },
+            Footer { root: 6, ..sound() },
+            Footer { root: 4, ..sound() },
+            Footer { leaf_pages: 6, ..sound() },
+            Footer { leaf_pages: 0, ..sound() },
+            Footer { classes: u32::MAX, ..sound() },
+            Footer { first_class_page: u64::MAX, ..sound() },
+            Footer { directory_page: 7, ..sound() },
+            Footer { directory_page: u64::MAX, ..sound() },
+            Footer { filter_pages: 5, ..sound() },
         ];
         for footer in wrong {
             assert_eq!(Footer::decode(&footer.encode(), 9), Err(Refusal::Damaged), "{footer:?}");
@@ -186,15 +253,35 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_found_and_a_newer_version_is_named() {
-        let page = SOUND.encode();
+        let page = sound().encode();
         for bit in 0..PAGE_BYTES * 8 {
             let mut flipped = page.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Footer::decode(&flipped, 9), Err(Refusal::Damaged), "bit {bit}");
         }
         let mut newer = page;
-        newer[16] = 2;
+        newer[16] = 3;
         seal(&mut newer);
-        assert_eq!(Footer::decode(&newer, 9), Err(Refusal::Newer(2)));
+        assert_eq!(Footer::decode(&newer, 9), Err(Refusal::Newer(3)));
+        newer[16] = 1;
+        seal(&mut newer);
+        assert_eq!(Footer::decode(&newer, 9), Err(Refusal::Damaged), "never released");
+    }
+
+    #[test]
+    fn bounds_leave_out_only_what_cannot_be_there() {
+        let long = |last: u8| [&[b'k'; LONGEST_BOUND_BYTES][..], &[last]].concat();
+        let bounds = Bounds::new(&long(b'c'), &long(b'f'));
+        for key in [&long(b'c')[..], &long(b'd'), &long(b'f'), &long(b'f')[..LONGEST_BOUND_BYTES]] {
+            assert!(bounds.may_have(key));
+        }
+        assert!(!bounds.may_have(b"kk"));
+        assert!(!bounds.may_have(b"l"));
+        let bounds = Bounds::new(b"b", b"bd");
+        for (key, may_have) in
+            [(&b""[..], false), (b"a", false), (b"b", true), (b"bd", true), (b"bda", false), (b"c", false)]
+        {
+            assert_eq!(bounds.may_have(key), may_have, "{key:?}");
+        }
     }
 }

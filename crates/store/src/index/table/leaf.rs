@@ -1,4 +1,4 @@
-//! What a leaf has for a key (docs/FORMAT.md, section 9): numbers as differences to the entry before, where that makes them small.
+//! What a leaf has for a key (docs/FORMAT.md, section 10): numbers as differences to the entry before, where that makes them small.
 //!
 //! A leaf can be read from any restart on, so an entry there refers to nothing. Removals have a kind and an id alone, and the entry
 //! after one refers to the last entry before it that has more.

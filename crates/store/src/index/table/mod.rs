@@ -1,20 +1,23 @@
-//! Sorted tables: entries by key in blocks, written once and never changed (docs/FORMAT.md, section 9).
+//! Sorted tables: entries by key in blocks, written once and never changed (docs/FORMAT.md, section 10).
 //!
 //! | module | subject |
 //! | --- | --- |
 //! | [`block`] | keys in a block: shared prefixes, restarts, search |
 //! | [`leaf`] | what a leaf has for a key |
+//! | [`filter`] | which keys are not there, without a look at leaves |
 //! | [`footer`] | the last block, and the classes before it |
 //! | [`writer`] | entries in, a file out: temporary name, sync, rename |
 //! | [`reader`], `verify` | opening, look-up; verification of the whole |
 //! | [`scan`], `window` | entries in order, with read-ahead |
 //! | [`cache`] | leaves in memory, for all tables of a store |
 //!
-//! A block is verified when it enters memory; one that does not hold is an error that names the table, never a wrong answer. Tables
+//! A block is verified when it enters memory; one that does not hold is an error that names the table, never a wrong answer, but
+//! look-ups do without a filter that does not hold. Tables
 //! are a cache of the segments: the advice is always to make the index anew.
 
 pub(crate) mod block;
 pub(crate) mod cache;
+pub(crate) mod filter;
 pub(crate) mod footer;
 pub(crate) mod leaf;
 pub(crate) mod reader;
@@ -27,6 +30,7 @@ pub(crate) mod writer;
 pub(crate) mod tests;
 
 pub(crate) use cache::{BlockCache, DEFAULT_CACHE_BYTES};
+pub(crate) use filter::KeyHash;
 pub(crate) use reader::Table;
 pub(crate) use scan::TableScan;
 pub(crate) use writer::TableWriter;

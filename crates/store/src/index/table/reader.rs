@@ -1,14 +1,19 @@
 //! An open sorted table: looking up keys.
 //!
+//! What lies outside the bounds in the footer is not looked for, and what the filter does not let pass neither, unless the caller
+//! expects to find it.
+//!
 //! Blocks above the leaves are read when they are first needed and stay in memory: they are about a 200th of the table, and no lock
 //! is taken to go down through them. Leaves go through the [`BlockCache`] that all tables share. A look-up allocates nothing.
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::block::{Block, MOST_PAGES, PAGE_BYTES, pages_of};
 use super::cache::BlockCache;
+use super::filter::{DIRECTORY_LEVEL, FILTER_LEVEL, KeyHash};
 use super::footer::{self, CLASSES_LEVEL, Footer, Refusal};
 use super::leaf::{self, Before, Class};
 use super::{damaged, table_path};
@@ -16,6 +21,15 @@ use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Entry;
 use crate::index::catalog::TableRow;
+use crate::io::varint;
+
+/// Where the filter of the keys from one on lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FilterPlace {
+    pub(super) first_key: Box<[u8]>,
+    pub(super) page: u64,
+    pub(super) pages: u64,
+}
 
 /// A sorted table, open for reading.
 #[derive(Debug)]
@@ -28,6 +42,10 @@ pub(crate) struct Table {
     pub(super) classes: Box<[Class]>,
     /// The blocks above the leaves, by page.
     upper: Box<[OnceLock<Block>]>,
+    /// Where filters are, if there are several; read when it is first needed, empty if it is damaged.
+    filters: OnceLock<Box<[FilterPlace]>>,
+    /// Damage was met in filters: they are not asked any more.
+    has_bad_filters: AtomicBool,
     cache: Arc<BlockCache>,
     owner: u64,
 }
@@ -80,17 +98,27 @@ impl Table {
         }
         let upper = (footer.leaf_pages..footer.first_class_page).map(|_| OnceLock::new()).collect();
         let owner = cache.new_owner();
-        let (file, copies) = (Arc::clone(file), Arc::clone(copies));
-        let classes = Box::default();
-        let mut table = Table { row: own, file, copies, footer, classes, upper, cache: cache.clone(), owner };
-        table.classes = table.read_classes(pages - 1)?;
+        let mut table = Table {
+            row: own,
+            file: Arc::clone(file),
+            copies: Arc::clone(copies),
+            footer,
+            classes: Box::default(),
+            upper,
+            filters: OnceLock::new(),
+            has_bad_filters: AtomicBool::new(false),
+            cache: cache.clone(),
+            owner,
+        };
+        table.classes = table.read_classes()?;
         Ok(table)
     }
 
-    fn read_classes(&self, footer_page: u64) -> Result<Box<[Class]>> {
+    fn read_classes(&self) -> Result<Box<[Class]>> {
         let mut classes = Vec::new();
-        for page in self.footer.first_class_page..footer_page {
-            let block = self.read_block(page, CLASSES_LEVEL, footer_page)?;
+        let end = self.footer.directory_page;
+        for page in self.footer.first_class_page..end {
+            let block = self.read_block(page, CLASSES_LEVEL, end)?;
             footer::decode_classes(block.body(), block.count(), &mut classes)
                 .ok_or_else(|| self.damaged("its classes are damaged"))?;
         }
@@ -105,11 +133,90 @@ impl Table {
         &self.row
     }
 
+    /// Whether the table may have `key`: all that can be told without a look at leaves. A filter that is damaged tells nothing.
+    #[inline]
+    pub(crate) fn may_have(&self, key: &[u8], hash: KeyHash) -> bool {
+        self.footer.bounds.may_have(key) && self.passes_filter(key, hash)
+    }
+
+    fn passes_filter(&self, key: &[u8], hash: KeyHash) -> bool {
+        let (first_page, pages) = match self.footer.filter_pages {
+            0 => match self.filter_place(key) {
+                Some(place) => (place.page, place.pages),
+                None => return true,
+            },
+            pages => (self.footer.leaf_pages - pages, pages),
+        };
+        if self.has_bad_filters.load(Ordering::Relaxed) {
+            return true;
+        }
+        let page = first_page + hash.page(pages);
+        match self.cached(page, FILTER_LEVEL, self.footer.leaf_pages) {
+            Ok(block) => hash.may_be_in(block.body(), pages),
+            Err(_) => {
+                self.has_bad_filters.store(true, Ordering::Relaxed);
+                true
+            }
+        }
+    }
+
+    /// Where the filter is that knows of `key`, if there are several.
+    fn filter_place(&self, key: &[u8]) -> Option<&FilterPlace> {
+        let filters = self.filter_places();
+        let behind = filters.partition_point(|place| &place.first_key[..] <= key);
+        filters.get(behind.checked_sub(1)?)
+    }
+
+    /// The page behind the filter that `page` is in, if there are several and it is in one.
+    pub(super) fn behind_filter(&self, page: u64) -> Option<u64> {
+        let filters = self.filter_places();
+        let behind = filters.partition_point(|place| place.page <= page);
+        let place = filters.get(behind.checked_sub(1)?)?;
+        Some(place.page + place.pages).filter(|&end| page < end)
+    }
+
+    fn filter_places(&self) -> &[FilterPlace] {
+        if self.footer.directory_page == self.footer_page() {
+            return &[];
+        }
+        self.filters.get_or_init(|| self.read_filter_places().unwrap_or_default().into())
+    }
+
+    /// Reads where filters are, if there are several.
+    pub(super) fn read_filter_places(&self) -> Result<Vec<FilterPlace>> {
+        let (mut places, mut key) = (Vec::new(), Vec::new());
+        let (mut page, end) = (self.footer.directory_page, self.footer_page());
+        while page < end {
+            let block = self.read_block(page, DIRECTORY_LEVEL, end)?;
+            let mut cursor = block.start();
+            key.clear();
+            while !cursor.at_end(&block) {
+                let place = cursor
+                    .next(&block, &mut key, |bytes, at| Some((varint::take(bytes, at)?, varint::take(bytes, at)?)))
+                    .filter(|&(first, pages)| {
+                        pages > 0 && first.checked_add(pages).is_some_and(|end| end <= self.footer.leaf_pages)
+                    });
+                let (first, pages) = place.ok_or_else(|| self.contradictory(page))?;
+                places.push(FilterPlace { first_key: key[..].into(), page: first, pages });
+            }
+            page += block.pages();
+        }
+        Ok(places)
+    }
+
+    /// The page of the footer, the last.
+    pub(super) fn footer_page(&self) -> u64 {
+        self.row.size_bytes / PAGE_BYTES as u64 - 1
+    }
+
     /// What the table has for `key`, a removal too.
     ///
     /// # Errors
     /// What reading fails with; [`ErrorKind::Corrupt`] for a block that does not hold.
     pub(crate) fn look_up(&self, key: &[u8]) -> Result<Option<Entry>> {
+        if !self.footer.bounds.may_have(key) {
+            return Ok(None);
+        }
         let Some(page) = self.leaf_page(key)? else { return Ok(None) };
         let block = self.leaf(page)?;
         let mut before = Before::default();
@@ -152,10 +259,16 @@ impl Table {
 
     /// The leaf at `page`, through the cache.
     pub(super) fn leaf(&self, page: u64) -> Result<Arc<Block>> {
+        self.cached(page, 0, self.footer.leaf_pages)
+    }
+
+    /// The block at `page`, which must end at or before page `end`, through the cache.
+    #[inline]
+    fn cached(&self, page: u64, level: u8, end: u64) -> Result<Arc<Block>> {
         if let Some(block) = self.cache.get(self.owner, page) {
-            return Ok(block);
+            return if block.level() == level { Ok(block) } else { Err(self.contradictory(page)) };
         }
-        let block = Arc::new(self.read_block(page, 0, self.footer.leaf_pages)?);
+        let block = Arc::new(self.read_block(page, level, end)?);
         self.cache.insert(self.owner, page, &block);
         Ok(block)
     }

@@ -7,6 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::block::{Block, Cursor};
+use super::filter::FILTER_LEVEL;
 use super::leaf::{self, Before};
 use super::reader::Table;
 use super::window::Window;
@@ -80,10 +81,8 @@ impl TableScan {
         self.entry = None;
         while self.cursor.at_end(&self.leaf) {
             let page = self.leaf_page + self.leaf.pages();
-            if page >= self.table.footer.leaf_pages {
-                return Ok(());
-            }
-            self.leaf = self.read_ahead(page)?;
+            let Some((page, leaf)) = self.leaf_from(page)? else { return Ok(()) };
+            self.leaf = leaf;
             self.leaf_page = page;
             self.cursor = self.leaf.start();
             self.key.clear();
@@ -111,11 +110,15 @@ impl TableScan {
         self.entry = None;
         let page = self.table.leaf_page(key)?.unwrap_or(0);
         if page != self.leaf_page {
-            self.leaf = if self.window.has(page) {
-                self.read_ahead(page)?
-            } else {
-                self.window.jump();
-                self.table.leaf(page)?
+            self.leaf = match self.window.has(page) {
+                true => match self.leaf_from(page)? {
+                    Some((at, leaf)) if at == page => leaf,
+                    _ => return Err(self.table.contradictory(page)),
+                },
+                false => {
+                    self.window.jump();
+                    self.table.leaf(page)?
+                }
             };
             self.leaf_page = page;
         }
@@ -139,9 +142,20 @@ impl TableScan {
         }
     }
 
-    /// The leaf at `page`, from the window, which is moved if it must be.
-    fn read_ahead(&mut self, page: u64) -> Result<Arc<Block>> {
-        let block = self.window.block(&self.table, page, self.table.footer.leaf_pages)?;
-        if block.level() == 0 { Ok(Arc::new(block)) } else { Err(self.table.contradictory(page)) }
+    /// The first leaf from `page` on, and its page; from the window, which is moved if it must be. Filters lie between leaves, and are passed
+    /// even where they are damaged.
+    fn leaf_from(&mut self, mut page: u64) -> Result<Option<(u64, Arc<Block>)>> {
+        let end = self.table.footer.leaf_pages - self.table.footer.filter_pages;
+        while page < end {
+            match self.window.block(&self.table, page, end) {
+                Ok(block) if block.level() == 0 => return Ok(Some((page, Arc::new(block)))),
+                Ok(block) if block.level() == FILTER_LEVEL => {
+                    page = self.table.behind_filter(page).unwrap_or(page + block.pages());
+                }
+                Ok(_) => return Err(self.table.contradictory(page)),
+                Err(error) => page = self.table.behind_filter(page).ok_or(error)?,
+            }
+        }
+        Ok(None)
     }
 }

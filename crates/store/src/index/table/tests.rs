@@ -108,6 +108,7 @@ proptest! {
         let table = open(&device, &row);
         table.verify().unwrap();
         for (key, entry) in &entries {
+            prop_assert!(table.may_have(key, KeyHash::of(key)));
             prop_assert_eq!(table.look_up(key).unwrap(), Some(*entry));
         }
         for probe in &probes {
@@ -145,7 +146,68 @@ fn a_table_of_many_levels_is_whole_and_small() {
         assert_eq!(table.look_up(key).unwrap(), Some(*entry));
         assert_eq!(table.look_up(&[key, &b"x"[..]].concat()).unwrap(), None);
     }
-    assert!(row.size_bytes < 21 * row.entries, "{} bytes an entry", row.size_bytes as f64 / row.entries as f64);
+    // Nearly all that is not there is told by bounds and filters.
+    let others: Vec<Vec<u8>> = entries.keys().step_by(20).map(|key| [key, &b"x"[..]].concat()).collect();
+    let passed = others.iter().filter(|key| table.may_have(key, KeyHash::of(key))).count();
+    assert!(passed * 100 < others.len(), "{passed} of {} pass", others.len());
+    assert!(!table.may_have(b"99", KeyHash::of(b"99")), "behind the last");
+    assert!(row.size_bytes < 23 * row.entries, "{} bytes an entry", row.size_bytes as f64 / row.entries as f64);
+}
+
+/// Flips a byte in each of these pages.
+fn damage(path: &std::path::Path, pages: impl Iterator<Item = u64>) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    for page in pages {
+        let (at, mut byte) = (page * PAGE_BYTES as u64 + 700, [0]);
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+    }
+}
+
+#[test]
+fn damaged_filters_hide_nothing_and_are_reported() {
+    let (guard, device) = device();
+    for (number, count) in [(1, 1_000), (2, 9_000)] {
+        let entries = imported(count);
+        let row = write(&device, number, &entries);
+        let path = guard.path().join(table_path(number));
+        let table = open(&device, &row);
+        let places = table.read_filter_places().unwrap();
+        let footer = &table.footer;
+        let filters: Vec<u64> = match footer.filter_pages {
+            0 => places.iter().flat_map(|place| place.page..place.page + place.pages).collect(),
+            pages => (footer.leaf_pages - pages..footer.leaf_pages).collect(),
+        };
+        assert_eq!((places.len(), filters.len()), if number == 1 { (0, 1) } else { (5, 5) });
+        let whole = std::fs::read(&path).unwrap();
+        let directory: Vec<u64> = (footer.directory_page..table.footer_page()).collect();
+        for damaged in [filters.clone(), filters[..1].to_vec(), directory] {
+            if damaged.is_empty() {
+                continue;
+            }
+            damage(&path, damaged.iter().copied());
+            let table = open(&device, &row);
+            for (key, entry) in &entries {
+                assert!(table.may_have(key, KeyHash::of(key)), "pages {damaged:?}");
+                assert_eq!(table.look_up(key).unwrap(), Some(*entry));
+            }
+            let all = entries.clone().into_iter().collect::<Vec<_>>();
+            assert_eq!(
+                collect(TableScan::new(open(&device, &row), Bound::Unbounded).unwrap()),
+                all,
+                "pages {damaged:?}"
+            );
+            assert_eq!(table.verify().unwrap_err().kind(), ErrorKind::Corrupt, "pages {damaged:?}");
+            std::fs::write(&path, &whole).unwrap();
+        }
+        // One that holds, of other keys: what nobody wrote, and verification would see.
+        let mut bytes = whole.clone();
+        let at = filters[0] as usize * PAGE_BYTES;
+        bytes[at + 16..at + 48].fill(0xff);
+        block::seal(&mut bytes[at..at + PAGE_BYTES]);
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(open(&device, &row).verify().unwrap_err().kind(), ErrorKind::Corrupt);
+    }
 }
 
 #[test]
@@ -200,7 +262,7 @@ fn every_flipped_bit_is_found_and_never_answers_wrongly() {
     let (guard, device) = device();
     let entries = imported(330);
     let row = write(&device, 1, &entries);
-    assert_eq!(row.size_bytes, 5 * PAGE_BYTES as u64, "two leaves, a root, classes, a footer");
+    assert_eq!(row.size_bytes, 6 * PAGE_BYTES as u64, "two leaves, a filter, a root, classes, a footer");
     let path = guard.path().join(table_path(1));
     let whole = std::fs::read(&path).unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -214,6 +276,7 @@ fn every_flipped_bit_is_found_and_never_answers_wrongly() {
             Ok(table) => {
                 assert_eq!(table.verify().unwrap_err().kind(), ErrorKind::Corrupt, "bit {bit}");
                 for (key, entry) in entries.iter().step_by(50) {
+                    assert!(table.may_have(key, KeyHash::of(key)), "bit {bit}");
                     if let Ok(found) = table.look_up(key) {
                         assert_eq!(found, Some(*entry), "bit {bit}");
                     }
@@ -250,7 +313,7 @@ proptest! {
     /// Blocks with any content and a checksum that holds: nothing panics, whatever it says.
     #[test]
     fn blocks_that_lie_do_not_panic(
-        edits in prop::collection::vec((0usize..3 * PAGE_BYTES, any::<u8>()), 1..20),
+        edits in prop::collection::vec((0usize..4 * PAGE_BYTES, any::<u8>()), 1..20),
         key in any_key(),
     ) {
         let (guard, device) = device();
@@ -262,13 +325,14 @@ proptest! {
             let at = if byte % 2 == 0 { at / PAGE_BYTES * PAGE_BYTES + at % 24 } else { at };
             bytes[at] = byte;
         }
-        for page in bytes.chunks_exact_mut(PAGE_BYTES).take(3) {
+        for page in bytes.chunks_exact_mut(PAGE_BYTES).take(4) {
             block::seal(page);
         }
         std::fs::write(&path, &bytes).unwrap();
         let table = open(&device, &row);
         // Results do not matter: a block that says something else with a valid checksum was not written by granulo.
         let _ = table.verify();
+        let _ = table.may_have(&key, KeyHash::of(&key));
         let _ = table.look_up(&key);
         let _ = table.look_up(b"00\x0001\x00000100");
         if let Ok(mut scan) = TableScan::new(table, Bound::Included(&key)) {

@@ -2,17 +2,19 @@
 //!
 //! Every block holds, the checksums are those that were written, keys rise from the first leaf to the last, entries and ids are as
 //! the footer says, and every level says of the one below exactly what is there: first keys and pages of the blocks of a level
-//! have the same digest as the entries of the level above.
+//! have the same digest as the entries of the level above. Filters are byte for byte those of the leaves before them, and they are
+//! where the table says; the bounds are those of the keys.
 
 use std::hash::Hasher;
 use std::path::Path;
 
 use twox_hash::XxHash3_64;
 
-use super::block::{Block, PAGE_BYTES};
-use super::footer::CLASSES_LEVEL;
+use super::block::{Block, HEADER_BYTES, PAGE_BYTES};
+use super::filter::{DIRECTORY_LEVEL, FILTER_LEVEL, FilterBuilder};
+use super::footer::{Bounds, CLASSES_LEVEL};
 use super::leaf::{self, Before};
-use super::reader::Table;
+use super::reader::{FilterPlace, Table};
 use super::table_path;
 use super::window::Window;
 use crate::devices::device::DeviceFile;
@@ -41,7 +43,7 @@ impl Table {
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::error::ErrorKind::Corrupt) with the first thing that is wrong; what reading fails with.
     pub(crate) fn verify(&self) -> Result<()> {
-        let footer_page = self.row().size_bytes / PAGE_BYTES as u64 - 1;
+        let footer_page = self.footer_page();
         let (mut window, mut walk, mut chain) = (Window::new(), Walk::new(self), XxHash3_64::new());
         let mut page = 0;
         while page < footer_page {
@@ -53,7 +55,11 @@ impl Table {
         if chain.finish() != self.footer.chain {
             return Err(self.damaged("its blocks are not those that were written"));
         }
-        if walk.agrees() { Ok(()) } else { Err(self.damaged("its blocks contradict each other or the footer")) }
+        if walk.agrees(&self.read_filter_places()?) {
+            Ok(())
+        } else {
+            Err(self.damaged("its blocks contradict each other or the footer"))
+        }
     }
 }
 
@@ -72,8 +78,16 @@ struct Walk<'a> {
     table: &'a Table,
     levels: Vec<Level>,
     key: Vec<u8>,
+    first_key: Vec<u8>,
     /// Last key of the leaf before.
     last_key: Vec<u8>,
+    /// Of the keys since the last filter, and the first of them.
+    filter: FilterBuilder,
+    filter_key: Vec<u8>,
+    /// The blocks that the filter must have, and where the next of them begins.
+    filter_blocks: Vec<u8>,
+    filter_at: usize,
+    filters: Vec<FilterPlace>,
     entries: u64,
     lowest_id: u64,
     highest_id: u64,
@@ -82,14 +96,33 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(table: &'a Table) -> Walk<'a> {
         let levels = (0..table.footer.levels).map(|_| Level::default()).collect();
-        Walk { table, levels, key: Vec::new(), last_key: Vec::new(), entries: 0, lowest_id: u64::MAX, highest_id: 0 }
+        Walk {
+            table,
+            levels,
+            key: Vec::new(),
+            first_key: Vec::new(),
+            last_key: Vec::new(),
+            filter: FilterBuilder::default(),
+            filter_key: Vec::new(),
+            filter_blocks: Vec::new(),
+            filter_at: 0,
+            filters: Vec::new(),
+            entries: 0,
+            lowest_id: u64::MAX,
+            highest_id: 0,
+        }
     }
 
     /// Takes the next block in; `None` if it should not be there.
     fn block(&mut self, block: &Block, page: u64) -> Option<()> {
         let footer = &self.table.footer;
-        if block.level() == CLASSES_LEVEL {
-            return (page >= footer.first_class_page).then_some(());
+        let in_filter = self.filter_at < self.filter_blocks.len();
+        match block.level() {
+            CLASSES_LEVEL => return (footer.first_class_page..footer.directory_page).contains(&page).then_some(()),
+            DIRECTORY_LEVEL => return (page >= footer.directory_page).then_some(()),
+            FILTER_LEVEL => return self.filter(block, page),
+            _ if in_filter => return None,
+            _ => {}
         }
         let level = usize::from(block.level());
         let in_place = (level == 0) == (page < footer.leaf_pages) && page < footer.first_class_page;
@@ -108,6 +141,17 @@ impl<'a> Walk<'a> {
         own.blocks += 1;
         digest(&mut own.own, &first_key, page);
         Some(())
+    }
+
+    fn filter(&mut self, block: &Block, page: u64) -> Option<()> {
+        if self.filter_at == self.filter_blocks.len() {
+            (self.filter_blocks, self.filter_at) = (self.filter.finish(), 0);
+            let pages = (self.filter_blocks.len() / PAGE_BYTES) as u64;
+            self.filters.push(FilterPlace { first_key: self.filter_key[..].into(), page, pages });
+        }
+        let expected = self.filter_blocks.get(self.filter_at + HEADER_BYTES..self.filter_at + PAGE_BYTES)?;
+        self.filter_at += PAGE_BYTES;
+        (page < self.table.footer.leaf_pages && expected == block.body()).then_some(())
     }
 
     fn first_key(&mut self, block: &Block) -> Option<Vec<u8>> {
@@ -130,6 +174,17 @@ impl<'a> Walk<'a> {
             if self.entries > 0 && self.key <= self.last_key {
                 return None;
             }
+            if self.entries == 0 {
+                self.first_key.clone_from(&self.key);
+            }
+            if self.filter.is_empty() {
+                self.filter_key.clone_from(&self.key);
+            }
+            self.filter.add(&self.key);
+            // A table that lies has no filters: memory stays bounded.
+            if self.filter.is_over_full() {
+                return None;
+            }
             self.last_key.clone_from(&self.key);
             self.entries += 1;
             self.lowest_id = self.lowest_id.min(id);
@@ -149,8 +204,20 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether all that was seen is what the footer and the levels say.
-    fn agrees(&self) -> bool {
+    fn agrees(&self, filters: &[FilterPlace]) -> bool {
         let footer = &self.table.footer;
+        let has_filters = match &self.filters[..] {
+            // A leaf alone has none.
+            [] => filters.is_empty() && footer.filter_pages == 0 && footer.levels == 1,
+            [one] => {
+                filters.is_empty() && (one.page + one.pages, one.pages) == (footer.leaf_pages, footer.filter_pages)
+            }
+            several => *several == *filters,
+        };
+        let is_last = self.filter_at == self.filter_blocks.len() && (self.filters.is_empty() || self.filter.is_empty());
+        if !has_filters || !is_last || footer.bounds != Bounds::new(&self.first_key, &self.last_key) {
+            return false;
+        }
         let [below @ .., root] = self.levels.as_slice() else { return false };
         let counted = (self.entries, self.lowest_id, self.highest_id);
         counted == (footer.entries, footer.lowest_id, footer.highest_id)

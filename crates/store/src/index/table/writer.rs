@@ -13,7 +13,8 @@ use std::sync::Arc;
 use twox_hash::XxHash3_64;
 
 use super::block::{BlockBuilder, PAGE_BYTES};
-use super::footer::{CLASSES_PER_BLOCK, Footer, encode_classes};
+use super::filter::{DIRECTORY_LEVEL, FilterBuilder};
+use super::footer::{Bounds, CLASSES_PER_BLOCK, Footer, encode_classes};
 use super::leaf::{self, Before, Class};
 use super::{INDEX_DIRECTORY, table_path};
 use crate::devices::device::{Device, DeviceFile, Mode};
@@ -39,6 +40,11 @@ pub(crate) struct TableWriter<'a> {
     last_key: Vec<u8>,
     /// First key and page of each leaf.
     leaves: Vec<(Box<[u8]>, u64)>,
+    filter: FilterBuilder,
+    /// Of each filter the first leaf of it, the first page and how many there are.
+    filters: Vec<(usize, u64, u64)>,
+    /// The leaf that the filter in the making begins with.
+    filter_leaf: usize,
     classes: Vec<Class>,
     class_numbers: HashMap<Class, u64>,
     last_class: Option<(Class, u64)>,
@@ -111,6 +117,9 @@ impl<'a> TableWriter<'a> {
             value: Vec::new(),
             last_key: Vec::new(),
             leaves: Vec::new(),
+            filter: FilterBuilder::default(),
+            filters: Vec::new(),
+            filter_leaf: 0,
             classes: Vec::new(),
             class_numbers: HashMap::new(),
             last_class: None,
@@ -139,12 +148,17 @@ impl<'a> TableWriter<'a> {
         if let Some(cause) = leaf::refuse(entry) {
             return Err(self.refuse(cause));
         }
+        if self.filter.is_full() {
+            self.finish_leaf()?;
+            self.finish_filter()?;
+        }
         let class = if entry.kind.is_used() { self.class_number(leaf::class_of(entry)) } else { 0 };
         if !self.push(key, entry, class) {
             self.finish_leaf()?;
             // An empty leaf takes any entry.
             self.push(key, entry, class);
         }
+        self.filter.add(key);
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         self.entries += 1;
@@ -185,6 +199,15 @@ impl<'a> TableWriter<'a> {
         self.pages.put(&mut self.leaf).map_err(|error| write_failed(self.number, error))
     }
 
+    /// The filter of the leaves since the last one.
+    fn finish_filter(&mut self) -> Result<()> {
+        let (page, blocks) = (self.pages.next(), self.filter.finish());
+        self.filters.push((self.filter_leaf, page, (blocks.len() / PAGE_BYTES) as u64));
+        self.filter_leaf = self.leaves.len();
+        let mut blocks = blocks.chunks_exact(PAGE_BYTES);
+        blocks.try_for_each(|block| self.pages.put_page(block)).map_err(|error| write_failed(self.number, error))
+    }
+
     /// Writes the rest, makes the table durable and gives it its name.
     ///
     /// # Errors
@@ -192,6 +215,10 @@ impl<'a> TableWriter<'a> {
     pub(crate) fn finish(mut self) -> Result<TableRow> {
         if self.leaf.count() > 0 || self.leaves.is_empty() {
             self.finish_leaf()?;
+        }
+        // A leaf alone is looked at as soon as a filter.
+        if !self.filter.is_empty() && self.leaves.len() > 1 {
+            self.finish_filter()?;
         }
         let row = self.finish_file().map_err(|error| write_failed(self.number, error))?;
         self.temporary = None;
@@ -201,6 +228,15 @@ impl<'a> TableWriter<'a> {
 
     fn finish_file(&mut self) -> io::Result<TableRow> {
         let leaf_pages = self.pages.next();
+        let first_key = self.leaves.first().map_or(&[][..], |(key, _)| key);
+        let bounds = Bounds::new(first_key, &self.last_key);
+        let (filter_pages, directory) = match &self.filters[..] {
+            [] => (0, Vec::new()),
+            [(_, _, pages)] => (*pages, Vec::new()),
+            filters => {
+                (0, filters.iter().map(|&(leaf, page, pages)| (self.leaves[leaf].0.clone(), page, pages)).collect())
+            }
+        };
         let (mut level, mut below) = (0, std::mem::take(&mut self.leaves));
         while below.len() > 1 {
             level += 1;
@@ -211,6 +247,8 @@ impl<'a> TableWriter<'a> {
         for classes in self.classes.chunks(CLASSES_PER_BLOCK) {
             self.pages.put_page(&encode_classes(classes))?;
         }
+        let directory_page = self.pages.next();
+        self.write_directory(&directory)?;
         let footer = Footer {
             levels: u16::from(level) + 1,
             classes: self.classes.len() as u32,
@@ -221,6 +259,9 @@ impl<'a> TableWriter<'a> {
             highest_id: self.highest_id,
             chain: self.pages.chain.finish(),
             first_class_page,
+            directory_page,
+            filter_pages,
+            bounds,
         };
         self.pages.buffer.extend_from_slice(&footer.encode());
         self.pages.flush()?;
@@ -253,6 +294,21 @@ impl<'a> TableWriter<'a> {
         blocks.push((builder.first_key().into(), self.pages.next()));
         self.pages.put(&mut builder)?;
         Ok(blocks)
+    }
+
+    /// Writes the blocks that say where filters are: of each the first key, the first page and how many there are.
+    fn write_directory(&mut self, filters: &[(Box<[u8]>, u64, u64)]) -> io::Result<()> {
+        let mut builder = BlockBuilder::new(DIRECTORY_LEVEL);
+        for (key, page, pages) in filters {
+            self.value.clear();
+            varint::put(&mut self.value, *page);
+            varint::put(&mut self.value, *pages);
+            if !builder.push(key, &self.value) {
+                self.pages.put(&mut builder)?;
+                builder.push(key, &self.value);
+            }
+        }
+        if builder.count() > 0 { self.pages.put(&mut builder) } else { Ok(()) }
     }
 
     fn refuse(&self, cause: &'static str) -> Error {

@@ -19,7 +19,6 @@ fn disaster_1_a_rebuild_beside_one_rotten_unit() {
 
 /// The last batches are large files, and a device is gone.
 #[test]
-#[ignore = "laws 1, 2: batches without a mark are cut off"]
 fn disaster_2_an_import_that_ends_with_large_files() {
     for shape in [Shape::FourAlike, Shape::Raid5, Shape::Triple] {
         keeps(shape, |seed| {
@@ -34,7 +33,6 @@ fn disaster_2_an_import_that_ends_with_large_files() {
 
 /// All fast devices are empty mount points for a minute.
 #[test]
-#[ignore = "law 4: readers do not announce what is away"]
 fn disaster_3_no_fast_device_is_mounted() {
     keeps(Shape::Raid5, |seed| {
         let steps = vec![small(seed), large(seed + 1), Step::Close, gone(0), gone(1), Step::Look, small(seed + 2)];
@@ -45,7 +43,6 @@ fn disaster_3_no_fast_device_is_mounted() {
 
 /// One flipped bit, and the index is made again.
 #[test]
-#[ignore = "laws 1, 4: batches without a mark are cut off"]
 fn disaster_4_one_flipped_bit_and_the_index_made_again() {
     for shape in Shape::ALL {
         for kind in [FileKind::Segment, FileKind::Extent] {
@@ -64,7 +61,6 @@ fn disaster_4_one_flipped_bit_and_the_index_made_again() {
 
 /// The index is old, and a device is away at the first opening.
 #[test]
-#[ignore = "laws 1, 2: batches without a mark are cut off"]
 fn disaster_4_an_old_index_and_a_device_that_is_not_mounted() {
     keeps(Shape::Raid5, |seed| {
         let steps = vec![small(seed), Step::Close, Step::Keep(0), Step::Keep(1), large(seed + 1), large(seed + 2)];
@@ -89,7 +85,6 @@ fn disaster_5_one_flipped_bit_in_the_index() {
 
 /// A store is copied and the copy written to; another is moved.
 #[test]
-#[ignore = "law 6: a device is taken for where it was"]
 fn disaster_7_a_copy_that_writes_to_the_original_and_a_move_that_is_not_found() {
     for shape in Shape::ALL {
         keeps(shape, |seed| {
@@ -118,7 +113,6 @@ fn disaster_9_a_failure_while_the_index_is_made() {
 
 /// Content that is a valid record, and one rotten bit before it.
 #[test]
-#[ignore = "laws 4, 9: reading goes on at whatever looks like a record"]
 fn disaster_12_content_becomes_log() {
     keeps(Shape::One, |seed| {
         let tree = Step::Batch(Work::TreeRemoval, Durability::Batch, seed);
@@ -130,7 +124,6 @@ fn disaster_12_content_becomes_log() {
 
 /// The home is apart, all devices are away, and somebody tries to write.
 #[test]
-#[ignore = "law 4: readers do not announce what is away"]
 fn disaster_13_a_failed_opening_writes() {
     keeps(Shape::Mirror, |seed| {
         let steps = vec![small(seed), Step::Close, gone(0), gone(1), Step::Open, small(seed + 1), Step::Open];

@@ -389,7 +389,9 @@ impl Play {
             if promise.is_whole && look.ended.is_none() && look.unreadable.is_empty() {
                 self.model.observe(&look.state).map_err(|mismatch| format!("the writer: {mismatch}"))?;
             }
-            self.judge(promise, &look, "the writer")?;
+            // It had proof when it began, and takes no notice of who goes until it has something to write there.
+            let has_proof = promise.has_proof.filter(|has_proof| *has_proof);
+            self.judge(Promise { has_proof, ..promise }, &look, "the writer")?;
             self.points += 1;
         }
         let (promise, may_fail) = (self.promise(), self.may_fail());

@@ -1,0 +1,71 @@
+//! Going on with one side of devices that have diverged (docs/FORMAT.md, law 5). Nothing is merged: the others become old devices of the side that is
+//! taken, by a shorter history in their superblocks. What they wrote by themselves stays, in files whose names have epochs that are in no history.
+
+use std::path::Path;
+
+use super::epochs::last_common;
+use super::set::Platform;
+use super::survey::{OpenOptions, survey};
+use crate::engine::open::lock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::history::History;
+use crate::format::ids::DeviceNumber;
+use crate::format::superblock::{OnDevice, Superblock};
+
+/// Makes the side that a device is on the one that counts. Gives the devices of the others.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if nothing has diverged, or the device is on no side by itself; what locking and writing superblocks fails with: then it is done
+/// again in the same way.
+pub(crate) fn take(platform: &dyn Platform, directory: &Path, options: &OpenOptions, device: u16) -> Result<Vec<u16>> {
+    let refuse = |cause: String| Err(Error::new(ErrorKind::Usage, "choose a side of", cause).at(directory));
+    let found = survey(platform, directory, &options.devices)?;
+    let mut locks = Vec::new();
+    if found.on_home.is_some() || !found.geometry.has_home_apart() {
+        lock(platform, &found.home, &mut locks)?;
+    }
+    for (slot, _) in found.slots.iter().zip(&found.on_devices).filter(|(_, on_device)| on_device.is_some()) {
+        if slot.path != found.home {
+            lock(platform, &slot.path, &mut locks)?;
+        }
+    }
+    // What was said before the locks were taken may be over.
+    let found = survey(platform, directory, &options.devices)?;
+    if found.sides.len() < 2 {
+        return refuse("its devices have one history: there is nothing to choose".to_owned());
+    }
+    let taken = found.sides.iter().find(|side| side.devices.contains(&DeviceNumber(device)));
+    let Some(taken) = taken else {
+        return refuse(format!("device {device} is on no side by itself; name one that is"));
+    };
+    let common = last_common(&found.sides).map(|entry| entry.epoch);
+    let Some(shared) = common.and_then(|epoch| taken.history.up_to(epoch)) else {
+        return refuse("the sides have no epoch in common: these are two stores of one identity".to_owned());
+    };
+    let geometry = found.on_devices.get(usize::from(device)).and_then(Option::as_ref);
+    let Some(geometry) = geometry.map(|on_device| on_device.superblock.geometry.clone()) else {
+        return refuse(format!("device {device} has no superblock"));
+    };
+    let with = |known: &OnDevice, history: &History| Superblock {
+        history: history.clone(),
+        geometry: geometry.clone(),
+        ..known.superblock.clone()
+    };
+    let mut left = Vec::new();
+    for (slot, on_device) in found.slots.iter().zip(&found.on_devices) {
+        let Some(known) = on_device else { continue };
+        if !taken.history.contains(known.superblock.history.newest().epoch) {
+            // Its marks are of a log that is none any more.
+            let shortened = Superblock { mark: None, ..with(known, &shared) };
+            known.replace(&*slot.device, shortened)?;
+            left.push(slot.entry.number);
+        }
+    }
+    if let Some(known) = &found.on_home
+        && !taken.history.contains(known.superblock.history.newest().epoch)
+    {
+        let home = platform.device_with(&found.home, geometry.file_mode);
+        known.replace(&*home, Superblock { mark: None, ..with(known, &taken.history) })?;
+    }
+    Ok(left)
+}
