@@ -190,6 +190,7 @@ fn open_by(
         let beginning = engine.beginning()?;
         engine.devices.settle_late(beginning.last_batch);
         engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
+        engine.catalog.set_epoch(engine.epoch());
         engine.publish_index()?;
     }
     Ok(Opened::Whole(Box::new((engine, recovered))))
@@ -294,6 +295,8 @@ impl Engine {
     /// # Errors
     /// As [`Devices::begin_epoch`].
     pub(crate) fn write_geometry(&self, geometry: &Geometry) -> Result<()> {
-        self.devices.begin_next(&*self.platform, geometry, self.beginning()?)
+        self.devices.begin_next(&*self.platform, geometry, self.beginning()?)?;
+        self.catalog.set_epoch(self.epoch());
+        Ok(())
     }
 }

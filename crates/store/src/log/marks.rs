@@ -73,7 +73,7 @@ impl Engine {
         effects.appended(writer.active_row(), written.position);
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        writer.pending.merge(change.clone());
+        writer.pend(change.clone());
         self.apply(change)?;
         self.settle(writer)?;
         if is_close {
@@ -113,7 +113,7 @@ impl Engine {
         let mut change: Change = effects.finish(Some(written.position));
         change.notes.push((RELEASED.to_owned(), writer.released.encode()));
         drop(ledger);
-        writer.pending.merge(change.clone());
+        writer.pend(change.clone());
         self.apply(change)?;
         self.settle(writer)?;
         self.append_and_settle_mark(writer, false)

@@ -15,7 +15,6 @@ use super::recovery::{Damage, RELEASED, Recovered};
 use super::scan::{Committed, SegmentScan, Step};
 use crate::devices::extents::Flaw;
 use crate::engine::effects::{Effects, Nameless};
-use crate::engine::sync::RECENT_LIMIT;
 use crate::engine::write::entry_of;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, Result};
@@ -408,11 +407,7 @@ impl<'e> Replay<'e> {
         drop(ledger);
         engine.take_in(change)?;
         engine.highest_id.fetch_max(highest_id, std::sync::atomic::Ordering::Relaxed);
-        if engine.owns_index() && engine.view().state.recent.len() >= RECENT_LIMIT {
-            engine.make_table()
-        } else {
-            Ok(())
-        }
+        if engine.owns_index() && engine.is_recent_full() { engine.make_table() } else { Ok(()) }
     }
 }
 
