@@ -398,6 +398,12 @@ impl Model {
         marked.iter().any(|state| state.differences(found, &self.blind).is_empty())
     }
 
+    /// Whether a batch that was not acknowledged changes an object.
+    pub(crate) fn is_in_doubt(&self, key: &Key) -> bool {
+        let in_doubt = self.tail.iter().enumerate().filter(|(at, piece)| *at >= self.durable || piece.has_failed);
+        in_doubt.flat_map(|(_, piece)| &piece.changes).any(|change| key.below(change.key()).is_some())
+    }
+
     /// The state with everything that was begun.
     pub(crate) fn latest(&self) -> State {
         let mut state = self.base.clone();

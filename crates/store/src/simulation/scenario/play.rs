@@ -205,7 +205,7 @@ impl Play {
         let look = writer.look();
         self.judge(promise, &look, "a writer")?;
         let is_known = self.model.allows(&look.state).is_ok() || look.announced == Announced::Tail;
-        if promise.is_whole || is_known && look.ended.is_none() && look.unreadable.is_empty() {
+        if (promise.is_whole || is_known) && look.ended.is_none() && look.unreadable.is_empty() {
             // What a writer found is durable.
             self.model = Model::of(look.state);
         } else {
