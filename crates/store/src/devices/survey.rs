@@ -389,8 +389,9 @@ impl Survey {
             format!("{who} from {when} on (epoch {:016x})", entry.epoch.0)
         });
         let sides = sides.collect::<Vec<_>>().join("; ");
-        let absent: Vec<String> =
-            self.absent(None).iter().map(|slot| format!("device {}", slot.entry.number)).collect();
+        let absent = self.absent(None);
+        let absent = absent.iter().filter(|slot| slot.trouble != Some(Trouble::Diverged));
+        let absent: Vec<String> = absent.map(|slot| format!("device {}", slot.entry.number)).collect();
         let hint =
             if absent.is_empty() { String::new() } else { format!("; {} may tell which counts", absent.join(", ")) };
         Some(format!("it was written to in two ways apart from each other: {sides}{hint}"))
