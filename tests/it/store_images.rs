@@ -135,8 +135,7 @@ fn fill(store: &Store, left: Left) {
     assert!(store.remove_tree(&key("removed")).unwrap());
     put(store, Durability::Batch, &mut contents().iter().filter(|(path, _)| !is_late(path)));
     if left == Left::Closed {
-        let options =
-            CompactOptions { choice: Choice::All, is_deep: true, is_alone: true, ..CompactOptions::default() };
+        let options = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
         store.compact(&options, &mut |_| true).unwrap();
     }
     let late = if left == Left::Closed { Durability::Batch } else { Durability::None };

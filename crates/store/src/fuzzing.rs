@@ -70,15 +70,7 @@ impl DeviceFile for Bytes {
         refuse()
     }
 
-    fn punch_hole(&self, _offset: u64, _length: u64) -> io::Result<()> {
-        refuse()
-    }
-
     fn start_writeback(&self, _offset: u64, _length: u64) {}
-
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        self.size()
-    }
 }
 
 impl Device for Bytes {

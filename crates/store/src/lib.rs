@@ -68,6 +68,7 @@ pub use maintain::repair::{
 };
 pub use maintain::scrub::{ScrubOptions, ScrubReport, ScrubStatus};
 pub use maintain::status::{Census, DeviceStatus, StoreStatus};
+pub use maintain::vacate::PlannedExtent;
 
 use crate::error::Result;
 use devices::host::Host;

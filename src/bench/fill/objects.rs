@@ -17,7 +17,7 @@ const DIRECTORIES: &str = "directories";
 const FILES: &str = "files";
 const FILE: &str = "file";
 const FILE_NUMBER: u64 = u64::MAX;
-/// Segments of which so many per cent are dead are given back after a test: all that it wrote and removed.
+/// Segments and extent files of which so many per cent are dead are given back after a test: all that it wrote and removed.
 const DEAD_PERCENT: u8 = 60;
 
 /// A store that is filled and tested.

@@ -50,6 +50,7 @@ struct CheckDocument {
     tables: u64,
     large_objects: u64,
     verified_bytes: u64,
+    quarantined_bytes: u64,
     /// All problems, also those that are not listed.
     problem_count: u64,
     repairable: u64,
@@ -111,6 +112,7 @@ fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemReco
         tables: report.tables,
         large_objects: report.large_objects,
         verified_bytes: report.verified_bytes,
+        quarantined_bytes: report.quarantined_bytes,
         problem_count: report.problems(),
         repairable: report.repairable,
         rebuildable: report.rebuildable,
@@ -145,7 +147,11 @@ pub(super) fn words(report: &CheckReport) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("{} {what}", format_count((*count).into())))
         .collect();
-    let end = if report.is_complete { "" } else { "; interrupted before the end" };
+    let quarantine = match report.quarantined_bytes {
+        0 => String::new(),
+        bytes => format!("; {} in quarantine, which compact gives back", format_size(bytes.into())),
+    };
+    let end = if report.is_complete { quarantine } else { "; interrupted before the end".to_owned() };
     match parts.is_empty() {
         true => format!("{looked}: no problems{end}"),
         false => format!("{looked}: {}: {}{end}", counted(report.problems(), "problem", "problems"), parts.join(", ")),

@@ -12,7 +12,7 @@ use crate::units::{format_count, format_size, parse_percent, parse_size};
 /// Give back the room that removed and replaced objects take, and restore the order of groups
 ///
 /// Says first what would be moved and given back; --dry-run only says it. Segments with enough dead bytes are rewritten: what is in use in them is moved
-/// to the end of the log. Readers go on meanwhile; room that one of them still needs comes back when it has ended. Ctrl-C ends it in good order.
+/// to the end of the log. Extent files are emptied by the same rule, and go whole. Readers go on meanwhile; room that one of them still needs comes back when it has ended. Ctrl-C ends it in good order.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store compact /srv/s --dry-run\n  granulo store compact /srv/s --dead 10% --rate 100MiB\n  \
@@ -21,7 +21,7 @@ use crate::units::{format_count, format_size, parse_percent, parse_size};
 pub(super) struct CompactArguments {
     #[command(flatten)]
     at: StoreToWrite,
-    /// Rewrite segments of which at least this share is dead
+    /// Rewrite segments and extent files of which at least this share is dead
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "30%")]
     dead: u8,
     /// Also segments in which groups are not together
@@ -30,9 +30,6 @@ pub(super) struct CompactArguments {
     /// Rewrite everything, so that all groups are together and in order
     #[arg(long, conflicts_with_all = ["dead", "order"])]
     all: bool,
-    /// Look for stripe units that nothing names even where the accounts agree
-    #[arg(long)]
-    deep: bool,
     /// Move at most so many bytes a second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
@@ -66,9 +63,20 @@ struct Planned {
     segments: Vec<SegmentDocument>,
     moved_records: u64,
     moved_bytes: u64,
+    extents: Vec<ExtentDocument>,
+    moved_unit_bytes: u64,
+    quarantined_bytes: u64,
     gained_bytes: u64,
-    orphaned_bytes: u64,
     waiting_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct ExtentDocument {
+    device: u16,
+    file: u32,
+    size_bytes: u64,
+    live_bytes: u64,
+    quarantined_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -87,11 +95,19 @@ struct Done {
     moved_records: u64,
     moved_bytes: u64,
     kept_removals: u64,
+    extent_files: u64,
+    moved_unit_bytes: u64,
     gained_bytes: i64,
-    orphaned_bytes: u64,
     waiting_bytes: u64,
     damaged_segments: Vec<u64>,
+    damaged_extents: Vec<DamagedExtent>,
     interrupted: bool,
+}
+
+#[derive(Serialize)]
+struct DamagedExtent {
+    device: u16,
+    file: u32,
 }
 
 impl CompactArguments {
@@ -107,7 +123,7 @@ impl CompactArguments {
             (false, true) => Choice::DeadOrDisordered(self.dead),
             (false, false) => Choice::Dead(self.dead),
         };
-        CompactOptions { choice, is_deep: self.deep, is_alone: true, bytes_per_second: self.rate }
+        CompactOptions { choice, is_alone: true, bytes_per_second: self.rate }
     }
 
     fn compact(&self, store: &Store) -> Result<Ended> {
@@ -141,34 +157,53 @@ fn how_it_ended(done: &Compacted) -> Ended {
             "segment {number:016x} stays: something in it is damaged; see granulo store check --deep"
         ));
     }
-    if done.damaged_segments.is_empty() && !done.is_interrupted { Ended::Well } else { Ended::Amiss }
+    for (device, file) in &done.damaged_extents {
+        output::warn(&format!(
+            "extent file {file:08x} of device {device} stays: a unit in it is damaged; see granulo store check --deep"
+        ));
+    }
+    if done.damaged_segments.is_empty() && done.damaged_extents.is_empty() && !done.is_interrupted {
+        Ended::Well
+    } else {
+        Ended::Amiss
+    }
 }
 
 fn planned_words(plan: &CompactPlan) -> String {
     let count = plan.segments.len() as u128;
     let segments = if count == 1 { "segment" } else { "segments" };
     let mut words = format!(
-        "{} {segments}: {} records of {} are moved, {} come back",
+        "{} {segments}: {} records of {} are moved",
         format_count(count),
         format_count(plan.live_records().into()),
         format_size(plan.live_bytes().into()),
-        format_size(plan.gained_bytes().into()),
     );
-    if plan.orphaned_bytes > 0 {
+    if !plan.extents.is_empty() {
+        let count = plan.extents.len() as u128;
         words.push_str(&format!(
-            "; {} of units that nothing names come back too",
-            format_size(plan.orphaned_bytes.into())
+            "; {} extent {}: {} are copied",
+            format_count(count),
+            if count == 1 { "file" } else { "files" },
+            format_size(plan.live_unit_bytes().into())
         ));
+    }
+    words.push_str(&format!("; {} come back", format_size(plan.gained_bytes().into())));
+    if plan.quarantined_bytes() > 0 {
+        words.push_str(&format!(", {} of it from quarantine", format_size(plan.quarantined_bytes().into())));
     }
     words
 }
 
 fn done_words(done: &Compacted) -> String {
     let gained = match u64::try_from(done.gained_bytes) {
-        Ok(bytes) => format!("{} given back", format_size(u128::from(bytes + done.orphaned_bytes))),
+        Ok(bytes) => format!("{} given back", format_size(bytes.into())),
         Err(_) => format!("{} more taken", format_size(done.gained_bytes.unsigned_abs().into())),
     };
-    let mut words = format!("{} records moved, {gained}", format_count(done.moved_records.into()));
+    let mut words = format!("{} records moved", format_count(done.moved_records.into()));
+    if done.moved_unit_bytes > 0 {
+        words.push_str(&format!(", {} of stripe units copied", format_size(done.moved_unit_bytes.into())));
+    }
+    words.push_str(&format!(", {gained}"));
     if done.kept_removals > 0 {
         words.push_str(&format!(", {} removals kept", format_count(done.kept_removals.into())));
     }
@@ -190,14 +225,23 @@ fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
         live_bytes: segment.live_bytes,
         live_records: segment.live_records,
     };
+    let extent = |file: &crate::store::PlannedExtent| ExtentDocument {
+        device: file.device,
+        file: file.file,
+        size_bytes: file.size_bytes,
+        live_bytes: file.live_bytes,
+        quarantined_bytes: file.quarantined_bytes,
+    };
     CompactDocument {
         schema: "granulo/store-compact/1",
         planned: Planned {
             segments: plan.segments.iter().map(segment).collect(),
             moved_records: plan.live_records(),
             moved_bytes: plan.live_bytes(),
+            extents: plan.extents.iter().map(extent).collect(),
+            moved_unit_bytes: plan.live_unit_bytes(),
+            quarantined_bytes: plan.quarantined_bytes(),
             gained_bytes: plan.gained_bytes(),
-            orphaned_bytes: plan.orphaned_bytes,
             waiting_bytes: plan.waiting_bytes,
         },
         done: done.map(|done| Done {
@@ -205,10 +249,16 @@ fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
             moved_records: done.moved_records,
             moved_bytes: done.moved_bytes,
             kept_removals: done.kept_removals,
+            extent_files: done.extent_files,
+            moved_unit_bytes: done.moved_unit_bytes,
             gained_bytes: done.gained_bytes,
-            orphaned_bytes: done.orphaned_bytes,
             waiting_bytes: done.waiting_bytes,
             damaged_segments: done.damaged_segments,
+            damaged_extents: done
+                .damaged_extents
+                .into_iter()
+                .map(|(device, file)| DamagedExtent { device, file })
+                .collect(),
             interrupted: done.is_interrupted,
         }),
     }
@@ -221,8 +271,8 @@ mod tests {
     #[test]
     fn what_was_done_is_in_words() {
         let done =
-            Compacted { moved_records: 1200, gained_bytes: 5 << 20, orphaned_bytes: 1 << 20, ..Compacted::default() };
-        assert_eq!(done_words(&done), "1,200 records moved, 6 MiB given back");
+            Compacted { moved_records: 1200, gained_bytes: 5 << 20, moved_unit_bytes: 1 << 20, ..Compacted::default() };
+        assert_eq!(done_words(&done), "1,200 records moved, 1 MiB of stripe units copied, 5 MiB given back");
         let done = Compacted { gained_bytes: -2048, kept_removals: 2, waiting_bytes: 1 << 20, ..Compacted::default() };
         assert_eq!(
             done_words(&done),

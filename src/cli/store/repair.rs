@@ -153,7 +153,7 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
         let counts = [
             (report.mended.repaired, "problem repaired", "problems repaired"),
             (report.copies, "copy of a segment made", "copies of segments made"),
-            (report.removed_files, "file removed that belonged to nothing", "files removed that belonged to nothing"),
+            (report.removed_files, "leftover removed", "leftovers removed"),
             (report.given_back, "damaged segment emptied and given back", "damaged segments emptied and given back"),
             (report.restored_directories, "directory made anew from the index", "directories made anew from the index"),
             (report.dropped, "lost object removed", "lost objects removed"),

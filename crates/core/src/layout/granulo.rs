@@ -56,6 +56,8 @@ pub const LONGEST_CHUNK_UNITS: u64 = 1024;
 pub const LARGEST_UNIT_BYTES: u64 = 4 * MIB;
 /// The largest stripe in bytes, without parity: what a writer and a reconstruction hold in memory.
 pub const LARGEST_STRIPE_BYTES: u64 = 32 * MIB;
+/// An extent file in bytes, at most; a component lies in one of them.
+pub const LARGEST_EXTENT_FILE_BYTES: u64 = GIB;
 /// Data units in a stripe, at most.
 pub const MOST_DATA: u8 = 64;
 /// Parity units in a stripe, at most.
@@ -76,6 +78,11 @@ pub fn record_bytes(key_bytes: u64, attributes_bytes: u64, content_bytes: u64) -
 /// Whether an object of `size_bytes` is a record; else it has a descriptor.
 pub fn is_record(size_bytes: u64, cutoff_bytes: u64) -> bool {
     size_bytes <= cutoff_bytes.max(ALWAYS_RECORD_BYTES)
+}
+
+/// Stripes in a chunk, at most: a unit of each is in one component, and that in one extent file.
+fn most_stripes(data: u64, unit_bytes: u64) -> u64 {
+    (LONGEST_CHUNK_UNITS / data).min(LARGEST_EXTENT_FILE_BYTES / unit_bytes)
 }
 
 /// How objects are striped: the rule by which what follows the packed bytes is cut into chunks.
@@ -121,10 +128,10 @@ impl Striping {
         u64::from(self.stripe_unit_bytes).saturating_mul(shifted).min(largest) as u32
     }
 
-    /// What the chunk with this number takes in, at most, in bytes: whole stripes.
+    /// What the chunk with this number takes in, at most, in bytes: whole stripes, so many that a component fits into an extent file.
     pub fn longest_chunk_bytes(self, chunk: usize) -> u64 {
-        let data = u64::from(self.data);
-        LONGEST_CHUNK_UNITS / data * data * u64::from(self.unit_bytes(chunk))
+        let (data, unit) = (u64::from(self.data), u64::from(self.unit_bytes(chunk)));
+        most_stripes(data, unit) * data * unit
     }
 
     /// The chunk with this number, of so many bytes.
@@ -173,8 +180,8 @@ impl Striping {
 
 /// The stripes of one chunk: where each unit lies and how long it is.
 ///
-/// Invariants, of what [`Striping`] makes and of what a descriptor may say: the length is not 0 and at most [`LONGEST_CHUNK_UNITS`] units,
-/// and stripe and unit are within their limits ([`Stripes::check`]). No sum overflows then.
+/// Invariants, of what [`Striping`] makes and of what a descriptor may say: the length is not 0 and at most [`LONGEST_CHUNK_UNITS`] units
+/// in whole stripes, no component is longer than an extent file, and stripe and unit are within their limits ([`Stripes::check`]). No sum overflows then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stripes {
     /// Bytes in it, without padding and parity.
@@ -194,7 +201,7 @@ impl Stripes {
     /// A sentence with what cannot be.
     pub fn check(self) -> Result<(), String> {
         Striping { stripe_unit_bytes: self.unit_bytes, data: self.data, parity: self.parity }.check()?;
-        let most = LONGEST_CHUNK_UNITS * u64::from(self.unit_bytes);
+        let most = most_stripes(self.data.into(), self.unit_bytes.into()) * self.stripe_bytes();
         if self.length_bytes == 0 || self.length_bytes > most {
             return Err(format!("a chunk of such units has 1 to {most} bytes, not {}", self.length_bytes));
         }
@@ -508,6 +515,10 @@ mod tests {
         assert_eq!(units(10)[4..], [[1024; 1].as_slice(), &[2048; 95]].concat());
         assert_eq!(units(64)[2..5], [256, 512, 512]);
         assert_eq!(rule(10).longest_chunk_bytes(0), 1020 * 64 * KIB);
+        // With few data units it is the extent file that ends a chunk: 256 units of 4 MiB on a device.
+        assert_eq!([1, 2, 3].map(|data| rule(data).longest_chunk_bytes(6)), [GIB, 2 * GIB, 3 * GIB]);
+        assert_eq!(rule(4).longest_chunk_bytes(6), 4 * GIB);
+        assert_eq!(rule(5).longest_chunk_bytes(6), 204 * 5 * 4 * MIB);
         // A tebibyte in a descriptor of a few mebibytes.
         assert!(rule(8).descriptor_content_bytes(1 << 40) < 3 * u128::from(MIB));
     }
@@ -522,6 +533,8 @@ mod tests {
             prop_assert_eq!(rule.descriptor_content_bytes(bytes + PACKED_BYTES), u128::from(16 + 4096 + map));
             for chunk in &chunks {
                 prop_assert_eq!(chunk.check(), Ok(()));
+                let longest = (0..chunk.width()).map(|component| chunk.component_bytes(component)).max();
+                prop_assert!(longest <= Some(LARGEST_EXTENT_FILE_BYTES));
             }
             for chunk in &chunks[..chunks.len() - 1] {
                 prop_assert_eq!(chunk.length_bytes % chunk.stripe_bytes(), 0);

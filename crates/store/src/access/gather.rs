@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::{Entry, Location};
@@ -120,7 +121,7 @@ impl Engine {
         &self,
         wanted: &[Wanted],
         joining: Joining,
-        threads: usize,
+        most_threads: usize,
         take: &(dyn Fn(usize, Result<Record<'_>>) + Sync),
     ) {
         let spans = spans(wanted, joining);
@@ -136,17 +137,7 @@ impl Engine {
                 }
             }
         };
-        let threads = threads.min(spans.len());
-        if threads < 2 {
-            work();
-            return;
-        }
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(work);
-            }
-            work();
-        });
+        threads::share(most_threads.min(spans.len()), work);
     }
 }
 

@@ -25,6 +25,7 @@ use super::read::{decode_attributes, decompress};
 use crate::Store;
 use crate::devices::device::make_landing;
 use crate::devices::set::Lock;
+use crate::devices::threads;
 use crate::engine::Engine;
 use crate::engine::effects::{is_within, shared_key, shared_number};
 use crate::error::{Error, ErrorKind, Result};
@@ -293,13 +294,19 @@ impl Store {
         // The pin goes when the last worker has ended.
         let scope = Arc::new(scope);
         let planned = Arc::clone(&scope);
-        handles.push(std::thread::spawn(move || plan_all(&planned, &plan, &AtomicBool::new(false))));
-        for _ in 0..threads {
+        handles.push(threads::spawn(move || plan_all(&planned, &plan, &AtomicBool::new(false)))?);
+        for number in 0..threads {
             let (store, work, give, scope) = (self.clone(), Arc::clone(&work), give.clone(), Arc::clone(&scope));
-            handles.push(std::thread::spawn(move || {
+            let worker = threads::spawn(move || {
                 work.run(store.engine(), &|piece| give.send(piece).is_ok());
                 drop(scope);
-            }));
+            });
+            match worker {
+                Ok(worker) => handles.push(worker),
+                // Fewer do it too.
+                Err(_) if number > 0 => break,
+                Err(error) => return Err(error),
+            }
         }
         Ok(Load { pieces: Some(pieces), threads: handles })
     }
@@ -315,7 +322,7 @@ impl Store {
         each: impl Fn(Result<LoadedObject<'_>>) -> bool + Sync,
     ) -> Result<()> {
         let scope = self.engine().scope(group)?;
-        let threads = if threads == 0 { default_threads() } else { threads.min(MOST_THREADS) };
+        let count = if threads == 0 { default_threads() } else { threads.min(MOST_THREADS) };
         let (plan, plans) = sync_channel(PLANNED);
         let work = Work {
             plans: Mutex::new(plans),
@@ -329,18 +336,15 @@ impl Store {
         };
         std::thread::scope(|threads_of| {
             let (scope, is_over) = (&scope, &work.is_over);
-            threads_of.spawn(move || plan_all(scope, &plan, is_over));
-            let workers: Vec<_> = (0..threads).map(|_| threads_of.spawn(|| work.run(self.engine(), &take))).collect();
-            for worker in workers {
-                if let Err(panic) = worker.join() {
-                    std::panic::resume_unwind(panic);
-                }
+            let planner = threads::spawn_within(threads_of, move || plan_all(scope, &plan, is_over)).map(drop);
+            if planner.is_ok() {
+                threads::share(count, || work.run(self.engine(), &take));
             }
             // A planner that waits for room gets it, and sees that nobody wants more.
             work.is_over.store(true, Ordering::Relaxed);
             while lock(&work.plans).recv().is_ok() {}
-        });
-        Ok(())
+            planner
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::gather::{Joining, Wanted, sort};
 use super::read::{Buffer, Found, Object, decode_attributes, decompress, fill_holes, refuse_giant};
 use crate::Store;
+use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::attributes::Holes;
@@ -57,12 +58,7 @@ impl Engine {
                 take(first + at, self.read(&keys[at], &mut buffer));
             }
         };
-        std::thread::scope(|scope| {
-            for _ in 1..depth.min(alone.len()) {
-                scope.spawn(work);
-            }
-            work();
-        });
+        threads::share(depth.min(alone.len()), work);
     }
 }
 

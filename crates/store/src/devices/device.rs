@@ -80,15 +80,11 @@ pub trait DeviceFile: Send + Sync + Debug {
     fn size(&self) -> io::Result<u64>;
     /// Cuts the file off, or extends it by a hole.
     fn set_size(&self, size_bytes: u64) -> io::Result<()>;
-    /// Gives back the space of a range, which then reads as zeroes. Where the file system cannot, nothing happens.
-    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()>;
     /// Starts writing back what is dirty in a range, without waiting, so that a later [`sync`](Self::sync) finds little to do;
     /// a hint that promises nothing.
     fn start_writeback(&self, offset: u64, length: u64);
     /// Says that a range will be read soon, so that the device can begin; a hint that promises nothing.
     fn will_read(&self, _offset: u64, _length: u64) {}
-    /// Bytes allocated by the file system.
-    fn allocated_bytes(&self) -> io::Result<u64>;
     /// The `turn`-th copy of the file, opened, if it is one that several devices have; `None` if there are no more.
     fn copy(&self, _turn: usize) -> Option<io::Result<Arc<dyn DeviceFile>>> {
         None

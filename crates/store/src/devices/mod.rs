@@ -10,3 +10,4 @@ pub(crate) mod host;
 pub(crate) mod placement;
 pub(crate) mod set;
 pub(crate) mod survey;
+pub(crate) mod threads;

@@ -472,6 +472,10 @@ impl DeviceSource for Devices {
     fn directory(&self, number: u16) -> PathBuf {
         self.place(number, "")
     }
+
+    fn epoch(&self) -> u32 {
+        Devices::epoch(self).0 as u32
+    }
 }
 
 /// Keeps the number of open files bounded: any one goes, as opening is cheap beside reading.

@@ -8,11 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
+use crate::format::geometry::Class;
+use crate::format::ids::Epoch;
 use crate::index::Snapshot;
-use crate::index::catalog::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow};
+use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 
 /// Where accounts come from while a batch is taken in.
 pub(crate) trait Ledger {
@@ -26,10 +28,11 @@ pub(crate) trait Ledger {
     fn names(&self, shared: u64) -> u64;
     /// Removed trees before the batch.
     fn ranges(&self) -> &[RangeRow];
-    /// The epoch that snapshots are pinned to.
-    fn epoch(&self) -> u64;
-    /// The descriptor of a large object; `None` if it cannot be read (its units are then left to compaction).
-    fn descriptor(&self, location: Location) -> Option<Descriptor>;
+    /// The descriptor of a large object; `None` if it is damaged on every copy. Its units then count as in use until compaction has counted them.
+    ///
+    /// # Errors
+    /// It cannot be read now: nobody knows what it names.
+    fn descriptor(&self, location: Location) -> Result<Option<Descriptor>>;
 }
 
 /// What the index has for a key before a batch.
@@ -50,6 +53,17 @@ pub(crate) enum Nameless {
     Stay,
 }
 
+/// Stands for the segment of records that are not appended yet: offsets are then from the begin of their batch. So whatever keeps a batch from being
+/// taken in is found before anything of it is in the log.
+pub(crate) const UNPLACED: u64 = u64::MAX;
+
+/// An account does not bear what is taken from it: the index does not agree with the log.
+fn short_account(what: &str) -> Error {
+    let cause = format!("{what} has less in use than is to be taken from it: the index does not agree with the log");
+    Error::new(ErrorKind::Corrupt, "keep the accounts", cause)
+        .advise("granulo store check --rebuild-index makes the index anew")
+}
+
 /// A batch that is being taken in.
 pub(crate) struct Effects<'l, L: Ledger> {
     ledger: &'l L,
@@ -60,7 +74,8 @@ pub(crate) struct Effects<'l, L: Ledger> {
     extents: BTreeMap<(u16, u32), ExtentRow>,
     shared: BTreeMap<u64, u64>,
     ranges: Vec<RangeRow>,
-    freed: Vec<Freed>,
+    /// Units of large objects in records that are not appended yet, by offset.
+    unplaced_runs: BTreeMap<u64, Vec<Run>>,
     highest_id: u64,
 }
 
@@ -100,7 +115,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
             extents: BTreeMap::new(),
             shared: BTreeMap::new(),
             ranges: Vec::new(),
-            freed: Vec::new(),
+            unplaced_runs: BTreeMap::new(),
             highest_id: 0,
         }
     }
@@ -149,7 +164,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
     /// A segment's account, for changes.
     pub(crate) fn segment(&mut self, number: u64) -> Option<&mut SegmentRow> {
         if !self.segments.contains_key(&number) {
-            self.segments.insert(number, self.ledger.segment(number)?);
+            let row = if number == UNPLACED { unplaced_row() } else { self.ledger.segment(number)? };
+            self.segments.insert(number, row);
         }
         self.segments.get_mut(&number)
     }
@@ -161,6 +177,20 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
         if let Some(row) = self.segment(position.segment) {
             row.size_bytes = position.offset;
+        }
+    }
+
+    /// The records with places from the begin of the batch were appended: their segment, and where in it the batch begins.
+    pub(crate) fn placed(&mut self, segment: u64, begin: u64) {
+        for entry in self.keys.values_mut().flatten().filter(|entry| entry.location.segment == UNPLACED) {
+            entry.location = Location { segment, offset: begin + entry.location.offset, ..entry.location };
+        }
+        let Some(counted) = self.segments.remove(&UNPLACED) else { return };
+        if let Some(row) = self.segment(segment) {
+            row.live_bytes += counted.live_bytes;
+            row.live_records += counted.live_records;
+            row.dead_records += counted.dead_records;
+            row.lowest_id = row.lowest_id.min(counted.lowest_id);
         }
     }
 
@@ -199,7 +229,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
         if let Some(old) = old {
             if let Some(descriptor) = descriptor.filter(|_| is_moved) {
-                self.move_units(old, descriptor);
+                self.move_units(old, descriptor)?;
             }
             self.retire(old, is_moved)?;
         }
@@ -209,7 +239,10 @@ impl<'l, L: Ledger> Effects<'l, L> {
             row.lowest_id = row.lowest_id.min(new.id);
         }
         if let Some(descriptor) = descriptor.filter(|_| !is_moved) {
-            self.take_units(descriptor);
+            descriptor.runs().for_each(|run| self.take_run(run));
+            if new.location.segment == UNPLACED {
+                self.unplaced_runs.insert(new.location.offset, descriptor.runs().collect());
+            }
         }
         self.keys.insert(key.to_vec(), Some(new));
         Ok(())
@@ -287,22 +320,25 @@ impl<'l, L: Ledger> Effects<'l, L> {
     /// A record that was in use is not any more.
     fn retire(&mut self, old: Entry, is_moved: bool) -> Result<()> {
         if let Some(row) = self.segment(old.location.segment) {
-            row.live_records = row.live_records.saturating_sub(1);
-            row.live_bytes = row.live_bytes.saturating_sub(old.location.record_bytes);
+            let short = || short_account(&format!("segment {}", row.number));
+            row.live_records = row.live_records.checked_sub(1).ok_or_else(short)?;
+            row.live_bytes = row.live_bytes.checked_sub(old.location.record_bytes).ok_or_else(short)?;
             row.dead_records += 1;
         }
         match old.kind {
             Kind::Link if !is_moved => {
                 let names = self.names(old.size_bytes);
-                *names = names.saturating_sub(1);
+                *names = names.checked_sub(1).ok_or_else(|| short_account("a shared object"))?;
                 if *names == 0 && self.nameless == Nameless::Go {
                     self.drop_shared(old.size_bytes)?;
                 }
             }
             Kind::Large if !is_moved => {
-                if let Some(descriptor) = self.ledger.descriptor(old.location) {
-                    self.give_units(&descriptor);
-                }
+                let runs = match old.location.segment {
+                    UNPLACED => self.unplaced_runs.remove(&old.location.offset),
+                    _ => self.ledger.descriptor(old.location)?.map(|descriptor| descriptor.runs().collect()),
+                };
+                runs.into_iter().flatten().try_for_each(|run| self.give_run(run))?;
             }
             _ => {}
         }
@@ -321,33 +357,25 @@ impl<'l, L: Ledger> Effects<'l, L> {
         })
     }
 
-    fn take_units(&mut self, descriptor: &Descriptor) {
-        descriptor.runs().for_each(|run| self.take_run(run));
-    }
-
     fn take_run(&mut self, run: Run) {
         let row = self.extent(run.device, run.file);
         row.live_bytes += run.length_bytes;
         row.end_bytes = row.end_bytes.max(run.offset_bytes + run.length_bytes);
     }
 
-    fn give_units(&mut self, descriptor: &Descriptor) {
-        descriptor.runs().for_each(|run| self.give_run(run));
+    fn give_run(&mut self, run: Run) -> Result<()> {
+        let row = self.extent(run.device, run.file);
+        let short = || short_account(&format!("extent file {:08x} of device {}", run.file, run.device));
+        row.live_bytes = row.live_bytes.checked_sub(run.length_bytes).ok_or_else(short)?;
+        Ok(())
     }
 
-    fn give_run(&mut self, run: Run) {
-        let Run { device, file, offset_bytes, length_bytes } = run;
-        let row = self.extent(device, file);
-        row.live_bytes = row.live_bytes.saturating_sub(length_bytes);
-        self.freed.push(Freed::Extent { device, file, offset: offset_bytes, length: length_bytes });
-    }
-
-    /// A moved record may have another map: units that were made anew on another device (see `rebuild`).
-    fn move_units(&mut self, old: Entry, descriptor: &Descriptor) {
-        let Some(before) = self.ledger.descriptor(old.location) else { return };
+    /// A moved record may have another map: units that were made anew on another device (see `rebuild`), or moved (see `vacate`).
+    fn move_units(&mut self, old: Entry, descriptor: &Descriptor) -> Result<()> {
+        let Some(before) = self.ledger.descriptor(old.location)? else { return Ok(()) };
         let (before, after): (BTreeSet<Run>, BTreeSet<Run>) = (before.runs().collect(), descriptor.runs().collect());
         after.difference(&before).for_each(|&run| self.take_run(run));
-        before.difference(&after).for_each(|&run| self.give_run(run));
+        before.difference(&after).try_for_each(|&run| self.give_run(run))
     }
 
     /// The change that takes the batch into the catalog.
@@ -366,9 +394,21 @@ impl<'l, L: Ledger> Effects<'l, L> {
         change.segments = self.segments.into_values().collect();
         change.extents = self.extents.into_values().collect();
         change.shared = self.shared.into_iter().collect();
-        let epoch = self.ledger.epoch();
-        change.freed = self.freed.into_iter().map(|freed| (epoch, freed)).collect();
         change
+    }
+}
+
+fn unplaced_row() -> SegmentRow {
+    SegmentRow {
+        number: UNPLACED,
+        epoch: Epoch(0),
+        class: Class::Fast,
+        devices: Vec::new(),
+        size_bytes: 0,
+        live_bytes: 0,
+        live_records: 0,
+        dead_records: 0,
+        lowest_id: u64::MAX,
     }
 }
 

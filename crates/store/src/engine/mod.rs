@@ -36,10 +36,14 @@ use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State};
 use crate::index::copies::Copies;
 use crate::index::table::BlockCache;
 use crate::index::{Snapshot, Tables, open_tables};
+use crate::layout::granulo::LARGEST_EXTENT_FILE_BYTES;
 use crate::log::writer::{Batched, Writer};
 
 /// A reader looks for changes of another process's at most this often.
 const FRESH_NANOSECONDS: u64 = 1_000_000;
+
+/// An extent file takes no more than this, in bytes. Tests fill some sooner.
+pub(crate) const EXTENT_FILE_BYTES: u64 = if cfg!(test) { 256 << 10 } else { LARGEST_EXTENT_FILE_BYTES };
 
 /// The index and the accounts, as handles of this process see them.
 #[derive(Debug, Clone, Default)]
@@ -114,7 +118,7 @@ impl Engine {
             geometry: RwLock::new(Arc::new(parts.geometry)),
             extents: Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>)),
             devices,
-            allocator: RwLock::new(Arc::new(Allocator::new([]))),
+            allocator: RwLock::new(Arc::new(Allocator::new([], [], EXTENT_FILE_BYTES))),
             index: parts.index,
             index_directory: parts.index_directory,
             catalog: parts.catalog,
@@ -257,6 +261,7 @@ impl Engine {
             }
         }
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
+        self.extents.look_again();
         Ok(true)
     }
 
@@ -309,6 +314,19 @@ impl Engine {
         Some((*row.devices.get(turn)?, row.id()))
     }
 
+    /// Whether all bytes of a place in a segment can be read on each of its copies, right or wrong.
+    fn is_read_everywhere(&self, location: Location) -> bool {
+        let (copies, segment) = (self.copies(location.segment), self.segment_id(location.segment));
+        let mut bytes = Vec::new();
+        let mut is_read = |device: u16| {
+            bytes.clear();
+            let length = location.record_bytes as usize;
+            let read = self.read_copy(device, segment, location.offset, length, &mut bytes);
+            read.is_ok_and(|read| read == length)
+        };
+        !copies.is_empty() && copies.into_iter().all(|device| is_read(device))
+    }
+
     /// Reads `length` bytes of a segment onto `buffer`, from one copy.
     pub(crate) fn read_copy(
         &self,
@@ -327,12 +345,19 @@ pub(crate) struct EngineLedger<'e> {
     pub(crate) engine: &'e Engine,
     pub(crate) state: State,
     pub(crate) snapshot: Snapshot,
+    /// Units of a descriptor that cannot be read now go on counting as in use: nothing is refused for it.
+    is_lenient: bool,
 }
 
 impl<'e> EngineLedger<'e> {
     pub(crate) fn new(engine: &'e Engine) -> EngineLedger<'e> {
         let view = engine.view();
-        EngineLedger { engine, state: view.state.clone(), snapshot: view.snapshot() }
+        EngineLedger { engine, state: view.state.clone(), snapshot: view.snapshot(), is_lenient: false }
+    }
+
+    /// For what is in the log already.
+    pub(crate) fn of_log(engine: &'e Engine) -> EngineLedger<'e> {
+        EngineLedger { is_lenient: true, ..EngineLedger::new(engine) }
     }
 }
 
@@ -357,11 +382,13 @@ impl Ledger for EngineLedger<'_> {
         &self.state.ranges
     }
 
-    fn epoch(&self) -> u64 {
-        self.state.epoch
-    }
-
-    fn descriptor(&self, location: Location) -> Option<Descriptor> {
-        self.engine.descriptor(location).ok()
+    fn descriptor(&self, location: Location) -> Result<Option<Descriptor>> {
+        match self.engine.descriptor(location) {
+            Ok(descriptor) => Ok(Some(descriptor)),
+            // What was read on every copy and is wrong stays so.
+            Err(_) if self.engine.is_read_everywhere(location) => Ok(None),
+            Err(_) if self.is_lenient => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }

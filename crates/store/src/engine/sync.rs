@@ -7,11 +7,11 @@ use std::sync::{Arc, PoisonError};
 use super::effects::{Effects, Nameless};
 use super::index_place::INDEX;
 use crate::devices::device::Device;
-use crate::devices::extents::Touched;
+use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
+use crate::devices::threads;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::descriptor::Run;
-use crate::format::ids::{SegmentId, SegmentNumber};
+use crate::format::ids::{DeviceNumber, SegmentId, SegmentNumber};
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, segment_path};
 use crate::index::catalog::{Change, Freed};
@@ -32,6 +32,13 @@ pub(crate) struct Dirty {
     directories: Vec<u16>,
 }
 
+/// Something to sync.
+enum Job<'d> {
+    Segment(&'d DirtyCopy),
+    SegmentNames(u16),
+    Extents(Unsynced<'d>),
+}
+
 impl Engine {
     /// What the writer has written and not synced.
     pub(crate) fn take_dirty(&self, writer: &mut Writer) -> Dirty {
@@ -42,40 +49,30 @@ impl Engine {
         }
     }
 
-    /// Syncs all of it, devices side by side.
+    /// Syncs all of it at the same time, each file once.
     ///
     /// # Errors
     /// The first failure.
     pub(crate) fn sync_files(&self, dirty: &Dirty) -> Result<()> {
-        for &device in &dirty.directories {
-            if let Some(slot) = self.devices.slots().get(usize::from(device)) {
-                let fail = |error| Error::io("sync", &slot.path.join(SEGMENTS), error);
-                slot.device.sync_directory(SEGMENTS).map_err(fail)?;
+        let segments = dirty.files.iter().map(Job::Segment);
+        let names = dirty.directories.iter().copied().map(Job::SegmentNames);
+        let extents = self.extents.unsynced(&dirty.extents).into_iter().map(Job::Extents);
+        let jobs: Vec<Job<'_>> = segments.chain(names).chain(extents).collect();
+        let sync = |job: Job<'_>| match job {
+            Job::Segment(copy) => {
+                let place = self.devices.place(copy.device, &segment_path(copy.segment));
+                copy.file.sync().map_err(|error| Error::io("sync", &place, error))
             }
-        }
-        let sync = |copy: &DirtyCopy| {
-            let place = self.devices.place(copy.device, &segment_path(copy.segment));
-            copy.file.sync().map_err(|error| Error::io("sync", &place, error))
+            Job::SegmentNames(device) => match self.devices.slots().get(usize::from(device)) {
+                Some(slot) => {
+                    let fail = |error| Error::io("sync", &slot.path.join(SEGMENTS), error);
+                    slot.device.sync_directory(SEGMENTS).map_err(fail)
+                }
+                None => Ok(()),
+            },
+            Job::Extents(unsynced) => self.extents.sync_one(unsynced),
         };
-        let segments = || match &dirty.files[..] {
-            [] => Ok(()),
-            [file] => sync(file),
-            files => std::thread::scope(|scope| {
-                let threads: Vec<_> = files.iter().map(|file| scope.spawn(|| sync(file))).collect();
-                let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                };
-                threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
-            }),
-        };
-        if dirty.extents.is_empty() {
-            return segments();
-        }
-        std::thread::scope(|scope| {
-            let extents = scope.spawn(|| self.extents.sync(&dirty.extents));
-            let synced = segments();
-            extents.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(synced)
-        })
+        threads::each(jobs, MOST_SYNCS, sync).into_iter().collect()
     }
 
     /// Makes everything durable that was committed, and takes it into the catalog.
@@ -111,7 +108,8 @@ impl Engine {
         if self.is_full() { self.sync_all() } else { Ok(()) }
     }
 
-    fn is_full(&self) -> bool {
+    /// Whether `recent` is to become a sorted table.
+    pub(crate) fn is_full(&self) -> bool {
         let view = self.view();
         view.state.recent.len() >= RECENT_LIMIT || view.state.ranges.len() >= RANGES_LIMIT
     }
@@ -203,43 +201,52 @@ impl Engine {
             .unpinned_epoch(epoch + 1)
             .map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
         let freed = Arc::clone(&self.view().state.freed);
-        let gone: Vec<_> = freed.iter().take_while(|&&(since, _)| since < free_below).cloned().collect();
+        let mut gone: Vec<_> = freed.iter().take_while(|&&(since, _)| since < free_below).cloned().collect();
         if gone.is_empty() {
             return Ok(());
         }
-        let mut change = Change { given_back: gone.clone(), ..Change::default() };
+        let mut released = Released::default();
         for (_, freed) in &gone {
-            match freed {
-                Freed::Segment(number) => change.removed_segments.push(*number),
+            match *freed {
+                Freed::Segment(number) => released.add_segment(SegmentNumber(number)),
+                // One that could not be unlinked was released before.
+                Freed::Extent { device, file } if !writer.released.has_extent(DeviceNumber(device), file) => {
+                    released.add_extent(DeviceNumber(device), file);
+                }
                 Freed::Extent { .. } | Freed::Table(_) => {}
             }
         }
-        let mut released = Released::default();
-        change.removed_segments.iter().for_each(|&number| released.add_segment(SegmentNumber(number)));
         if !released.is_empty() {
             self.release(&mut writer, &released)?;
         } else {
             // Recovery looks at the units of batches that no mark is about.
             self.mark_records(&mut writer)?;
         }
+        let mut change = Change::default();
         let rows = Arc::clone(&self.view().state.segments);
-        for (_, freed) in &gone {
-            match *freed {
-                Freed::Segment(number) => {
-                    let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
-                    self.remove_segment(self.segment_id(number), devices);
-                }
-                Freed::Extent { device, file, offset, length } => {
-                    // What cannot be given back now is found by compaction.
-                    let _ = self.extents.punch(Run { device, file, offset_bytes: offset, length_bytes: length });
-                }
-                Freed::Table(number) => {
-                    let _ = self.index.remove(&table_path(number));
-                }
+        gone.retain(|(_, freed)| match *freed {
+            Freed::Segment(number) => {
+                change.removed_segments.push(number);
+                let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
+                self.remove_segment(self.segment_id(number), devices);
+                true
             }
-        }
+            Freed::Extent { device, file } => {
+                // Where the device is away, or cannot, it goes another time.
+                let is_gone = self.extents.unlink(device, file).is_ok();
+                if is_gone {
+                    change.removed_extents.push((device, file));
+                }
+                is_gone
+            }
+            Freed::Table(number) => {
+                let _ = self.index.remove(&table_path(number));
+                true
+            }
+        });
         drop(freed);
         drop(rows);
+        change.given_back = gone;
         self.catalog.commit(&change)?;
         self.apply(change)
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
 
-use super::effects::{Before, Effects, Nameless, goes_with, is_within, shared_key};
+use super::effects::{Before, Effects, Nameless, UNPLACED, goes_with, is_within, shared_key};
 use crate::devices::extents::{LargeWriter, Touched, Written, order};
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
@@ -430,7 +430,8 @@ impl<'s> Batch<'s> {
         let timestamp = self.timestamp();
         let committed =
             self.engine().commit(&mut self.records, &mut self.waiting, std::mem::take(&mut self.touched), timestamp);
-        if committed.is_err() {
+        // After another failure what is in the log is not known, and units that it may name stay.
+        if committed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
             self.abandon();
         }
         self.records.clear();
@@ -442,7 +443,7 @@ impl<'s> Batch<'s> {
         committed
     }
 
-    /// Gives back the units of large objects that will not be committed.
+    /// Gives up the units of large objects that will not be committed.
     fn abandon(&mut self) {
         for waiting in &self.waiting {
             if let Subject::Put(_, Some(descriptor)) = &waiting.subject {
@@ -489,12 +490,9 @@ pub(crate) fn entry_of(kind: Kind, attributes: &Attributes) -> Entry {
 }
 
 impl Engine {
-    /// Punches the units of an object that was not committed.
+    /// Gives up the units of an object that never came to the log.
     fn abandon(&self, descriptor: &Descriptor) {
-        for run in descriptor.runs() {
-            // What cannot be given back now is found by compaction.
-            let _ = self.extents.punch(run);
-        }
+        self.allocator().give_up(descriptor);
     }
 
     /// Begins a large object of a stored key, on the devices that its key chooses.
@@ -528,16 +526,11 @@ impl Engine {
         for (at, record) in waiting.iter().enumerate() {
             give_id(&mut records[record.start..record.start + record.record_bytes], first_id + at as u64);
         }
-        let batch = self.batch_of(records);
-        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
-        effects.appended(writer.active_row(), written.position);
+        // What keeps it from being taken in, an error in reading what is removed above all, leaves the log as it was.
         for (at, (record, before)) in waiting.iter().zip(before).enumerate() {
             let id = first_id + at as u64;
-            let location = Location {
-                segment: written.segment,
-                offset: written.begin + record.start as u64,
-                record_bytes: record.record_bytes as u64,
-            };
+            let location =
+                Location { segment: UNPLACED, offset: record.start as u64, record_bytes: record.record_bytes as u64 };
             match &record.subject {
                 Subject::Put(entry, descriptor) => {
                     effects.put_over(&record.key, Entry { id, location, ..**entry }, descriptor.as_deref(), before)?
@@ -546,6 +539,10 @@ impl Engine {
                 Subject::TreeRemoval => effects.remove_tree(&record.key, id, location).map(|_| ())?,
             }
         }
+        let batch = self.batch_of(records);
+        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        effects.appended(writer.active_row(), written.position);
+        effects.placed(written.segment, written.begin);
         for record in waiting.iter_mut() {
             // What is committed is no longer this batch's to give back.
             if let Subject::Put(_, descriptor) = &mut record.subject {

@@ -53,7 +53,6 @@ impl Released {
     }
 
     /// Whether an extent file of a device was.
-    #[cfg_attr(not(test), expect(dead_code, reason = "extent files are released with their compaction"))]
     pub(crate) fn has_extent(&self, device: DeviceNumber, file: u32) -> bool {
         self.extents.get(&device).is_some_and(|files| files.contains(file.into()))
     }
@@ -62,9 +61,17 @@ impl Released {
         self.segments.add(number.0, number.0);
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "extent files are released with their compaction"))]
     pub(crate) fn add_extent(&mut self, device: DeviceNumber, file: u32) {
         self.extents.entry(device).or_default().add(file.into(), file.into());
+    }
+
+    /// The highest extent file of each device that was released: numbers are not used again.
+    pub(crate) fn highest_extents(&self) -> impl Iterator<Item = (u16, u32)> {
+        let highest = |(device, files): (&DeviceNumber, &Numbers)| {
+            let (_, &last) = files.0.last_key_value()?;
+            Some((device.0, u32::try_from(last).ok()?))
+        };
+        self.extents.iter().filter_map(highest)
     }
 
     /// Adds all that another has.

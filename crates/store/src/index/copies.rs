@@ -173,18 +173,10 @@ impl DeviceFile for ReadFile {
         Err(io::ErrorKind::PermissionDenied.into())
     }
 
-    fn punch_hole(&self, _: u64, _: u64) -> io::Result<()> {
-        Err(io::ErrorKind::PermissionDenied.into())
-    }
-
     fn start_writeback(&self, _: u64, _: u64) {}
 
     fn will_read(&self, offset: u64, length: u64) {
         self.file.will_read(offset, length);
-    }
-
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        self.file.allocated_bytes()
     }
 
     fn copy(&self, turn: usize) -> Option<io::Result<Arc<dyn DeviceFile>>> {
@@ -244,16 +236,8 @@ impl DeviceFile for WrittenFile {
         self.on_each(|file| file.set_size(size_bytes))
     }
 
-    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.on_each(|file| file.punch_hole(offset, length))
-    }
-
     fn start_writeback(&self, offset: u64, length: u64) {
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
         files.iter().for_each(|(_, file)| file.start_writeback(offset, length));
-    }
-
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        self.first(|file| file.allocated_bytes())
     }
 }

@@ -16,17 +16,16 @@ use super::replay::Replay;
 use super::scan::{Committed, SegmentScan, Step};
 use super::writer::{Active, Writer};
 use crate::devices::device::{DeviceFile, Mode};
-use crate::devices::extents::{Allocator, DIRECTORY};
+use crate::devices::extents::Allocator;
 use crate::devices::set::Devices;
 use crate::engine::effects::{Effects, Nameless, shared_number};
-use crate::engine::{Engine, EngineLedger};
+use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::LARGEST_FILE_BYTES;
 use crate::format::ids::{Epoch, SegmentId, SegmentNumber};
 use crate::format::record::Seed;
 use crate::format::release::Released;
-use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, number_of, segment_path};
-use crate::index::catalog::{Change, ExtentRow, Freed, Position, SegmentRow};
+use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
+use crate::index::catalog::{Change, Freed, Position, SegmentRow};
 
 /// Note with what was released.
 pub(crate) const RELEASED: &str = "log.released";
@@ -204,7 +203,7 @@ impl Engine {
             let notes = vec![(MISSING.to_owned(), kept)];
             self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
-        self.allocate_behind_all()?;
+        self.renew_allocator();
         self.resume(&lineage, replay)?;
         Ok(recovered)
     }
@@ -298,24 +297,17 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// New units go behind everything that lies in extent files, whether anything names it or not.
-    fn allocate_behind_all(&self) -> Result<()> {
-        let rows = Arc::clone(&self.view().state.extents);
-        let mut ends: BTreeMap<(u16, u32), ExtentRow> = rows.iter().map(|(&place, &row)| (place, row)).collect();
-        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
-            let listed =
-                slot.device.list(DIRECTORY).map_err(|error| Error::io("list", &slot.path.join(DIRECTORY), error))?;
-            for (name, size) in listed {
-                let Some(file) = number_of(&name).and_then(|number| u32::try_from(number).ok()) else { continue };
-                let device = slot.entry.number;
-                // Of one that nothing names the name may not be durable: units go to the next.
-                let unnamed = ExtentRow { device, file, end_bytes: LARGEST_FILE_BYTES, live_bytes: 0 };
-                let row = ends.entry((device, file)).or_insert(unnamed);
-                row.end_bytes = row.end_bytes.max(size);
-            }
-        }
-        *self.allocator.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Allocator::new(ends.into_values()));
-        Ok(())
+    /// Units go behind what is in extent files, in files that are neither given back nor have a number that was.
+    fn renew_allocator(&self) {
+        let state = self.view().state.clone();
+        let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
+        let freed = state.freed.iter().filter_map(|(_, freed)| match *freed {
+            Freed::Extent { device, file } => Some((device, file)),
+            _ => None,
+        });
+        let full = freed.chain(released.highest_extents());
+        *self.allocator.write().unwrap_or_else(PoisonError::into_inner) =
+            Arc::new(Allocator::new(state.extents.values().copied(), full, EXTENT_FILE_BYTES));
     }
 
     /// Rewrites what is damaged in a range of a segment's copies from a copy where it is whole; gives the bytes rewritten. Copies that are whole and

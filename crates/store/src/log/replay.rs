@@ -342,7 +342,7 @@ impl<'e> Replay<'e> {
 
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {
         let engine = self.engine;
-        let ledger = EngineLedger::new(engine);
+        let ledger = EngineLedger::of_log(engine);
         let nameless = if self.is_from_scratch { Nameless::Stay } else { Nameless::Go };
         let mut effects = Effects::new(&ledger, nameless);
         let mut highest_id = stretch.highest_id.max(ledger.state.highest_id);

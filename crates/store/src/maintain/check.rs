@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use super::pace::{Pace, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
+use super::vacate::{Place, place_of};
 use crate::Store;
-use crate::devices::extents::{DIRECTORY as EXTENTS, path as extent_path};
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::effects::{is_within, shared_number};
 use crate::engine::{Engine, View};
@@ -72,6 +72,8 @@ pub struct CheckReport {
     pub large_objects: u64,
     /// Bytes of segments and units that were read and verified.
     pub verified_bytes: u64,
+    /// Bytes in extent files that no object names, left by a writer that was killed. Harmless, and no problem: compaction gives them back.
+    pub quarantined_bytes: u64,
 }
 
 impl CheckReport {
@@ -632,30 +634,43 @@ impl<'c> Checker<'c> {
         }
     }
 
-    /// Extent files: that they are there and reach as far as units in use.
+    /// Extent files: that they are there and reach as far as units in use; and what is in them that nothing ever named.
     fn extents(&mut self) -> Result<()> {
-        let mut sizes: BTreeMap<u16, HashMap<String, u64>> = BTreeMap::new();
+        let mut sizes: BTreeMap<u16, BTreeMap<u32, u64>> = BTreeMap::new();
         for slot in self.slots.iter().filter(|slot| slot.is_readable() && slot.entry.state == DeviceState::InUse) {
-            let listed = slot.device.list(EXTENTS).unwrap_or_default();
-            sizes.insert(
-                slot.entry.number,
-                listed.into_iter().map(|(name, size)| (format!("{EXTENTS}/{name}"), size)).collect(),
-            );
+            let listed = self.engine.extents.list(slot.entry.number).unwrap_or_default();
+            sizes.insert(slot.entry.number, listed);
         }
         let rows = std::sync::Arc::clone(&self.view.state.extents);
         let remedy = if self.engine.geometry().parity > 0 { Remedy::Repair } else { Remedy::Lost };
         for row in rows.values().filter(|row| row.live_bytes > 0) {
             let Some(sizes) = sizes.get(&row.device) else { continue };
-            let cause = match sizes.get(&extent_path(row.file)) {
+            let cause = match sizes.get(&row.file) {
                 None => "the extent file is missing".to_owned(),
                 Some(&size) if size < row.live_bytes => {
                     format!("the extent file is cut off: it has {size} bytes, and {} in use", row.live_bytes)
                 }
                 Some(_) => continue,
             };
-            let place = self.engine.devices.place(row.device, &extent_path(row.file));
+            let place = self.engine.extents.place(row.device, row.file);
             self.found(Problem::new(ProblemKind::ExtentFile, place, cause, remedy).on(row.device));
         }
+        // A writer that is at work puts units there before it names them.
+        if self.is_alone && !self.engine.is_writer() {
+            self.quarantine(&sizes);
+        }
         Ok(())
+    }
+
+    /// Bytes that no descriptor names, left by a writer that was killed. They stay until compaction gives back the file.
+    fn quarantine(&mut self, sizes: &BTreeMap<u16, BTreeMap<u32, u64>>) {
+        let state = &self.view.state;
+        let freed: BTreeSet<Place> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();
+        for (&device, sizes) in sizes {
+            for (&file, &size) in sizes.iter().filter(|(file, _)| !freed.contains(&(device, **file))) {
+                let end = state.extents.get(&(device, file)).map_or(0, |row| row.end_bytes);
+                self.report.quarantined_bytes += size.checked_sub(end).unwrap_or(0);
+            }
+        }
     }
 }

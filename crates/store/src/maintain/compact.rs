@@ -1,8 +1,9 @@
 //! Compaction: gives back what dead records take, and brings records back into the order of groups.
 //!
 //! Segments are chosen by what they would give back ([`choose`]), and what is in use in them is moved (see `moving`), as many at a time as there is room
-//! for. Readers go on meanwhile: a segment goes when none of them can need it any more. It may be interrupted at any time, by a signal or by a
-//! crash: what was moved stays moved, and the rest is as it was.
+//! for; extent files by the same rule (see `vacate`). Nothing is given back if the index does not agree with its accounts. Readers go on meanwhile: a file goes
+//! when none of them can need it any more. It may be interrupted at any time, by a signal or by a crash: what was moved stays moved, and the rest
+//! is as it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,6 +11,7 @@ use std::sync::PoisonError;
 
 use super::moving::Target;
 use super::pace::{Pace, Watch};
+use super::vacate::PlannedExtent;
 use crate::Store;
 use crate::devices::placement::reserve_bytes;
 use crate::engine::Engine;
@@ -23,14 +25,14 @@ const LEAST_ORDERED_RECORDS: u64 = 64;
 /// In a segment in order, fewer than one record in so many is not followed by the next key.
 const ORDERED_RECORDS: u64 = 8;
 
-/// Which segments are rewritten.
+/// Which segments are rewritten, and which extent files emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// Those of which at least so many per cent are dead.
     Dead(u8),
     /// These, and those whose records are not in order of keys.
     DeadOrDisordered(u8),
-    /// All: afterwards everything is in order.
+    /// All segments, after which everything is in order, and all extent files with anything dead.
     All,
 }
 
@@ -39,9 +41,7 @@ pub enum Choice {
 pub struct CompactOptions {
     /// Which segments.
     pub choice: Choice,
-    /// Looks for units of large objects that nothing names, whatever the accounts say.
-    pub is_deep: bool,
-    /// Whether no batch is open in this process while it runs. Only then are units and shared files without names told from those that somebody is about to
+    /// Whether no batch is open in this process while it runs. Only then are shared files without names told from those that somebody is about to
     /// name, and given back.
     pub is_alone: bool,
     /// Bytes of records a second, at most.
@@ -50,7 +50,7 @@ pub struct CompactOptions {
 
 impl Default for CompactOptions {
     fn default() -> CompactOptions {
-        CompactOptions { choice: Choice::Dead(30), is_deep: false, is_alone: false, bytes_per_second: None }
+        CompactOptions { choice: Choice::Dead(30), is_alone: false, bytes_per_second: None }
     }
 }
 
@@ -76,8 +76,8 @@ pub struct PlannedSegment {
 pub struct CompactPlan {
     /// Segments to be rewritten.
     pub segments: Vec<PlannedSegment>,
-    /// Bytes of units that nothing names, about, on all devices.
-    pub orphaned_bytes: u64,
+    /// Extent files to be given back.
+    pub extents: Vec<PlannedExtent>,
     /// Bytes that were freed before and wait for readers, on all devices.
     pub waiting_bytes: u64,
 }
@@ -91,16 +91,20 @@ pub struct Compacted {
     pub moved_bytes: u64,
     /// Removals that had to be kept, as older records of their keys are still in segments that stay.
     pub kept_removals: u64,
+    /// Bytes of units of large objects that were copied, on all devices.
+    pub moved_unit_bytes: u64,
     /// Segments that were given back.
     pub segments: u64,
+    /// Extent files that were given back.
+    pub extent_files: u64,
     /// Bytes given back less bytes written, on all devices. Negative if moving took more.
     pub gained_bytes: i64,
-    /// Bytes of units that nothing named, given back on all devices.
-    pub orphaned_bytes: u64,
     /// Bytes that go when readers have ended, on all devices.
     pub waiting_bytes: u64,
     /// Segments that stay, as something in them is damaged on every copy.
     pub damaged_segments: Vec<u64>,
+    /// Extent files that stay, by device and number, as units in them are damaged beyond what parity makes good.
+    pub damaged_extents: BTreeSet<(u16, u32)>,
     /// Whether it was told to end early.
     pub is_interrupted: bool,
 }
@@ -116,9 +120,21 @@ impl CompactPlan {
         self.segments.iter().map(|segment| segment.live_records).sum()
     }
 
-    /// Bytes that segments give back on all devices, about: removals may have to stay.
+    /// Bytes of units in use that are copied, on all devices.
+    pub fn live_unit_bytes(&self) -> u64 {
+        self.extents.iter().map(|file| file.live_bytes).sum()
+    }
+
+    /// Bytes that no descriptor ever named and that go with extent files, on all devices.
+    pub fn quarantined_bytes(&self) -> u64 {
+        self.extents.iter().map(|file| file.quarantined_bytes).sum()
+    }
+
+    /// Bytes that segments and extent files give back on all devices, about: removals may have to stay.
     pub fn gained_bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.copies * segment.size_bytes.saturating_sub(segment.live_bytes)).sum()
+        let gained = |size_bytes: u64, live_bytes: u64| size_bytes.checked_sub(live_bytes).unwrap_or(0);
+        let segments = self.segments.iter().map(|one| one.copies * gained(one.size_bytes, one.live_bytes));
+        segments.chain(self.extents.iter().map(|one| gained(one.size_bytes, one.live_bytes))).sum()
     }
 }
 
@@ -192,7 +208,9 @@ impl Engine {
             Freed::Segment(number) => {
                 view.state.segments.get(number).map_or(0, |row| row.size_bytes * row.devices.len() as u64)
             }
-            Freed::Extent { length, .. } => *length,
+            Freed::Extent { device, file } => {
+                self.extents.list(*device).ok().and_then(|listed| listed.get(file).copied()).unwrap_or(0)
+            }
             Freed::Table(_) => 0,
         };
         view.state.freed.iter().map(bytes).sum()
@@ -221,10 +239,9 @@ impl Engine {
         };
         let rows = std::sync::Arc::clone(&self.view().state.segments);
         let rows: Vec<&SegmentRow> = rows.values().filter(|row| !self.is_freed(row.number)).collect();
-        let orphaned_bytes = if options.is_alone { self.orphaned_bytes() } else { 0 };
         Ok(CompactPlan {
             segments: choose(&rows, options.choice, &breaks),
-            orphaned_bytes,
+            extents: self.choose_extents(options.choice),
             waiting_bytes: self.waiting_bytes(),
         })
     }
@@ -252,16 +269,19 @@ impl Engine {
         }
         let plan = self.plan_compaction(options)?;
         let mut pace = Pace::new(options.bytes_per_second, watch);
-        pace.stage("moving records", plan.live_bytes());
         let mut done = Compacted::default();
-        self.compact_rounds(&plan, &mut pace, &mut done)?;
-        if options.is_alone && !done.is_interrupted {
-            pace.stage("looking for units that nothing names", plan.orphaned_bytes);
-            done.orphaned_bytes = self.give_back_orphans(options.is_deep, &mut pace)?;
-            done.is_interrupted = pace.is_stopped();
+        if !plan.segments.is_empty() || !plan.extents.is_empty() {
+            let agreement = self.agree(!plan.extents.is_empty())?;
+            pace.stage("moving records", plan.live_bytes());
+            self.compact_rounds(&plan, &mut pace, &mut done)?;
+            if !done.is_interrupted {
+                pace.stage("moving stripe units", plan.live_unit_bytes());
+                self.vacate(&plan.extents, &agreement, &mut pace, &mut done)?;
+            }
         }
         self.merge_index()?;
         self.reclaim()?;
+        self.remove_leftovers()?;
         done.waiting_bytes = self.waiting_bytes();
         Ok(done)
     }
@@ -292,9 +312,9 @@ impl Engine {
         Ok(())
     }
 
-    fn no_room(&self, needed_bytes: u64) -> Error {
+    pub(crate) fn no_room(&self, needed_bytes: u64) -> Error {
         let cause = format!(
-            "moving a segment takes {} for a while, and there is less room",
+            "moving what is in use takes {} for a while, and there is less room",
             crate::units::format_size(needed_bytes.into())
         );
         let advice = match self.waiting_bytes() {

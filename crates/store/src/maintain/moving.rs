@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use super::pace::Pace;
 use crate::access::gather::{Joining, Wanted, sort};
 use crate::devices::placement::Claim;
-use crate::engine::effects::{Effects, Nameless};
+use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind, Location};
@@ -271,22 +271,19 @@ impl Round<'_, '_> {
                 Class::Fast
             }
         };
-        let mut batch = engine.batch_of(&mut hand.bytes);
-        let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Claim::Frees, &mut batch)?;
-        let row = writer.active_row();
-        let copies = row.as_ref().map_or(1, |row| row.devices.len()) as u64;
-        effects.appended(row, written.position);
         for InHand { key, entry, bytes } in &hand.records {
-            let location = Location {
-                segment: written.segment,
-                offset: written.begin + bytes.start as u64,
-                record_bytes: bytes.len() as u64,
-            };
+            let location = Location { segment: UNPLACED, offset: bytes.start as u64, record_bytes: bytes.len() as u64 };
             match entry.kind.is_used() {
                 true => effects.put(key, Entry { location, ..*entry }, None)?,
                 false => effects.dead(location, entry.id),
             }
         }
+        let mut batch = engine.batch_of(&mut hand.bytes);
+        let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Claim::Frees, &mut batch)?;
+        let row = writer.active_row();
+        let copies = row.as_ref().map_or(1, |row| row.devices.len()) as u64;
+        effects.appended(row, written.position);
+        effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
         drop(ledger);
         engine.apply(change.clone())?;
@@ -296,7 +293,8 @@ impl Round<'_, '_> {
         self.moved.bytes += needed_bytes;
         self.moved.records += hand.records.len() as u64;
         self.unsynced_bytes += needed_bytes;
-        if self.unsynced_bytes >= SYNC_BYTES {
+        // What moved is in memory until it is a sorted table: with small records, far more than their bytes.
+        if self.unsynced_bytes >= SYNC_BYTES || engine.is_full() {
             self.unsynced_bytes = 0;
             engine.sync_all()?;
         }

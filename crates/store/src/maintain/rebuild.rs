@@ -16,7 +16,7 @@ use crate::devices::extents::{DIRECTORY as EXTENTS, Touched, order};
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::descriptor::{Chunk, Component, Descriptor, Run};
+use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, random_identity};
 use crate::format::record::checksum;
@@ -490,8 +490,8 @@ impl Rebuild<'_> {
         pace: &mut Pace<'_>,
     ) -> Result<Descriptor> {
         let mut moved = before.clone();
-        let result = components.iter().try_for_each(|&(number, component)| {
-            let target = self.target(key, before, number, component)?;
+        components.iter().try_for_each(|&(number, component)| {
+            let target = self.target(key, before, number, component, done)?;
             moved.chunks[number].components[component] = target;
             let touched = self
                 .engine
@@ -501,46 +501,44 @@ impl Rebuild<'_> {
             let bytes = before.chunks[number].stripes.component_bytes(component);
             done.unsynced_bytes += bytes;
             self.report.bytes += bytes;
-            Ok(())
-        });
-        if result.is_err() {
-            self.give_back(before, &moved);
-        }
-        result.map(|()| moved)
+            Ok::<(), Error>(())
+        })?;
+        Ok(moved)
     }
 
-    /// Where a component is to be.
-    fn target(&self, key: &[u8], descriptor: &Descriptor, number: usize, component: usize) -> Result<Component> {
+    /// Where a component is to be. Its file is claimed until the record is written.
+    fn target(
+        &self,
+        key: &[u8],
+        descriptor: &Descriptor,
+        number: usize,
+        component: usize,
+        done: &mut Done,
+    ) -> Result<Component> {
         let engine = self.engine;
         let chunk = &descriptor.chunks[number];
         if self.is_onto {
             return Ok(chunk.components[component]);
         }
         match engine.device_for(key, descriptor, number, chunk.stripes.component_bytes(component), self.device) {
-            Some(device) => engine.extents.place_component(&engine.allocator(), chunk, component, device),
+            Some(device) => {
+                let place = engine.extents.place_component(&engine.allocator(), chunk, component, device)?;
+                done.touched.claim(place.component.device, place.component.file, &place.claim);
+                Ok(place.component)
+            }
             None => Err(no_place("a chunk has no other device to go to".to_owned())),
         }
-    }
-
-    /// Units that were made, and that no record will name.
-    fn give_back(&self, before: &Descriptor, moved: &Descriptor) {
-        let before: BTreeSet<Run> = before.runs().collect();
-        // What cannot be given back now is found by compaction.
-        moved.runs().filter(|run| !before.contains(run)).for_each(|run| drop(self.engine.extents.punch(run)));
     }
 
     /// What was written is durable, records say so, and the next session goes on there.
     fn settle(&mut self, done: &mut Done) -> Result<()> {
         let engine = self.engine;
-        engine.extents.sync(&std::mem::take(&mut done.touched))?;
+        // The files stay claimed until the records are written.
+        let touched = std::mem::take(&mut done.touched);
+        engine.extents.sync(&touched)?;
         done.unsynced_bytes = 0;
         if !done.moving.is_empty() {
-            for outdated in engine.append_moved(std::mem::take(&mut done.moving))? {
-                // Replaced or removed meanwhile.
-                if let (Ok(before), Some(moved)) = (engine.descriptor(outdated.entry.location), &outdated.descriptor) {
-                    self.give_back(&before, moved);
-                }
-            }
+            engine.append_moved(std::mem::take(&mut done.moving))?;
         }
         engine.sync_all()?;
         engine.note(&[(&self.note_name(), if self.is_onto { done.key.clone() } else { Vec::new() })])

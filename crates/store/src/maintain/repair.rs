@@ -415,7 +415,7 @@ impl Engine {
     }
 
     /// Removes files from the directories of segments that are none of the store's.
-    fn remove_leftovers(&self) -> Result<u64> {
+    pub(crate) fn remove_leftovers(&self) -> Result<u64> {
         let mut removed = 0;
         let state = self.view().state.clone();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
@@ -502,5 +502,9 @@ impl crate::devices::extents::DeviceSource for Alone {
 
     fn directory(&self, _: u16) -> std::path::PathBuf {
         self.slot.path.clone()
+    }
+
+    fn epoch(&self) -> u32 {
+        0
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::devices::device::{Device, DeviceFile, Mode};
-use crate::devices::extents::{DIRECTORY, path as extent_path};
+use crate::devices::extents::DIRECTORY;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::format::descriptor::Run;
@@ -71,11 +71,11 @@ impl Engine {
         let known = Arc::clone(&self.view().state.extents);
         let mut named = BTreeSet::new();
         for run in units {
-            let path = extent_path(run.file);
             let Some(device) = self.devices.readable(run.device) else { continue };
-            let fail = |error| Error::io("make the units durable", &self.devices.place(run.device, &path), error);
+            let fail = |error| Error::io("make the units durable", &self.extents.place(run.device, run.file), error);
+            // The batch holds without a unit that is not there: redundancy makes it good.
+            let Some(path) = self.extents.path(run.device, run.file).map_err(fail)? else { continue };
             let file = match device.open(&path, Mode::Write) {
-                // The batch holds without this unit: redundancy makes it good.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(fail)?,
             };

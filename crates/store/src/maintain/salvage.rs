@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::audit::Sight;
 use super::pace::Pace;
-use crate::engine::effects::{Effects, Nameless};
+use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
@@ -81,17 +81,18 @@ impl Engine {
             records.extend_from_slice(&record.bytes);
         }
         let geometry = self.geometry();
-        let batch = self.batch_of(&mut records);
-        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
-        effects.appended(writer.active_row(), written.position);
         for (record, start) in current.iter().zip(starts) {
             let record_bytes = record.bytes.len() as u64;
-            let location = Location { segment: written.segment, offset: written.begin + start, record_bytes };
+            let location = Location { segment: UNPLACED, offset: start, record_bytes };
             match record.entry.kind.is_used() {
                 true => effects.put(&record.key, Entry { location, ..record.entry }, record.descriptor.as_ref())?,
                 false => effects.dead(location, record.entry.id),
             }
         }
+        let batch = self.batch_of(&mut records);
+        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        effects.appended(writer.active_row(), written.position);
+        effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
         drop(ledger);
         writer.pending.merge(change.clone());

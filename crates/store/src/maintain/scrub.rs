@@ -13,7 +13,6 @@ use super::pace::{Pace, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
 use crate::devices::device::Mode;
-use crate::devices::extents::path as extent_path;
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
@@ -355,12 +354,8 @@ impl Mender<'_> {
                 .any(|left| (left.chunk, left.stripe, left.unit) == (unit.chunk, unit.stripe, unit.unit));
             let remedy = if is_left { Remedy::Lost } else { Remedy::Repair };
             let cause = format!("a stripe unit {}", unit.flaw);
-            let mut problem = Problem::new(
-                ProblemKind::Unit,
-                engine.devices.place(run.device, &extent_path(run.file)),
-                cause,
-                remedy,
-            );
+            let mut problem =
+                Problem::new(ProblemKind::Unit, engine.extents.place(run.device, run.file), cause, remedy);
             problem.range = Some(Range { start: run.offset_bytes, end: run.offset_bytes + run.length_bytes });
             self.found(&problem.on(run.device).of(key), !is_left);
         }

@@ -395,20 +395,8 @@ impl DeviceFile for SimulatedFile {
         })
     }
 
-    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.device.whole(Operation::Punch, |state, _| {
-            self.must_be_writable(Errno::BADF)?;
-            self.in_state(state)?.change(Change::Punch(offset, length));
-            Ok(())
-        })
-    }
-
     /// Nothing: a write that is not synced may be durable anyway.
     fn start_writeback(&self, _offset: u64, _length: u64) {}
-
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        Ok(self.content()?.allocated_bytes())
-    }
 }
 
 #[cfg(test)]

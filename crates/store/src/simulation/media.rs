@@ -71,8 +71,6 @@ pub(crate) enum Change {
     Write(u64, Arc<[u8]>),
     /// A new size.
     Size(u64),
-    /// Offset and length of a hole.
-    Punch(u64, u64),
 }
 
 /// Bytes of a file, and which of its blocks have space.
@@ -141,22 +139,10 @@ impl Content {
         self.allocated.resize(self.bytes.len().div_ceil(BLOCK_BYTES), false);
     }
 
-    fn punch(&mut self, offset: u64, length: u64) {
-        let start = (offset as usize).min(self.bytes.len());
-        let end = (offset.saturating_add(length) as usize).min(self.bytes.len());
-        self.bytes[start..end].fill(0);
-        // The last block is whole if the hole goes to the end of the file.
-        let last = if end == self.bytes.len() { self.allocated.len() } else { end / BLOCK_BYTES };
-        if let Some(blocks) = self.allocated.get_mut(start.div_ceil(BLOCK_BYTES)..last) {
-            blocks.fill(false);
-        }
-    }
-
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Write(offset, data) => self.write(*offset, data),
             Change::Size(size_bytes) => self.set_size(*size_bytes),
-            Change::Punch(offset, length) => self.punch(*offset, *length),
         }
     }
 
@@ -169,7 +155,6 @@ impl Content {
         match change {
             _ if whole => self.apply(change),
             Change::Size(_) => self.apply(change),
-            Change::Punch(offset, length) => self.punch(*offset, chance.below(*length + 1)),
             Change::Write(offset, data) => self.write_remains(*offset, data, chance),
         }
     }

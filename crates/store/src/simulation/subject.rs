@@ -204,7 +204,7 @@ impl Subject for Simulated {
     }
 
     fn compact(&mut self) -> Result<()> {
-        let options = CompactOptions { is_deep: true, is_alone: true, ..CompactOptions::default() };
+        let options = CompactOptions { is_alone: true, ..CompactOptions::default() };
         self.store.compact(&options, &mut |_| true).map(|_| ())
     }
 

@@ -34,8 +34,6 @@ pub(crate) enum Operation {
     Sync,
     /// Setting a size.
     SetSize,
-    /// Punching a hole.
-    Punch,
     /// Making a file.
     Create,
     /// Renaming.
@@ -64,8 +62,7 @@ pub(crate) struct Fault {
 impl Fault {
     fn hits(&self, number: u64, operation: Operation, device: usize) -> bool {
         let full = self.errno == Errno::NOSPC || self.errno == Errno::DQUOT;
-        let frees =
-            matches!(operation, Operation::Read | Operation::Punch | Operation::Remove | Operation::SyncDirectory);
+        let frees = matches!(operation, Operation::Read | Operation::Remove | Operation::SyncDirectory);
         number >= self.operation && self.device.is_none_or(|one| one == device) && !(full && frees)
     }
 }

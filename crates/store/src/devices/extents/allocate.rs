@@ -1,21 +1,22 @@
 //! Where the next chunk goes: devices by the object's id, extent files one after the other.
 //!
-//! The end of a device's newest extent file only moves forward while writers hold reservations behind it. A reservation is of
-//! offsets, not of space: what a writer did not reach stays a hole, and goes back if nothing was reserved behind it. A file is never
-//! longer than its first 16 GiB and one component.
+//! A device's newest extent file grows until the next component would take it past its limit. Places are given out behind everything that is in the file,
+//! also behind what nobody knows any more (the quarantine of a writer that was killed): nothing that is there is overwritten. What a writer of
+//! this process gave up without naming it is given out again if nothing was reserved behind it.
+//!
+//! Who was given a place has a [`Claim`] to its file until what it wrote is named and durable, or given up; a file with claims is not released.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use twox_hash::XxHash3_64;
 
-use super::{ExtentFiles, lock};
+use super::{Claim, ExtentFiles, lock};
 use crate::devices::device::DeviceFile;
 use crate::devices::placement::reserve_bytes;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::descriptor::Component;
-use crate::format::geometry::LARGEST_FILE_BYTES;
+use crate::format::descriptor::{Component, Descriptor, Run};
 use crate::index::catalog::ExtentRow;
 use crate::layout::granulo::{SECTOR_BYTES, Striping};
 use crate::layout::round_up;
@@ -35,7 +36,7 @@ pub(crate) fn order(id: u64, devices: &[(u16, [u8; 16])]) -> Vec<u16> {
     order.into_iter().map(|(_, number)| number).collect()
 }
 
-/// The newest extent file of a device.
+/// The extent file that a device's next component goes to.
 #[derive(Debug, Clone, Copy)]
 struct Tail {
     file: u32,
@@ -44,30 +45,70 @@ struct Tail {
 
 /// A place for a component, and the file that it is in.
 #[derive(Debug)]
-pub(super) struct Reserved {
-    pub(super) component: Component,
+pub(crate) struct Reserved {
+    pub(crate) component: Component,
+    pub(crate) claim: Claim,
     pub(super) end_bytes: u64,
     pub(super) file: Arc<dyn DeviceFile>,
+}
+
+/// What was given out.
+#[derive(Debug, Default)]
+struct Places {
+    /// Highest number of a file, and its end, that the catalog knows on each device.
+    known: BTreeMap<u16, Tail>,
+    /// Where the next component goes, on each device that something was reserved on.
+    tails: BTreeMap<u16, Tail>,
+    /// Files that take nothing more.
+    closed: BTreeSet<(u16, u32)>,
+    claims: BTreeMap<(u16, u32), Weak<()>>,
+}
+
+impl Places {
+    fn claim(&mut self, device: u16, file: u32) -> Claim {
+        let claim = self.claims.get(&(device, file)).and_then(Weak::upgrade).unwrap_or_default();
+        self.claims.insert((device, file), Arc::downgrade(&claim));
+        Claim(claim)
+    }
 }
 
 /// Gives out places in extent files. Shared by writers.
 #[derive(Debug)]
 pub(crate) struct Allocator {
-    tails: Mutex<BTreeMap<u16, Tail>>,
+    places: Mutex<Places>,
+    /// A file takes no component that would end behind this, but for one that is longer by itself.
+    limit_bytes: u64,
 }
 
 impl Allocator {
-    /// Goes on behind what the catalog knows.
-    pub(crate) fn new(rows: impl IntoIterator<Item = ExtentRow>) -> Allocator {
-        let mut tails: BTreeMap<u16, Tail> = BTreeMap::new();
-        for row in rows {
-            let tail = Tail { file: row.file, end_bytes: round_up(row.end_bytes, SECTOR_BYTES) };
-            let known = tails.entry(row.device).or_insert(tail);
-            if known.file < tail.file {
-                *known = tail;
+    /// Goes on behind what the catalog knows and what is in the files; in none up to those that are `closed`. A file is full at `limit_bytes`.
+    pub(crate) fn new(
+        rows: impl IntoIterator<Item = ExtentRow>,
+        closed: impl IntoIterator<Item = (u16, u32)>,
+        limit_bytes: u64,
+    ) -> Allocator {
+        let mut known: BTreeMap<u16, Tail> = BTreeMap::new();
+        let of_row =
+            |row: ExtentRow| (row.device, Tail { file: row.file, end_bytes: round_up(row.end_bytes, SECTOR_BYTES) });
+        let closed = closed.into_iter().map(|(device, file)| (device, Tail { file, end_bytes: u64::MAX }));
+        for (device, tail) in rows.into_iter().map(of_row).chain(closed) {
+            let last = known.entry(device).or_insert(tail);
+            if (last.file, last.end_bytes) < (tail.file, tail.end_bytes) {
+                *last = tail;
             }
         }
-        Allocator { tails: Mutex::new(tails) }
+        let places = Places { known, ..Places::default() };
+        Allocator { places: Mutex::new(places), limit_bytes }
+    }
+
+    /// A file takes nothing more: what comes next goes to another.
+    pub(crate) fn close(&self, device: u16, file: u32) {
+        lock(&self.places).closed.insert((device, file));
+    }
+
+    /// Whether somebody is about to name units in a file.
+    pub(crate) fn is_claimed(&self, device: u16, file: u32) -> bool {
+        lock(&self.places).claims.get(&(device, file)).is_some_and(|claim| claim.strong_count() > 0)
     }
 
     /// Places for the components of the chunk with this number on the first devices of `order` that are in service and have room for
@@ -129,10 +170,16 @@ impl Allocator {
     /// A place of so many bytes on one device.
     ///
     /// # Errors
-    /// What making a file fails with.
-    pub(super) fn reserve_on(&self, files: &ExtentFiles, device: u16, length_bytes: u64) -> Result<Reserved> {
-        let mut tails = lock(&self.tails);
-        let tail = tails.get(&device).copied().filter(|tail| tail.end_bytes < LARGEST_FILE_BYTES);
+    /// What listing or making a file fails with.
+    pub(crate) fn reserve_on(&self, files: &ExtentFiles, device: u16, length_bytes: u64) -> Result<Reserved> {
+        let mut places = lock(&self.places);
+        let length_bytes = round_up(length_bytes, SECTOR_BYTES);
+        let newest = match places.tails.get(&device) {
+            Some(&tail) => Some(tail),
+            None => newest(files, device, places.known.get(&device).copied())?,
+        };
+        let fits = |tail: &Tail| tail.end_bytes == 0 || tail.end_bytes.saturating_add(length_bytes) <= self.limit_bytes;
+        let tail = newest.filter(|tail| fits(tail) && !places.closed.contains(&(device, tail.file)));
         let opened = match tail {
             Some(tail) => match files.open(device, tail.file, true) {
                 // A device that was emptied or replaced begins a file that was never there.
@@ -146,15 +193,12 @@ impl Allocator {
         };
         let (tail, file) = match opened {
             Some(opened) => opened,
-            None => {
-                let next = tails.get(&device).map_or(Some(0), |tail| tail.file.checked_add(1));
-                create_next(files, device, next)?
-            }
+            None => create_next(files, device, newest.map_or(Some(0), |tail| tail.file.checked_add(1)))?,
         };
-        let end_bytes = tail.end_bytes + round_up(length_bytes, SECTOR_BYTES);
-        tails.insert(device, Tail { file: tail.file, end_bytes });
+        let end_bytes = tail.end_bytes + length_bytes;
+        places.tails.insert(device, Tail { file: tail.file, end_bytes });
         let component = Component { device, file: tail.file, offset_bytes: tail.end_bytes };
-        Ok(Reserved { component, end_bytes, file })
+        Ok(Reserved { component, claim: places.claim(device, tail.file), end_bytes, file })
     }
 
     /// Says that a reservation was used up to `used_end_bytes`; the rest is given out again if nothing was reserved behind it.
@@ -164,23 +208,49 @@ impl Allocator {
 
     /// As [`release`](Self::release), of a component that ends at `end_bytes`.
     pub(super) fn give_back(&self, component: Component, end_bytes: u64, used_end_bytes: u64) {
-        if let Some(tail) = lock(&self.tails).get_mut(&component.device)
+        if let Some(tail) = lock(&self.places).tails.get_mut(&component.device)
             && (tail.file, tail.end_bytes) == (component.file, end_bytes)
         {
             tail.end_bytes = used_end_bytes;
         }
     }
+
+    /// Gives out again what an object took that was never handed to the log, as far as nothing was reserved behind it.
+    pub(crate) fn give_up(&self, descriptor: &Descriptor) {
+        let runs: Vec<Run> = descriptor.runs().collect();
+        for &Run { device, file, offset_bytes, length_bytes } in runs.iter().rev() {
+            self.give_back(Component { device, file, offset_bytes }, offset_bytes + length_bytes, offset_bytes);
+        }
+    }
+}
+
+/// The newest file on a device, by what is there and what the catalog knows, and where it ends. One that the catalog does not know takes nothing more: it
+/// was left by a writer that was killed, and its name may not be durable.
+fn newest(files: &ExtentFiles, device: u16, known: Option<Tail>) -> Result<Option<Tail>> {
+    let listed = files.list(device).map_err(|error| {
+        Error::io("list the extent files in", &files.source.directory(device).join(super::DIRECTORY), error)
+    })?;
+    let there = listed.last_key_value().map(|(&file, &size)| Tail { file, end_bytes: round_up(size, SECTOR_BYTES) });
+    Ok(match (there, known) {
+        (Some(there), Some(known)) if there.file == known.file => {
+            Some(Tail { end_bytes: there.end_bytes.max(known.end_bytes), ..there })
+        }
+        (Some(there), known) if known.is_none_or(|known| there.file > known.file) => {
+            Some(Tail { end_bytes: u64::MAX, ..there })
+        }
+        (_, known) => known,
+    })
 }
 
 impl ExtentFiles {
     /// What units may still be written to a device: without what is kept back for removals, for moving records and for the index.
-    pub(super) fn room_bytes(&self, device: u16) -> u64 {
+    pub(crate) fn room_bytes(&self, device: u16) -> u64 {
         let room = self.source.device(device).and_then(|device| device.room().ok());
         room.map_or(0, |room| room.available_bytes.saturating_sub(reserve_bytes(room)))
     }
 }
 
-/// The first file from `next` on that can be made. One that is there already is the remains of a crash: it is for recovery.
+/// The first file from `next` on that can be made.
 fn create_next(files: &ExtentFiles, device: u16, next: Option<u32>) -> Result<(Tail, Arc<dyn DeviceFile>)> {
     let mut next = next;
     while let Some(file) = next {

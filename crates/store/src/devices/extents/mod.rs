@@ -1,4 +1,4 @@
-//! Extents: the files on devices that stripe units of large objects are in (docs/FORMAT.md, section 6).
+//! Extents: the files on devices that stripe units of large objects are in (docs/FORMAT.md, section 7).
 //!
 //! | module | subject |
 //! | --- | --- |
@@ -7,8 +7,12 @@
 //! | `read` | ranges of an object, verified, reconstructed where units are lost |
 //! | `repair` | every unit verified; damaged ones made anew; components moved to other devices |
 //!
-//! Here are the files themselves: opening, syncing, giving back space, and reading one unit. Extent files have no structure of their
-//! own: every byte that counts is named and checksummed by a descriptor, and what no descriptor names is free.
+//! Here are the files themselves: names, opening, syncing, unlinking, and reading one unit. Extent files have no structure of their
+//! own: every byte that counts is named and checksummed by a descriptor. What no descriptor names stays where it is, dead or in quarantine, until
+//! the whole file was released and is unlinked: nothing is punched, cut off or overwritten.
+//!
+//! A name has the number that descriptors say, and the low half of the epoch that made the file, so that a file of one history is not
+//! taken for one of another. Which numbers there are, the directory of the device says; it is read once, and again for a number that is not among them.
 //!
 //! Survived: a device that is not in service, a file that is missing or short, an error of the medium, changed bytes. All of these are
 //! [`Wrong`] units, made up for by parity if there is enough of it.
@@ -20,7 +24,7 @@ mod repair;
 mod tests;
 mod write;
 
-pub(crate) use allocate::{Allocator, order};
+pub(crate) use allocate::{Allocator, Reserved, order};
 pub(crate) use write::{LargeWriter, Written};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,11 +32,11 @@ use std::fmt::{self, Debug};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use twox_hash::XxHash3_64;
 
 use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::threads;
 use crate::error::{Error, Result, os_message};
 use crate::format::descriptor::{Chunk, Descriptor, Run};
 
@@ -42,12 +46,26 @@ pub(crate) const DIRECTORY: &str = "extents";
 /// Extent files that are kept open beside those being written.
 const MOST_OPEN: usize = 128;
 
+/// Files that are synced at the same time, at most.
+pub(crate) const MOST_SYNCS: usize = 32;
+
 /// Reads of adjacent units are joined up to this, in bytes.
 const JOINED_BYTES: usize = 1 << 20;
 
-/// Path of an extent file on its device.
-pub(crate) fn path(file: u32) -> String {
-    format!("{DIRECTORY}/{file:016x}")
+/// Name of the extent file with this number that was made in this epoch.
+pub(crate) fn file_name(file: u32, epoch: u32) -> String {
+    format!("{file:08x}-{epoch:08x}")
+}
+
+/// The number in the name of an extent file; `None` of any other name.
+pub(crate) fn file_number(name: &str) -> Option<u32> {
+    let (number, epoch) = name.split_once('-')?;
+    let of_eight = |digits: &str| {
+        let is_lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let sound = digits.len() == 8 && digits.bytes().all(is_lower);
+        sound.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
+    };
+    of_eight(epoch).and(of_eight(number))
 }
 
 /// Where devices come from: they come and go while the store is open.
@@ -56,6 +74,8 @@ pub(crate) trait DeviceSource: Send + Sync + Debug {
     fn device(&self, number: u16) -> Option<Arc<dyn Device>>;
     /// Its directory, for messages.
     fn directory(&self, number: u16) -> PathBuf;
+    /// Low half of the epoch in which this process makes files.
+    fn epoch(&self) -> u32;
 }
 
 /// What is the matter with a unit.
@@ -97,10 +117,15 @@ pub(crate) struct Wrong {
     pub(crate) flaw: Flaw,
 }
 
+/// Says that somebody is about to name units in an extent file: it is not released as long as one is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim(#[expect(dead_code, reason = "it is counted, not looked at")] Arc<()>);
+
 /// Files that were written to and are not synced. Keeps them open: an error in writing back is told to those who had the file open.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
     files: BTreeMap<(u16, u32), Arc<dyn DeviceFile>>,
+    claims: BTreeMap<(u16, u32), Claim>,
 }
 
 impl Touched {
@@ -108,19 +133,30 @@ impl Touched {
         self.files.entry((device, file)).or_insert_with(|| Arc::clone(open));
     }
 
+    /// Holds on to the file of a place that was given out.
+    pub(crate) fn claim(&mut self, device: u16, file: u32, claim: &Claim) {
+        self.claims.entry((device, file)).or_insert_with(|| claim.clone());
+    }
+
     /// Adds what another has.
     pub(crate) fn merge(&mut self, other: Touched) {
         self.files.extend(other.files);
+        self.claims.extend(other.claims);
     }
 
     /// Whether there is nothing to sync.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 }
 
-/// An extent file and its number.
-type Named<'f> = (u32, &'f Arc<dyn DeviceFile>);
+/// Something of extents that is to be made durable: a file, or the names in the directory of a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Unsynced<'t> {
+    File(u16, u32, &'t Arc<dyn DeviceFile>),
+    Names(u16),
+}
 
 /// An open file of the cache.
 #[derive(Debug)]
@@ -136,11 +172,21 @@ struct Cache {
     uses: u64,
 }
 
+/// What the directories of extents were seen to have.
+#[derive(Debug, Default)]
+struct Names {
+    /// Names by number, of each device whose directory was read.
+    listed: HashMap<u16, BTreeMap<u32, String>>,
+    /// Files that were looked for in vain since.
+    absent: BTreeSet<(u16, u32)>,
+}
+
 /// The extent files of all devices. Shared by threads.
 #[derive(Debug)]
 pub(crate) struct ExtentFiles {
     source: Arc<dyn DeviceSource>,
     cache: Mutex<Cache>,
+    names: Mutex<Names>,
     /// Devices with files whose names are not known to be durable.
     new_names: Mutex<BTreeSet<u16>>,
 }
@@ -157,17 +203,78 @@ fn checksum(unit: &[u8]) -> u64 {
 impl ExtentFiles {
     /// The extent files of the devices of `source`.
     pub(crate) fn new(source: Arc<dyn DeviceSource>) -> ExtentFiles {
-        ExtentFiles { source, cache: Mutex::default(), new_names: Mutex::default() }
+        ExtentFiles { source, cache: Mutex::default(), names: Mutex::default(), new_names: Mutex::default() }
     }
 
     /// Closes the files of a device that has left or was replaced.
     pub(crate) fn forget(&self, device: u16) {
         lock(&self.cache).open.retain(|&(number, _), _| number != device);
         lock(&self.new_names).remove(&device);
+        let mut names = lock(&self.names);
+        names.listed.remove(&device);
+        names.absent.retain(|&(number, _)| number != device);
+    }
+
+    /// Another process has changed the store: files that were not there may be by now.
+    pub(crate) fn look_again(&self) {
+        lock(&self.names).absent.clear();
+    }
+
+    /// Extent files on a device in service, by number, with their sizes in bytes.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(crate) fn list(&self, device: u16) -> io::Result<BTreeMap<u32, u64>> {
+        let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
+        let mut listed: Vec<(String, u64)> = on.list(DIRECTORY)?;
+        // Of two with the same number, which only a device of two histories can have, always the same one.
+        listed.sort_unstable();
+        let (mut sizes, mut by_number) = (BTreeMap::new(), BTreeMap::new());
+        for (name, size) in listed {
+            if let Some(file) = file_number(&name) {
+                sizes.entry(file).or_insert(size);
+                by_number.entry(file).or_insert(name);
+            }
+        }
+        lock(&self.names).listed.insert(device, by_number);
+        Ok(sizes)
+    }
+
+    /// The path of a file on its device, if it is there.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(crate) fn path(&self, device: u16, file: u32) -> io::Result<Option<String>> {
+        let known = |names: &Names| {
+            let name = names.listed.get(&device).and_then(|listed| listed.get(&file));
+            name.map(|name| format!("{DIRECTORY}/{name}"))
+        };
+        {
+            let names = lock(&self.names);
+            if let Some(path) = known(&names) {
+                return Ok(Some(path));
+            }
+            if names.absent.contains(&(device, file)) {
+                return Ok(None);
+            }
+        }
+        self.list(device)?;
+        let mut names = lock(&self.names);
+        let path = known(&names);
+        if path.is_none() {
+            names.absent.insert((device, file));
+        }
+        Ok(path)
+    }
+
+    /// Where a file is, or would be, for messages.
+    pub(crate) fn place(&self, device: u16, file: u32) -> PathBuf {
+        let path = self.path(device, file).ok().flatten();
+        self.source.directory(device).join(path.unwrap_or_else(|| format!("{DIRECTORY}/{file:08x}")))
     }
 
     fn error(&self, operation: &'static str, device: u16, file: u32, error: io::Error) -> Error {
-        Error::io(operation, &self.source.directory(device).join(path(file)), error)
+        Error::io(operation, &self.place(device, file), error)
     }
 
     /// The file, from the cache or opened; [`io::ErrorKind::NotFound`] also where the device is not in service.
@@ -184,7 +291,8 @@ impl ExtentFiles {
             }
         }
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
-        let opened = on.open(&path(file), if writable { Mode::Write } else { Mode::Read })?;
+        let path = self.path(device, file)?.ok_or(io::ErrorKind::NotFound)?;
+        let opened = on.open(&path, if writable { Mode::Write } else { Mode::Read })?;
         self.keep(device, file, &opened, writable);
         Ok(opened)
     }
@@ -200,16 +308,25 @@ impl ExtentFiles {
         cache.open.insert((device, file), Open { file: Arc::clone(opened), writable, last_used });
     }
 
-    /// A new file; [`io::ErrorKind::AlreadyExists`] if there is one.
+    /// A new file of this epoch; [`io::ErrorKind::AlreadyExists`] if there is one of its number.
     fn create(&self, device: u16, file: u32) -> io::Result<Arc<dyn DeviceFile>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
-        let created = match on.open(&path(file), Mode::Create) {
+        if self.path(device, file)?.is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let name = file_name(file, self.source.epoch());
+        let path = format!("{DIRECTORY}/{name}");
+        let created = match on.open(&path, Mode::Create) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 on.create_directory(DIRECTORY)?;
-                on.open(&path(file), Mode::Create)?
+                on.open(&path, Mode::Create)?
             }
             created => created?,
         };
+        let mut names = lock(&self.names);
+        names.listed.entry(device).or_default().insert(file, name);
+        names.absent.remove(&(device, file));
+        drop(names);
         lock(&self.new_names).insert(device);
         self.keep(device, file, &created, true);
         Ok(created)
@@ -224,56 +341,66 @@ impl ExtentFiles {
         opened.map_err(|error| self.error("open the extent file", device, file, error))
     }
 
-    /// Makes durable what was written, and the names of new files; devices at the same time.
+    /// What is to be synced so that what was written is durable: each file once, and the directories of new ones.
+    pub(crate) fn unsynced<'t>(&self, touched: &'t Touched) -> Vec<Unsynced<'t>> {
+        let new_names = lock(&self.new_names);
+        let devices: BTreeSet<u16> = touched.files.keys().map(|&(device, _)| device).collect();
+        let names = devices.into_iter().filter(|device| new_names.contains(device)).map(Unsynced::Names);
+        touched.files.iter().map(|(&(device, file), open)| Unsynced::File(device, file, open)).chain(names).collect()
+    }
+
+    /// Makes one of these durable.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub(crate) fn sync_one(&self, unsynced: Unsynced<'_>) -> Result<()> {
+        match unsynced {
+            Unsynced::File(device, file, open) => {
+                open.sync().map_err(|error| self.error("sync the extent file", device, file, error))
+            }
+            Unsynced::Names(device) => {
+                // A file made meanwhile waits for the lock, and its name is synced next time.
+                let mut new_names = lock(&self.new_names);
+                if new_names.contains(&device) {
+                    let directory = self.source.directory(device).join(DIRECTORY);
+                    let on = self.source.device(device).ok_or(io::Error::from(io::ErrorKind::NotFound));
+                    on.and_then(|on| on.sync_directory(DIRECTORY))
+                        .map_err(|error| Error::io("sync the directory", &directory, error))?;
+                    new_names.remove(&device);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes durable what was written, and the names of new files; all at the same time.
     ///
     /// # Errors
     /// The first failure. Nothing may be said to be durable then, whatever a later call says.
     pub(crate) fn sync(&self, touched: &Touched) -> Result<()> {
-        let mut by_device: BTreeMap<u16, Vec<Named<'_>>> = BTreeMap::new();
-        for (&(device, file), open) in &touched.files {
-            by_device.entry(device).or_default().push((file, open));
-        }
-        if by_device.len() < 2 {
-            return by_device.iter().try_for_each(|(&device, files)| self.sync_device(device, files));
-        }
-        thread::scope(|scope| {
-            let syncing: Vec<_> =
-                by_device.iter().map(|(&device, files)| scope.spawn(move || self.sync_device(device, files))).collect();
-            // All are waited for; a panic goes on here.
-            let results: Vec<_> = syncing
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect();
-            results.into_iter().collect()
-        })
+        let unsynced = self.unsynced(touched);
+        threads::each(unsynced, MOST_SYNCS, |unsynced| self.sync_one(unsynced)).into_iter().collect()
     }
 
-    fn sync_device(&self, device: u16, files: &[Named<'_>]) -> Result<()> {
-        for &(file, open) in files {
-            open.sync().map_err(|error| self.error("sync the extent file", device, file, error))?;
-        }
-        // A file made meanwhile waits for the lock, and its name is synced next time.
-        let mut new_names = lock(&self.new_names);
-        if new_names.contains(&device) {
-            let directory = self.source.directory(device).join(DIRECTORY);
-            let on = self.source.device(device).ok_or(io::Error::from(io::ErrorKind::NotFound));
-            on.and_then(|on| on.sync_directory(DIRECTORY))
-                .map_err(|error| Error::io("sync the directory", &directory, error))?;
-            new_names.remove(&device);
-        }
-        Ok(())
-    }
-
-    /// Gives back the space of a run. What is not there need not be given back.
+    /// Unlinks a file that was released and that nobody reads any more; gives whether it was there. Handles that are open stay readable.
     ///
     /// # Errors
-    /// The device cannot.
-    pub(crate) fn punch(&self, run: Run) -> Result<()> {
-        let punched = match self.open(run.device, run.file, true) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            opened => opened.and_then(|file| file.punch_hole(run.offset_bytes, run.length_bytes)),
-        };
-        punched.map_err(|error| self.error("give back space in", run.device, run.file, error))
+    /// The device is not in service, or cannot.
+    pub(crate) fn unlink(&self, device: u16, file: u32) -> Result<bool> {
+        let fail = |error| self.error("unlink the extent file", device, file, error);
+        let on = self.source.device(device).ok_or_else(|| fail(io::ErrorKind::NotFound.into()))?;
+        let Some(path) = self.path(device, file).map_err(fail)? else { return Ok(false) };
+        match on.remove(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+            removed => {
+                on.sync_directory(DIRECTORY).map_err(fail)?;
+                lock(&self.cache).open.remove(&(device, file));
+                if let Some(listed) = lock(&self.names).listed.get_mut(&device) {
+                    listed.remove(&file);
+                }
+                Ok(removed.is_ok())
+            }
+        }
     }
 
     /// Tells the operating system that an object's units will be read soon, up to so many bytes of them.

@@ -5,10 +5,10 @@
 //! its place.
 
 use std::ops::Range;
-use std::thread;
 
 use super::{ExtentFiles, Flaw, JOINED_BYTES, Wrong, is_intact};
 use crate::devices::erasure::reconstruct;
+use crate::devices::threads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Descriptor, Run};
 use crate::layout::granulo::PACKED_BYTES;
@@ -157,13 +157,7 @@ impl ExtentFiles {
                 })
                 .collect()
         };
-        let mut bad: Vec<(usize, Flaw)> = thread::scope(|scope| {
-            let reading: Vec<_> = work.into_iter().map(|work| scope.spawn(|| read(work))).collect();
-            let join = |thread: thread::ScopedJoinHandle<'_, Vec<(usize, Flaw)>>| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            reading.into_iter().flat_map(join).collect()
-        });
+        let mut bad: Vec<(usize, Flaw)> = threads::each(work, threads, read).into_iter().flatten().collect();
         bad.sort_unstable_by_key(|&(unit, _)| unit);
         for (unit, flaw) in &bad {
             note(wrong, number, chunk, place_of(chunk, *unit), flaw.clone());

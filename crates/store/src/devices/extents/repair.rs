@@ -1,4 +1,4 @@
-//! Verifying whole objects, making wrong units anew in their places, and moving components to other devices.
+//! Verifying whole objects, making wrong units anew in their places, and moving components to other places.
 //!
 //! Nothing is written that was not verified against the descriptor's checksums, parity included. A unit is only ever overwritten by the
 //! bytes that belong there, so a crash in the middle leaves it wrong as before, or right.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::read::note;
-use super::{Allocator, ExtentFiles, Flaw, JOINED_BYTES, Touched, Wrong, is_intact};
+use super::{Allocator, ExtentFiles, Flaw, JOINED_BYTES, Reserved, Touched, Wrong, is_intact};
 use crate::devices::erasure::Encoder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor, Run};
@@ -42,7 +42,7 @@ impl ExtentFiles {
         Ok(wrong)
     }
 
-    fn verify_component(
+    pub(crate) fn verify_component(
         &self,
         number: usize,
         chunk: &Chunk,
@@ -130,12 +130,12 @@ impl ExtentFiles {
         chunk: &Chunk,
         component: usize,
         device: u16,
-    ) -> Result<Component> {
+    ) -> Result<Reserved> {
         if chunk.components.iter().any(|component| component.device == device) {
             let cause = format!("device {device} has another component of it");
             return Err(Error::new(ErrorKind::Usage, "move a component", cause));
         }
-        Ok(allocator.reserve_on(self, device, chunk.stripes.component_bytes(component))?.component)
+        allocator.reserve_on(self, device, chunk.stripes.component_bytes(component))
     }
 
     /// Writes all units of a component to `target`: another place ([`place_component`](Self::place_component)), or its own on a device that

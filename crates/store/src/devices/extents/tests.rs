@@ -15,6 +15,7 @@ use super::repair::Repaired;
 use super::*;
 use crate::devices::device::Room;
 use crate::devices::directory::Directory;
+use crate::devices::threads;
 use crate::error::ErrorKind;
 use crate::format::descriptor::{Component, Descriptor};
 use crate::index::catalog::ExtentRow;
@@ -85,14 +86,8 @@ impl DeviceFile for LimitedFile {
     fn set_size(&self, size_bytes: u64) -> io::Result<()> {
         self.file.set_size(size_bytes)
     }
-    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.file.punch_hole(offset, length)
-    }
     fn start_writeback(&self, offset: u64, length: u64) {
         self.file.start_writeback(offset, length);
-    }
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        self.file.allocated_bytes()
     }
 }
 
@@ -111,6 +106,9 @@ impl DeviceSource for Devices {
     fn directory(&self, number: u16) -> PathBuf {
         self.root.join(number.to_string())
     }
+    fn epoch(&self) -> u32 {
+        EPOCH
+    }
 }
 
 /// Devices in a temporary directory, and what writes and reads objects on them.
@@ -120,6 +118,16 @@ struct Bench {
     files: Arc<ExtentFiles>,
     allocator: Arc<Allocator>,
     identities: Vec<(u16, [u8; 16])>,
+}
+
+/// Low half of the epoch in the names of files.
+const EPOCH: u32 = 0xfeed;
+
+/// Files are full at this, in bytes.
+const LIMIT_BYTES: u64 = 1 << 30;
+
+fn allocator(rows: impl IntoIterator<Item = ExtentRow>) -> Arc<Allocator> {
+    Arc::new(Allocator::new(rows, [], LIMIT_BYTES))
 }
 
 fn device(path: &Path) -> Arc<Limited> {
@@ -139,7 +147,7 @@ impl Bench {
         let devices = Arc::new(Devices { devices: Mutex::new(devices), root });
         let files = Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>));
         let identities = (0..count).map(|number| (number, [number as u8 + 1; 16])).collect();
-        Bench { _directory: directory, devices, files, allocator: Arc::new(Allocator::new([])), identities }
+        Bench { _directory: directory, devices, files, allocator: allocator([]), identities }
     }
 
     fn of(rule: Striping) -> Bench {
@@ -201,21 +209,12 @@ impl Bench {
     }
 
     fn extent(&self, number: u16, file: u32) -> PathBuf {
-        self.devices.directory(number).join(path(file))
+        self.devices.directory(number).join(DIRECTORY).join(file_name(file, EPOCH))
     }
 
-    fn allocated_bytes(&self) -> u64 {
-        let device = |number: u16| self.limited(number);
-        (0..self.identities.len() as u16)
-            .flat_map(|number| {
-                let names = device(number).list(DIRECTORY).unwrap();
-                names.into_iter().map(move |(name, _)| (number, name))
-            })
-            .map(|(number, name)| {
-                let file = device(number).open(&format!("{DIRECTORY}/{name}"), Mode::Read).unwrap();
-                file.allocated_bytes().unwrap()
-            })
-            .sum()
+    /// Sizes of the extent files of all devices together.
+    fn file_bytes(&self) -> u64 {
+        self.identities.iter().flat_map(|&(number, _)| self.files.list(number).unwrap().into_values()).sum()
     }
 }
 
@@ -260,10 +259,8 @@ fn every_width_and_sizes_around_every_boundary_read_back() {
                 assert_eq!(descriptor.encode().len() as u128, rule.descriptor_content_bytes(size as u64));
                 let stripes: Vec<Stripes> = descriptor.chunks.iter().map(|chunk| chunk.stripes).collect();
                 assert_eq!(stripes, rule.chunks(size as u64 - PACKED_BYTES).collect::<Vec<_>>());
-                descriptor.runs().for_each(|run| bench.files.punch(run).unwrap());
             }
         }
-        assert_eq!(bench.allocated_bytes(), 0);
     }
 }
 
@@ -441,7 +438,7 @@ fn a_component_is_rebuilt_in_its_place_or_on_another_device() {
             let other = chunk.components[(at + 1) % chunk.components.len()].device;
             let twice = bench.files.place_component(&bench.allocator, chunk, at, other).unwrap_err();
             assert_eq!(twice.kind(), ErrorKind::Usage);
-            let target = bench.files.place_component(&bench.allocator, chunk, at, spare).unwrap();
+            let target = bench.files.place_component(&bench.allocator, chunk, at, spare).unwrap().component;
             bench.files.rebuild_component(&descriptor, number, at, target, &mut |_| Ok(())).unwrap();
             descriptor.chunks[number].components[at] = target;
         }
@@ -452,28 +449,35 @@ fn a_component_is_rebuilt_in_its_place_or_on_another_device() {
 }
 
 #[test]
-fn a_writer_that_is_dropped_or_fails_gives_everything_back() {
+fn a_writer_that_is_dropped_or_fails_gives_up_its_places() {
     let rule = rule(2, 1);
     let bench = Bench::of(rule);
     let object = content(9_000_000);
     let mut writer = bench.writer(1, rule, None);
     writer.write(&object).unwrap();
-    assert!(bench.allocated_bytes() > 8_000_000);
+    let taken = bench.file_bytes();
+    assert!(taken > 8_000_000 && bench.allocator.is_claimed(1, 0));
     drop(writer);
-    assert_eq!(bench.allocated_bytes(), 0);
+    assert!(!bench.allocator.is_claimed(1, 0));
+    assert_eq!(bench.file_bytes(), taken, "nothing is punched or cut off");
 
     bench.limited(1).writes.store(40, Ordering::Relaxed);
     let mut writer = bench.writer(1, rule, Some(object.len() as u64));
     let error = writer.write(&object).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
-    assert!(error.to_string().contains("/1/extents/0000000000000000"), "{error}");
+    assert!(error.to_string().contains("/1/extents/00000000-0000feed"), "{error}");
     assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::Usage);
-    assert_eq!(bench.allocated_bytes(), 0);
 
-    // The next object lies where they would have been.
+    // The next object lies where they would have been: of this process's own bytes, which nobody heard of.
     bench.limited(1).writes.store(u64::MAX, Ordering::Relaxed);
     let descriptor = bench.put(1, rule, &object, true, 100_000);
     assert!(descriptor.chunks[0].components.iter().all(|component| (component.file, component.offset_bytes) == (0, 0)));
+    assert!(bench.read(&descriptor).0 == object);
+    // Another process does not know whose they were, and begins another file.
+    let other = Bench { allocator: allocator([]), ..bench };
+    let behind = other.put(1, rule, &object, true, 100_000);
+    assert!(behind.chunks[0].components.iter().all(|at| (at.file, at.offset_bytes) == (1, 0)));
+    assert!(other.read(&descriptor).0 == object && other.read(&behind).0 == object);
 }
 
 #[test]
@@ -481,7 +485,7 @@ fn objects_are_written_at_the_same_time() {
     let rule = rule(3, 1);
     let bench = Bench::of(rule);
     let objects: Vec<Vec<u8>> = (0..6).map(|number| content(300_000 + 250_000 * number)).collect();
-    let descriptors: Vec<Descriptor> = thread::scope(|scope| {
+    let descriptors: Vec<Descriptor> = std::thread::scope(|scope| {
         let writing: Vec<_> = objects
             .iter()
             .enumerate()
@@ -542,7 +546,19 @@ fn a_lost_or_full_device_makes_stripes_narrower_and_never_less_safe() {
 }
 
 #[test]
-fn extent_files_are_rolled_and_remains_are_left_to_recovery() {
+fn names_have_number_and_epoch() {
+    assert_eq!(file_name(0x2a, 0xfeed), "0000002a-0000feed");
+    assert_eq!(file_number("0000002a-0000feed"), Some(0x2a));
+    assert_eq!(file_number("ffffffff-00000000"), Some(u32::MAX));
+    for other in
+        ["", "0000002a", "0000002a-", "0000002a-0000FEED", "2a-0000feed", "+000002a-0000feed", "0000002a-0000feed.new"]
+    {
+        assert_eq!(file_number(other), None, "{other}");
+    }
+}
+
+#[test]
+fn extent_files_are_rolled_and_what_is_in_them_is_left_alone() {
     let rule = Striping { stripe_unit_bytes: 4096, data: 1, parity: 0 };
     let mut bench = Bench::of(rule);
     let row = |file, end_bytes| ExtentRow { device: 0, file, end_bytes, live_bytes: 0 };
@@ -551,21 +567,77 @@ fn extent_files_are_rolled_and_remains_are_left_to_recovery() {
             bench.put(1, rule, &content(10_000), true, 4096).chunks[0].components[0];
         (file, offset_bytes)
     };
-    let limit = crate::format::geometry::LARGEST_FILE_BYTES;
     assert_eq!(place(&bench), (0, 0));
     assert_eq!(place(&bench), (0, 8192));
-    // The catalog knows an end that is not at a sector; then a file that is full, behind which one remains of a crash.
-    bench.allocator = Arc::new(Allocator::new([row(0, 20_000)]));
+    // The catalog knows an end that is not at a sector.
+    bench.allocator = allocator([row(0, 20_000)]);
     assert_eq!(place(&bench), (0, 20_480));
-    fs::write(bench.extent(0, 1), "remains").unwrap();
-    bench.allocator = Arc::new(Allocator::new([row(0, limit)]));
+    // A file ends where the catalog says, or where it ends, whichever is later.
+    bench.allocator = allocator([row(0, 8192)]);
+    assert_eq!(place(&bench), (0, 28_672));
+    // Of a file that is full, and one behind it that the catalog does not know: left by a writer that was killed, in another epoch.
+    let remains = bench.devices.directory(0).join(DIRECTORY).join(file_name(1, 0xdead));
+    fs::write(&remains, "remains").unwrap();
+    bench.allocator = allocator([row(0, LIMIT_BYTES)]);
+    bench.files.forget(0);
     assert_eq!(place(&bench), (2, 0));
-    assert_eq!(fs::read(bench.extent(0, 1)).unwrap(), b"remains");
+    assert_eq!(fs::read(&remains).unwrap(), b"remains");
+    // One that is given back takes nothing, nor does another get its number.
+    bench.allocator = Arc::new(Allocator::new([row(0, 0), row(2, 8192)], [(0, 2)], LIMIT_BYTES));
+    assert_eq!(place(&bench), (3, 0));
+    bench.allocator.close(0, 3);
+    assert_eq!(place(&bench), (4, 0));
+    bench.allocator = Arc::new(Allocator::new([row(4, 8192)], [(0, 6)], LIMIT_BYTES));
+    assert_eq!(place(&bench), (7, 0));
     // The catalog knows a file that the device lost.
-    bench.allocator = Arc::new(Allocator::new([row(0, 8192), row(7, 4096)]));
-    assert_eq!(place(&bench), (8, 0));
-    bench.allocator = Arc::new(Allocator::new([row(u32::MAX, limit)]));
+    bench.allocator = allocator([row(0, 8192), row(9, 4096)]);
+    assert_eq!(place(&bench), (10, 0));
+    bench.allocator = allocator([row(u32::MAX, LIMIT_BYTES)]);
     assert_eq!(bench.writer(1, rule, None).write(&content(10_000)).unwrap_err().kind(), ErrorKind::NoSpace);
+}
+
+#[test]
+fn a_component_never_spans_files() {
+    let rule = rule(2, 1);
+    let mut bench = Bench::of(rule);
+    bench.allocator = Arc::new(Allocator::new([], [], 100_000));
+    let objects: Vec<Vec<u8>> = (1..9).map(|number| content(number * 30_000)).collect();
+    let put = |(id, object): (usize, &Vec<u8>)| bench.put(id as u64, rule, object, id % 2 == 0, 7_000);
+    let descriptors: Vec<Descriptor> = objects.iter().enumerate().map(put).collect();
+    for (descriptor, object) in descriptors.iter().zip(&objects) {
+        assert!(bench.read(descriptor).0 == *object);
+        // One that is longer than a file may be has a file of its own.
+        assert!(descriptor.runs().all(|run| run.offset_bytes == 0 || run.offset_bytes + run.length_bytes <= 100_000));
+    }
+    assert!(bench.files.list(0).unwrap().len() > 2, "{:?}", bench.files.list(0));
+}
+
+#[test]
+fn a_file_that_another_process_makes_is_found_when_the_store_has_changed() {
+    let rule = rule(1, 0);
+    let bench = Bench::of(rule);
+    let reader = ExtentFiles::new(Arc::clone(&bench.devices) as Arc<dyn DeviceSource>);
+    let object = content(9000);
+    let run = Run { device: 0, file: 0, offset_bytes: 0, length_bytes: 4096 };
+    assert_eq!(reader.open_run(run).unwrap_err(), Flaw::Absent);
+    let descriptor = bench.put(1, rule, &object, true, 9000);
+    reader.look_again();
+    let mut out = Vec::new();
+    assert!(reader.read_range(&descriptor, 0..u64::MAX, &mut out).unwrap().is_empty() && out == object);
+    assert!(bench.files.unlink(0, 0).unwrap() && !bench.files.unlink(0, 0).unwrap());
+    // A handle that is open goes on.
+    out.clear();
+    assert!(reader.read_range(&descriptor, 0..u64::MAX, &mut out).unwrap().is_empty() && out == object);
+    assert_eq!(bench.verify(&descriptor)[0].flaw, Flaw::Absent);
+}
+
+#[test]
+fn without_a_thread_devices_are_read_and_synced_one_after_the_other() {
+    let rule = rule(4, 1);
+    let bench = Bench::of(rule);
+    let object = content(9_000_000);
+    let descriptor = threads::without_threads(|| bench.put(1, rule, &object, true, 100_000));
+    assert!(threads::without_threads(|| bench.read(&descriptor)).0 == object);
 }
 
 #[test]
@@ -592,7 +664,7 @@ fn more_files_than_are_kept_open_are_read() {
     let descriptors: Vec<Descriptor> = (0..MOST_OPEN as u32 + 20)
         .map(|file| {
             let row = ExtentRow { device: 0, file, end_bytes: u64::MAX / 2, live_bytes: 0 };
-            bench.allocator = Arc::new(Allocator::new([row]));
+            bench.allocator = allocator([row]);
             bench.put(1, rule, &object, true, 9000)
         })
         .collect();

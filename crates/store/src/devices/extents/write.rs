@@ -2,8 +2,8 @@
 //!
 //! Memory is bounded by one stripe and its parity (32 MiB and 8 MiB at most, less for objects below some gigabytes). Full stripes that come
 //! in one piece are written from where they are. Write-back begins while the stream goes on, so that the final sync is short.
-//! Nothing refers to what is written until the caller has synced it and put the descriptor into the log: a crash before leaves bytes that
-//! recovery cuts off, an error or a writer that is dropped gives them back at once.
+//! Nothing refers to what is written until the caller has synced it and put the descriptor into the log: a crash before leaves bytes in
+//! quarantine, an error or a writer that is dropped lets their places be given out again.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::allocate::{Allocator, Reserved, too_few};
 use super::{ExtentFiles, JOINED_BYTES, Touched, checksum};
 use crate::devices::erasure::Encoder;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::descriptor::{Chunk, Component, Descriptor, Run};
+use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::layout::granulo::{PACKED_BYTES, SECTOR_BYTES, Stripes, Striping};
 use crate::layout::round_up;
 
@@ -52,7 +52,7 @@ impl Growing {
     }
 }
 
-/// Writes one large object. Dropped without [`finish`](Self::finish), it gives back what it wrote.
+/// Writes one large object. Dropped without [`finish`](Self::finish), it gives up the places of what it wrote.
 #[derive(Debug)]
 pub(crate) struct LargeWriter {
     files: Arc<ExtentFiles>,
@@ -196,10 +196,10 @@ impl LargeWriter {
             }
         }
         let stripe = (growing.stripes.length_bytes / growing.stripes.stripe_bytes()) as usize;
-        // First, so that a writer that is dropped gives back also what was written in part.
         growing.stripes.length_bytes += data.len() as u64;
         for place in &growing.places {
             self.touched.add(place.component.device, place.component.file, &place.file);
+            self.touched.claim(place.component.device, place.component.file, &place.claim);
         }
         self.failed = true;
         if growing.stripes.width() == 1 {
@@ -229,21 +229,13 @@ impl LargeWriter {
 
 impl Drop for LargeWriter {
     fn drop(&mut self) {
-        let give_back = |component: Component, length_bytes: u64, end_bytes: u64| {
-            let Component { device, file, offset_bytes } = component;
-            // Where it fails, the space is given back by recovery, as no descriptor names it.
-            let _ = self.files.punch(Run { device, file, offset_bytes, length_bytes });
-            self.allocator.give_back(component, end_bytes, offset_bytes);
-        };
-        if let Some(growing) = &self.growing {
-            for (position, place) in growing.places.iter().enumerate() {
-                give_back(place.component, growing.component_bytes(position), place.end_bytes);
-            }
+        for place in self.growing.iter().flat_map(|growing| &growing.places) {
+            self.allocator.release(place, place.component.offset_bytes);
         }
         for chunk in self.chunks.iter().rev() {
             for (position, component) in chunk.components.iter().enumerate() {
-                let length = chunk.stripes.component_bytes(position);
-                give_back(*component, length, component.offset_bytes + length);
+                let end_bytes = component.offset_bytes + chunk.stripes.component_bytes(position);
+                self.allocator.give_back(*component, end_bytes, component.offset_bytes);
             }
         }
     }

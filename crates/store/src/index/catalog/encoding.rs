@@ -19,7 +19,7 @@
 //! | 12 | extent files | list of u16 device, u32 file, u64 end, u64 live bytes |
 //! | 13 | extent files removed | list of u16 device, u32 file |
 //! | 14 | shared | list of u64 number, u64 names; 0 names: no more |
-//! | 15 | freed | list of u64 epoch, then u8 1 and u64 segment, or 2 and u16 device, u32 file, u64 offset, u64 length, or 3 and u64 table |
+//! | 15 | freed | list of u64 epoch, then u8 1 and u64 segment, or 2 and u16 device, u32 file, or 3 and u64 table |
 //! | 16 | given back | as freed |
 //! | 17 | notes | list of bytes name, bytes note; an empty one: no more |
 //! | 18 | index devices, all | list of u16 |
@@ -277,10 +277,9 @@ fn put_freed(out: &mut Vec<u8>, (epoch, freed): &(u64, Freed)) {
             out.push(FREED_SEGMENT);
             put_u64(out, number);
         }
-        Freed::Extent { device, file, offset, length } => {
+        Freed::Extent { device, file } => {
             out.push(FREED_EXTENT);
             put_file(out, device, file);
-            put_pair(out, offset, length);
         }
         Freed::Table(number) => {
             out.push(FREED_TABLE);
@@ -411,9 +410,7 @@ impl<'b> Bytes<'b> {
         let epoch = self.u64()?;
         let freed = match self.chunk()? {
             [FREED_SEGMENT] => Freed::Segment(self.u64()?),
-            [FREED_EXTENT] => {
-                Freed::Extent { device: self.u16()?, file: self.u32()?, offset: self.u64()?, length: self.u64()? }
-            }
+            [FREED_EXTENT] => Freed::Extent { device: self.u16()?, file: self.u32()? },
             [FREED_TABLE] => Freed::Table(self.u64()?),
             _ => return None,
         };

@@ -113,16 +113,12 @@ pub struct RangeRow {
 pub enum Freed {
     /// A segment whose records were moved or are dead.
     Segment(u64),
-    /// A run of units in an extent file.
+    /// An extent file of which no unit is in use.
     Extent {
         /// Device.
         device: u16,
         /// Extent file.
         file: u32,
-        /// Offset in bytes.
-        offset: u64,
-        /// Length in bytes.
-        length: u64,
     },
     /// A sorted table that was merged into another.
     Table(u64),

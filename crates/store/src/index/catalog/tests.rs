@@ -44,11 +44,7 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
         extents: vec![ExtentRow { device: 2, file: 1, end_bytes: 8192, live_bytes: 4096 }],
         removed_extents: vec![(2, 0)],
         shared: vec![(5, 2), (6, 0)],
-        freed: vec![
-            (3, Freed::Segment(1)),
-            (3, Freed::Extent { device: 2, file: 1, offset: 0, length: 4096 }),
-            (4, Freed::Table(1)),
-        ],
+        freed: vec![(3, Freed::Segment(1)), (3, Freed::Extent { device: 2, file: 1 }), (4, Freed::Table(1))],
         given_back: vec![(1, Freed::Table(8))],
         notes: vec![("note".to_owned(), b"text".to_vec()), ("none".to_owned(), Vec::new())],
         devices: Some(vec![0, 1]),
@@ -106,7 +102,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         let freed = |&(epoch, number, kind, _): &(u64, u64, u8, bool)| match kind {
             0 => (epoch, Freed::Segment(number)),
             1 => (epoch, Freed::Table(number)),
-            _ => (epoch, Freed::Extent { device: 3, file: u32::MAX, offset: number, length: 5 }),
+            _ => (epoch, Freed::Extent { device: 3, file: u32::MAX - number as u32 }),
         };
         let position = |[segment, commit, offset, sequence, chain]: [u64; 5]| Position {
             segment,

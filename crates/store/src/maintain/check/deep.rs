@@ -13,7 +13,7 @@ use super::super::pace::Pace;
 use super::super::problem::{Problem, ProblemKind, Remedy};
 use super::Checker;
 use super::unclaimed::Unclaimed;
-use crate::devices::extents::{Wrong, path as extent_path};
+use crate::devices::extents::Wrong;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
@@ -185,7 +185,7 @@ impl Checker<'_> {
         for ((device, lost, flaw), (count, first)) in of_device {
             let Some(chunk) = descriptor.chunks.get(first.chunk) else { continue };
             let run = chunk.unit(first.stripe, first.unit);
-            let place = self.engine.devices.place(device, &extent_path(run.file));
+            let place = self.engine.extents.place(device, run.file);
             let remedy = match (lost, self.is_settled(device)) {
                 (true, true) => Remedy::Lost,
                 (true, false) => Remedy::Rebuild,
@@ -217,7 +217,7 @@ impl Checker<'_> {
             let noted = rows.get(&(device, file)).map_or(0, |row| row.live_bytes);
             let counted = seen.units.get(&(device, file)).copied().unwrap_or(0);
             if noted != counted {
-                let place = self.engine.devices.place(device, &extent_path(file));
+                let place = self.engine.extents.place(device, file);
                 let cause = format!("the catalog counts {noted} bytes in use, large objects have {counted}");
                 self.found(Problem::new(ProblemKind::Account, place, cause, Remedy::RebuildIndex).on(device));
             }

@@ -1,0 +1,111 @@
+//! Threads that may not be to be had: under a limit of processes or of memory the system refuses one at any time. What several threads share is then done
+//! by fewer, in the end by the caller alone; nothing panics for want of a thread.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+
+use crate::error::{Error, ErrorKind, Result};
+
+#[cfg(test)]
+thread_local! {
+    static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Lets the system refuse every thread that `work` asks for.
+#[cfg(test)]
+pub(crate) fn without_threads<T>(work: impl FnOnce() -> T) -> T {
+    REFUSED.set(true);
+    let done = work();
+    REFUSED.set(false);
+    done
+}
+
+fn builder() -> io::Result<Builder> {
+    #[cfg(test)]
+    if REFUSED.get() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    Ok(Builder::new())
+}
+
+fn refused(error: io::Error) -> Error {
+    Error::new(ErrorKind::of(&error), "begin a thread", crate::error::os_message(&error))
+        .advise("raise the limit of processes (ulimit -u) or of memory")
+}
+
+/// A thread of a scope.
+///
+/// # Errors
+/// The system has none to give.
+pub(crate) fn spawn_within<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    builder().and_then(|builder| builder.spawn_scoped(scope, work)).map_err(refused)
+}
+
+/// A thread that may outlive its caller.
+///
+/// # Errors
+/// The system has none to give.
+pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
+    builder().and_then(|builder| builder.spawn(work)).map_err(refused)
+}
+
+/// Lets up to `threads` threads do `work`, this one among them. A panic in one of them goes on here.
+pub(crate) fn share(threads: usize, work: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            if spawn_within(scope, &work).is_err() {
+                break;
+            }
+        }
+        work();
+    });
+}
+
+/// Does each of the jobs, up to `threads` at the same time; what they give, in their order.
+pub(crate) fn each<J: Send, T: Send>(jobs: Vec<J>, threads: usize, work: impl Fn(J) -> T + Sync) -> Vec<T> {
+    let count = jobs.len();
+    if count < 2 || threads < 2 {
+        return jobs.into_iter().map(work).collect();
+    }
+    let jobs: Vec<Mutex<Option<J>>> = jobs.into_iter().map(|job| Mutex::new(Some(job))).collect();
+    let done: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    share(threads.min(count), || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(job), Some(place)) = (jobs.get(at), done.get(at)) else { return };
+            let job = job.lock().unwrap_or_else(PoisonError::into_inner).take();
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = job.map(&work);
+        }
+    });
+    // Every job was done: a panic in one would have gone on in `share`.
+    done.into_iter().filter_map(|done| done.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_done_once_each_also_without_a_thread() {
+        let done = |threads| each((0..100).collect(), threads, |job: u64| job * job);
+        let expected: Vec<u64> = (0..100).map(|job| job * job).collect();
+        assert_eq!(done(8), expected);
+        assert_eq!(done(1), expected);
+        assert_eq!(without_threads(|| done(8)), expected);
+        assert_eq!(each(Vec::<u64>::new(), 4, |job| job), []);
+    }
+
+    #[test]
+    fn a_thread_that_is_refused_is_an_error_that_says_what_to_do() {
+        let error = without_threads(|| spawn(|| ()).map(drop)).unwrap_err();
+        assert!(error.to_string().contains("cannot begin a thread"), "{error}");
+        let error = without_threads(|| std::thread::scope(|scope| spawn_within(scope, || ()).map(drop))).unwrap_err();
+        assert!(error.to_string().contains("cannot begin a thread"), "{error}");
+    }
+}

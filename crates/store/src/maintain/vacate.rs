@@ -1,0 +1,425 @@
+//! Giving back extent files: what is in use in them is copied elsewhere, and the whole file goes. Nothing in a file is ever punched, cut off or overwritten.
+//!
+//! A component that moves is read against the checksums of its descriptor (or made from parity), written behind what is in another file of the same
+//! device, and read again; then its object gets a record with the same id and the new map, as compaction moves records. Content is not written anew.
+//!
+//! A file is released only when nothing can need it: the index agrees with its own accounts ([`Engine::agree`]), every descriptor that may name the
+//! file was read, the account of the file is empty, and nobody has a claim to it. What nobody knows any more, left by a writer that was killed, lies in such
+//! a file in **quarantine** and goes with it, not before. A file is unlinked after its release is durable, when no reader can need it.
+//!
+//! Survived: an end at any time (a signal, a crash, a full device). At worst units are there twice, and those that no record names are dead.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::compact::{Choice, Compacted};
+use super::pace::Pace;
+use super::salvage::Moving;
+use crate::devices::extents::Touched;
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::Kind;
+use crate::index::catalog::{Change, ExtentRow, Freed};
+
+/// Units are synced, and records written, each time so many bytes were moved.
+const SYNC_BYTES: u64 = 64 << 20;
+/// Objects whose records are written together.
+const MOVED_TOGETHER: usize = 256;
+
+/// An extent file: device and number.
+pub(crate) type Place = (u16, u32);
+
+/// An extent file that would be given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedExtent {
+    /// Device that it is on.
+    pub device: u16,
+    /// Its number.
+    pub file: u32,
+    /// Its size, in bytes.
+    pub size_bytes: u64,
+    /// Bytes of units in use, which are copied to another file.
+    pub live_bytes: u64,
+    /// Bytes that no descriptor ever named, at its end: left by a writer that was killed.
+    pub quarantined_bytes: u64,
+}
+
+impl PlannedExtent {
+    fn place(&self) -> Place {
+        (self.device, self.file)
+    }
+
+    fn dead_bytes(&self) -> u64 {
+        // A file that is shorter than its units is damaged, and nothing in it is known to be dead.
+        self.size_bytes.checked_sub(self.live_bytes).unwrap_or(0)
+    }
+
+    fn is_chosen(&self, choice: Choice) -> bool {
+        match choice {
+            _ if self.live_bytes == 0 => true,
+            Choice::All => self.dead_bytes() > 0,
+            Choice::Dead(percent) | Choice::DeadOrDisordered(percent) => {
+                let (dead, size) = (u128::from(self.dead_bytes()), u128::from(self.size_bytes));
+                dead > 0 && dead * 100 >= size * u128::from(percent)
+            }
+        }
+    }
+}
+
+/// What the index has, held against its accounts.
+#[derive(Debug, Default)]
+pub(crate) struct Agreement {
+    /// Files of which it is known what names units in them.
+    known: BTreeSet<Place>,
+}
+
+/// What was copied and is not durable yet.
+#[derive(Default)]
+struct Unsettled {
+    touched: Touched,
+    moving: Vec<Moving>,
+    bytes: u64,
+}
+
+impl Engine {
+    /// Extent files on devices that may be written and that are not given back yet.
+    pub(crate) fn extent_files(&self) -> Vec<PlannedExtent> {
+        let state = self.view().state.clone();
+        let freed: BTreeSet<Place> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();
+        let mut found = Vec::new();
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
+            let device = slot.entry.number;
+            // A directory that cannot be read has nothing to give back; check says what is the matter with it.
+            for (file, size_bytes) in self.extents.list(device).unwrap_or_default() {
+                let row = state.extents.get(&(device, file)).copied();
+                let row = row.unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 });
+                let quarantined_bytes = size_bytes.checked_sub(row.end_bytes).unwrap_or(0);
+                if !freed.contains(&(device, file)) {
+                    found.push(PlannedExtent {
+                        device,
+                        file,
+                        size_bytes,
+                        live_bytes: row.live_bytes,
+                        quarantined_bytes,
+                    });
+                }
+            }
+        }
+        found
+    }
+
+    /// The extent files that are worth giving back: what gives back most for what is copied comes first.
+    pub(crate) fn choose_extents(&self, choice: Choice) -> Vec<PlannedExtent> {
+        let mut chosen: Vec<PlannedExtent> =
+            self.extent_files().into_iter().filter(|file| file.is_chosen(choice)).collect();
+        chosen.sort_by_key(|file| (file.live_bytes * 1000 / file.size_bytes.max(1), file.place()));
+        chosen
+    }
+
+    /// Holds the index against its accounts; with `units`, also every descriptor against those of extent files. Accounts of extent files that are too high,
+    /// as descriptors were damaged when their objects were removed, are put right.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if they do not agree, or the index was made from a log that was not all there: nobody knows then what else is in use.
+    pub(crate) fn agree(&self, units: bool) -> Result<Agreement> {
+        let view = self.view().clone();
+        if let Some(missing) = self.completeness_of(&view.state.notes).first() {
+            return Err(self.refuse(format!("not all of the log is there: {missing}")));
+        }
+        let mut segments: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut extents: BTreeMap<Place, u64> = BTreeMap::new();
+        let mut unread = 0u64;
+        let snapshot = view.snapshot();
+        let mut scan = snapshot.scan_from(&[])?;
+        while let Some((_, entry)) = scan.next_entry()? {
+            let sum = segments.entry(entry.location.segment).or_default();
+            *sum = (sum.0 + 1, sum.1 + entry.location.record_bytes);
+            if !units || entry.kind != Kind::Large {
+                continue;
+            }
+            match self.descriptor(entry.location) {
+                Ok(descriptor) => descriptor
+                    .runs()
+                    .for_each(|run| *extents.entry((run.device, run.file)).or_default() += run.length_bytes),
+                Err(_) => unread += 1,
+            }
+        }
+        let rows = &view.state.segments;
+        let end = view.state.position.segment;
+        if end > 0 && !rows.contains_key(&end) {
+            return Err(self.refuse(format!("the log ends in segment {end}, which the index does not know")));
+        }
+        let of_row = |number: &u64| rows.get(number).map_or((0, 0), |row| (row.live_records, row.live_bytes));
+        let numbers: BTreeSet<u64> = rows.keys().chain(segments.keys()).copied().collect();
+        if let Some(number) =
+            numbers.iter().find(|number| segments.get(number).copied().unwrap_or_default() != of_row(number))
+        {
+            return Err(self.refuse(format!("the index and its account of segment {number} differ")));
+        }
+        if !units {
+            return Ok(Agreement::default());
+        }
+        let rows = &view.state.extents;
+        let account = |place: &Place| rows.get(place).map_or(0, |row| row.live_bytes);
+        if let Some(((device, file), _)) = extents.iter().find(|(place, counted)| **counted > account(place)) {
+            let cause =
+                format!("large objects have more in extent file {file:08x} of device {device} than is accounted for");
+            return Err(self.refuse(cause));
+        }
+        let counted = |place: &Place| extents.get(place).copied().unwrap_or(0);
+        let too_high: BTreeMap<Place, u64> = rows
+            .keys()
+            .map(|place| (*place, account(place) - counted(place)))
+            .filter(|&(_, bytes)| bytes > 0)
+            .collect();
+        if unread == 0 && !too_high.is_empty() {
+            self.lower_accounts(&too_high)?;
+        }
+        // What cannot be read may name units in files whose account is not made up of the others.
+        let is_known = |file: &Place| unread == 0 || !too_high.contains_key(file);
+        Ok(Agreement { known: self.extent_files().iter().map(PlannedExtent::place).filter(is_known).collect() })
+    }
+
+    /// Takes from accounts of extent files what no descriptor names, though all were read.
+    fn lower_accounts(&self, too_high: &BTreeMap<Place, u64>) -> Result<()> {
+        let mut short = None;
+        self.adjust(|state| {
+            let lower = |(place, bytes): (&Place, &u64)| {
+                let row = state.extents.get(place)?;
+                match row.live_bytes.checked_sub(*bytes) {
+                    Some(live_bytes) => Some(ExtentRow { live_bytes, ..*row }),
+                    None => {
+                        short = Some(*place);
+                        None
+                    }
+                }
+            };
+            Change { extents: too_high.iter().filter_map(lower).collect(), durable: true, ..Change::default() }
+        })?;
+        match short {
+            None => Ok(()),
+            Some((device, file)) => {
+                Err(self.refuse(format!("the account of extent file {file:08x} of device {device} changed meanwhile")))
+            }
+        }
+    }
+
+    fn refuse(&self, cause: String) -> Error {
+        Error::new(ErrorKind::Corrupt, "compact the store", format!("nothing is given back: {cause}"))
+            .at(&self.home)
+            .advise("run granulo store check --deep, and check --rebuild-index with all devices in service")
+    }
+
+    /// Empties the chosen extent files, as many at a time as there is room for, and gives them back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if there is no room to copy what is in use in any of them; what reading the index and writing fail with.
+    pub(crate) fn vacate(
+        &self,
+        chosen: &[PlannedExtent],
+        agreement: &Agreement,
+        pace: &mut Pace<'_>,
+        done: &mut Compacted,
+    ) -> Result<()> {
+        let allocator = self.allocator();
+        chosen.iter().for_each(|file| allocator.close(file.device, file.file));
+        let mut left: Vec<PlannedExtent> =
+            chosen.iter().filter(|file| agreement.known.contains(&file.place())).copied().collect();
+        while !left.is_empty() && !done.is_interrupted {
+            let mut rooms: BTreeMap<u16, u64> = BTreeMap::new();
+            let (round, later): (Vec<PlannedExtent>, Vec<PlannedExtent>) = left.iter().partition(|file| {
+                let room = rooms.entry(file.device).or_insert_with(|| self.extents.room_bytes(file.device));
+                let fits = room.checked_sub(file.live_bytes);
+                *room = fits.unwrap_or(*room);
+                fits.is_some()
+            });
+            if round.is_empty() {
+                return Err(self.no_room(left.iter().map(|file| file.live_bytes).min().unwrap_or(0)));
+            }
+            left = later;
+            let places: BTreeSet<Place> =
+                round.iter().filter(|file| file.live_bytes > 0).map(PlannedExtent::place).collect();
+            if !places.is_empty() {
+                let moved = self.move_units(&places, pace, done);
+                done.is_interrupted |= !pace.outcome(moved)?;
+            }
+            self.release_extents(&round, done)?;
+            self.sync_all()?;
+            self.reclaim()?;
+        }
+        Ok(())
+    }
+
+    /// Copies every component that lies in these files to another file of its device. What is done when it is interrupted stays done.
+    fn move_units(&self, places: &BTreeSet<Place>, pace: &mut Pace<'_>, done: &mut Compacted) -> Result<()> {
+        let mut unsettled = Unsettled::default();
+        let moved = self.move_each(places, &mut unsettled, pace, done);
+        if moved.is_err() && !pace.is_stopped() {
+            return moved;
+        }
+        self.settle_units(&mut unsettled).and(moved)
+    }
+
+    fn move_each(
+        &self,
+        places: &BTreeSet<Place>,
+        unsettled: &mut Unsettled,
+        pace: &mut Pace<'_>,
+        done: &mut Compacted,
+    ) -> Result<()> {
+        let snapshot = self.view().snapshot();
+        let mut scan = snapshot.scan_from(&[])?;
+        let mut buffer = Vec::new();
+        while let Some((_, entry)) = scan.next_entry()? {
+            if entry.kind != Kind::Large {
+                continue;
+            }
+            // One that cannot be read keeps its files: their accounts stay above zero.
+            let Ok(record) = self.read_entry(&entry, &mut buffer) else { continue };
+            let Ok(before) = self.decode_descriptor(entry.location, record.content) else { continue };
+            let components = components_in(&before, places);
+            if components.is_empty() {
+                continue;
+            }
+            match self.move_object(&before, &components, unsettled, pace) {
+                Ok(moved) => unsettled.moving.push(Moving::new(entry, &record, Some(moved))?),
+                Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Corrupt) => {
+                    let of = |&(chunk, component): &(usize, usize)| {
+                        let component = before.chunks[chunk].components[component];
+                        (component.device, component.file)
+                    };
+                    done.damaged_extents.extend(components.iter().map(of));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let bytes: u64 = components
+                .iter()
+                .map(|&(chunk, component)| before.chunks[chunk].stripes.component_bytes(component))
+                .sum();
+            unsettled.bytes += bytes;
+            done.moved_unit_bytes += bytes;
+            done.gained_bytes -= bytes as i64;
+            if unsettled.bytes >= SYNC_BYTES || unsettled.moving.len() >= MOVED_TOGETHER {
+                self.settle_units(unsettled)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies components of one object, verified before and after; gives its new map.
+    fn move_object(
+        &self,
+        before: &Descriptor,
+        components: &[(usize, usize)],
+        unsettled: &mut Unsettled,
+        pace: &mut Pace<'_>,
+    ) -> Result<Descriptor> {
+        let (allocator, mut moved) = (self.allocator(), before.clone());
+        for &(number, component) in components {
+            let chunk = &before.chunks[number];
+            let device = chunk.components[component].device;
+            let place = allocator.reserve_on(&self.extents, device, chunk.stripes.component_bytes(component))?;
+            let target = place.component;
+            unsettled.touched.claim(target.device, target.file, &place.claim);
+            let copy =
+                self.extents.rebuild_component(before, number, component, target, &mut |bytes| pace.spend(bytes));
+            unsettled.touched.merge(copy?);
+            moved.chunks[number].components[component] = target;
+            let (mut buffer, mut wrong) = (Vec::new(), Vec::new());
+            let chunk = &moved.chunks[number];
+            self.extents.verify_component(number, chunk, component, &mut buffer, &mut wrong, &mut |_| Ok(()))?;
+            if !wrong.is_empty() {
+                let cause = "what was written does not hold when it is read again";
+                let place = self.extents.place(target.device, target.file);
+                return Err(Error::new(ErrorKind::Corrupt, "copy units to", cause).at(&place));
+            }
+        }
+        Ok(moved)
+    }
+
+    /// What was copied is durable, and records say so.
+    fn settle_units(&self, unsettled: &mut Unsettled) -> Result<()> {
+        // The files stay claimed until the records are written.
+        let Unsettled { touched, moving, .. } = std::mem::take(unsettled);
+        self.extents.sync(&touched).inspect_err(|error| self.latch(error))?;
+        if !moving.is_empty() {
+            // Objects that were replaced or removed meanwhile leave their copies dead.
+            self.append_moved(moving)?;
+        }
+        self.sync_all()
+    }
+
+    /// Releases those of the files that nothing is left in.
+    fn release_extents(&self, files: &[PlannedExtent], done: &mut Compacted) -> Result<()> {
+        let mut writer = self.writer()?;
+        let (state, allocator) = (self.view().state.clone(), self.allocator());
+        let is_empty = |file: &&PlannedExtent| {
+            let is_in_use = state.extents.get(&file.place()).is_some_and(|row| row.live_bytes > 0);
+            !is_in_use && !allocator.is_claimed(file.device, file.file)
+        };
+        let empty: Vec<&PlannedExtent> = files.iter().filter(is_empty).collect();
+        if empty.is_empty() {
+            return Ok(());
+        }
+        let mut freed = Vec::new();
+        for file in empty {
+            freed.push((state.epoch, Freed::Extent { device: file.device, file: file.file }));
+            done.extent_files += 1;
+            done.gained_bytes += file.size_bytes as i64;
+        }
+        let mut change = Change { freed, ..Change::default() };
+        // Whatever asks next whether something is to be synced finds that there is.
+        change.merge(self.append_mark(&mut writer)?);
+        self.apply(change.clone())?;
+        writer.pending.merge(change);
+        Ok(())
+    }
+}
+
+/// The extent file that is given back, if it is one.
+pub(crate) fn place_of(freed: &Freed) -> Option<Place> {
+    match *freed {
+        Freed::Extent { device, file } => Some((device, file)),
+        Freed::Segment(_) | Freed::Table(_) => None,
+    }
+}
+
+/// Chunks and components of an object with bytes in one of these files.
+fn components_in(descriptor: &Descriptor, places: &BTreeSet<Place>) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    for (number, chunk) in descriptor.chunks.iter().enumerate() {
+        for (position, component) in chunk.components.iter().enumerate() {
+            if places.contains(&(component.device, component.file)) && chunk.stripes.component_bytes(position) > 0 {
+                found.push((number, position));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(size_bytes: u64, live_bytes: u64) -> PlannedExtent {
+        PlannedExtent { device: 0, file: 0, size_bytes, live_bytes, quarantined_bytes: 0 }
+    }
+
+    #[test]
+    fn files_are_chosen_by_their_share_of_dead_bytes() {
+        for (size, live, chosen) in [
+            (0, 0, true),
+            (100, 0, true),
+            (100, 70, true),
+            (100, 71, false),
+            (100, 100, false),
+            // Cut off: nothing in it is known to be dead.
+            (100, 200, false),
+            (u64::MAX, 1, true),
+        ] {
+            assert_eq!(file(size, live).is_chosen(Choice::Dead(30)), chosen, "{live} of {size}");
+        }
+        assert!(file(100, 99).is_chosen(Choice::All) && !file(100, 100).is_chosen(Choice::All));
+    }
+}
