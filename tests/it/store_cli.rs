@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use unicode_width::UnicodeWidthStr;
 
 use crate::args;
-use crate::harness::{Ran, assert_golden, finish, granulo, run, sandbox, skip, without_wishes, write_file};
+use crate::harness::{Ran, assert_golden, finish, granulo, run, sandbox, without_wishes, write_file};
 
 /// A store of one device in a directory of its own.
 fn store() -> (TempDir, PathBuf) {
@@ -589,31 +589,4 @@ fn damage_is_said_and_never_read() {
     complains(&ran, &["key"]);
     assert!(!out.exists());
     assert_eq!(on("get", &home, ["key"]).ended(1).stdout, b"");
-}
-
-/// Calls of `fdatasync` and `fsync` of one durable put, opening and closing included; `None` without strace.
-fn syncs_of_a_put(home: &Path, file: &Path, log: &Path) -> Option<usize> {
-    let mut strace = std::process::Command::new("strace");
-    strace.args(["-f", "-qq", "-e", "trace=fsync,fdatasync", "-o"]).arg(log).arg(granulo().get_program());
-    let ran = strace.args(["store", "put"]).arg(home).arg("again").arg(file).output().ok()?;
-    let calls = fs::read_to_string(log).ok()?;
-    ran.status.success().then(|| calls.lines().filter(|line| line.contains("sync(")).count())
-}
-
-#[test]
-fn a_durable_put_syncs_no_more_than_it_must() {
-    let sandbox = sandbox();
-    let file = write_file(sandbox.path().join("file"), 7);
-    let one = sandbox.path().join("one");
-    run(args!["store", "init", &one]).ended(0);
-    let home = sandbox.path().join("home");
-    let (first, second) = (sandbox.path().join("first"), sandbox.path().join("second"));
-    run(args!["store", "init", &home, "--fast", first, "--fast", second]).ended(0);
-    for (store, most) in [(one, 4), (home, 8)] {
-        run(args!["store", "put", &store, "first", &file]).ended(0);
-        match syncs_of_a_put(&store, &file, &sandbox.path().join("calls")) {
-            Some(syncs) => assert!(syncs > 0 && syncs <= most, "{syncs} syncs, and {most} are enough"),
-            None => skip("strace is not there"),
-        }
-    }
 }

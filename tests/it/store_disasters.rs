@@ -63,7 +63,6 @@ fn a_device_of_one_class_goes_away_after_an_import_of_large_files_and_comes_back
 // 3
 
 #[test]
-#[ignore = "waits for format 2: writing while the log is away"]
 fn fast_devices_that_are_not_mounted_are_no_empty_store() {
     let mut place = Place::new(2, 3, &[]);
     place.import(100, 5);
@@ -587,7 +586,6 @@ fn an_opening_that_fails_writes_nothing() {
 }
 
 #[test]
-#[ignore = "waits for format 2: an opening that syncs no directory"]
 fn a_put_makes_few_syncs() {
     const SYNCS: [&str; 5] = ["fsync", "fdatasync", "sync_file_range", "syncfs", "msync"];
     for (fast, most) in [(0, 4), (2, 8)] {
