@@ -187,7 +187,6 @@ fn any_call_that_fails_is_told_and_loses_nothing() {
 }
 
 #[test]
-#[ignore = "waits for format 2: threads that cannot be made"]
 fn threads_that_cannot_be_made_end_nothing_in_a_panic() {
     if !can_trace() {
         return;

@@ -299,7 +299,7 @@ impl Place {
         command.args(["-f", "-q", "-y", "-s", "0", "-o"]).arg(self.path("trace")).args(options);
         command.arg(binary()).arg("store").args(arguments);
         let ran = finish(&mut command);
-        assert!(!ran.said().contains("panicked at"), "{}", ran.said());
+        assert!(!ran.said().contains("panicked at"), "{options:?}: {}", ran.said());
         Some(ran)
     }
 

@@ -37,7 +37,6 @@ fn listed(ran: &Ran) -> BTreeMap<String, u64> {
 }
 
 #[test]
-#[ignore = "waits for format 2: extents"]
 fn a_page_of_python_reads_what_the_command_reads() {
     let Some(python) = python() else { return };
     for (fast, slow) in [(0, 0), (2, 3)] {
@@ -103,7 +102,6 @@ fn the_script_verifies_what_it_reads_and_goes_on_behind_damage() {
 }
 
 #[test]
-#[ignore = "waits for format 2: extents"]
 fn the_script_verifies_units_of_large_files() {
     let Some(python) = python() else { return };
     let mut place = Place::new(0, 0, &[]);

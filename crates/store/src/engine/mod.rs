@@ -63,6 +63,8 @@ impl View {
 pub(crate) struct Engine {
     pub(crate) platform: Arc<dyn Platform>,
     pub(crate) home: PathBuf,
+    /// Opened to go on without what is away or cannot be read.
+    pub(crate) is_degraded: bool,
     geometry: RwLock<Arc<Geometry>>,
     pub(crate) devices: Arc<Devices>,
     pub(crate) extents: Arc<ExtentFiles>,
@@ -106,6 +108,7 @@ pub(crate) struct Parts {
     pub(crate) is_index_private: bool,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) writer: Option<Writer>,
+    pub(crate) is_degraded: bool,
     pub(crate) locks: Vec<Box<dyn Lock>>,
 }
 
@@ -116,6 +119,7 @@ impl Engine {
             platform: parts.platform,
             home: parts.home,
             geometry: RwLock::new(Arc::new(parts.geometry)),
+            is_degraded: parts.is_degraded,
             extents: Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>)),
             devices,
             allocator: RwLock::new(Arc::new(Allocator::new([], [], EXTENT_FILE_BYTES))),
@@ -324,7 +328,7 @@ impl Engine {
             let read = self.read_copy(device, segment, location.offset, length, &mut bytes);
             read.is_ok_and(|read| read == length)
         };
-        !copies.is_empty() && copies.into_iter().all(|device| is_read(device))
+        !copies.is_empty() && copies.into_iter().all(&mut is_read)
     }
 
     /// Reads `length` bytes of a segment onto `buffer`, from one copy.

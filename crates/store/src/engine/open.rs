@@ -136,6 +136,7 @@ pub(crate) fn open(
         is_index_private,
         cache: Arc::new(BlockCache::new(DEFAULT_CACHE_BYTES)),
         writer: is_writer.then(Writer::default),
+        is_degraded: options.degraded,
         locks,
     });
     engine.load_view()?;

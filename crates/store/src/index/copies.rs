@@ -75,7 +75,7 @@ impl Copies {
     }
 
     /// Asks one device after the other.
-    fn from_any<T>(&self, ask: impl Fn(&Place) -> io::Result<T>) -> io::Result<T> {
+    fn ask_any<T>(&self, ask: impl Fn(&Place) -> io::Result<T>) -> io::Result<T> {
         let mut first = None;
         for place in self.places().iter() {
             match ask(place) {
@@ -98,7 +98,7 @@ impl Device for Copies {
 
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
         if mode == Mode::Read {
-            let file = self.from_any(|place| place.device.open(path, mode))?;
+            let file = self.ask_any(|place| place.device.open(path, mode))?;
             return Ok(Arc::new(ReadFile { file, path: path.to_owned(), copies: self.clone() }));
         }
         let files = self.on_each(|place| place.device.open(path, mode))?;
@@ -106,7 +106,7 @@ impl Device for Copies {
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
-        self.from_any(|place| place.device.list(directory))
+        self.ask_any(|place| place.device.list(directory))
     }
 
     fn create_directory(&self, directory: &str) -> io::Result<()> {
@@ -119,7 +119,7 @@ impl Device for Copies {
 
     /// What is not there on one device is gone all the same.
     fn remove(&self, path: &str) -> io::Result<()> {
-        self.places().iter().map(|place| place.device.remove(path)).fold(Ok(()), |all, one| all.and(one))
+        self.places().iter().map(|place| place.device.remove(path)).collect::<Vec<_>>().into_iter().collect()
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -127,7 +127,7 @@ impl Device for Copies {
     }
 
     fn room(&self) -> io::Result<Room> {
-        self.from_any(|place| place.device.room())
+        self.ask_any(|place| place.device.room())
     }
 }
 

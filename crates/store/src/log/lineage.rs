@@ -103,7 +103,7 @@ impl Lineage {
             let is_missing = |number: &u64| !released.has_segment(SegmentNumber(*number));
             let mut missing = (before + 1..=expected).filter(is_missing);
             let missing = if number > first {
-                missing.next().map(|lowest| (lowest, missing.last().unwrap_or(lowest)))
+                missing.next().map(|lowest| (lowest, missing.next_back().unwrap_or(lowest)))
             } else {
                 None
             };
@@ -140,7 +140,10 @@ mod tests {
         Found { id, header, devices: vec![0], size_bytes: 1000, weight: 1 }
     }
 
-    fn parts(lineage: &Lineage) -> Vec<(u64, Option<u64>, Option<(u64, u64)>)> {
+    /// Number, end, and what is missing before it.
+    type Summary = (u64, Option<u64>, Option<(u64, u64)>);
+
+    fn parts(lineage: &Lineage) -> Vec<Summary> {
         lineage.parts.iter().map(|part| (part.found.id.number.0, part.end, part.missing)).collect()
     }
 

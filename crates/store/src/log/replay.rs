@@ -18,14 +18,16 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::sync::RECENT_LIMIT;
 use crate::engine::write::entry_of;
 use crate::engine::{Engine, EngineLedger};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
+use crate::format::ids::SegmentId;
 use crate::format::record::Record;
 use crate::format::release::Released;
-use crate::format::segment::{Continued, SEGMENT_HEADER_BYTES};
+use crate::format::segment::{Continued, SEGMENT_HEADER_BYTES, segment_path};
+use crate::format::superblock::LogMark;
 use crate::index::catalog::{Change, Position, SegmentRow};
 
 /// A record that was read and is not taken in yet.
@@ -68,6 +70,8 @@ pub(super) struct Replay<'e> {
     read: Position,
     /// M: the highest sequence number that a mark says was durable.
     mark: u64,
+    /// Where the highest mark in a superblock says that the log ended.
+    marked_place: Option<LogMark>,
     /// In the order of the log.
     unsettled: VecDeque<Unsettled>,
     is_from_scratch: bool,
@@ -87,6 +91,7 @@ impl<'e> Replay<'e> {
             position: start,
             read: start,
             mark: mark.max(start.sequence),
+            marked_place: engine.devices.marks().iter().max_by_key(|mark| mark.sequence).copied(),
             unsettled: VecDeque::new(),
             is_from_scratch: start == Position::default(),
             last_nanoseconds: None,
@@ -143,11 +148,11 @@ impl<'e> Replay<'e> {
         }
         self.add_row(part)?;
         let mut items: Vec<Item> = Vec::new();
-        let mut is_damaged = false;
+        let (mut is_damaged, mut has_damage) = (false, false);
         while let Some(step) = scan.next(false) {
             match step {
                 Step::Damage(range) => {
-                    is_damaged = true;
+                    (is_damaged, has_damage) = (true, true);
                     self.broken(number, range);
                 }
                 Step::Record(at, record, _) => match item(number, at, &record) {
@@ -163,6 +168,9 @@ impl<'e> Replay<'e> {
                 }
             }
         }
+        if has_damage && let Some((device, error)) = scan.take_error() {
+            self.unreadable(device, id, error)?;
+        }
         if there < end {
             self.broken(number, there.max(self.read.offset)..end);
         }
@@ -176,6 +184,16 @@ impl<'e> Replay<'e> {
             self.unsettled.push_back(Unsettled::Batch(Stretch { items, position, ..Stretch::default() }));
         }
         self.settle()
+    }
+
+    /// An error of the system is no evidence of damage: a writer builds nothing on it, unless it was asked to go on without what cannot be read.
+    fn unreadable(&self, device: u16, id: SegmentId, error: std::io::Error) -> Result<()> {
+        if !self.engine.is_writer() || self.engine.is_degraded {
+            return Ok(());
+        }
+        let place = self.engine.devices.place(device, &segment_path(id));
+        Err(Error::io("recover the log from", &place, error)
+            .advise("see to the device; --degraded goes on without what cannot be read"))
     }
 
     /// The beginning of another segment: whether it goes on where the log before it ended.
@@ -313,6 +331,11 @@ impl<'e> Replay<'e> {
             let batches = Some((self.position.sequence + 1, self.mark));
             self.missing(Cause::EndsBeforeMark, None, batches);
             self.position.sequence = self.mark;
+            // What is not in sight now belongs to the log when it is back, so the log goes on behind it.
+            if let Some(place) = self.marked_place.filter(|place| place.sequence == self.mark) {
+                let LogMark { segment, offset, sequence, chain, .. } = place;
+                self.position = Position { segment, commit: 0, offset, sequence, chain };
+            }
         }
         Ok(())
     }

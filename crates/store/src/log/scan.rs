@@ -6,6 +6,7 @@
 //! list gives. What merely looks like a record is never taken for one: content is never log.
 
 use std::collections::VecDeque;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ struct Copy {
     size_bytes: u64,
     bytes: Vec<u8>,
     start: u64,
+    /// What reading it failed with last.
+    error: Option<io::Error>,
 }
 
 impl Copy {
@@ -37,7 +40,10 @@ impl Copy {
         if !is_there {
             self.bytes.clear();
             self.start = offset;
-            self.file.read_onto(&mut self.bytes, length.max(WINDOW_BYTES), offset).ok()?;
+            if let Err(error) = self.file.read_onto(&mut self.bytes, length.max(WINDOW_BYTES), offset) {
+                self.error = Some(error);
+                return None;
+            }
         }
         self.bytes.get((offset - self.start) as usize..)
     }
@@ -188,14 +194,22 @@ impl SegmentScan {
     /// Begins at `from` (at the first record if that is 0).
     pub(crate) fn new(files: Vec<(u16, Arc<dyn DeviceFile>)>, seed: Seed, from: u64) -> SegmentScan {
         let copy = |(device, file): (u16, Arc<dyn DeviceFile>)| {
-            let size_bytes = file.size().unwrap_or(0);
-            Copy { device, file, seed, size_bytes, bytes: Vec::new(), start: 0 }
+            let (size_bytes, error) = match file.size() {
+                Ok(size_bytes) => (size_bytes, None),
+                Err(error) => (0, Some(error)),
+            };
+            Copy { device, file, seed, size_bytes, bytes: Vec::new(), start: 0, error }
         };
         let copies: Vec<Copy> = files.into_iter().map(copy).collect();
         let end = copies.iter().map(|copy| copy.size_bytes).max().unwrap_or(0);
         let at = from.max(SEGMENT_HEADER_BYTES);
         let (given, has_commit) = (Vec::new(), at == SEGMENT_HEADER_BYTES);
         SegmentScan { copies, at, from: at, end, given, has_commit, batch_begin: at, listed: None }
+    }
+
+    /// A copy that could not be read somewhere, and why. That is no evidence of what is there.
+    pub(super) fn take_error(&mut self) -> Option<(u16, io::Error)> {
+        self.copies.iter_mut().find_map(|copy| Some((copy.device, copy.error.take()?)))
     }
 
     /// The header, from the first copy that has a sound one, and the devices on which it is not.

@@ -669,7 +669,7 @@ impl<'c> Checker<'c> {
         for (&device, sizes) in sizes {
             for (&file, &size) in sizes.iter().filter(|(file, _)| !freed.contains(&(device, **file))) {
                 let end = state.extents.get(&(device, file)).map_or(0, |row| row.end_bytes);
-                self.report.quarantined_bytes += size.checked_sub(end).unwrap_or(0);
+                self.report.quarantined_bytes += size.saturating_sub(end);
             }
         }
     }

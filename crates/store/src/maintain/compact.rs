@@ -132,7 +132,7 @@ impl CompactPlan {
 
     /// Bytes that segments and extent files give back on all devices, about: removals may have to stay.
     pub fn gained_bytes(&self) -> u64 {
-        let gained = |size_bytes: u64, live_bytes: u64| size_bytes.checked_sub(live_bytes).unwrap_or(0);
+        let gained = |size_bytes: u64, live_bytes: u64| size_bytes.saturating_sub(live_bytes);
         let segments = self.segments.iter().map(|one| one.copies * gained(one.size_bytes, one.live_bytes));
         segments.chain(self.extents.iter().map(|one| gained(one.size_bytes, one.live_bytes))).sum()
     }

@@ -51,7 +51,7 @@ impl PlannedExtent {
 
     fn dead_bytes(&self) -> u64 {
         // A file that is shorter than its units is damaged, and nothing in it is known to be dead.
-        self.size_bytes.checked_sub(self.live_bytes).unwrap_or(0)
+        self.size_bytes.saturating_sub(self.live_bytes)
     }
 
     fn is_chosen(&self, choice: Choice) -> bool {
@@ -93,7 +93,7 @@ impl Engine {
             for (file, size_bytes) in self.extents.list(device).unwrap_or_default() {
                 let row = state.extents.get(&(device, file)).copied();
                 let row = row.unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 });
-                let quarantined_bytes = size_bytes.checked_sub(row.end_bytes).unwrap_or(0);
+                let quarantined_bytes = size_bytes.saturating_sub(row.end_bytes);
                 if !freed.contains(&(device, file)) {
                     found.push(PlannedExtent {
                         device,

@@ -315,6 +315,9 @@ impl Model {
         let last = self.tail.iter().rposition(|piece| piece.batch == batch && piece.end <= changes);
         self.durable = self.durable.max(last.map_or(0, |last| last + 1));
         self.fold();
+        if self.since_mark.is_empty() {
+            self.since_mark.push(State::default());
+        }
         self.since_mark.push(self.base.clone());
     }
 

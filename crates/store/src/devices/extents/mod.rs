@@ -391,7 +391,7 @@ impl ExtentFiles {
         let on = self.source.device(device).ok_or_else(|| fail(io::ErrorKind::NotFound.into()))?;
         let Some(path) = self.path(device, file).map_err(fail)? else { return Ok(false) };
         match on.remove(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fail(error)),
             removed => {
                 on.sync_directory(DIRECTORY).map_err(fail)?;
                 lock(&self.cache).open.remove(&(device, file));

@@ -10,8 +10,29 @@ use std::sync::Arc;
 use super::super::media::Content;
 use super::super::mishap::{FileKind, Image};
 
-/// Files that the store may remove, by device and path.
-pub(crate) type Released = BTreeSet<(usize, String)>;
+/// Files that the store may remove.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Released {
+    /// On whatever device.
+    segments: BTreeSet<String>,
+    extents: BTreeSet<(usize, String)>,
+}
+
+impl Released {
+    /// All that is on a device now.
+    pub(crate) fn add(&mut self, device: usize, image: &Image) {
+        for path in image.keys() {
+            match FileKind::of(path) {
+                FileKind::Segment => _ = self.segments.insert(path.clone()),
+                _ => _ = self.extents.insert((device, path.clone())),
+            }
+        }
+    }
+
+    fn has(&self, device: usize, path: &str) -> bool {
+        self.segments.contains(path) || self.extents.contains(&(device, path.to_owned()))
+    }
+}
 
 /// Places that were made bad: what the files were before, by device and path.
 #[derive(Debug, Clone, Default)]
@@ -86,7 +107,7 @@ pub(crate) fn patient(before: &[Image], after: &[Image], released: &Released, so
                 continue;
             }
             let Some(now) = after[device].get(path) else {
-                if released.contains(&(device, path.clone())) || content.bytes.is_empty() {
+                if released.has(device, path) || content.bytes.is_empty() {
                     continue;
                 }
                 return Err(format!("law 3: {path} of device {device} vanished, and no release names it"));

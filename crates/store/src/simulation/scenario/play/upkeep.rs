@@ -96,8 +96,8 @@ impl Play {
             return Ok(false);
         }
         let Some(writer) = &mut self.writer else { return Ok(false) };
-        for (device, image) in self.world.images().into_iter().enumerate() {
-            self.released.extend(image.into_keys().map(|path| (device, path)));
+        for (device, image) in self.world.images().iter().enumerate() {
+            self.released.add(device, image);
         }
         match writer.compact() {
             Err(error) => self.fail(&error)?,
