@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::extents::DeviceSource;
 use super::survey::Survey;
+use super::threads;
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry, Node, PRIVATE_MODE};
@@ -414,24 +415,8 @@ impl Known {
             // Another directory may have taken the number.
             known.filter(|known| known.superblock.identity == slot.entry.identity)
         };
-        let written: Vec<Result<OnDevice>> = match slots {
-            [slot] => vec![write(slot, known_of(slot))],
-            slots => std::thread::scope(|scope| {
-                let begun: Vec<_> = slots
-                    .iter()
-                    .map(|slot| {
-                        let known = known_of(slot);
-                        let thread = std::thread::Builder::new().spawn_scoped(scope, move || write(slot, known));
-                        // Where no thread can be made, one does it all.
-                        thread.map_err(|_| write(slot, known))
-                    })
-                    .collect();
-                let join = |thread: std::thread::ScopedJoinHandle<'_, Result<OnDevice>>| {
-                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                };
-                begun.into_iter().map(|begun| begun.map_or_else(|done| done, join)).collect()
-            }),
-        };
+        let with_known: Vec<(&Slot, Option<&OnDevice>)> = slots.iter().map(|slot| (slot, known_of(slot))).collect();
+        let written = threads::each(with_known, slots.len(), |(slot, known)| write(slot, known));
         let mut failed = Vec::new();
         for (slot, written) in slots.iter().zip(written) {
             let at = usize::from(slot.entry.number);
