@@ -604,7 +604,6 @@ fn an_opening_that_fails_writes_nothing() {
 }
 
 #[test]
-#[ignore = "waits for format 2: an opening that syncs no directory"]
 fn a_put_makes_few_syncs() {
     const SYNCS: [&str; 5] = ["fsync", "fdatasync", "sync_file_range", "syncfs", "msync"];
     for (fast, most) in [(0, 4), (2, 8)] {

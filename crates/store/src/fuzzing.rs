@@ -386,7 +386,7 @@ pub fn catalog(bytes: &[u8]) {
         assert_eq!(encoding::encode_change(version, &encoding::decode(&again).unwrap_or_default().1), again);
         state.apply(change);
         let whole = encoding::encode_state(&state);
-        let (head, document) = manifest::encode(&[7; 16], 1, 2, 3, &state);
+        let (head, document) = manifest::encode(&[7; 16], crate::format::ids::Epoch(1), 2, 3, &state);
         assert_eq!(document.get(manifest::HEAD_BYTES..), Some(&whole[..]));
         let read = manifest::decode(&document, &[7; 16]);
         assert!(read.is_ok_and(|read| read.head == head && read.state == state));

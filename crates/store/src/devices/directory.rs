@@ -36,6 +36,7 @@ pub struct Directory {
 
 impl Directory {
     /// The directory at `path`, which need not be there yet: [`create_directory`](Device::create_directory) of the empty path makes it.
+    #[cfg(test)]
     pub fn new(path: impl Into<PathBuf>) -> Directory {
         Directory::with_mode(path, PRIVATE_MODE)
     }

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::epochs::Side;
 use super::extents::DeviceSource;
 use super::survey::Survey;
 use crate::devices::device::{Device, DeviceFile, Mode};
@@ -167,7 +166,6 @@ pub(crate) struct Devices {
     epoch: AtomicU64,
     /// The marks that were read when the store was opened.
     marks: Vec<LogMark>,
-    sides: Vec<Side>,
 }
 
 /// What an epoch begins with.
@@ -201,7 +199,6 @@ impl Devices {
             known: Mutex::new(known),
             epoch: AtomicU64::new(epoch),
             marks,
-            sides: survey.sides,
         })
     }
 
@@ -222,11 +219,6 @@ impl Devices {
     /// The marks in all superblocks that could be read when the store was opened.
     pub(crate) fn marks(&self) -> &[LogMark] {
         &self.marks
-    }
-
-    /// The sides that have diverged, if there is more than one.
-    pub(crate) fn sides(&self) -> &[Side] {
-        &self.sides
     }
 
     /// All devices of the geometry.

@@ -389,8 +389,9 @@ impl Survey {
             format!("{who} from {when} on (epoch {:016x})", entry.epoch.0)
         });
         let sides = sides.collect::<Vec<_>>().join("; ");
-        let absent: Vec<String> =
-            self.absent(None).iter().map(|slot| format!("device {}", slot.entry.number)).collect();
+        let absent = self.absent(None);
+        let absent = absent.iter().filter(|slot| slot.trouble != Some(Trouble::Diverged));
+        let absent: Vec<String> = absent.map(|slot| format!("device {}", slot.entry.number)).collect();
         let hint =
             if absent.is_empty() { String::new() } else { format!("; {} may tell which counts", absent.join(", ")) };
         Some(format!("it was written to in two ways apart from each other: {sides}{hint}"))
@@ -423,8 +424,16 @@ impl Survey {
                 .at(&self.home)
                 .advise("bring the devices back, or say with --device where they are; reading is possible meanwhile"));
         }
-        match self.doubt(options.lost).filter(|_| !options.degraded) {
+        // Without any device that records are on there is no log to go on with, whatever is asked for.
+        let has_log = self
+            .geometry
+            .record_devices()
+            .any(|entry| self.slots.get(usize::from(entry.number)).is_some_and(Slot::is_readable));
+        match self.doubt(options.lost).filter(|_| !options.degraded || !has_log) {
             None => self.check_bonds(platform),
+            Some(cause) if !has_log => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
+                "no device with records is there: bring one back, or say with --device where it is",
+            )),
             Some(cause) => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
                 "bring them back, or say with --device where they are; granulo store rebuild replaces one that is lost for good, and --degraded writes \
                  without them",

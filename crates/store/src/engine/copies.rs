@@ -49,7 +49,7 @@ impl Engine {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         let mut writer = self.writer()?;
         let dirty = self.take_dirty(&mut writer);
-        let (sequence, pending) = (writer.position.sequence, std::mem::take(&mut writer.pending));
+        let (sequence, pending) = (writer.position.sequence, writer.take_pending());
         self.sync_files(&dirty).and_then(|()| self.catalog.commit(&pending)).inspect_err(|error| self.latch(error))?;
         writer.durable_sequence = sequence;
         writer.marked_sequence = writer.marked_sequence.max(writer.written_mark);

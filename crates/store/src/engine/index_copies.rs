@@ -71,14 +71,16 @@ impl Engine {
         let slots = self.devices.slots();
         let mut complete = Vec::new();
         for place in wanted(&slots, self.geometry().copies, &self.index.numbers()) {
+            let was_copy = present.iter().any(|copy| copy.number == place.number);
+            // A copy has its directory, durably: making it once more would cost a sync at each opening.
+            let made = if was_copy { Ok(()) } else { place.device.create_directory(INDEX) };
             // What cannot be listed or written now is no copy; the next opening looks again.
-            let listed = place.device.create_directory(INDEX).and_then(|()| place.device.list(INDEX));
+            let listed = made.and_then(|()| place.device.list(INDEX));
             let files: BTreeSet<(String, u64)> = listed.unwrap_or_default().into_iter().collect();
             let is_there = |row: &&TableRow| {
                 files.iter().any(|(name, size)| table_number(name) == Some(row.number) && *size == row.size_bytes)
             };
             // One that was no copy may have tables of another time under the same names.
-            let was_copy = present.iter().any(|copy| copy.number == place.number);
             let mut missing = view.state.tables.iter().filter(|row| !was_copy || !is_there(row));
             if missing.try_for_each(|row| copy_table(&self.index, &place, row)).is_ok() {
                 complete.push(place);

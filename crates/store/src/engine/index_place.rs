@@ -3,10 +3,11 @@
 //! A reader that finds the index lost makes one for itself, from the log. A writer makes it in memory and in tables of new names beside whatever there
 //! is, and puts it in its place when it is whole ([`Engine::publish_index`]): until then nothing of what there was is touched.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::devices::device::Device;
+use crate::devices::device::{Device, Mode};
 use crate::devices::set::{Devices, Lock, Platform, Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::index_copies::wanted;
@@ -14,9 +15,9 @@ use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Geometry;
 use crate::index::catalog::kept::Catalog;
-use crate::index::catalog::{Change, Position, manifest};
+use crate::index::catalog::{Change, Position, TableRow, manifest};
 use crate::index::copies::Place;
-use crate::index::table::{INDEX_DIRECTORY, table_number};
+use crate::index::table::{INDEX_DIRECTORY, table_number, table_path};
 
 /// Directory of the index on its device.
 pub(crate) const INDEX: &str = INDEX_DIRECTORY;
@@ -42,27 +43,31 @@ pub(crate) fn index_place(
     geometry: &Geometry,
     access: Access,
 ) -> Result<IndexPlace> {
-    let (slots, store) = (devices.slots(), geometry.store);
+    let (slots, store, epoch) = (devices.slots(), geometry.store, devices.epoch());
     let place = |slot: &Slot| Place { number: slot.entry.number, device: Arc::clone(&slot.device) };
     let places: Vec<Place> = slots.iter().filter(|slot| slot.is_writable()).map(place).collect();
-    let found = match (Catalog::open(places, store, 0), access) {
+    let found = match (Catalog::open(places, store, epoch), access) {
         // It is replaced, whatever it is.
-        (Err(error), Access::Anew) if error.kind() != ErrorKind::NewerVersion => None,
+        (Err(error), Access::Anew | Access::ReadAnew) if error.kind() != ErrorKind::NewerVersion => None,
         (found, _) => found?,
     };
     let version = found.as_ref().map_or(0, |catalog| catalog.state().version);
     // One that was never written to may be older than the log.
-    let is_usable = |catalog: &Catalog| access != Access::Anew && catalog.state().position != Position::default();
+    let is_usable = |catalog: &Catalog| {
+        matches!(access, Access::Read | Access::Write)
+            && catalog.state().position != Position::default()
+            && has_tables(catalog)
+    };
     let mut private = None;
     let catalog = match (found.filter(is_usable), access) {
         (Some(catalog), Access::Read) => catalog,
-        (None, Access::Read) => {
+        (_, Access::Read | Access::ReadAnew) => {
             let own = platform.private_device()?;
             private = Some(own.guard);
             let own = Place { number: 0, device: own.device };
             let made = own.device.create_directory(INDEX);
             made.map_err(|error| Error::io("make an index of its own", &own.device.place(), error))?;
-            Catalog::unpublished(vec![own], store, 0, 0)
+            Catalog::unpublished(vec![own], store, epoch, 0)
         }
         (Some(catalog), _) => {
             let wanted = wanted(&slots, geometry.copies, &catalog.copies().numbers());
@@ -83,7 +88,7 @@ pub(crate) fn index_place(
                 return Err(no_device(&slots));
             }
             let now = u64::try_from(platform.now_nanoseconds()).unwrap_or(0);
-            let catalog = Catalog::unpublished(wanted, store, 0, version.max(now));
+            let catalog = Catalog::unpublished(wanted, store, epoch, version.max(now));
             // Above all tables that there are: they stay until this one is published.
             let next_table = Some(highest_table(&slots)? + 1);
             catalog.commit(&Change { next_table, ..Change::default() })?;
@@ -92,6 +97,25 @@ pub(crate) fn index_place(
     };
     let directory = catalog.copies().place().join(INDEX);
     Ok(IndexPlace { directory, catalog, private })
+}
+
+/// Whether every table that a catalog names is on some device: one that lacks one is read no further, and the log has everything.
+fn has_tables(catalog: &Catalog) -> bool {
+    let copies = catalog.copies();
+    let is_missing = |row: &TableRow| {
+        let opened = copies.open(&table_path(row.number), Mode::Read);
+        opened.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    // A writer may merge and remove tables between reading their rows and looking for them.
+    for _ in 0..OPEN_ATTEMPTS {
+        if !catalog.state().tables.iter().any(is_missing) {
+            return true;
+        }
+        if !matches!(catalog.renewed(), Ok(Some(_))) {
+            return false;
+        }
+    }
+    false
 }
 
 fn no_device(slots: &[Slot]) -> Error {

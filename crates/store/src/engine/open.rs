@@ -22,7 +22,7 @@ use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES};
 use crate::log::completeness::{Cause, Missing};
-use crate::log::recovery::Recovered;
+use crate::log::recovery::{Recovered, Recovery};
 use crate::log::writer::Writer;
 
 /// How often a lock that is taken is tried again, and after what time.
@@ -38,6 +38,14 @@ pub(crate) enum Access {
     Read,
     /// As `Write`, and the index is made anew.
     Anew,
+    /// As `Read`, with an index of this process's own, whatever there is.
+    ReadAnew,
+}
+
+impl Access {
+    fn is_writer(self) -> bool {
+        matches!(self, Access::Write | Access::Anew)
+    }
 }
 
 /// Makes a store: directories and superblocks. Fails if there is something already where it is to be.
@@ -103,30 +111,58 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
     Ok(())
 }
 
-/// Opens a store by its home or any of its devices. Until a writer has proof, and all locks, nothing is written.
+/// Opens a store by its home or any of its devices. Until a writer has proof, and all locks, nothing is written. An index that is not of this log, as it is
+/// ahead of it or an old copy, is as good as lost: the log is read from its beginning.
 pub(crate) fn open(
     platform: Arc<dyn Platform>,
     directory: &Path,
     access: Access,
     options: &OpenOptions,
 ) -> Result<(Engine, Recovered)> {
-    let mut survey = survey(&*platform, directory, &options.devices)?;
+    let missing = match open_by(&platform, directory, access, options, &[])? {
+        Opened::Whole(opened) => return Ok(*opened),
+        Opened::OtherIndex(missing) => missing,
+    };
+    let anew = if access.is_writer() { Access::Anew } else { Access::ReadAnew };
+    match open_by(&platform, directory, anew, options, &missing)? {
+        Opened::Whole(opened) => Ok(*opened),
+        Opened::OtherIndex(_) => Err(Error::new(ErrorKind::Corrupt, "open the store", "its log contradicts itself")
+            .at(directory)
+            .advise("run granulo store check --rebuild-index")),
+    }
+}
+
+/// How an opening ended.
+enum Opened {
+    Whole(Box<(Engine, Recovered)>),
+    /// The index is not of this log: what it has and the log has not.
+    OtherIndex(Vec<Missing>),
+}
+
+fn open_by(
+    platform: &Arc<dyn Platform>,
+    directory: &Path,
+    access: Access,
+    options: &OpenOptions,
+    missing: &[Missing],
+) -> Result<Opened> {
+    let mut survey = survey(&**platform, directory, &options.devices)?;
     let mut locks = Vec::new();
-    let is_writer = access != Access::Read;
+    let is_writer = access.is_writer();
     if is_writer {
-        survey = locked(&*platform, directory, options, survey, &mut locks)?;
+        survey = locked(&**platform, directory, options, survey, &mut locks)?;
     } else {
         survey.may_read()?;
     }
     let unknown = unknown(&survey, options);
     let geometry = if is_writer { survey.bound.clone() } else { survey.geometry.clone() };
     let home = survey.home.clone();
-    let devices = Devices::new(&*platform, survey, is_writer)?;
-    let index = index_place(&*platform, &devices, &geometry, access)?;
+    let devices = Devices::new(&**platform, survey, is_writer)?;
+    let index = index_place(&**platform, &devices, &geometry, access)?;
     let is_index_private = index.private.is_some();
     locks.extend(index.private);
     let engine = Engine::new(Parts {
-        platform: Arc::clone(&platform),
+        platform: Arc::clone(platform),
         home,
         geometry,
         devices,
@@ -142,15 +178,22 @@ pub(crate) fn open(
     engine.load_view()?;
     // What a writer that died has left in the log is taken in; one that lives is about to do it itself.
     let is_left = is_writer || engine.owns_index() || !platform.is_locked(&engine.home);
-    let mut recovered = if is_left { engine.recover()? } else { Recovered::default() };
+    let mut recovered = Recovered::default();
+    if is_left {
+        match engine.recover(missing)? {
+            Recovery::Done(done) => recovered = done,
+            Recovery::OtherIndex(missing) => return Ok(Opened::OtherIndex(missing)),
+        }
+    }
     unknown.into_iter().for_each(|missing| recovered.completeness.add(missing));
     if is_writer {
         let beginning = engine.beginning()?;
         engine.devices.settle_late(beginning.last_batch);
         engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
+        engine.catalog.set_epoch(engine.epoch());
         engine.publish_index()?;
     }
-    Ok((engine, recovered))
+    Ok(Opened::Whole(Box::new((engine, recovered))))
 }
 
 /// What may be missing as too few devices are there to know, or went on apart from each other; `None` if enough are.
@@ -252,6 +295,8 @@ impl Engine {
     /// # Errors
     /// As [`Devices::begin_epoch`].
     pub(crate) fn write_geometry(&self, geometry: &Geometry) -> Result<()> {
-        self.devices.begin_next(&*self.platform, geometry, self.beginning()?)
+        self.devices.begin_next(&*self.platform, geometry, self.beginning()?)?;
+        self.catalog.set_epoch(self.epoch());
+        Ok(())
     }
 }

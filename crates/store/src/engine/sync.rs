@@ -21,6 +21,10 @@ use crate::log::writer::{Dirty as DirtyCopy, Writer};
 
 /// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries. Tests come to tables sooner.
 pub(crate) const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
+/// And up to so many bytes of keys and entries: an entry may have a key of 4 KB.
+pub(crate) const RECENT_LIMIT_BYTES: usize = if cfg!(test) { 64 << 10 } else { 8 << 20 };
+/// A store that is closed with more becomes a table sooner: who opens it next reads the journal.
+const CLOSING_LIMIT: usize = if cfg!(test) { 32 } else { 2048 };
 /// Removed trees that are kept before tables are merged.
 const RANGES_LIMIT: usize = 1024;
 
@@ -87,7 +91,7 @@ impl Engine {
             return Ok(());
         }
         let dirty = self.take_dirty(&mut writer);
-        let (sequence, change) = (writer.position.sequence, std::mem::take(&mut writer.pending));
+        let (sequence, change) = (writer.position.sequence, writer.take_pending());
         let mark = writer.written_mark;
         drop(writer);
         self.make_durable(&dirty, change)?;
@@ -105,13 +109,31 @@ impl Engine {
 
     /// As [`sync_all`](Self::sync_all), if more has changed than memory should hold.
     pub(crate) fn flush_if_full(&self) -> Result<()> {
-        if self.is_full() { self.sync_all() } else { Ok(()) }
+        // What is replaced again and again is pending each time.
+        let is_full = self.is_full() || self.writer()?.pending_bytes >= RECENT_LIMIT_BYTES;
+        if is_full { self.sync_all() } else { Ok(()) }
     }
 
     /// Whether `recent` is to become a sorted table.
     pub(crate) fn is_full(&self) -> bool {
-        let view = self.view();
-        view.state.recent.len() >= RECENT_LIMIT || view.state.ranges.len() >= RANGES_LIMIT
+        self.is_recent_full() || self.view().state.ranges.len() >= RANGES_LIMIT
+    }
+
+    /// Whether what changed since the newest table is more than memory should have.
+    pub(crate) fn is_recent_full(&self) -> bool {
+        let recent = &self.view().state.recent;
+        recent.len() >= RECENT_LIMIT || recent.bytes() >= RECENT_LIMIT_BYTES
+    }
+
+    /// Much that is recent becomes a sorted table before the store is closed.
+    fn flush_closing(&self) -> Result<()> {
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.view().state.recent.len() < CLOSING_LIMIT {
+            return Ok(());
+        }
+        let mut writer = self.writer()?;
+        self.settle(&mut writer)?;
+        self.make_table()
     }
 
     /// When `recent` is full, makes it a sorted table, and merges tables when there are many. Called with `sync` held and nothing pending before.
@@ -128,7 +150,7 @@ impl Engine {
     /// Makes everything durable with the writer's lock held, so that nothing is pending. Called with `sync` held.
     pub(crate) fn settle(&self, writer: &mut Writer) -> Result<()> {
         let dirty = self.take_dirty(writer);
-        let change = std::mem::take(&mut writer.pending);
+        let change = writer.take_pending();
         self.make_durable(&dirty, change)?;
         writer.durable_sequence = writer.position.sequence;
         writer.marked_sequence = writer.marked_sequence.max(writer.written_mark);
@@ -280,6 +302,8 @@ impl Engine {
             other => other,
         }?;
         self.reclaim()?;
+        // Everything is durable as it is: without a table the next opening takes longer, and no more.
+        let _ = self.flush_closing();
         self.mark(true)
     }
 }

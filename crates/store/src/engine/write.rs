@@ -553,7 +553,7 @@ impl Engine {
         change.highest_id = Some(self.highest_id.load(Ordering::Relaxed));
         drop(ledger);
         writer.touched.merge(touched);
-        writer.pending.merge(change.clone());
+        writer.pend(change.clone());
         self.apply(change)?;
         Ok(())
     }

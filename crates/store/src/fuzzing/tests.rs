@@ -98,7 +98,7 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let mut state = State::default();
     state.apply(change);
     bytes.push(("catalog", "state", encoding::encode_state(&state)));
-    bytes.push(("catalog", "manifest", manifest::encode(&[7; 16], 1, 2, 3, &state).1));
+    bytes.push(("catalog", "manifest", manifest::encode(&[7; 16], crate::format::ids::Epoch(1), 2, 3, &state).1));
     bytes.push(("archive", "real", tar_of_several_kinds()));
     bytes
 }

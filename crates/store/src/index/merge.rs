@@ -3,15 +3,14 @@
 //! A removal must be kept as long as an older table may have its key, and a removed tree as long as any source that is not merged has
 //! an entry with a lower id. What the merge itself hides or replaces is left out in any case.
 
-use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
-use std::sync::Arc;
 
 use super::Snapshot;
 use super::scan::Sources;
 use crate::devices::device::Device;
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
+use crate::index::catalog::chunks::Recent;
 use crate::index::catalog::{RangeRow, TableRow};
 use crate::index::table::TableWriter;
 
@@ -42,7 +41,7 @@ pub(crate) fn merge_tables(
     with_recent: bool,
 ) -> Result<Merged> {
     debug_assert!(!with_recent || tables.end == snapshot.tables.len(), "recent changes would be older than a table");
-    let recent = if with_recent { snapshot.recent.clone() } else { Arc::new(BTreeMap::new()) };
+    let recent = if with_recent { snapshot.recent.clone() } else { Recent::default() };
     let is_oldest = tables.start == 0;
     let merged = &snapshot.tables[tables.clone()];
     let mut sources = Sources::new(recent, merged, snapshot.ranges.clone(), Bound::Unbounded)?;

@@ -12,13 +12,13 @@
 //! | [`scan`] | entries in order over all sources |
 //! | [`merge`] | tables into one, and which |
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::devices::device::Device;
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
+use crate::index::catalog::chunks::Recent;
 use crate::index::catalog::{RangeRow, State, TableRow};
 use crate::index::table::{BlockCache, KeyHash, Table};
 
@@ -58,7 +58,7 @@ pub(crate) fn open_tables(
 /// One state of the index. Cheap to clone; it keeps its tables open.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
-    recent: Arc<BTreeMap<Vec<u8>, Entry>>,
+    recent: Recent,
     ranges: Arc<Vec<RangeRow>>,
     tables: Tables,
 }

@@ -4,7 +4,6 @@
 //! that hides whole what a table has below it is jumped over, so that a million hidden entries cost no more than one.
 //! [`Scan`] leaves removals out and ends where it was told to.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -13,36 +12,33 @@ use super::ranges::{end_of_tree, hiding};
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
 use crate::index::catalog::RangeRow;
+use crate::index::catalog::chunks::{Cursor, Recent};
 use crate::index::table::{Table, TableScan};
 
 /// Recent changes from a key on.
 #[derive(Debug)]
 struct RecentScan {
-    recent: Arc<BTreeMap<Vec<u8>, Entry>>,
-    head: Option<(Vec<u8>, Entry)>,
+    recent: Recent,
+    at: Cursor,
 }
 
 impl RecentScan {
-    fn new(recent: Arc<BTreeMap<Vec<u8>, Entry>>, from: Bound<&[u8]>) -> RecentScan {
-        let mut scan = RecentScan { recent, head: None };
-        scan.go(from);
-        scan
+    fn new(recent: Recent, from: Bound<&[u8]>) -> RecentScan {
+        let at = recent.seek(from);
+        RecentScan { recent, at }
     }
 
-    fn go(&mut self, from: Bound<&[u8]>) {
-        let next = self.recent.range::<[u8], _>((from, Bound::Unbounded)).next();
-        self.head = next.map(|(key, entry)| (key.clone(), *entry));
+    fn head(&self) -> Option<(&[u8], Entry)> {
+        self.recent.at(self.at)
     }
 
     fn advance(&mut self) {
-        if let Some((key, _)) = self.head.take() {
-            self.go(Bound::Excluded(&key));
-        }
+        self.at = self.recent.after(self.at);
     }
 
     fn seek(&mut self, key: &[u8]) {
-        if self.head.as_ref().is_some_and(|(head, _)| head.as_slice() < key) {
-            self.go(Bound::Included(key));
+        if self.head().is_some_and(|(head, _)| head < key) {
+            self.at = self.recent.seek(Bound::Included(key));
         }
     }
 }
@@ -61,7 +57,7 @@ pub(super) struct Sources {
 impl Sources {
     /// `tables` are oldest first.
     pub(super) fn new(
-        recent: Arc<BTreeMap<Vec<u8>, Entry>>,
+        recent: Recent,
         tables: &[Arc<Table>],
         ranges: Arc<Vec<RangeRow>>,
         from: Bound<&[u8]>,
@@ -93,7 +89,7 @@ impl Sources {
     /// Takes the newest entry of the lowest key, and passes the older ones.
     #[inline]
     fn take_lowest(&mut self) -> Result<Option<Entry>> {
-        let mut lowest = self.recent.head.as_ref().map(|(key, entry)| (key.as_slice(), *entry));
+        let mut lowest = self.recent.head();
         for table in &self.tables {
             if let Some((key, entry)) = table.head()
                 && lowest.is_none_or(|(lowest, _)| key < lowest)
@@ -104,7 +100,7 @@ impl Sources {
         let Some((key, entry)) = lowest else { return Ok(None) };
         self.key.clear();
         self.key.extend_from_slice(key);
-        if self.recent.head.as_ref().is_some_and(|(head, _)| *head == self.key) {
+        if self.recent.head().is_some_and(|(head, _)| head == self.key) {
             self.recent.advance();
         }
         for table in &mut self.tables {

@@ -20,14 +20,17 @@ use crate::index::catalog::Change;
 use crate::log::recovery::RELEASED;
 
 impl Engine {
-    /// The highest sequence number that a superblock says was durable.
+    /// The highest sequence number that a superblock says was durable: by its mark, or as the last batch before the epoch that was begun last, which recovery had
+    /// made durable.
     pub(super) fn known_mark(&self) -> u64 {
-        self.devices.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0)
+        let marked = self.devices.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
+        marked.max(self.devices.history().newest().last_batch)
     }
 
     /// How many segments were begun, as superblocks have it.
     pub(super) fn known_segments_begun(&self) -> u64 {
-        self.devices.marks().iter().map(|mark| mark.segments_begun).max().unwrap_or(0)
+        let marked = self.devices.marks().iter().map(|mark| mark.segments_begun).max().unwrap_or(0);
+        marked.max(self.devices.history().newest().segments_begun)
     }
 
     /// Makes everything durable, and says so in the log by a commit of its own, unless the log says it already.
@@ -70,7 +73,7 @@ impl Engine {
         effects.appended(writer.active_row(), written.position);
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        writer.pending.merge(change.clone());
+        writer.pend(change.clone());
         self.apply(change)?;
         self.settle(writer)?;
         if is_close {
@@ -110,7 +113,7 @@ impl Engine {
         let mut change: Change = effects.finish(Some(written.position));
         change.notes.push((RELEASED.to_owned(), writer.released.encode()));
         drop(ledger);
-        writer.pending.merge(change.clone());
+        writer.pend(change.clone());
         self.apply(change)?;
         self.settle(writer)?;
         self.append_and_settle_mark(writer, false)

@@ -7,20 +7,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use super::completeness::{Cause, Completeness, Missing, Tail};
 use super::lineage::{Found, Lineage};
 use super::replay::Replay;
-use super::scan::{Committed, SegmentScan, Step};
+use super::scan::{SegmentScan, Step};
 use super::writer::{Active, Writer};
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Allocator;
 use crate::devices::set::Devices;
 use crate::engine::effects::{Effects, Nameless, shared_number};
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineLedger};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::ids::{Epoch, SegmentId, SegmentNumber};
 use crate::format::record::Seed;
 use crate::format::release::Released;
@@ -52,6 +51,13 @@ pub struct Recovered {
     pub damage: Vec<Damage>,
     /// Whether all that was acknowledged is there.
     pub completeness: Completeness,
+}
+
+/// How taking in what the log has ended.
+pub(crate) enum Recovery {
+    Done(Recovered),
+    /// The catalog is not that of this log: it is ahead of it, or so old that what it needs was released. What it has and the log has not.
+    OtherIndex(Vec<Missing>),
 }
 
 /// Segments on the devices, by name, with the devices that have a copy and the length of the longest.
@@ -158,11 +164,11 @@ impl Engine {
     }
 
     /// Takes in what the log has beyond the catalog, and makes the log ready to be appended to. The engine's view and catalog are brought up to date; an
-    /// empty catalog is filled from all segments.
+    /// empty catalog is filled from all segments. `missing` is known to be missing from before.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] to a writer if the catalog is ahead of the log: a device lost what was acknowledged, or is an old copy.
-    pub(crate) fn recover(&self) -> Result<Recovered> {
+    /// What reading, writing and syncing fails with.
+    pub(crate) fn recover(&self, missing: &[Missing]) -> Result<Recovery> {
         if self.is_writer() {
             self.end_renaming()?;
         }
@@ -174,25 +180,42 @@ impl Engine {
         if is_from_scratch {
             released.merge(&self.newest_released(&found));
         }
-        let lineage = Lineage::new(found, &released, start.segment.max(1));
+        let mut lineage = Lineage::new(found.clone(), &released, start.segment.max(1));
+        let lacks_some = lineage.parts.iter().any(|part| part.missing.is_some())
+            || lineage.parts.first().is_none_or(|part| part.found.id.number.0 != start.segment);
+        if !is_from_scratch && lacks_some {
+            // The index may be so old that it does not know of their release.
+            released.merge(&self.newest_released(&found));
+            lineage = Lineage::new(found, &released, start.segment.max(1));
+        }
         let mut replay = Replay::new(self, start, self.known_mark(), released);
+        missing.iter().for_each(|missing| replay.completeness.add(missing.clone()));
         if !is_from_scratch {
-            self.completeness_of(&state.notes).into_iter().for_each(|missing| replay.completeness.add(missing));
-            self.check_position(start, &lineage, &mut replay.completeness)?;
+            let kept = self.completeness_of(&state.notes);
+            kept.iter().for_each(|missing| replay.completeness.add(missing.clone()));
+            if let Some(lacking) = self.check_position(start, &lineage, &mut replay.completeness) {
+                return Ok(Recovery::OtherIndex(kept.into_iter().chain([lacking]).collect()));
+            }
+            // Batches were released that the index has not taken in: what they removed is not in the log any more.
+            if replay.skips(&lineage.parts) {
+                return Ok(Recovery::OtherIndex(kept));
+            }
         }
         drop(state);
         for part in &lineage.parts {
             replay.segment(part)?;
         }
         replay.end()?;
-        self.look_for_rows(&mut replay.completeness)?;
+        if self.look_for_rows(&replay.released, &mut replay.completeness)? && !is_from_scratch {
+            return Ok(Recovery::OtherIndex(self.completeness_of(&self.view().state.notes)));
+        }
         let quarantined_bytes = self.quarantined(&lineage, replay.position)?;
         if replay.adopted > 0 || replay.has_rest() {
             replay.completeness.tail = Some(Tail { batches: replay.adopted, quarantined_bytes });
         }
         let recovered = Recovered { completeness: replay.completeness.clone(), ..replay.recovered.clone() };
         if !self.is_writer() {
-            return Ok(recovered);
+            return Ok(Recovery::Done(recovered));
         }
         if is_from_scratch {
             self.drop_nameless()?;
@@ -205,7 +228,7 @@ impl Engine {
         }
         self.renew_allocator();
         self.resume(&lineage, replay)?;
-        Ok(recovered)
+        Ok(Recovery::Done(recovered))
     }
 
     /// What the catalog has kept of what may be missing.
@@ -213,47 +236,47 @@ impl Engine {
         notes.get(MISSING).and_then(|note| Completeness::decode_missing(note)).unwrap_or_default()
     }
 
-    /// Whether the log has the batch that the catalog says it has taken in last. Damage there is damage; a log that ends before it is no log of this
-    /// catalog.
-    fn check_position(&self, position: Position, lineage: &Lineage, completeness: &mut Completeness) -> Result<()> {
-        let Some(part) = lineage.parts.first().filter(|part| part.found.id.number.0 == position.segment) else {
-            return Ok(());
-        };
-        let (id, devices) = (part.found.id, &part.found.devices);
-        let mut scan = SegmentScan::new(self.open_copies(id, devices), self.seed(id), position.commit);
-        let is_it = |committed: &Committed| {
+    /// Whether the log has the batch that the catalog says it has taken in last. Damage there is damage; a log that ends before it, or has another there, is
+    /// not that of this catalog: gives what it lacks.
+    fn check_position(
+        &self,
+        position: Position,
+        lineage: &Lineage,
+        completeness: &mut Completeness,
+    ) -> Option<Missing> {
+        let part = lineage.parts.first().filter(|part| part.found.id.number.0 == position.segment)?;
+        if position.commit == 0 {
+            return None;
+        }
+        let id = part.found.id;
+        let mut scan = SegmentScan::new(self.open_copies(id, &part.found.devices), self.seed(id), position.commit);
+        let (mut is_it, mut is_other) = (false, false);
+        if let Some(Step::Commit(committed, ..)) = scan.next(false) {
             let commit = &committed.commit;
-            committed.at == position.commit
-                && (commit.sequence.0, commit.chain()) == (position.sequence, position.chain)
+            is_it = committed.at == position.commit
+                && (commit.sequence.0, commit.chain()) == (position.sequence, position.chain);
+            is_other = committed.at == position.commit && !is_it;
+        }
+        let is_there = part.found.size_bytes >= position.offset && part.end.is_none_or(|end| end >= position.offset);
+        if is_it && is_there {
+            return None;
+        }
+        let missing = |cause| Missing {
+            cause,
+            segments: Some((position.segment, position.segment)),
+            batches: Some((position.sequence, position.sequence)),
+            after_nanoseconds: None,
+            devices: Vec::new(),
         };
-        if position.commit == 0 || matches!(scan.next(false), Some(Step::Commit(committed, ..)) if is_it(&committed)) {
-            return Ok(());
-        }
-        let segments = Some((position.segment, position.segment));
-        let batches = Some((position.sequence, position.sequence));
-        let missing = |cause| Missing { cause, segments, batches, after_nanoseconds: None, devices: Vec::new() };
-        if part.found.size_bytes >= position.offset && part.end.is_none_or(|end| end >= position.offset) {
+        if is_there && !is_other {
             completeness.add(missing(Cause::Damage));
-            return Ok(());
+            return None;
         }
-        if !self.is_writer() {
-            completeness.add(missing(Cause::EndsBeforeMark));
-            return Ok(());
-        }
-        let place = devices
-            .first()
-            .map_or_else(|| PathBuf::from(segment_path(id)), |&device| self.devices.place(device, &segment_path(id)));
-        let cause = format!(
-            "the log should have batch {} there, ending at {}, and has not: the device lost acknowledged writes, or is an old copy",
-            position.sequence, position.offset
-        );
-        Err(Error::new(ErrorKind::Corrupt, "recover the log", cause).at(&place).advise(
-            "bring the device back as it was, or run granulo store check --rebuild-index to go on with what there is",
-        ))
+        Some(missing(Cause::EndsBeforeMark))
     }
 
-    /// Segments that the catalog has, and that no device has that is there.
-    fn look_for_rows(&self, completeness: &mut Completeness) -> Result<()> {
+    /// Segments that the catalog has, and that no device has that is there. Gives whether one of them was released: then the catalog is old.
+    fn look_for_rows(&self, released: &Released, completeness: &mut Completeness) -> Result<bool> {
         let listed = segments(&self.devices)?;
         let view = self.view().state.clone();
         let freed_segment = |(_, freed): &(u64, Freed)| match freed {
@@ -261,8 +284,11 @@ impl Engine {
             Freed::Extent { .. } | Freed::Table(_) => None,
         };
         let freed: BTreeSet<u64> = view.freed.iter().filter_map(freed_segment).collect();
+        let mut is_old = false;
         for row in view.segments.values().filter(|row| row.live_records > 0 && !freed.contains(&row.number)) {
-            if !listed.contains_key(&SegmentName::from(row.id())) {
+            let is_released = released.has_segment(SegmentNumber(row.number));
+            is_old |= is_released;
+            if !is_released && !listed.contains_key(&SegmentName::from(row.id())) {
                 completeness.add(Missing {
                     cause: Cause::SegmentMissing,
                     segments: Some((row.number, row.number)),
@@ -272,7 +298,7 @@ impl Engine {
                 });
             }
         }
-        Ok(())
+        Ok(is_old)
     }
 
     /// Bytes on all copies that are no part of the log: behind its end, behind the places that segments continue, and segments set aside.

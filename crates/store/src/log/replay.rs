@@ -15,7 +15,6 @@ use super::recovery::{Damage, RELEASED, Recovered};
 use super::scan::{Committed, SegmentScan, Step};
 use crate::devices::extents::Flaw;
 use crate::engine::effects::{Effects, Nameless};
-use crate::engine::sync::RECENT_LIMIT;
 use crate::engine::write::entry_of;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, Result};
@@ -184,6 +183,16 @@ impl<'e> Replay<'e> {
             self.unsettled.push_back(Unsettled::Batch(Stretch { items, position, ..Stretch::default() }));
         }
         self.settle()
+    }
+
+    /// Whether the log goes on behind batches that were in released segments, and that this has not taken in.
+    pub(super) fn skips(&self, parts: &[Part]) -> bool {
+        let is_there = |number: u64| parts.iter().any(|part| part.found.id.number.0 == number);
+        parts.iter().filter(|part| part.missing.is_none()).filter_map(|part| part.found.header).any(|header| {
+            header.id.number.0 > self.position.segment
+                && header.continues.sequence.0 > self.position.sequence
+                && !is_there(header.continues.segment.0)
+        })
     }
 
     /// An error of the system is no evidence of damage: a writer builds nothing on it, unless it was asked to go on without what cannot be read.
@@ -398,11 +407,7 @@ impl<'e> Replay<'e> {
         drop(ledger);
         engine.take_in(change)?;
         engine.highest_id.fetch_max(highest_id, std::sync::atomic::Ordering::Relaxed);
-        if engine.owns_index() && engine.view().state.recent.len() >= RECENT_LIMIT {
-            engine.make_table()
-        } else {
-            Ok(())
-        }
+        if engine.owns_index() && engine.is_recent_full() { engine.make_table() } else { Ok(()) }
     }
 }
 

@@ -61,6 +61,8 @@ pub(crate) struct Writer {
     pub(crate) released: Released,
     /// What was committed and is not in the catalog yet.
     pub(crate) pending: Change,
+    /// Bytes of memory that its keys and entries take, those that were replaced meanwhile included.
+    pub(crate) pending_bytes: usize,
     /// Files with bytes that are not synced.
     pub(crate) dirty: Vec<Dirty>,
     /// Extent files with bytes that are not synced.
@@ -102,6 +104,18 @@ pub(crate) struct Batched<'b> {
 }
 
 impl Writer {
+    /// A change waits until it is durable in the log.
+    pub(crate) fn pend(&mut self, change: Change) {
+        self.pending_bytes += change.bytes();
+        self.pending.merge(change);
+    }
+
+    /// What waits for the catalog.
+    pub(crate) fn take_pending(&mut self) -> Change {
+        self.pending_bytes = 0;
+        std::mem::take(&mut self.pending)
+    }
+
     /// The account of the active segment, as it was when it was begun.
     pub(crate) fn active_row(&self) -> Option<SegmentRow> {
         let active = self.active.as_ref()?;

@@ -26,7 +26,7 @@ use crate::format::geometry::{Class, DeviceState};
 use crate::format::segment::{SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
-use crate::index::catalog::{Freed, SegmentRow};
+use crate::index::catalog::{Freed, Position, SegmentRow};
 use crate::log::scan::{Committed, SegmentScan, Step};
 use crate::units::{format_count, format_size};
 
@@ -339,7 +339,8 @@ impl<'c> Checker<'c> {
                 let cause = format!("{missing} of its copies are missing");
                 self.found(Problem::new(ProblemKind::Catalog, directory, cause, Remedy::Repair));
             }
-        } else {
+        } else if self.view.state.position != Position::default() {
+            // A store that no batch was ever written to needs none.
             let cause =
                 "no device in service has an index; this reader made one for itself, and the next writer will make one";
             self.found(Problem::new(ProblemKind::Catalog, self.engine.home.clone(), cause, Remedy::RebuildIndex));

@@ -287,7 +287,7 @@ impl Round<'_, '_> {
         let change = effects.finish(Some(written.position));
         drop(ledger);
         engine.apply(change.clone())?;
-        writer.pending.merge(change);
+        writer.pend(change);
         drop(writer);
         self.moved.written_bytes += needed_bytes * copies;
         self.moved.bytes += needed_bytes;
@@ -325,7 +325,7 @@ impl Round<'_, '_> {
             // The log has to go on somewhere: what says where it is must not be given back.
             let change = engine.append_mark(&mut writer)?;
             engine.apply(change.clone())?;
-            writer.pending.merge(change);
+            writer.pend(change);
         }
         let epoch = engine.view().state.epoch;
         let mut freed = Vec::new();
@@ -338,11 +338,11 @@ impl Round<'_, '_> {
         }
         let change = Change { freed, ..Change::default() };
         engine.apply(change.clone())?;
-        writer.pending.merge(change);
+        writer.pend(change);
         // Whatever asks next whether something is to be synced finds that there is.
         let change = engine.append_mark(&mut writer)?;
         engine.apply(change.clone())?;
-        writer.pending.merge(change);
+        writer.pend(change);
         Ok(())
     }
 }

@@ -95,7 +95,7 @@ impl Engine {
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        writer.pending.merge(change.clone());
+        writer.pend(change.clone());
         self.apply(change)?;
         Ok(outdated)
     }

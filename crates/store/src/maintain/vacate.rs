@@ -372,7 +372,7 @@ impl Engine {
         // Whatever asks next whether something is to be synced finds that there is.
         change.merge(self.append_mark(&mut writer)?);
         self.apply(change.clone())?;
-        writer.pending.merge(change);
+        writer.pend(change);
         Ok(())
     }
 }

@@ -115,6 +115,8 @@ pub(super) struct State {
     /// Handles that are open, by device and file: removed files keep their space as long.
     pub(super) handles: BTreeMap<(usize, u64), usize>,
     pub(super) chance: Chance,
+    /// Numbers that were drawn for the store, in this world and in those before it.
+    drawn: u64,
     pub(super) next_file: u64,
     /// Paths and the disks that are there.
     pub(super) places: BTreeMap<String, usize>,
@@ -139,6 +141,7 @@ impl State {
             disks,
             handles: BTreeMap::new(),
             chance,
+            drawn: 0,
             next_file,
             operations: 0,
             counts_reads: false,
@@ -150,8 +153,8 @@ impl State {
 
     /// The world after this one: the disks are where they were.
     fn followed_by(&self, disks: Vec<Disk>, chance: Chance) -> World {
-        let places = self.places.clone();
-        World::of(State { places, ..State::new(disks, chance) })
+        let (places, drawn) = (self.places.clone(), self.drawn);
+        World::of(State { places, drawn, ..State::new(disks, chance) })
     }
 
     fn has_crashed(&self) -> bool {
@@ -225,9 +228,12 @@ impl World {
         (0..count).map(|number| self.device(number) as Arc<dyn device::Device>).collect()
     }
 
-    /// A number that follows from the seed.
+    /// A number that follows from the seed, and never comes twice: not in what follows a crash either, whatever the seed of that.
     pub(crate) fn draw(&self) -> u64 {
-        self.state().chance.next()
+        let mut state = self.state();
+        state.drawn += 1;
+        let seed = state.chance.next().wrapping_add(state.drawn << 32);
+        Chance::new(seed).next()
     }
 
     /// How many operations there were.

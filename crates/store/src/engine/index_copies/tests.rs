@@ -1,6 +1,11 @@
-//! Tests of copies of the index: whichever device is lost, look-ups cost what they did, and what is damaged or missing is made good.
+//! Tests of copies of the index: whichever device is lost, look-ups cost what they did, and what is damaged or missing is repaired.
 
+use crate::devices::device::Device;
+use crate::engine::index_place::INDEX;
 use crate::engine::open::Access;
+use crate::engine::sync::RECENT_LIMIT_BYTES;
+use crate::index::catalog::manifest;
+use crate::index::table::table_number;
 use crate::simulation::mishap::{Absence, FileKind, Rot};
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
@@ -95,6 +100,92 @@ fn what_is_damaged_in_one_copy_is_read_from_the_other_reported_and_repaired() {
             assert!(is_repaired, "{what}");
         }
     }
+}
+
+/// Tables that device 0 has.
+fn tables(world: &World) -> Vec<String> {
+    let files = world.device(0).list(INDEX).unwrap();
+    files.into_iter().map(|(name, _)| name).filter(|name| table_number(name).is_some()).collect()
+}
+
+#[test]
+fn a_table_that_is_on_no_device_is_made_from_the_log() {
+    let geometry = geometry(2, 0, 2, (2, 0));
+    let world = made(&geometry);
+    for name in tables(&world) {
+        for device in world.devices() {
+            // The home has none.
+            let _ = device.remove(&format!("{INDEX}/{name}"));
+        }
+    }
+    reads(&geometry, &world);
+    let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
+    assert!(reader.store().engine().is_index_private);
+    drop(reader);
+    drop(Simulated::open(&geometry, &world).unwrap());
+    reads(&geometry, &world);
+    let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
+    assert_eq!(reader.check().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn nothing_is_wrong_with_a_store_that_was_never_written_to() {
+    let geometry = geometry(2, 0, 2, (2, 0));
+    let world = World::new(Simulated::devices(&geometry), 1);
+    drop(Simulated::create(&geometry, &world).unwrap());
+    let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
+    assert_eq!(reader.check().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn a_manifest_says_the_epoch_of_its_writer() {
+    let geometry = geometry(1, 0, 1, (1, 0));
+    let world = made(&geometry);
+    world.lose_index(0);
+    let subject = Simulated::open(&geometry, &world).unwrap();
+    let head = manifest::read_head(&*world.device(0)).unwrap();
+    assert_eq!(head.epoch, subject.store().engine().epoch());
+}
+
+/// A key that is as long as they may be.
+fn long_key(number: u64) -> Key {
+    let name = format!("{number:0200}");
+    Key::parse([&*name; 19].join("/")).unwrap()
+}
+
+#[test]
+fn memory_is_bounded_by_the_bytes_of_keys_too() {
+    let geometry = geometry(1, 0, 1, (1, 0));
+    let world = World::new(Simulated::devices(&geometry), 1);
+    let subject = Simulated::create(&geometry, &world).unwrap();
+    let engine = subject.store().engine();
+    let mut put = |number: u64| {
+        let mut batch = subject.store().batch(Durability::None);
+        batch.put(&long_key(number), &Attributes::default(), b"content").unwrap();
+        batch.commit().unwrap();
+        assert!(engine.view().state.recent.bytes() < RECENT_LIMIT_BYTES + (128 << 10));
+        assert!(engine.writer().unwrap().pending_bytes < RECENT_LIMIT_BYTES + (128 << 10));
+    };
+    // Of one name again and again, nothing but the last counts, and each is pending.
+    (0..40).for_each(|_| put(0));
+    (0..40).for_each(&mut put);
+    assert!(!engine.view().state.tables.is_empty());
+    for number in 0..40 {
+        assert!(subject.store().entry(&long_key(number)).unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_store_that_was_closed_opens_with_little_to_read() {
+    let geometry = geometry(1, 0, 1, (1, 0));
+    let world = World::new(Simulated::devices(&geometry), 1);
+    let subject = Simulated::create(&geometry, &world).unwrap();
+    put(subject.store(), 0..40);
+    assert_eq!(subject.store().engine().view().state.recent.len(), 41);
+    drop(subject);
+    let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
+    assert_eq!(reader.store().engine().view().state.recent.len(), 0);
+    assert!(reader.store().entry(&key(39)).unwrap().is_some());
 }
 
 #[test]

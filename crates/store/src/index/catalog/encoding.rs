@@ -118,7 +118,7 @@ pub(crate) fn encode_state(state: &State) -> Vec<u8> {
         out.section(tag, |out| put_u64(out, number));
     }
     if !state.recent.is_empty() {
-        let recent = state.recent.iter().map(|(key, entry)| (key.as_slice(), Some(entry)));
+        let recent = state.recent.iter().map(|(key, entry)| (key, Some(entry)));
         out.section(RECENT, |out| recent::encode(out, recent));
     }
     out.rows(RANGES, state.ranges.iter(), put_range);

@@ -15,6 +15,7 @@ use super::{Change, State, encoding, journal};
 use crate::devices::device::{DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::random_identity;
+use crate::format::ids::Epoch;
 use crate::index::copies::{Copies, Place};
 use crate::index::table::INDEX_DIRECTORY;
 
@@ -49,8 +50,8 @@ struct Inner {
     current: Option<Current>,
     /// Number of the next journal.
     next_journal: u64,
-    /// Of the epoch of the writer.
-    epoch: u64,
+    /// That manifests are written in.
+    epoch: Epoch,
 }
 
 /// A manifest and its journal.
@@ -85,6 +86,15 @@ impl Current {
             files.push((place.clone(), file));
         }
         (frames.len() as u64 == self.end).then_some(Current { files, ..self })
+    }
+
+    /// Makes durable what another process left without a sync; gives whether it is.
+    ///
+    /// Tables that it no longer names are about to be unlinked: no power failure may bring back a state that names them.
+    fn is_settled(&self) -> bool {
+        self.files
+            .iter()
+            .all(|(place, file)| file.sync().and_then(|()| place.device.sync_directory(INDEX_DIRECTORY)).is_ok())
     }
 }
 
@@ -180,7 +190,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`ErrorKind::NewerVersion`]; [`ErrorKind::PermissionDenied`].
-    pub(crate) fn open(places: Vec<Place>, store: [u8; 16], epoch: u64) -> Result<Option<Catalog>> {
+    pub(crate) fn open(places: Vec<Place>, store: [u8; 16], epoch: Epoch) -> Result<Option<Catalog>> {
         let found = Found::look(&places, &store);
         let refuses = |error: &Error| matches!(error.kind(), ErrorKind::NewerVersion | ErrorKind::PermissionDenied);
         match (found.newest, found.cause) {
@@ -204,7 +214,7 @@ impl Catalog {
     }
 
     /// An empty catalog that is in memory only until it is published on these devices; then its version is above `version`.
-    pub(crate) fn unpublished(places: Vec<Place>, store: [u8; 16], epoch: u64, version: u64) -> Catalog {
+    pub(crate) fn unpublished(places: Vec<Place>, store: [u8; 16], epoch: Epoch, version: u64) -> Catalog {
         let inner = Inner {
             state: State { version, ..State::default() },
             places: places.clone(),
@@ -227,9 +237,15 @@ impl Catalog {
     pub(crate) fn write_to(&self, places: Vec<Place>) {
         let mut inner = self.inner();
         let inner = &mut *inner;
-        inner.current = inner.current.take().and_then(|current| current.opened_on(&places));
+        let same = inner.current.take().and_then(|current| current.opened_on(&places));
+        inner.current = same.filter(Current::is_settled);
         inner.copies.set(places);
         inner.is_writer = true;
+    }
+
+    /// The epoch that manifests are written in from now on.
+    pub(crate) fn set_epoch(&self, epoch: Epoch) {
+        self.inner().epoch = epoch;
     }
 
     /// The devices that it is on, and the tables that it names.

@@ -13,6 +13,7 @@ use super::{State, journal};
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind};
 use crate::format::geometry::random_identity;
+use crate::format::ids::Epoch;
 use crate::index::table::{INDEX_DIRECTORY, REBUILD_ADVICE};
 
 const CHECKSUM_AT: usize = 0;
@@ -54,7 +55,7 @@ pub(crate) struct Head {
     pub(crate) length: u64,
     store: [u8; 16],
     /// In which it was written.
-    pub(crate) epoch: u64,
+    pub(crate) epoch: Epoch,
     /// Number of the journal that continues it.
     pub(crate) journal: u64,
     /// Of the journal's frames.
@@ -80,7 +81,7 @@ impl Head {
         let store = bytes.get(STORE_AT..EPOCH_AT).and_then(|store| store.try_into().ok());
         match (word(CHECKSUM_AT), word(LENGTH_AT), store, word(EPOCH_AT), word(JOURNAL_AT), word(SEED_AT)) {
             (Some(checksum), Some(length), Some(store), Some(epoch), Some(journal), Some(seed)) => {
-                Ok(Head { checksum, length, store, epoch, journal, seed })
+                Ok(Head { checksum, length, store, epoch: Epoch(epoch), journal, seed })
             }
             _ => Err(damaged),
         }
@@ -203,7 +204,7 @@ pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Docu
 }
 
 /// A document with `state`, and what it says first.
-pub(crate) fn encode(store: &[u8; 16], epoch: u64, journal: u64, seed: u64, state: &State) -> (Head, Vec<u8>) {
+pub(crate) fn encode(store: &[u8; 16], epoch: Epoch, journal: u64, seed: u64, state: &State) -> (Head, Vec<u8>) {
     let mut bytes = vec![0; HEAD_BYTES];
     bytes.extend_from_slice(&encoding::encode_state(state));
     let length = bytes.len() as u64;
@@ -211,7 +212,7 @@ pub(crate) fn encode(store: &[u8; 16], epoch: u64, journal: u64, seed: u64, stat
     bytes[VERSION_AT..ZERO_AT].copy_from_slice(&VERSION.to_le_bytes());
     bytes[LENGTH_AT..STORE_AT].copy_from_slice(&length.to_le_bytes());
     bytes[STORE_AT..EPOCH_AT].copy_from_slice(store);
-    bytes[EPOCH_AT..JOURNAL_AT].copy_from_slice(&epoch.to_le_bytes());
+    bytes[EPOCH_AT..JOURNAL_AT].copy_from_slice(&epoch.0.to_le_bytes());
     bytes[JOURNAL_AT..SEED_AT].copy_from_slice(&journal.to_le_bytes());
     bytes[SEED_AT..HEAD_BYTES].copy_from_slice(&seed.to_le_bytes());
     let checksum = XxHash3_64::oneshot(&bytes[MAGIC_AT..]);
@@ -221,7 +222,7 @@ pub(crate) fn encode(store: &[u8; 16], epoch: u64, journal: u64, seed: u64, stat
 
 /// A document with this content, whatever it is; for fuzzing.
 pub(crate) fn sealed(content: &[u8]) -> Vec<u8> {
-    let (_, mut bytes) = encode(&[7; 16], 1, 2, 3, &State::default());
+    let (_, mut bytes) = encode(&[7; 16], Epoch(1), 2, 3, &State::default());
     bytes.truncate(HEAD_BYTES);
     bytes.extend_from_slice(content);
     let length = bytes.len() as u64;

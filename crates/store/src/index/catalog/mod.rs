@@ -9,6 +9,7 @@
 //! | [`manifest`] | the document that is replaced whole |
 //! | [`journal`] | the frames that continue it |
 //! | [`encoding`], [`recent`] | what is in both |
+//! | [`chunks`] | what changed since the newest table, in memory |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::format::entry::Entry;
 use crate::format::geometry::Class;
 use crate::format::ids::{Epoch, SegmentId};
 
+pub mod chunks;
 pub(crate) mod encoding;
 pub(crate) mod journal;
 pub(crate) mod kept;
@@ -138,7 +140,7 @@ pub struct State {
     /// Number of the next sorted table.
     pub next_table: u64,
     /// What changed since the newest sorted table, by stored key.
-    pub recent: Arc<BTreeMap<Vec<u8>, Entry>>,
+    pub recent: chunks::Recent,
     /// Removed trees, by key; a key has one.
     pub ranges: Arc<Vec<RangeRow>>,
     /// Sorted tables, oldest first.
@@ -215,10 +217,10 @@ impl State {
         self.highest_id = self.highest_id.max(change.highest_id.unwrap_or(0));
         self.next_table = change.next_table.unwrap_or(self.next_table);
         if change.clear_recent {
-            // Not cleared in place: that would copy what a snapshot holds.
-            self.recent = Arc::default();
+            self.recent = chunks::Recent::default();
         }
-        apply_rows(&mut self.recent, change.forget, change.recent);
+        change.forget.iter().for_each(|key| self.recent.remove(key));
+        change.recent.iter().for_each(|(key, entry)| self.recent.insert(key, *entry));
         if let Some(ranges) = change.ranges {
             self.ranges = Arc::new(sorted_ranges(ranges));
         }
@@ -247,7 +249,7 @@ impl State {
     }
 }
 
-/// Removes, then inserts. A map that a snapshot holds is copied, but not for nothing.
+/// Removes, then inserts. A map that a snapshot has too is copied, but not for nothing.
 fn apply_rows<K: Ord + Clone, V: Clone>(map: &mut Arc<BTreeMap<K, V>>, removed: Vec<K>, inserted: Vec<(K, V)>) {
     if removed.is_empty() && inserted.is_empty() {
         return;
@@ -271,6 +273,12 @@ fn sorted_ranges(mut ranges: Vec<RangeRow>) -> Vec<RangeRow> {
 }
 
 impl Change {
+    /// Bytes of memory that its keys and their entries take, about.
+    pub fn bytes(&self) -> usize {
+        let keys = self.recent.iter().map(|(key, _)| key).chain(&self.forget);
+        keys.map(|key| chunks::weight(key)).sum()
+    }
+
     /// This change and then `later`, as one.
     pub fn merge(&mut self, later: Change) {
         self.position = later.position.or(self.position);

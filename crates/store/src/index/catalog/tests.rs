@@ -11,11 +11,13 @@ use super::*;
 use crate::devices::device::{Device, Mode};
 use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Location};
+use crate::format::ids::Epoch;
 use crate::index::copies::Place;
 use crate::index::table::tests::any_entry;
 use crate::simulation::world::{Fault, World};
 
 const STORE: [u8; 16] = [7; 16];
+const EPOCH: Epoch = Epoch(1);
 
 /// A change with something of each kind.
 pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
@@ -148,13 +150,13 @@ fn places(world: &World) -> Vec<Place> {
 
 /// A catalog on all devices of a world, for writing.
 fn create(world: &World) -> Catalog {
-    let catalog = Catalog::unpublished(places(world), STORE, 1, 0);
+    let catalog = Catalog::unpublished(places(world), STORE, EPOCH, 0);
     catalog.publish().unwrap();
     catalog
 }
 
 fn open(world: &World) -> Option<Catalog> {
-    Catalog::open(places(world), STORE, 1).unwrap()
+    Catalog::open(places(world), STORE, EPOCH).unwrap()
 }
 
 fn put(number: u64) -> Change {
@@ -231,6 +233,23 @@ proptest! {
 }
 
 #[test]
+fn what_a_writer_goes_by_is_durable() {
+    for seed in 0..40 {
+        let world = World::new(1, seed);
+        let writer = create(&world);
+        (1..20).for_each(|number| writer.commit(&put(number)).unwrap());
+        // It was killed; the next goes by its frames, which no sync was about, and power fails.
+        drop(writer);
+        let killed = world.after_kill(seed);
+        let next = open(&killed).unwrap();
+        next.write_to(places(&killed));
+        let taken = newest(&next.state());
+        let failed = killed.after_power_failure(seed);
+        assert_eq!(newest(&open(&failed).unwrap().state()), taken, "seed {seed}");
+    }
+}
+
+#[test]
 fn what_replaces_itself_all_the_time_does_not_grow() {
     let world = World::new(1, 1);
     let writer = create(&world);
@@ -283,7 +302,7 @@ fn a_power_failure_leaves_a_state_since_the_durable_one() {
         }
         assert_eq!(newest(&open(&after).unwrap().state()), 7);
         for place in places(&after) {
-            assert_eq!(Catalog::open(vec![place], STORE, 1).unwrap().unwrap().state(), catalog.state());
+            assert_eq!(Catalog::open(vec![place], STORE, EPOCH).unwrap().unwrap().state(), catalog.state());
         }
     }
     assert_eq!(left.len(), 3, "{left:?}");
@@ -349,7 +368,7 @@ fn one_that_is_made_from_the_log_is_not_seen_before_it_is_whole() {
     let old = create(&world);
     old.commit(&put(1)).unwrap();
     let reader = open(&world).unwrap();
-    let new = Catalog::unpublished(places(&world), STORE, 1, old.state().version);
+    let new = Catalog::unpublished(places(&world), STORE, EPOCH, old.state().version);
     new.commit(&put(2)).unwrap();
     assert!(reader.renewed().unwrap().is_none());
     assert_eq!(newest(&open(&world).unwrap().state()), 1);
@@ -388,7 +407,7 @@ fn damage_of_one_copy_is_read_around_and_of_all_is_a_loss() {
         damage(&*world.device(0));
         assert_eq!(newest(&open(&world).unwrap().state()), 5, "bit {bit}");
         damage(&*world.device(1));
-        match Catalog::open(places(&world), STORE, 1) {
+        match Catalog::open(places(&world), STORE, EPOCH) {
             Ok(found) => assert!(found.is_none(), "bit {bit}"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::NewerVersion, "bit {bit}"),
         }
@@ -399,5 +418,5 @@ fn damage_of_one_copy_is_read_around_and_of_all_is_a_loss() {
 fn the_index_of_another_store_is_none() {
     let world = World::new(1, 1);
     create(&world).commit(&put(1)).unwrap();
-    assert!(Catalog::open(places(&world), [8; 16], 1).unwrap().is_none());
+    assert!(Catalog::open(places(&world), [8; 16], EPOCH).unwrap().is_none());
 }

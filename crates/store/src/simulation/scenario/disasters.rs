@@ -96,7 +96,6 @@ fn disaster_7_a_copy_that_writes_to_the_original_and_a_move_that_is_not_found() 
 
 /// A failure while the index is made again.
 #[test]
-#[ignore = "law 4: a segment whose name was never durable counts as missing"]
 fn disaster_9_a_failure_while_the_index_is_made() {
     for shape in [Shape::One, Shape::Mirror] {
         for operations in 0..24 {

@@ -168,7 +168,6 @@ fn a_tail_that_is_whole_on_one_copy_returns_after_the_writer_went_on() {
 }
 
 #[test]
-#[ignore = "law 4: a segment whose name was never durable counts as missing"]
 fn the_disk_is_full_when_the_log_is_recovered_and_closed() {
     for shape in Shape::ALL {
         keeps(shape, |seed| {
@@ -207,7 +206,6 @@ fn a_tombstone_outlives_the_copies_of_what_it_removes() {
 }
 
 #[test]
-#[ignore = "law 4: a lost write after the last mark is said to be a tail"]
 fn writes_that_were_lost_or_went_elsewhere_are_seen() {
     for shape in Shape::ALL {
         for kind in [FileKind::Segment, FileKind::Extent, FileKind::Superblock] {
@@ -231,7 +229,6 @@ fn writes_that_were_lost_or_went_elsewhere_are_seen() {
 }
 
 #[test]
-#[ignore = "law 1: an old index names a segment that was released since"]
 fn an_old_index_beside_new_segments_is_brought_up_to_date() {
     for shape in Shape::ALL {
         keeps(shape, |seed| {

@@ -1,0 +1,233 @@
+//! What changed since the newest sorted table, by stored key: a sorted list in chunks, each shared with the clones that have it too.
+//!
+//! A clone costs one count. The first change after it copies the list of chunks and the chunk that it is about, not the entries: a commit
+//! costs what it changes, however many readers have a snapshot. Chunks are in order, none is empty, and none has more than [`CHUNK`] entries.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::format::entry::Entry;
+
+/// Most entries of a chunk. Tests come to several sooner.
+const CHUNK: usize = if cfg!(test) { 8 } else { 128 };
+/// What an entry takes besides its key: itself, its place in a chunk, and the counts of the key.
+const ENTRY_BYTES: usize = size_of::<(Arc<[u8]>, Entry)>() + 2 * size_of::<usize>();
+
+type Chunk = Arc<Vec<(Arc<[u8]>, Entry)>>;
+
+/// Entries by stored key.
+#[derive(Debug, Clone, Default)]
+pub struct Recent {
+    chunks: Arc<Vec<Chunk>>,
+    entries: usize,
+    bytes: usize,
+}
+
+/// Where an entry is: in which chunk, and where in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cursor {
+    chunk: usize,
+    entry: usize,
+}
+
+/// Bytes of memory that an entry takes, about.
+pub(crate) fn weight(key: &[u8]) -> usize {
+    key.len() + ENTRY_BYTES
+}
+
+impl Recent {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.entries
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Bytes of keys and entries.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The entry of a key.
+    pub fn get(&self, key: &[u8]) -> Option<&Entry> {
+        let chunk = self.chunks.get(self.chunk_of(key))?;
+        chunk.get(find(chunk, key).ok()?).map(|(_, entry)| entry)
+    }
+
+    /// All of them in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).map(|(key, entry)| (&**key, entry))
+    }
+
+    /// All entries in order of their keys.
+    pub fn values(&self) -> impl Iterator<Item = &Entry> {
+        self.iter().map(|(_, entry)| entry)
+    }
+
+    /// The chunk that a key is in, if it is in any.
+    fn chunk_of(&self, key: &[u8]) -> usize {
+        let begins_before = |chunk: &Chunk| chunk.first().is_some_and(|(first, _)| **first <= *key);
+        self.chunks.partition_point(begins_before).saturating_sub(1)
+    }
+
+    /// Puts an entry in the place of that of its key.
+    pub fn insert(&mut self, key: &[u8], entry: Entry) {
+        let at = self.chunk_of(key);
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let Some(shared) = chunks.get_mut(at) else {
+            chunks.push(Arc::new(vec![(Arc::from(key), entry)]));
+            return self.count(key);
+        };
+        let chunk = Arc::make_mut(shared);
+        match find(chunk, key) {
+            Ok(found) => chunk[found].1 = entry,
+            Err(place) => {
+                chunk.insert(place, (Arc::from(key), entry));
+                if chunk.len() > CHUNK {
+                    // Keys that come in order fill one chunk after the other.
+                    let half = if place == CHUNK { CHUNK } else { CHUNK / 2 };
+                    let rest = chunk.split_off(half);
+                    chunks.insert(at + 1, Arc::new(rest));
+                }
+                self.count(key);
+            }
+        }
+    }
+
+    fn count(&mut self, key: &[u8]) {
+        self.entries += 1;
+        self.bytes += weight(key);
+    }
+
+    /// Removes the entry of a key, if there is one.
+    pub fn remove(&mut self, key: &[u8]) {
+        let at = self.chunk_of(key);
+        let Some(Ok(found)) = self.chunks.get(at).map(|chunk| find(chunk, key)) else { return };
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let chunk = Arc::make_mut(&mut chunks[at]);
+        chunk.remove(found);
+        if chunk.is_empty() {
+            chunks.remove(at);
+        }
+        self.entries -= 1;
+        self.bytes -= weight(key);
+    }
+
+    /// Where the first entry from a key on is, or would be.
+    pub(crate) fn seek(&self, from: Bound<&[u8]>) -> Cursor {
+        let (Bound::Included(key) | Bound::Excluded(key)) = from else { return Cursor { chunk: 0, entry: 0 } };
+        let chunk = self.chunk_of(key);
+        let is_before = |(other, _): &(Arc<[u8]>, Entry)| match from {
+            Bound::Excluded(key) => **other <= *key,
+            _ => **other < *key,
+        };
+        let entry = self.chunks.get(chunk).map_or(0, |chunk| chunk.partition_point(is_before));
+        self.settled(Cursor { chunk, entry })
+    }
+
+    /// What is there, with its key.
+    pub(crate) fn at(&self, cursor: Cursor) -> Option<(&[u8], Entry)> {
+        let (key, entry) = self.chunks.get(cursor.chunk)?.get(cursor.entry)?;
+        Some((key, *entry))
+    }
+
+    /// Behind what is there.
+    pub(crate) fn after(&self, cursor: Cursor) -> Cursor {
+        self.settled(Cursor { entry: cursor.entry + 1, ..cursor })
+    }
+
+    /// Behind the end of a chunk is the beginning of the next.
+    fn settled(&self, cursor: Cursor) -> Cursor {
+        match self.chunks.get(cursor.chunk) {
+            Some(chunk) if cursor.entry >= chunk.len() => Cursor { chunk: cursor.chunk + 1, entry: 0 },
+            _ => cursor,
+        }
+    }
+}
+
+/// Where a key is in a chunk, or would be.
+fn find(chunk: &[(Arc<[u8]>, Entry)], key: &[u8]) -> Result<usize, usize> {
+    // Keys mostly come in order.
+    if chunk.last().is_some_and(|(last, _)| **last < *key) {
+        return Err(chunk.len());
+    }
+    chunk.binary_search_by(|(other, _)| (**other).cmp(key))
+}
+
+/// The same entries, whatever chunks they are in.
+impl PartialEq for Recent {
+    fn eq(&self, other: &Recent) -> bool {
+        self.entries == other.entries && (Arc::ptr_eq(&self.chunks, &other.chunks) || self.iter().eq(other.iter()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::format::entry::Location;
+
+    fn entry(id: u64) -> Entry {
+        Entry::removal(id, Location { segment: 1, offset: 0, record_bytes: 64 })
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_map_and_clones_stay_what_they_were(
+            steps in proptest::collection::vec((any::<u8>(), 0..5u8, 0..3usize), 0..400),
+        ) {
+            let (mut recent, mut model) = (Recent::default(), BTreeMap::new());
+            let mut clones = Vec::new();
+            for (id, (byte, what, length)) in steps.into_iter().enumerate() {
+                let key = vec![byte; length];
+                match what {
+                    0 => {
+                        recent.remove(&key);
+                        model.remove(&key);
+                    }
+                    1 => clones.push((recent.clone(), model.clone())),
+                    _ => {
+                        recent.insert(&key, entry(id as u64));
+                        model.insert(key.clone(), entry(id as u64));
+                    }
+                }
+                for from in [Bound::Included(&key[..]), Bound::Excluded(&key[..]), Bound::Unbounded] {
+                    let expected = model.range::<[u8], _>((from, Bound::Unbounded)).next();
+                    let found = recent.at(recent.seek(from));
+                    prop_assert_eq!(found, expected.map(|(key, entry)| (&key[..], *entry)));
+                }
+            }
+            clones.push((recent, model));
+            for (recent, model) in clones {
+                prop_assert_eq!(recent.len(), model.len());
+                prop_assert_eq!(recent.bytes(), model.keys().map(|key| weight(key)).sum::<usize>());
+                prop_assert!(recent.iter().eq(model.iter().map(|(key, entry)| (&key[..], entry))));
+                let mut cursor = recent.seek(Bound::Unbounded);
+                for (key, entry) in &model {
+                    prop_assert_eq!(recent.at(cursor), Some((&key[..], *entry)));
+                    prop_assert_eq!(recent.get(key), Some(entry));
+                    cursor = recent.after(cursor);
+                }
+                prop_assert_eq!(recent.at(cursor), None);
+                prop_assert!(recent.chunks.iter().all(|chunk| (1..=CHUNK).contains(&chunk.len())));
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_copies_one_chunk_of_what_a_clone_shares() {
+        let mut recent = Recent::default();
+        (0..1000u32).for_each(|number| recent.insert(&number.to_be_bytes(), entry(1)));
+        let clone = recent.clone();
+        recent.insert(&500u32.to_be_bytes(), entry(2));
+        let copied = recent.chunks.iter().zip(clone.chunks.iter()).filter(|(one, other)| !Arc::ptr_eq(one, other));
+        assert_eq!(copied.count(), 1);
+        assert_eq!(clone.get(&500u32.to_be_bytes()), Some(&entry(1)));
+    }
+}
