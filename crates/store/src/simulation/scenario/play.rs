@@ -111,7 +111,8 @@ impl Play {
             conditions: (0..devices).map(Condition::new).collect(),
             sound: Sound::default(),
             released: Released::default(),
-            chance: Chance::new(scenario.seed),
+            // Apart from that of the world, and from that which the steps were drawn from: epochs are random, and never twice the same.
+            chance: Chance::new(Chance::new(!scenario.seed).next()),
             points: 0,
             place: HERE.to_owned(),
             places: 0,
