@@ -316,7 +316,6 @@ fn more_than_parity_makes_up_for_is_lost_and_nothing_is_read() {
         bench.bring_back(3, two);
     }
 }
-
 #[test]
 fn every_flipped_byte_is_found_and_repaired() {
     for (data, parity) in [(2, 1), (1, 1), (3, 2)] {
@@ -349,7 +348,6 @@ fn every_flipped_byte_is_found_and_repaired() {
         assert_eq!(bench.verify(&descriptor), []);
     }
 }
-
 #[test]
 fn without_parity_a_flipped_bit_is_an_error_and_never_read() {
     let rule = Striping { stripe_unit_bytes: 65536, data: 1, parity: 0 };
@@ -374,7 +372,6 @@ fn without_parity_a_flipped_bit_is_an_error_and_never_read() {
     }
     assert_eq!(bench.repair(&descriptor, &wrong).left, wrong);
 }
-
 #[test]
 fn files_cut_off_are_found_and_written_anew() {
     let rule = rule(4, 2);
@@ -396,7 +393,6 @@ fn files_cut_off_are_found_and_written_anew() {
         assert_eq!(bench.verify(&descriptor), []);
     }
 }
-
 #[test]
 fn a_component_is_rebuilt_in_its_place_or_on_another_device() {
     for (data, parity) in [(2, 1), (4, 2), (1, 1)] {
@@ -447,7 +443,6 @@ fn a_component_is_rebuilt_in_its_place_or_on_another_device() {
         assert!(read == object && wrong.is_empty());
     }
 }
-
 #[test]
 fn a_writer_that_is_dropped_or_fails_gives_up_its_places() {
     let rule = rule(2, 1);

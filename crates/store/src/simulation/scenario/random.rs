@@ -27,7 +27,8 @@ fn random_scenarios_keep_the_laws() {
             Err(failure) if goes_on && only.is_none() => {
                 // As many as a scenario has about.
                 (tried, failed) = (tried + 20, failed + 1);
-                println!("seed {seed}, {}", failure.to_string().replace('\n', " "));
+                let said = failure.to_string().replace('\n', " ");
+                let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("seed {seed}, {said}\n").as_bytes());
             }
             Err(failure) => {
                 let (least, of_least) = shrink(&scenario, failure, play);
