@@ -1,7 +1,7 @@
 //! What changed since the newest sorted table, by stored key: a sorted list in chunks, each shared with the clones that have it too.
 //!
 //! A clone costs one count. The first change after it copies the list of chunks and the chunk that it is about, not the entries: a commit
-//! costs what it changes, however many readers have a snapshot. Chunks are in order, none is empty, and none has more than [`CHUNK`] entries.
+//! costs what it changes, however many readers have a snapshot. Chunks are in order, none is empty, and none has more than `CHUNK` entries.
 
 use std::ops::Bound;
 use std::sync::Arc;

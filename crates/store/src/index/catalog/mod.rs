@@ -5,11 +5,11 @@
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | [`kept`] | the catalog on its devices: loading, refreshing, committing |
-//! | [`manifest`] | the document that is replaced whole |
-//! | [`journal`] | the frames that continue it |
-//! | [`encoding`], [`recent`] | what is in both |
-//! | [`chunks`] | what changed since the newest table, in memory |
+//! | `kept` | the catalog on its devices: loading, refreshing, committing |
+//! | `manifest` | the document that is replaced whole |
+//! | `journal` | the frames that continue it |
+//! | `encoding`, `recent` | what is in both |
+//! | `chunks` | what changed since the newest table, in memory |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
