@@ -78,11 +78,14 @@ impl FileTable {
             let path = part_path(target, part);
             fs::metadata(&path).map_err(|error| Error::io("go on with the table of files", &path, error))?;
         }
-        let first = Part::create(target, parts)?;
+        Ok(FileTable::begin(target, parts, Part::create(target, parts)?))
+    }
+
+    fn begin(target: &Path, parts: u32, first: Part) -> FileTable {
         let (queue, messages) = sync_channel(QUEUE);
         let owned_target = target.to_owned();
         let writer = std::thread::spawn(move || write_parts(&owned_target, first, parts, messages));
-        Ok(FileTable { target: target.to_owned(), first_part: parts, queue: Some(queue), writer: Some(writer) })
+        FileTable { target: target.to_owned(), first_part: parts, queue: Some(queue), writer: Some(writer) }
     }
 
     /// Adds rows. After a failure they go nowhere; [`complete`](Self::complete) tells.
@@ -207,6 +210,11 @@ impl Part {
         let path = part_path(target, number);
         let fail = |error| Error::io("create a file for", target, error);
         let file = create_afresh(&path).map_err(fail)?;
+        Part::on(target, path, file)
+    }
+
+    fn on(target: &Path, path: PathBuf, file: File) -> Result<Part> {
+        let fail = |error| Error::io("create a file for", target, error);
         let out = BufWriter::new(file.try_clone().map_err(fail)?);
         let writer = SerializedFileWriter::new(out, schema()?, properties()).map_err(|e| parquet_error(target, e))?;
         Ok(Part { path, file, writer, rows: Batch::default() })
@@ -392,8 +400,8 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("files.parquet");
-        std::os::unix::fs::symlink(full, part_path(&target, 0)).unwrap();
-        let table = FileTable::create(&target, 0).unwrap();
+        let file = File::options().write(true).open(full).unwrap();
+        let table = FileTable::begin(&target, 0, Part::on(&target, part_path(&target, 0), file).unwrap());
         table.add(rows(&[(b"a", 1)]));
         assert_eq!(table.complete().unwrap_err().kind(), ErrorKind::NoSpace);
     }

@@ -7,6 +7,7 @@ pub(crate) mod epochs;
 pub(crate) mod erasure;
 pub(crate) mod extents;
 pub(crate) mod host;
+pub(crate) mod names;
 pub(crate) mod placement;
 pub(crate) mod set;
 pub(crate) mod survey;

@@ -16,6 +16,7 @@ use super::extents::DeviceSource;
 use super::survey::Survey;
 use super::threads;
 use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::names;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry, Node, PRIVATE_MODE};
 use crate::format::history::{EpochEntry, History};
@@ -390,7 +391,7 @@ impl Devices {
         if !usable {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the device is not in service"));
         }
-        slot.device.open(path, mode)
+        names::open(&*slot.device, path, mode)
     }
 
     /// Forgets open files of a segment that is removed.

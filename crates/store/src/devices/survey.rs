@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use super::epochs::{Side, Sight, Standing, departures, preferred, sides, standing};
+use super::names;
 use super::set::{Platform, Slot, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
@@ -275,7 +276,7 @@ impl Survey {
     /// what is on the others says that something was.
     fn look_at_late(&mut self) {
         let newest = self.history.newest().clone();
-        let segments = |slot: &Slot| slot.device.list(SEGMENTS).unwrap_or_default();
+        let segments = |slot: &Slot| names::list(&*slot.device, SEGMENTS).unwrap_or_default();
         for at in 0..self.slots.len() {
             let slot = &self.slots[at];
             if !slot.is_late {
@@ -334,10 +335,21 @@ impl Survey {
             });
             words.collect::<Vec<_>>().join("; ")
         };
+        // One of the newest set that lacks the newest epoch may have been put back from an old copy, without what came after it. A crash between
+        // superblocks leaves the same, but nothing of such an epoch; while none is away, the others show which it was.
+        let newest = self.history.newest();
+        let is_old = |slot: &&Slot| {
+            let lacks = slot.trouble.is_some() || (slot.is_late && !absent.is_empty());
+            slot.is_readable() && lacks && newest.has(DeviceNumber(slot.entry.number))
+        };
+        let absent: Vec<&Slot> = absent.iter().copied().chain(self.slots.iter().filter(is_old)).collect();
         let of = |class: Class| absent.iter().filter(|slot| slot.entry.class == class).count();
         let survived = self.geometry.survives();
         if of(Class::Fast) > survived.fast.into() || of(Class::Slow) > survived.slow.into() {
-            return Some(format!("more devices are away than redundancy makes up for: {}", named(&absent)));
+            return Some(format!(
+                "more devices are away, or old copies, than redundancy makes up for: {}",
+                named(&absent)
+            ));
         }
         let seen: Vec<(DeviceNumber, &History)> = self
             .slots
@@ -350,7 +362,6 @@ impl Survey {
         if sight.has_proof(&self.history) {
             return None;
         }
-        let newest = self.history.newest();
         let others: Vec<&Slot> = self
             .slots
             .iter()

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use crate::devices::device::{DeviceFile, Mode};
+use crate::devices::names;
 use crate::devices::set::{Lock, Slot};
 use crate::engine::{Engine, View};
 use crate::error::{Error, Result};
@@ -212,7 +213,8 @@ impl Engine {
 
     /// Files in the directory of segments of a device that were released and are still there, or were left half made.
     pub(crate) fn leftover_segments(&self, slot: &Slot, state: &State) -> Result<Vec<(String, u64)>> {
-        let listed = slot.device.list(SEGMENTS).map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
+        let listed = names::list(&*slot.device, SEGMENTS)
+            .map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         let is_left = |(name, _): &(String, u64)| match SegmentName::parse(name) {
             // One that is unknown and was not released is in quarantine.

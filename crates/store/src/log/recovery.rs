@@ -16,6 +16,7 @@ use super::scan::{SegmentScan, Step};
 use super::writer::{Active, Writer};
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Allocator;
+use crate::devices::names;
 use crate::devices::set::Devices;
 use crate::engine::effects::{Effects, Nameless, shared_number};
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineLedger};
@@ -64,7 +65,8 @@ pub(crate) enum Recovery {
 pub(crate) fn segments(devices: &Devices) -> Result<BTreeMap<SegmentName, (Vec<u16>, u64)>> {
     let mut found: BTreeMap<SegmentName, (Vec<u16>, u64)> = BTreeMap::new();
     for slot in devices.slots().iter().filter(|slot| slot.is_readable()) {
-        let listed = slot.device.list(SEGMENTS).map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
+        let listed = names::list(&*slot.device, SEGMENTS)
+            .map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
         for (name, size) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size))) {
             let (devices, longest) = found.entry(name).or_default();
             devices.push(slot.entry.number);

@@ -17,6 +17,7 @@ use super::pace::{Pace, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::vacate::{Place, place_of};
 use crate::Store;
+use crate::devices::names;
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::effects::{is_within, shared_number};
 use crate::engine::{Engine, View};
@@ -308,7 +309,7 @@ impl<'c> Checker<'c> {
                     None => cause = format!("device {number} should be there, and it belongs to another store"),
                 }
             }
-            Trouble::Empty if slot.device.list(SEGMENTS).is_ok_and(|listed| !listed.is_empty()) => {
+            Trouble::Empty if names::list(&*slot.device, SEGMENTS).is_ok_and(|listed| !listed.is_empty()) => {
                 cause = format!("device {number} has segments and no superblock");
                 remedy = Remedy::Repair;
             }
@@ -523,7 +524,7 @@ impl<'c> Checker<'c> {
     /// Copies of segments: that they are there, as long as they should be, with a sound header.
     fn segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         for slot in self.slots.clone().iter().filter(|slot| slot.is_readable()) {
-            let listed = slot.device.list(SEGMENTS).unwrap_or_default();
+            let listed = names::list(&*slot.device, SEGMENTS).unwrap_or_default();
             let numbered =
                 listed.iter().filter_map(|(name, size)| Some(((slot.entry.number, SegmentName::parse(name)?), *size)));
             self.sizes.extend(numbered);

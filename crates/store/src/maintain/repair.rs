@@ -16,6 +16,7 @@ use super::problem::{Problem, ProblemKind, Remedy};
 use super::scrub::{Mender, ScrubReport};
 use crate::devices::divergence::take;
 use crate::devices::host::Host;
+use crate::devices::names;
 use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::effects::shared_number;
@@ -373,9 +374,11 @@ impl Engine {
         let number = slot.entry.number;
         let geometry = self.geometry();
         for row in view.state.segments.values().filter(|row| row.devices.contains(&number)) {
-            let Ok(file) =
-                slot.device.open(&crate::format::segment::segment_path(row.id()), crate::devices::device::Mode::Read)
-            else {
+            let Ok(file) = names::open(
+                &*slot.device,
+                &crate::format::segment::segment_path(row.id()),
+                crate::devices::device::Mode::Read,
+            ) else {
                 continue;
             };
             let (header, _) = SegmentScan::new(vec![(number, file)], self.seed(row.id()), 0).header();

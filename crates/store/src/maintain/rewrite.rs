@@ -1,24 +1,21 @@
 //! What may be in memory only is written again: the end of the log, as a process left it that was killed, or whose sync failed.
 //!
 //! After a failed sync Linux takes pages and names for clean that are not on the device, so that syncing once more says nothing. Bytes are
-//! therefore written where they are already, and new files renamed to another name and back, before they are synced. A crash on the way leaves
-//! the file under one of both names, and the next writer ends it.
+//! therefore written where they are already, and new files renamed to another name and back ([`names`]), before they are synced.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::DIRECTORY;
+use crate::devices::names;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::format::descriptor::Run;
 use crate::format::ids::SegmentId;
 use crate::format::segment::{SEGMENTS, segment_path};
-
-/// What the other name of a file ends with.
-const OTHER: &str = ".again";
 
 impl Engine {
     /// Gives files their names back that a crash left with their other one.
@@ -29,17 +26,7 @@ impl Engine {
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             for directory in [SEGMENTS, DIRECTORY] {
                 let fail = |error| Error::io("end renaming in", &slot.path.join(directory), error);
-                let listed = slot.device.list(directory).map_err(fail)?;
-                for (other, _) in listed.iter().filter(|(name, _)| name.ends_with(OTHER)) {
-                    let name = other.trim_end_matches(OTHER);
-                    let (from, to) = (format!("{directory}/{other}"), format!("{directory}/{name}"));
-                    match listed.iter().any(|(listed, _)| listed == name) {
-                        true => slot.device.remove(&from),
-                        false => slot.device.rename(&from, &to),
-                    }
-                    .and_then(|()| slot.device.sync_directory(directory))
-                    .map_err(fail)?;
-                }
+                names::end_renaming(&*slot.device, directory).map_err(fail)?;
             }
         }
         Ok(())
@@ -64,7 +51,7 @@ impl Engine {
                 continue;
             };
             if range.start == 0 {
-                name_again(&*device, &path, SEGMENTS).map_err(fail)?;
+                names::name_again(&*device, &path, SEGMENTS).map_err(fail)?;
             }
             write_again(&file, range.clone()).and_then(|()| file.sync()).map_err(fail)?;
         }
@@ -75,27 +62,18 @@ impl Engine {
             let fail = |error| Error::io("make the units durable", &self.extents.place(run.device, run.file), error);
             // The batch holds without a unit that is not there: redundancy makes it good.
             let Some(path) = self.extents.path(run.device, run.file).map_err(fail)? else { continue };
-            let file = match device.open(&path, Mode::Write) {
+            let file = match names::open(&*device, &path, Mode::Write) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(fail)?,
             };
             if !known.contains_key(&(run.device, run.file)) && named.insert((run.device, run.file)) {
-                name_again(&*device, &path, DIRECTORY).map_err(fail)?;
+                names::name_again(&*device, &path, DIRECTORY).map_err(fail)?;
             }
             let range = run.offset_bytes..run.offset_bytes + run.length_bytes;
             write_again(&file, range).and_then(|()| file.sync()).map_err(fail)?;
         }
         Ok(())
     }
-}
-
-/// Gives a file another name and its own again, each durable.
-fn name_again(device: &dyn Device, path: &str, directory: &str) -> io::Result<()> {
-    let other = format!("{path}{OTHER}");
-    device.rename(path, &other)?;
-    device.sync_directory(directory)?;
-    device.rename(&other, path)?;
-    device.sync_directory(directory)
 }
 
 /// Writes the bytes of a range where they are already.

@@ -35,9 +35,9 @@ impl FileKind {
     pub(crate) fn of(path: &str) -> FileKind {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         match directory {
-            // What is written to be renamed has an ending.
-            "segments" if !name.contains('.') => FileKind::Segment,
-            "extents" if !name.contains('.') => FileKind::Extent,
+            // What is written to be renamed has an ending; what is made durable once more has another for a moment.
+            "segments" if !name.trim_end_matches(OTHER).contains('.') => FileKind::Segment,
+            "extents" if !name.trim_end_matches(OTHER).contains('.') => FileKind::Extent,
             "index" if name.starts_with("manifest") => FileKind::Manifest,
             "index" if name.starts_with("journal") => FileKind::Journal,
             "index" if name.contains(".table") => FileKind::Table,

@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use twox_hash::XxHash3_64;
 
 use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::names;
 use crate::devices::threads;
 use crate::error::{Error, Result, os_message};
 use crate::format::descriptor::{Chunk, Descriptor, Run};
@@ -226,7 +227,7 @@ impl ExtentFiles {
     /// The directory cannot be read.
     pub(crate) fn list(&self, device: u16) -> io::Result<BTreeMap<u32, u64>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
-        let mut listed: Vec<(String, u64)> = on.list(DIRECTORY)?;
+        let mut listed: Vec<(String, u64)> = names::list(&*on, DIRECTORY)?;
         // Of two with the same number, which only a device of two histories can have, always the same one.
         listed.sort_unstable();
         let (mut sizes, mut by_number) = (BTreeMap::new(), BTreeMap::new());
@@ -292,7 +293,7 @@ impl ExtentFiles {
         }
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
         let path = self.path(device, file)?.ok_or(io::ErrorKind::NotFound)?;
-        let opened = on.open(&path, if writable { Mode::Write } else { Mode::Read })?;
+        let opened = names::open(&*on, &path, if writable { Mode::Write } else { Mode::Read })?;
         self.keep(device, file, &opened, writable);
         Ok(opened)
     }

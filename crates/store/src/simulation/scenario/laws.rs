@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::super::media::Content;
 use super::super::mishap::{FileKind, Image};
+use crate::devices::names::OTHER;
 
 /// Files that the store may remove.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +47,7 @@ impl Sound {
     /// Keeps a device as it is before something is done to it.
     pub(crate) fn keep(&mut self, device: usize, image: &Image) {
         for (path, content) in image {
-            let known = self.files.entry((device, path.clone())).or_default();
+            let known = self.files.entry((device, own_name(path).to_owned())).or_default();
             if known.last().is_none_or(|last| !Arc::ptr_eq(last, content)) {
                 known.push(Arc::clone(content));
             }
@@ -68,6 +69,15 @@ impl Sound {
         self.is_doubted(device)
             || known.is_some_and(|all| all.iter().any(|content| content.bytes.get(at) == Some(&byte)))
     }
+}
+
+fn own_name(path: &str) -> &str {
+    path.strip_suffix(OTHER).unwrap_or(path)
+}
+
+fn under_either_name<'a>(image: &'a Image, path: &str) -> Option<&'a Arc<Content>> {
+    let own = own_name(path);
+    image.get(own).or_else(|| image.get(&format!("{own}{OTHER}")))
 }
 
 /// That nothing at all has changed.
@@ -106,8 +116,8 @@ pub(crate) fn patient(before: &[Image], after: &[Image], released: &Released, so
             if !matches!(kind, FileKind::Segment | FileKind::Extent) {
                 continue;
             }
-            let Some(now) = after[device].get(path) else {
-                if released.has(device, path) || content.bytes.is_empty() {
+            let Some(now) = under_either_name(&after[device], path) else {
+                if released.has(device, own_name(path)) || content.bytes.is_empty() {
                     continue;
                 }
                 return Err(format!("law 3: {path} of device {device} vanished, and no release names it"));
@@ -124,9 +134,11 @@ pub(crate) fn patient(before: &[Image], after: &[Image], released: &Released, so
                 // Parity is of other bytes, so that of extents only what was there before the damage is known.
                 let copies = |images: &[Image]| {
                     let mut others = images.iter().enumerate().filter(|(other, _)| *other != device);
-                    others.any(|(_, image)| image.get(path).is_some_and(|copy| copy.bytes.get(at) == Some(&byte)))
+                    others.any(|(_, image)| {
+                        under_either_name(image, path).is_some_and(|copy| copy.bytes.get(at) == Some(&byte))
+                    })
                 };
-                kind == FileKind::Segment && copies(before) || sound.has(device, path, at, byte)
+                kind == FileKind::Segment && copies(before) || sound.has(device, own_name(path), at, byte)
             };
             if let Some((at, (old, new))) = changed.find(|(at, (_, new))| !is_proven(*at, **new)) {
                 return Err(format!(

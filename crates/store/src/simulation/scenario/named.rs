@@ -85,7 +85,6 @@ fn the_first_devices_are_away_for_a_minute() {
 }
 
 #[test]
-#[ignore = "law 2: a crash of recovery leaves an extent file under its other name"]
 fn recovery_crashes_again_and_again_each_time_with_another_device_away() {
     for shape in [Shape::Raid5, Shape::Triple, Shape::FourAlike] {
         keeps(shape, |seed| {

@@ -1,0 +1,89 @@
+//! The names of segments and extent files on a device, which a writer may have to make durable once more.
+//!
+//! After a failed sync of a directory Linux takes its names for clean, and syncing once more says nothing. A file is therefore renamed
+//! to another name and back. A crash on the way leaves it under the other name; whoever looks for it, a reader or a writer that
+//! sees this device alone, finds it under either. The next writer of the device gives it its own name again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use crate::devices::device::{Device, DeviceFile, Mode};
+
+/// What the other name of a file ends with.
+pub(crate) const OTHER: &str = ".again";
+
+/// Names and sizes in bytes of the files in a directory, each under its own name.
+pub(crate) fn list(device: &dyn Device, directory: &str) -> io::Result<Vec<(String, u64)>> {
+    let mut listed = device.list(directory)?;
+    if listed.iter().any(|(name, _)| name.ends_with(OTHER)) {
+        let mut sizes = BTreeMap::new();
+        for (name, size) in listed {
+            match name.strip_suffix(OTHER) {
+                Some(own) => drop(sizes.entry(own.to_owned()).or_insert(size)),
+                None => drop(sizes.insert(name, size)),
+            }
+        }
+        listed = sizes.into_iter().collect();
+    }
+    Ok(listed)
+}
+
+/// Opens the file whose own name is `path`.
+pub(crate) fn open(device: &dyn Device, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
+    let is_absent =
+        |opened: &io::Result<_>| opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let opened = device.open(path, mode);
+    if mode == Mode::Create || !is_absent(&opened) {
+        return opened;
+    }
+    let other = device.open(&format!("{path}{OTHER}"), mode);
+    // A writer may have given it its own name between the two.
+    if is_absent(&other) { device.open(path, mode) } else { other }
+}
+
+/// Gives a file its other name and its own again, each durable.
+pub(crate) fn name_again(device: &dyn Device, path: &str, directory: &str) -> io::Result<()> {
+    let other = format!("{path}{OTHER}");
+    device.rename(path, &other)?;
+    device.sync_directory(directory)?;
+    device.rename(&other, path)?;
+    device.sync_directory(directory)
+}
+
+/// Gives files their own names that a crash left with the other one.
+pub(crate) fn end_renaming(device: &dyn Device, directory: &str) -> io::Result<()> {
+    let listed = device.list(directory)?;
+    for (other, own) in listed.iter().filter_map(|(name, _)| Some((name, name.strip_suffix(OTHER)?))) {
+        let (from, to) = (format!("{directory}/{other}"), format!("{directory}/{own}"));
+        match listed.iter().any(|(name, _)| name == own) {
+            true => device.remove(&from)?,
+            false => device.rename(&from, &to)?,
+        }
+        device.sync_directory(directory)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::directory::Directory;
+
+    #[test]
+    fn a_file_is_found_under_its_own_name_while_it_has_the_other() {
+        let place = tempfile::tempdir().unwrap();
+        let device = Directory::new(place.path());
+        device.create_directory("segments").unwrap();
+        let file = device.open("segments/1", Mode::Create).unwrap();
+        file.write_at(b"bytes", 0).unwrap();
+        device.rename("segments/1", "segments/1.again").unwrap();
+        assert_eq!(list(&device, "segments").unwrap(), [("1".to_owned(), 5)]);
+        assert_eq!(open(&device, "segments/1", Mode::Read).unwrap().size().unwrap(), 5);
+        assert!(open(&device, "segments/2", Mode::Read).is_err());
+        end_renaming(&device, "segments").unwrap();
+        assert_eq!(device.list("segments").unwrap(), [("1".to_owned(), 5)]);
+        name_again(&device, "segments/1", "segments").unwrap();
+        assert_eq!(device.list("segments").unwrap(), [("1".to_owned(), 5)]);
+    }
+}
