@@ -220,12 +220,23 @@ fn read_slots(device: &dyn Device) -> Result<Option<Vec<Option<Superblock>>>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fail(error)),
     };
-    let slots = (0..SLOTS).map(|slot| {
+    let mut refused = None;
+    let mut slots = Vec::new();
+    for slot in 0..SLOTS {
         let mut bytes = Vec::new();
-        file.read_onto(&mut bytes, SLOT_BYTES as usize, slot * SLOT_BYTES).map_err(fail)?;
-        Superblock::decode(&bytes)
-    });
-    slots.collect::<Result<_>>().map(Some)
+        match file.read_onto(&mut bytes, SLOT_BYTES as usize, slot * SLOT_BYTES) {
+            Ok(_) => slots.push(Superblock::decode(&bytes)?),
+            Err(error) => {
+                refused = Some(fail(error));
+                slots.push(None);
+            }
+        }
+    }
+    // A slot on a bad sector is a damaged one as long as the other tells who the device is.
+    match refused {
+        Some(error) if slots.iter().all(Option::is_none) => Err(error),
+        _ => Ok(Some(slots)),
+    }
 }
 
 fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {
