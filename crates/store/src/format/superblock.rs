@@ -177,26 +177,22 @@ impl Superblock {
     /// What writing or syncing fails with.
     pub(crate) fn write_first(mut self, device: &dyn Device) -> Result<OnDevice> {
         self.writes = 1;
-        self.write_to(device, 0)?;
+        let there = device.open(SUPERBLOCK, Mode::Read);
+        let is_new = there.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        self.write_to(device, 0, if is_new { Mode::Create } else { Mode::Write })?;
+        if is_new {
+            let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
+            device.sync_directory("").map_err(fail)?;
+        }
         OnDevice { superblock: self.clone(), slot: 0 }.replace(device, self)
     }
 
-    fn write_to(&self, device: &dyn Device, slot: u64) -> Result<()> {
+    fn write_to(&self, device: &dyn Device, slot: u64, mode: Mode) -> Result<()> {
         let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
         let bytes = self.encode()?;
-        let (file, is_new) = match device.open(SUPERBLOCK, Mode::Write) {
-            Ok(file) => (file, false),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                (device.open(SUPERBLOCK, Mode::Create).map_err(fail)?, true)
-            }
-            Err(error) => return Err(fail(error)),
-        };
+        let file = device.open(SUPERBLOCK, mode).map_err(fail)?;
         file.write_at(&bytes, slot * SLOT_BYTES).map_err(fail)?;
-        file.sync().map_err(fail)?;
-        if is_new {
-            device.sync_directory("").map_err(fail)?;
-        }
-        Ok(())
+        file.sync().map_err(fail)
     }
 }
 
@@ -208,7 +204,8 @@ impl OnDevice {
     pub(crate) fn replace(&self, device: &dyn Device, mut superblock: Superblock) -> Result<OnDevice> {
         superblock.writes = self.superblock.writes + 1;
         let slot = (self.slot + 1) % SLOTS;
-        superblock.write_to(device, slot)?;
+        // Where it is gone, so is the device: a mount point without its file system must not look like one.
+        superblock.write_to(device, slot, Mode::Write)?;
         Ok(OnDevice { superblock, slot })
     }
 }

@@ -215,6 +215,7 @@ impl Engine {
         if replay.adopted > 0 || replay.has_rest() {
             replay.completeness.tail = Some(Tail { batches: replay.adopted, quarantined_bytes });
         }
+        *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = replay.tail;
         let recovered = Recovered { completeness: replay.completeness.clone(), ..replay.recovered.clone() };
         if !self.is_writer() {
             return Ok(Recovery::Done(recovered));

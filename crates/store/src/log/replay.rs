@@ -80,6 +80,8 @@ pub(super) struct Replay<'e> {
     pub(super) completeness: Completeness,
     /// Batches that were taken in without a mark.
     pub(super) adopted: u64,
+    /// Segment and offset where the first of them begins.
+    pub(super) tail: Option<(u64, u64)>,
 }
 
 impl<'e> Replay<'e> {
@@ -98,6 +100,7 @@ impl<'e> Replay<'e> {
             recovered: Recovered::default(),
             completeness: Completeness::default(),
             adopted: 0,
+            tail: None,
         }
     }
 
@@ -334,6 +337,7 @@ impl<'e> Replay<'e> {
                 )?;
             }
             self.adopted += 1;
+            self.tail.get_or_insert((stretch.position.segment, stretch.begin));
             self.take_in(stretch)?;
         }
         if self.position.sequence < self.mark {

@@ -267,10 +267,12 @@ impl Store {
 
     /// Empties segments with damage that no copy makes good.
     fn give_back(&self, damaged: &BTreeSet<u64>, report: &mut RepairReport, pace: &mut Pace<'_>) -> Result<()> {
-        if damaged.is_empty() {
+        let engine = self.engine();
+        // One that is away may have what is damaged on all others.
+        let is_there = |slot: &Slot| slot.is_writable() || slot.entry.state == DeviceState::Gone;
+        if damaged.is_empty() || !engine.devices.slots().iter().all(is_there) {
             return Ok(());
         }
-        let engine = self.engine();
         engine.close_active_segment()?;
         let rows: Vec<SegmentRow> =
             damaged.iter().filter_map(|number| engine.view().state.segments.get(number).cloned()).collect();

@@ -399,6 +399,11 @@ impl Play {
     /// A reader looks; a writer opens on a copy of the world, is killed, and opens again.
     fn look_around(&mut self) -> Outcome {
         if let Some(writer) = &self.writer {
+            // Whom it lost, it has told the others.
+            for number in writer.out_of_service() {
+                let condition = &mut self.conditions[usize::from(number)];
+                (condition.is_in_set, condition.freshness) = (false, Freshness::Stale);
+            }
             let (promise, look) = (self.promise(), writer.look());
             if promise.is_whole && look.ended.is_none() && look.unreadable.is_empty() {
                 self.model.observe(&look.state).map_err(|mismatch| format!("the writer: {mismatch}"))?;
