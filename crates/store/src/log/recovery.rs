@@ -166,11 +166,12 @@ impl Engine {
     }
 
     /// Takes in what the log has beyond the catalog, and makes the log ready to be appended to. The engine's view and catalog are brought up to date; an
-    /// empty catalog is filled from all segments. `missing` is known to be missing from before.
+    /// empty catalog is filled from all segments. `witnessed` is a batch that was durable by what another index had;
+    /// `missing` is known to be missing from before.
     ///
     /// # Errors
     /// What reading, writing and syncing fails with.
-    pub(crate) fn recover(&self, missing: &[Missing]) -> Result<Recovery> {
+    pub(crate) fn recover(&self, witnessed: u64, missing: &[Missing]) -> Result<Recovery> {
         if self.is_writer() {
             self.end_renaming()?;
         }
@@ -190,7 +191,7 @@ impl Engine {
             released.merge(&self.newest_released(&found));
             lineage = Lineage::new(found, &released, start.segment.max(1));
         }
-        let mut replay = Replay::new(self, start, self.known_mark(), released);
+        let mut replay = Replay::new(self, start, self.known_mark().max(witnessed), released);
         missing.iter().for_each(|missing| replay.completeness.add(missing.clone()));
         if !is_from_scratch {
             let kept = self.completeness_of(&state.notes);
@@ -204,6 +205,10 @@ impl Engine {
             }
         }
         drop(state);
+        // An index that is made from scratch is not published before the log was read.
+        if self.is_writer() && !is_from_scratch {
+            self.look_ahead(&lineage.parts, start)?;
+        }
         for part in &lineage.parts {
             replay.segment(part)?;
         }

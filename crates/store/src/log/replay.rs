@@ -171,7 +171,7 @@ impl<'e> Replay<'e> {
             }
         }
         if has_damage && let Some((device, error)) = scan.take_error() {
-            self.unreadable(device, id, error)?;
+            engine.unreadable(device, id, error)?;
         }
         if there < end {
             self.broken(number, there.max(self.read.offset)..end);
@@ -196,16 +196,6 @@ impl<'e> Replay<'e> {
                 && header.continues.sequence.0 > self.position.sequence
                 && !is_there(header.continues.segment.0)
         })
-    }
-
-    /// An error of the system is no evidence of damage: a writer builds nothing on it, unless it was asked to go on without what cannot be read.
-    fn unreadable(&self, device: u16, id: SegmentId, error: std::io::Error) -> Result<()> {
-        if !self.engine.is_writer() || self.engine.is_degraded {
-            return Ok(());
-        }
-        let place = self.engine.devices.place(device, &segment_path(id));
-        Err(Error::io("recover the log from", &place, error)
-            .advise("see to the device; --degraded goes on without what cannot be read"))
     }
 
     /// The beginning of another segment: whether it goes on where the log before it ended.
@@ -449,4 +439,37 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
     };
     (entry.id, entry.location) = (head.id, location);
     Some(Item { kind: head.kind, key: head.key.to_vec(), entry, descriptor, released })
+}
+
+impl Engine {
+    /// Reads what a writer is about to take in: an opening that fails for an error of the system has written nothing.
+    ///
+    /// # Errors
+    /// As [`unreadable`](Self::unreadable).
+    pub(super) fn look_ahead(&self, parts: &[Part], from: Position) -> Result<()> {
+        for part in parts {
+            let id = part.found.id;
+            let from = if id.number.0 == from.segment { from.offset } else { 0 };
+            let mut scan = SegmentScan::new(self.open_copies(id, &part.found.devices), self.seed(id), from);
+            scan.end = part.end.map_or(scan.end, |end| end.min(scan.end));
+            let mut has_damage = false;
+            while let Some(step) = scan.next(false) {
+                has_damage |= matches!(step, Step::Damage(_));
+            }
+            if has_damage && let Some((device, error)) = scan.take_error() {
+                self.unreadable(device, id, error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An error of the system is no evidence of damage: a writer builds nothing on it, unless it was asked to go on without what cannot be read.
+    fn unreadable(&self, device: u16, id: SegmentId, error: std::io::Error) -> Result<()> {
+        if !self.is_writer() || self.is_degraded {
+            return Ok(());
+        }
+        let place = self.devices.place(device, &segment_path(id));
+        Err(Error::io("recover the log from", &place, error)
+            .advise("see to the device; --degraded goes on without what cannot be read"))
+    }
 }
