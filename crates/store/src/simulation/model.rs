@@ -408,6 +408,11 @@ impl Model {
         marked.iter().any(is_it) || applied.any(|is_it| is_it)
     }
 
+    /// Whether there are batches of which nobody knows whether they are there.
+    pub(crate) fn has_doubt(&self) -> bool {
+        self.tail.iter().any(|piece| piece.has_failed)
+    }
+
     /// Whether a batch that was not acknowledged changes an object.
     pub(crate) fn is_in_doubt(&self, key: &Key) -> bool {
         let in_doubt = self.tail.iter().enumerate().filter(|(at, piece)| *at >= self.durable || piece.has_failed);
