@@ -184,6 +184,7 @@ fn copies_of_long_batches_are_alike_and_beside_the_writer_they_are_read() {
     let plan = Plan { fast: devices.to_vec(), ..Plan::default() };
     let home = sandbox.path().join("store");
     let store = Store::create(&home, &plan).unwrap();
+    store.put(&key("d/first"), &file(), b"x").unwrap();
     let reader = Store::open_read_only(&home).unwrap();
     for round in 0..3 {
         let mut batch = store.batch(Durability::Batch);
@@ -206,5 +207,5 @@ fn copies_of_long_batches_are_alike_and_beside_the_writer_they_are_read() {
     assert!(!first.is_empty() && first == second);
     let store = Store::open(&home).unwrap();
     assert!(store.completeness().is_complete());
-    assert_eq!(names(&store).len(), 1 + OF_TWO_PIECES);
+    assert_eq!(names(&store).len(), 2 + OF_TWO_PIECES);
 }
