@@ -11,7 +11,7 @@ use super::decode::Decoder;
 use super::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
 use super::history::History;
 use super::record::checksum;
-use crate::devices::device::{Device, Mode};
+use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Name of the file.
@@ -31,6 +31,7 @@ const ZERO_AT: usize = VERSION_AT + 2;
 const LENGTH_AT: usize = ZERO_AT + 2;
 const WRITES_AT: usize = LENGTH_AT + 4;
 /// What there is at least, and what the checksum does not cover.
+const PAGE_BYTES: usize = 4096;
 const CHECKSUM_BYTES: usize = MAGIC_AT;
 const RESERVED_BYTES: usize = 6;
 
@@ -189,7 +190,9 @@ impl Superblock {
 
     fn write_to(&self, device: &dyn Device, slot: u64, mode: Mode) -> Result<()> {
         let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
-        let bytes = self.encode()?;
+        let mut bytes = self.encode()?;
+        // Whole pages, which a bad sector under one needs to be written over.
+        bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
         let file = device.open(SUPERBLOCK, mode).map_err(fail)?;
         file.write_at(&bytes, slot * SLOT_BYTES).map_err(fail)?;
         file.sync().map_err(fail)
@@ -220,9 +223,8 @@ fn read_slots(device: &dyn Device) -> Result<Option<Vec<Option<Superblock>>>> {
     let mut refused = None;
     let mut slots = Vec::new();
     for slot in 0..SLOTS {
-        let mut bytes = Vec::new();
-        match file.read_onto(&mut bytes, SLOT_BYTES as usize, slot * SLOT_BYTES) {
-            Ok(_) => slots.push(Superblock::decode(&bytes)?),
+        match read_slot(&*file, slot * SLOT_BYTES) {
+            Ok(bytes) => slots.push(Superblock::decode(&bytes)?),
             Err(error) => {
                 refused = Some(fail(error));
                 slots.push(None);
@@ -234,6 +236,18 @@ fn read_slots(device: &dyn Device) -> Result<Option<Vec<Option<Superblock>>>> {
         Some(error) if slots.iter().all(Option::is_none) => Err(error),
         _ => Ok(Some(slots)),
     }
+}
+
+/// As much of a slot as it says it has.
+fn read_slot(file: &dyn DeviceFile, at: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.read_onto(&mut bytes, PAGE_BYTES, at)?;
+    let length = bytes.get(LENGTH_AT..).and_then(|rest| Decoder::new(rest).u32()).unwrap_or(0);
+    let whole = (CHECKSUM_BYTES + length as usize).min(SLOT_BYTES as usize);
+    if bytes.len() == PAGE_BYTES && whole > PAGE_BYTES {
+        file.read_onto(&mut bytes, whole - PAGE_BYTES, at + PAGE_BYTES as u64)?;
+    }
+    Ok(bytes)
 }
 
 fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {

@@ -31,6 +31,8 @@ use crate::index::catalog::{Change, Freed, Position, SegmentRow};
 pub(crate) const RELEASED: &str = "log.released";
 /// Note with what may be missing.
 pub(crate) const MISSING: &str = "log.missing";
+/// The note that has the devices which were there when it was found missing.
+pub(crate) const MISSING_ON: &str = "log.missing.on";
 
 /// Damage that recovery found in the log: bytes of a segment that no copy has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +61,10 @@ pub(crate) enum Recovery {
     Done(Recovered),
     /// The catalog is not that of this log: it is ahead of it, or so old that what it needs was released. What it has and the log has not.
     OtherIndex(Vec<Missing>),
+}
+
+fn encode_devices(devices: &[u16]) -> Vec<u8> {
+    devices.iter().flat_map(|device| device.to_le_bytes()).collect()
 }
 
 /// Segments on the devices, by name, with the devices that have a copy and the length of the longest.
@@ -195,6 +201,9 @@ impl Engine {
         missing.iter().for_each(|missing| replay.completeness.add(missing.clone()));
         if !is_from_scratch {
             let kept = self.completeness_of(&state.notes);
+            if !kept.is_empty() && self.is_more_in_sight(&state.notes) {
+                return Ok(Recovery::OtherIndex(Vec::new()));
+            }
             kept.iter().for_each(|missing| replay.completeness.add(missing.clone()));
             if let Some(lacking) = self.check_position(start, &lineage, &mut replay.completeness) {
                 return Ok(Recovery::OtherIndex(kept.into_iter().chain([lacking]).collect()));
@@ -231,12 +240,24 @@ impl Engine {
         let kept = replay.completeness.encode_missing();
         let known = self.view().state.notes.get(MISSING).cloned().unwrap_or_default();
         if known != kept {
-            let notes = vec![(MISSING.to_owned(), kept)];
+            let on = if kept.is_empty() { Vec::new() } else { encode_devices(&self.in_sight()) };
+            let notes = vec![(MISSING.to_owned(), kept), (MISSING_ON.to_owned(), on)];
             self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
         self.renew_allocator();
         self.resume(&lineage, replay)?;
         Ok(Recovery::Done(recovered))
+    }
+
+    fn in_sight(&self) -> Vec<u16> {
+        self.devices.slots().iter().filter(|slot| slot.is_readable()).map(|slot| slot.entry.number).collect()
+    }
+
+    /// Whether a device is there that was not when something was found missing: it may have that, so the log is to be read again.
+    fn is_more_in_sight(&self, notes: &BTreeMap<String, Vec<u8>>) -> bool {
+        let on = notes.get(MISSING_ON).map(Vec::as_slice).unwrap_or_default();
+        let was_there = |device: &u16| on.chunks_exact(2).any(|bytes| bytes == device.to_le_bytes());
+        !on.is_empty() && !self.in_sight().iter().all(was_there)
     }
 
     /// What the catalog has kept of what may be missing.

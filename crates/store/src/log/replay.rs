@@ -320,6 +320,7 @@ impl<'e> Replay<'e> {
                 let segment = stretch.position.segment;
                 let units = stretch.items.iter().filter_map(|item| item.descriptor.as_ref()).flat_map(Descriptor::runs);
                 self.engine.heal_segment(segment, stretch.begin..stretch.position.offset)?;
+                self.heal_units(&stretch)?;
                 self.engine.write_again(
                     self.engine.segment_id(segment),
                     stretch.begin..stretch.position.offset,
@@ -364,6 +365,18 @@ impl<'e> Replay<'e> {
             }
         }
         Ok(true)
+    }
+
+    /// Makes units good that a batch of the tail lacks: it counts from here on, and must bear as many losses as any other.
+    fn heal_units(&self, stretch: &Stretch) -> Result<()> {
+        let files = &self.engine.extents;
+        for descriptor in stretch.items.iter().filter_map(|item| item.descriptor.as_ref()) {
+            let wrong = files.verify(descriptor, &mut |_| Ok(()))?;
+            if !wrong.is_empty() {
+                files.sync(&files.repair(descriptor, &wrong)?.touched)?;
+            }
+        }
+        Ok(())
     }
 
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {
