@@ -426,7 +426,12 @@ impl Inner {
     }
 
     fn commit(&mut self, store: &[u8; 16], change: &Change) -> Result<()> {
-        let is_on = |current: &Current| current.files.iter().map(|(place, _)| place.number).eq(self.copies.numbers());
+        let numbers = self.copies.numbers();
+        // A frame does not say which devices have copies: the manifest does.
+        let is_on = |current: &Current| {
+            let files = current.files.iter().map(|(place, _)| place.number);
+            files.eq(numbers.iter().copied()) && *self.state.devices == numbers
+        };
         let Some(current) = self.current.as_mut().filter(|current| is_on(current)) else {
             // Above what copies may have that are none any more.
             return self.replace_with(store, change, 1);
