@@ -135,6 +135,8 @@ impl Engine {
             let seal = self.seed(segment).at(LogOffset(location.offset));
             match self.read_copy(device, segment, location.offset, location.record_bytes as usize, buffer) {
                 Ok(_) => holds = Record::decode(buffer, seal).is_some_and(|record| is_right(&record)),
+                // A device of which nobody said that it has a copy.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && tried > 0 => {}
                 Err(error) => cause = Some(error),
             }
             if holds {

@@ -336,11 +336,15 @@ impl Survey {
             words.collect::<Vec<_>>().join("; ")
         };
         // One of the newest set that lacks the newest epoch may have been put back from an old copy, without what came after it. A crash between
-        // superblocks leaves the same, but nothing of such an epoch; while none is away, the others show which it was.
+        // superblocks leaves the same, but no batch of such an epoch: any device with records that is up to date shows which it was.
         let newest = self.history.newest();
+        let has_records = |slot: &Slot| self.geometry.record_devices().any(|entry| entry.number == slot.entry.number);
+        let is_current = |slot: &Slot| slot.trouble.is_none() && !slot.is_late;
+        let is_unsure = absent.iter().any(|slot| has_records(slot))
+            && !self.slots.iter().any(|slot| is_current(slot) && has_records(slot));
         let is_old = |slot: &&Slot| {
-            let lacks = slot.trouble.is_some() || (slot.is_late && !absent.is_empty());
-            slot.is_readable() && lacks && newest.has(DeviceNumber(slot.entry.number))
+            let lacks = slot.trouble.is_some() || (slot.is_late && is_unsure);
+            slot.is_readable() && lacks && has_records(slot) && newest.has(DeviceNumber(slot.entry.number))
         };
         let absent: Vec<&Slot> = absent.iter().copied().chain(self.slots.iter().filter(is_old)).collect();
         let of = |class: Class| absent.iter().filter(|slot| slot.entry.class == class).count();

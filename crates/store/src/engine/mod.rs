@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use crate::devices::device::Mode;
 use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
-use crate::devices::set::{Devices, Lock, Platform};
+use crate::devices::set::{Devices, Lock, Platform, Slot};
 use crate::engine::directories::KnownDirectories;
 use crate::engine::effects::Ledger;
 use crate::error::{Error, ErrorKind, Result};
@@ -312,10 +312,16 @@ impl Engine {
     }
 
     /// The device with the copy of a segment that is asked `turn`-th, without a list of them, and which segment that is; `None` if there are no more.
+    /// After those that the index knows come all others: one that was away when the index was made may have a copy that it does not know.
     pub(crate) fn copy(&self, segment: u64, turn: usize) -> Option<(u16, SegmentId)> {
         let view = self.view();
         let row = view.state.segments.get(&segment)?;
-        Some((*row.devices.get(turn)?, row.id()))
+        let device = row.devices.get(turn).copied().or_else(|| {
+            let is_other = |slot: &&Slot| slot.is_readable() && !row.devices.contains(&slot.entry.number);
+            let slots = self.devices.slots();
+            slots.iter().filter(is_other).nth(turn - row.devices.len()).map(|slot| slot.entry.number)
+        })?;
+        Some((device, row.id()))
     }
 
     /// Whether all bytes of a place in a segment can be read on each of its copies, right or wrong.

@@ -10,6 +10,7 @@ use super::chance::Chance;
 use super::device::{SimulatedDevice, Snapshot};
 use super::media::{BLOCK_BYTES, Change, Content, File, Luck};
 use super::world::{Disk, State, World};
+use crate::devices::names::OTHER;
 
 /// What a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,6 +18,7 @@ use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Node, PRIVATE_MODE};
+use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
     Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Geometry, Key, Kind, Listed,
@@ -262,8 +263,13 @@ impl Simulated {
 
     /// What it shows, and what it says of it.
     pub(crate) fn look(&self) -> Look {
-        let mut look =
-            Look { state: State::default(), unreadable: BTreeMap::new(), ended: None, announced: self.announced() };
+        let mut look = Look {
+            state: State::default(),
+            unreadable: BTreeMap::new(),
+            ended: None,
+            announced: self.announced(),
+            words: self.store.completeness().lines(),
+        };
         let mut buffer = Buffer::default();
         let walk = match self.store.walk(&Key::root()) {
             Ok(walk) => walk,
@@ -283,6 +289,7 @@ impl Simulated {
     fn announced(&self) -> Announced {
         let completeness = self.store.completeness();
         match completeness.is_complete() {
+            false if completeness.missing.iter().all(|one| one.cause == Cause::DevicesAway) => Announced::Unknown,
             false => Announced::Incomplete,
             true if completeness.tail.is_some() => Announced::Tail,
             true => Announced::Complete,
@@ -316,13 +323,14 @@ impl Simulated {
     }
 
     /// Repairs a store that nobody has open; gives whether nothing is wrong any more.
-    pub(crate) fn repair(home: &Path, world: &World) -> Result<bool> {
+    pub(crate) fn repair(home: &Path, world: &World) -> Result<Option<String>> {
         let platform = platform(world);
         let how = OpenOptions::default();
         let plan = plan_repair_on(platform.clone(), home, &how, None, &mut |_| {}, &mut |_| true)?;
         let options = RepairOptions::default();
         let report = repair_on(platform, home, &how, &plan, options, &mut |_, _| {}, &mut |_| true)?;
-        Ok(report.is_complete && report.check.problems() == 0)
+        let is_done = report.is_complete && report.check.problems() == 0;
+        Ok((!is_done).then(|| format!("{report:?}, planned {:?}", plan.lines)))
     }
 }
 

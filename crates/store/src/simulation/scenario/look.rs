@@ -14,6 +14,8 @@ pub(crate) enum Announced {
     Tail,
     /// Something that was acknowledged may be missing.
     Incomplete,
+    /// Too few devices are there to know.
+    Unknown,
 }
 
 /// What a store shows.
@@ -27,6 +29,8 @@ pub(crate) struct Look {
     pub(crate) ended: Option<String>,
     /// What it says of it.
     pub(crate) announced: Announced,
+    /// The same in its own words.
+    pub(crate) words: Vec<String>,
 }
 
 impl Look {
@@ -56,7 +60,7 @@ impl Look {
                 return Err(format!("law 4: {key} never was what it is shown as: {object:.200?}"));
             }
         }
-        if self.announced == Announced::Incomplete || self.ended.is_some() {
+        if matches!(self.announced, Announced::Incomplete | Announced::Unknown) || self.ended.is_some() {
             return Ok(());
         }
         // What follows the last mark cannot be told from what was never acknowledged.

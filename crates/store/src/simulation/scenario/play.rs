@@ -85,6 +85,8 @@ struct Play {
     place: String,
     /// How many other directories there were.
     places: usize,
+    /// An opening was cut off while a device was away: what it asked for its proof, the next one has to ask too.
+    is_set_unsure: bool,
     /// What follows is beyond what is promised and cannot be judged.
     is_over: bool,
 }
@@ -116,12 +118,14 @@ impl Play {
             points: 0,
             place: HERE.to_owned(),
             places: 0,
+            is_set_unsure: false,
             is_over: false,
         })
     }
 
     fn promise(&self) -> Promise {
-        promise(&self.geometry, &self.conditions)
+        let promise = promise(&self.geometry, &self.conditions);
+        Promise { has_proof: promise.has_proof.filter(|_| !self.is_set_unsure), ..promise }
     }
 
     /// One step and what must be so after it.
@@ -152,6 +156,8 @@ impl Play {
             Step::Cut(operations, end, step) => {
                 self.world.crash_at(self.world.operations() + operations);
                 let is_done = self.act(step)?;
+                let is_away = |one: &Condition| one.away.is_some() || !one.is_in_set;
+                self.is_set_unsure |= self.has_crashed() && self.conditions.iter().any(is_away);
                 self.end(*end);
                 return Ok(is_done);
             }
@@ -236,7 +242,9 @@ impl Play {
 
     fn judge_refusal(&self, promise: Promise, error: &Error) -> Outcome {
         match promise {
-            Promise { is_whole: true, has_proof: Some(true), .. } => Err(format!("law 5: refused: {error}")),
+            Promise { is_whole: true, has_proof: Some(true), is_record_away: false, .. } => {
+                Err(format!("law 5: refused: {error}"))
+            }
             _ => Ok(()),
         }
     }
@@ -246,7 +254,7 @@ impl Play {
             return Ok(());
         }
         let said = |cause: String| format!("{who}: {cause}");
-        if promise.has_diverged && look.announced != Announced::Incomplete {
+        if promise.has_diverged && !matches!(look.announced, Announced::Incomplete | Announced::Unknown) {
             return Err(said("law 5: two histories are there, and it does not say so".to_owned()));
         }
         if !promise.is_whole {
@@ -254,7 +262,11 @@ impl Play {
         }
         look.is_whole(&self.model).map_err(said)?;
         match (promise.has_proof, look.announced) {
-            (Some(true), Announced::Incomplete) => Err(said("law 4: nothing is missing, and it says so".to_owned())),
+            // One superblock that lacks an epoch is from before a crash, or from an old copy; the device that is away would tell.
+            (Some(true), Announced::Unknown) if promise.is_record_away => Ok(()),
+            (Some(true), Announced::Incomplete | Announced::Unknown) => {
+                Err(said(format!("law 4: nothing is missing, and it says: {}", look.words.join("; "))))
+            }
             (Some(false), Announced::Complete | Announced::Tail) => {
                 Err(said("law 4: too few devices are there to know, and it does not say so".to_owned()))
             }
@@ -265,6 +277,7 @@ impl Play {
     /// A writer began an epoch: who is not among its devices is behind.
     fn note_set(&mut self, writer: &Simulated) {
         let out = writer.out_of_service();
+        self.is_set_unsure = false;
         let devices = self.geometry.devices.len();
         for (number, condition) in self.conditions[..devices].iter_mut().enumerate() {
             condition.is_in_set = condition.away.is_none() && !out.contains(&(number as u16));

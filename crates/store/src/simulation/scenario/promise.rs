@@ -91,7 +91,9 @@ pub(crate) struct Promise {
     pub(crate) is_whole: bool,
     /// A writer sees enough devices: yes, no, or it depends on what this does not know.
     pub(crate) has_proof: Option<bool>,
-    /// Everything that is there may have been put back to what it once was, which nobody can notice.
+    /// A device with records is away.
+    pub(crate) is_record_away: bool,
+    /// All records that are there may have been put back to what it once was, which nobody can notice.
     pub(crate) is_rolled_back: bool,
     /// Devices with histories that are no prefix of each other are there.
     pub(crate) has_diverged: bool,
@@ -114,9 +116,17 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
     let proofs = [proof(Some(true)), proof(Some(false)), proof(None)];
     let has_proof = (is_home_there && proofs.iter().all(|one| *one == proofs[0])).then_some(proofs[0]);
     let is_fresh = |one: &Condition| one.is_there() && one.freshness == Freshness::Fresh;
-    let is_rolled_back = !devices.iter().any(is_fresh);
+    let with_records = || geometry.record_devices().map(|entry| &devices[usize::from(entry.number)]);
+    let is_rolled_back = !with_records().any(is_fresh);
+    let is_record_away = with_records().any(|one| !one.is_there());
     let has_diverged = devices.iter().any(|one| one.is_there() && one.has_diverged) && !is_rolled_back;
-    Promise { is_whole: records && units && is_home_there && !has_diverged, has_proof, is_rolled_back, has_diverged }
+    Promise {
+        is_whole: records && units && is_home_there && !has_diverged,
+        has_proof,
+        is_record_away,
+        is_rolled_back,
+        has_diverged,
+    }
 }
 
 /// Whether a step may fail or find problems for what was done to the devices.

@@ -48,15 +48,15 @@ impl Play {
         }
         patient(&before, &self.world.images(), &self.released, &self.sound)?;
         match repaired {
-            Ok(true) if all && promise.is_whole => {
+            Ok(None) if all && promise.is_whole => {
                 for one in &mut self.conditions {
                     (one.freshness, one.is_in_set) = (Freshness::Fresh, true);
                     one.rotten.clear();
                 }
                 Ok(())
             }
-            Ok(false) if all && promise.is_whole && !may_fail => {
-                Err("law 2: a repair leaves problems that redundancy makes up for".to_owned())
+            Ok(Some(left)) if all && promise.is_whole && !may_fail => {
+                Err(format!("law 2: a repair leaves problems that redundancy makes up for: {left}"))
             }
             Err(error) if all && promise.is_whole && promise.has_proof == Some(true) && !may_fail => {
                 Err(format!("law 2: a repair fails: {error}"))
