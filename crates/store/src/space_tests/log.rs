@@ -56,3 +56,32 @@ fn what_was_compacted_is_no_gap_even_if_the_last_commit_is_damaged() {
     std::fs::write(&last, bytes).unwrap();
     assert!(loaded(&Store::open(&copy).unwrap(), &Key::root()) == expected);
 }
+
+#[test]
+fn a_removal_in_quarantine_is_none_after_compaction_either() {
+    let sandbox = TempDir::new().unwrap();
+    let [home, copy, again] = ["home", "copy", "again"].map(|name| sandbox.path().join(name));
+    let store = Store::create(&home, &small_segments()).unwrap();
+    for number in 0..20 {
+        store.put(&key(&format!("{number}")), &file(), &bytes(number, 60_000)).unwrap();
+    }
+    store.remove(&key("0")).unwrap();
+    (0..5).for_each(|version| store.put(&key("last"), &file(), &bytes(version, 60_000)).unwrap());
+    let expected = loaded(&store, &Key::root());
+    let mut batch = store.batch(Durability::None);
+    batch.remove(&key("1")).unwrap();
+    batch.commit().unwrap();
+    // A crash takes a part of its commit, and leaves the record of the removal.
+    without_index(&home, &copy);
+    let taken = segments(&copy);
+    assert_eq!(taken.len(), 2);
+    let last = std::fs::File::options().write(true).open(&taken[1]).unwrap();
+    last.set_len(last.metadata().unwrap().len() - 40).unwrap();
+    let store = Store::open(&copy).unwrap();
+    assert!(loaded(&store, &Key::root()) == expected);
+    // The segment that it is behind is moved, and the one with older records stays.
+    let done = compact(&store, &CompactOptions::default());
+    assert_eq!((done.segments, segments(&copy).contains(&taken[0])), (1, true));
+    without_index(&copy, &again);
+    assert!(loaded(&Store::open(&again).unwrap(), &Key::root()) == expected, "a removal came out of quarantine");
+}
