@@ -111,6 +111,8 @@ fn what_was_written_by_name_without_the_log_goes_on_behind_it_when_it_is_back() 
     for device in 0..2 {
         place.bring_back(device);
     }
+    // The log is read again as soon as what was missing is in sight.
+    place.is_whole();
     place.run_on("repair", [""; 0]);
     place.is_whole();
     place.run_on("check", ["--rebuild-index"]).ended(0);

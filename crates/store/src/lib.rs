@@ -45,6 +45,7 @@ pub use index::catalog;
 
 pub use access::content::Content;
 pub use access::load::{Load, Loaded, LoadedObject};
+pub use access::pinned::PinnedSnapshot;
 pub use access::read::{Buffer, Object, Status};
 pub use access::walk::{Lent, Listed, Walk};
 pub use devices::set::Trouble;
@@ -322,7 +323,7 @@ impl Store {
     /// # Errors
     /// [`NotFound`](crate::error::ErrorKind::NotFound) and [`Usage`](crate::error::ErrorKind::Usage) if there is no such directory.
     pub fn list(&self, directory: &Key) -> Result<Walk> {
-        self.engine().walk(directory, true)
+        self.engine().walk(directory, true, &[])
     }
 
     /// An object and all below it, in order of keys. Empty if there is no such object.
@@ -330,6 +331,6 @@ impl Store {
     /// # Errors
     /// What reading the index fails with.
     pub fn walk(&self, top: &Key) -> Result<Walk> {
-        self.engine().walk(top, false)
+        self.engine().walk(top, false, &[])
     }
 }

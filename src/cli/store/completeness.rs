@@ -14,8 +14,12 @@ static FOUND: OnceLock<Completeness> = OnceLock::new();
 
 /// Says what may be missing, and what a crash has left, before anything else is said of the store.
 pub(super) fn say_completeness(store: &Store) {
-    let found = FOUND.get_or_init(|| store.completeness().clone());
-    found.lines().iter().for_each(|line| output::warn(line));
+    say(store.completeness());
+}
+
+/// As [`say_completeness`], of what an opening found.
+pub(super) fn say(found: &Completeness) {
+    FOUND.get_or_init(|| found.clone()).lines().iter().for_each(|line| output::warn(line));
 }
 
 /// How a command ended, with what was found missing: 1, also where it did what it was asked.

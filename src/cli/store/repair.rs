@@ -18,7 +18,7 @@ const PRINTED: usize = 1000;
 ///
 /// Reads every byte, says what is damaged or missing, from what it can be made good, and what is lost. Then does it, and reads everything once
 /// more: superblocks, copies of segments, stripe units, devices that were away, the index. What no copy and no parity has is listed, and
-/// removed only with --drop-lost. Exit status 1 if something is wrong in the end.
+/// removed only with --drop-lost. What may be missing is forgotten, and what a crash left behind the end of the log is given back, only with --accept. Exit status 1 if something is wrong in the end.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store repair /srv/s --dry-run\n  granulo store repair /srv/s\n  granulo store repair /srv/s --drop-lost"
@@ -35,6 +35,9 @@ pub(super) struct RepairArguments {
     /// Remove objects that are lost
     #[arg(long)]
     drop_lost: bool,
+    /// Accept that what may be missing is gone, and give back what a crash left in quarantine; all devices must be there
+    #[arg(long)]
+    accept: bool,
     /// Read so many bytes a second at most
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
@@ -65,6 +68,9 @@ struct RepairDocument {
     objects_dropped: u64,
     directories_restored: u64,
     segments_given_back: u64,
+    quarantined_bytes: u64,
+    accepted: bool,
+    segments_released: u64,
     problems_left: u64,
     lost: Vec<ProblemRecord>,
 }
@@ -81,6 +87,11 @@ impl RepairArguments {
         let plan = plan_repair(&self.at.read.store, &how, self.rate, &mut |_| {}, &mut |at| progress.see(at));
         progress.clear();
         let plan = plan?;
+        match self.accept {
+            true => plan.completeness.lines().iter().for_each(|line| output::warn(line)),
+            false => super::completeness::say(&plan.completeness),
+        }
+        let is_idle = plan.is_empty() && !(self.accept && plan.has_to_accept());
         if !self.json {
             self.print_plan(&plan)?;
         }
@@ -88,13 +99,13 @@ impl RepairArguments {
             output::note("interrupted; nothing was changed");
             return Ok(Ended::Amiss);
         }
-        if self.dry_run || plan.is_empty() {
+        if self.dry_run || is_idle {
             if self.json {
                 super::completeness::print_json(&document(&plan, None))?;
             }
-            return Ok(if plan.is_empty() { Ended::Well } else { Ended::Amiss });
+            return Ok(if is_idle { Ended::Well } else { Ended::Amiss });
         }
-        let options = RepairOptions { drop_lost: self.drop_lost, bytes_per_second: self.rate };
+        let options = RepairOptions { drop_lost: self.drop_lost, accept: self.accept, bytes_per_second: self.rate };
         let mut printed = Ok(Ended::Well);
         let mut found = |problem: &Problem, is_repaired: bool| {
             if !self.json {
@@ -118,7 +129,20 @@ impl RepairArguments {
     fn print_plan(&self, plan: &RepairPlan) -> Result<Ended> {
         output::print(|out| {
             if plan.is_empty() {
-                return writeln!(out, "There is nothing to repair.");
+                writeln!(out, "There is nothing to repair.")?;
+            }
+            if plan.has_to_accept() {
+                let bytes = format_size(plan.quarantined_bytes.into());
+                match self.accept {
+                    true => writeln!(out, "What is missing is accepted; {bytes} in quarantine are given back.")?,
+                    false => writeln!(
+                        out,
+                        "In quarantine: {bytes}. --accept gives it back, and forgets what may be missing."
+                    )?,
+                }
+            }
+            if plan.is_empty() {
+                return Ok(());
             }
             writeln!(out, "{}", if self.dry_run { "Would do:" } else { "Plan:" })?;
             if let Some(cause) = &plan.index {
@@ -155,6 +179,7 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
             (report.copies, "copy of a segment made", "copies of segments made"),
             (report.removed_files, "leftover removed", "leftovers removed"),
             (report.given_back, "damaged segment emptied and given back", "damaged segments emptied and given back"),
+            (report.released, "segment given back with its quarantine", "segments given back with their quarantine"),
             (report.restored_directories, "directory made anew from the index", "directories made anew from the index"),
             (report.dropped, "lost object removed", "lost objects removed"),
         ];
@@ -188,6 +213,9 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         copies_made: report.copies,
         files_removed: report.removed_files,
         objects_dropped: report.dropped,
+        quarantined_bytes: plan.quarantined_bytes,
+        accepted: report.is_accepted,
+        segments_released: report.released,
         directories_restored: report.restored_directories,
         segments_given_back: report.given_back,
         problems_left: report.check.problems(),

@@ -46,6 +46,7 @@ struct StatusDocument {
     index_bytes: u64,
     index_bytes_per_object: Option<f64>,
     waiting_bytes: u64,
+    quarantined_bytes: u64,
     last_scrub_seconds: Option<i64>,
     latched: Option<String>,
     writer: bool,
@@ -151,6 +152,10 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
     if status.waiting_bytes > 0 {
         line("waiting", format!("{} come back when readers have ended", size(status.waiting_bytes)))?;
     }
+    if status.quarantined_bytes > 0 {
+        let bytes = size(status.quarantined_bytes);
+        line("quarantine", format!("{bytes} that a crash left; see granulo store repair --accept"))?;
+    }
     if let Some(census) = &status.census {
         line("files", census_words(census))?;
         let Census { directories, symlinks, special, links, .. } = *census;
@@ -226,6 +231,7 @@ fn document(status: &StoreStatus) -> StatusDocument {
         index_bytes: status.index_bytes,
         index_bytes_per_object: status.index_bytes_per_object(),
         waiting_bytes: status.waiting_bytes,
+        quarantined_bytes: status.quarantined_bytes,
         last_scrub_seconds: status.scrubbed_nanoseconds.map(|at| at.div_euclid(1_000_000_000)),
         latched: status.latched.clone(),
         writer: status.has_writer,

@@ -4,5 +4,6 @@ pub(crate) mod content;
 pub(crate) mod gather;
 pub(crate) mod load;
 pub(crate) mod many;
+pub(crate) mod pinned;
 pub(crate) mod read;
 pub(crate) mod walk;

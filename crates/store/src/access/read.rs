@@ -76,6 +76,32 @@ pub(crate) enum Part {
     Content,
 }
 
+/// What was read of an object: its content, where it is in the buffer.
+pub(crate) struct Stored {
+    entry: Entry,
+    attributes: Attributes,
+    range: Range<usize>,
+    part: Part,
+}
+
+/// The object of what was read, its holes filled.
+pub(crate) fn object<'b>(key: &Key, stored: Stored, buffer: &'b mut Buffer) -> Result<Object<'b>> {
+    let Stored { entry, attributes, range, part } = stored;
+    let Buffer { record, content, spread } = buffer;
+    let data = match part {
+        Part::Record => &record[range],
+        Part::Content => &content[range],
+    };
+    let content = match &attributes.holes {
+        Some(holes) => {
+            fill_holes(holes, data, spread)?;
+            &spread[..]
+        }
+        None => data,
+    };
+    Ok(Object { key: key.clone(), entry, attributes, content })
+}
+
 impl Engine {
     /// The entry of a key, links followed.
     pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Found>> {
@@ -220,28 +246,35 @@ impl Engine {
 
     pub(crate) fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
         // Two steps, as the object borrows the buffer only when reading it has succeeded.
-        let mut entry = None;
+        let mut read = None;
         let looked = self.with_found(key.stored(), |found| {
-            refuse_giant(key, &found.entry)?;
-            let (attributes, range, part) =
-                self.stored_content(&found.entry, &mut buffer.record, &mut buffer.content)?;
-            entry = Some((found.entry, attributes, range, part));
+            read = Some(self.stored(key, found.entry, buffer)?);
             Ok(())
         })?;
-        let Some((entry, attributes, range, part)) = entry.filter(|_| looked.is_some()) else { return Ok(None) };
-        let Buffer { record, content, spread } = buffer;
-        let data = match part {
-            Part::Record => &record[range],
-            Part::Content => &content[range],
-        };
-        let content = match &attributes.holes {
-            Some(holes) => {
-                fill_holes(holes, data, spread)?;
-                &spread[..]
+        read.filter(|_| looked.is_some()).map(|stored| object(key, stored, buffer)).transpose()
+    }
+
+    /// The object of an entry that a listing gave, without another look-up; where its place was given back since, as [`read`](Self::read).
+    pub(crate) fn read_listed<'b>(
+        &self,
+        key: &Key,
+        entry: Entry,
+        buffer: &'b mut Buffer,
+    ) -> Result<Option<Object<'b>>> {
+        match self.stored(key, entry, buffer) {
+            Ok(stored) => object(key, stored, buffer).map(Some),
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
+                self.read(key, buffer)
             }
-            None => data,
-        };
-        Ok(Some(Object { key: key.clone(), entry, attributes, content }))
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is stored of an object, verified, in the buffer.
+    pub(crate) fn stored(&self, key: &Key, entry: Entry, buffer: &mut Buffer) -> Result<Stored> {
+        refuse_giant(key, &entry)?;
+        let (attributes, range, part) = self.stored_content(&entry, &mut buffer.record, &mut buffer.content)?;
+        Ok(Stored { entry, attributes, range, part })
     }
 
     pub(crate) fn stat(&self, key: &Key) -> Result<Option<Status>> {

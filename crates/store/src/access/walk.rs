@@ -1,7 +1,7 @@
 //! Listings: entries in order of keys, of one consistent state, however long they take.
 
 use crate::engine::Engine;
-use crate::engine::effects::{is_within, shared_key};
+use crate::engine::effects::{below, is_within, shared_key};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
 use crate::format::key::Key;
@@ -45,9 +45,17 @@ pub struct Walk {
 }
 
 impl Engine {
-    pub(crate) fn walk(&self, top: &Key, is_flat: bool) -> Result<Walk> {
+    /// What is at and below `top`, or only its entries; from the stored key `from` on, if that is behind the first.
+    pub(crate) fn walk(&self, top: &Key, is_flat: bool, from: &[u8]) -> Result<Walk> {
         self.refresh()?;
         let snapshot = self.view().snapshot();
+        Walk::new(snapshot, top, is_flat, from)
+    }
+}
+
+impl Walk {
+    /// As [`Engine::walk`], of one state.
+    pub(crate) fn new(snapshot: Snapshot, top: &Key, is_flat: bool, from: &[u8]) -> Result<Walk> {
         let found = snapshot.look_up(top.stored())?;
         if is_flat && !top.is_root() && found.is_none_or(|entry| entry.kind != Kind::Directory) {
             let (kind, cause) = match found {
@@ -56,15 +64,11 @@ impl Engine {
             };
             return Err(Error::new(kind, "list", cause).at(&top.to_path()));
         }
-        let scan = match is_flat {
-            true => snapshot.scan_from(&crate::engine::effects::below(top.stored()))?,
-            false => snapshot.scan_from(top.stored())?,
-        };
+        let first = if is_flat { below(top.stored()) } else { top.stored().to_vec() };
+        let scan = snapshot.scan_from(first.as_slice().max(from))?;
         Ok(Walk { snapshot, scan, top: top.clone(), key: Key::root(), is_flat, ended: false })
     }
-}
 
-impl Walk {
     /// The next entry, as the iterator gives it, with a key that is this walk's.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::format::superblock::SUPERBLOCK;
 
 /// What the other name of a file ends with.
 pub(crate) const OTHER: &str = ".again";
@@ -40,6 +41,12 @@ pub(crate) fn open(device: &dyn Device, path: &str, mode: Mode) -> io::Result<Ar
     let other = device.open(&format!("{path}{OTHER}"), mode);
     // A writer may have given it its own name between the two.
     if is_absent(&other) { device.open(path, mode) } else { other }
+}
+
+/// Makes a directory of segments or extent files on a device that is there: a mount point without its file system has no superblock, and gets no files.
+pub(crate) fn create_directory(device: &dyn Device, directory: &str) -> io::Result<()> {
+    device.open(SUPERBLOCK, Mode::Read)?;
+    device.create_directory(directory)
 }
 
 /// Gives a file its other name and its own again, each durable.

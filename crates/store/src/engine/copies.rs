@@ -135,7 +135,7 @@ impl Engine {
         }
         // What an interrupted attempt left.
         let _ = on.remove(&temporary);
-        on.create_directory(SEGMENTS).map_err(fail)?;
+        names::create_directory(&*on, SEGMENTS).map_err(fail)?;
         let file = on.open(&temporary, Mode::Create).map_err(fail)?;
         let copied = self.copy_onto(row, &copies, &*file, pace).and_then(|copied| {
             file.sync().map_err(fail)?;

@@ -29,6 +29,8 @@ const OPEN_ATTEMPTS: u32 = 8;
 pub(crate) struct IndexPlace {
     pub(crate) directory: PathBuf,
     pub(crate) catalog: Catalog,
+    /// The last batch that an index has which is not used: it was durable, whether or not the log in sight has it.
+    pub(crate) witnessed: u64,
     /// What removes it when it is dropped, if it is this process's own.
     pub(crate) private: Option<Box<dyn Lock>>,
 }
@@ -58,6 +60,9 @@ pub(crate) fn index_place(
             && catalog.state().position != Position::default()
             && has_tables(catalog)
     };
+    let is_of_history =
+        |catalog: &&Catalog| catalog.found_epoch().is_some_and(|epoch| devices.history().contains(epoch));
+    let witnessed = found.as_ref().filter(is_of_history).map_or(0, |catalog| catalog.state().position.sequence);
     let mut private = None;
     let catalog = match (found.filter(is_usable), access) {
         (Some(catalog), Access::Read) => catalog,
@@ -96,7 +101,7 @@ pub(crate) fn index_place(
         }
     };
     let directory = catalog.copies().place().join(INDEX);
-    Ok(IndexPlace { directory, catalog, private })
+    Ok(IndexPlace { directory, catalog, witnessed, private })
 }
 
 /// Whether every table that a catalog names is on some device: one that lacks one is read no further, and the log has everything.

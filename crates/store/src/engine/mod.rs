@@ -87,6 +87,8 @@ pub(crate) struct Engine {
     pub(crate) highest_id: AtomicU64,
     /// Why nothing may be written any more.
     latch: OnceLock<String>,
+    /// Segment and offset where the batches begin that a reader took in without a mark.
+    pub(crate) tail: Mutex<Option<(u64, u64)>>,
     opened: Instant,
     /// When a reader last looked for changes, in nanoseconds since `opened`.
     looked: AtomicU64,
@@ -134,6 +136,7 @@ impl Engine {
             sync: Mutex::new(()),
             highest_id: AtomicU64::new(0),
             latch: OnceLock::new(),
+            tail: Mutex::default(),
             opened: Instant::now(),
             looked: AtomicU64::new(0),
             healed: AtomicU64::new(0),
@@ -161,7 +164,15 @@ impl Engine {
 
     /// How much of a segment is as a writer has left or recovered it. What lies behind, a reader takes as it finds it.
     pub(crate) fn recovered_bytes(&self, row: &SegmentRow) -> u64 {
-        if self.is_writer() { row.size_bytes } else { self.catalog.segment_bytes(row.number) }
+        if self.is_writer() {
+            return row.size_bytes;
+        }
+        let known = self.catalog.segment_bytes(row.number);
+        match *self.tail.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((segment, offset)) if row.number == segment => known.min(offset),
+            Some((segment, _)) if row.number > segment => 0,
+            _ => known,
+        }
     }
 
     /// The writer's end of the log.

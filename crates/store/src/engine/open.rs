@@ -180,7 +180,7 @@ fn open_by(
     let is_left = is_writer || engine.owns_index() || !platform.is_locked(&engine.home);
     let mut recovered = Recovered::default();
     if is_left {
-        match engine.recover(missing)? {
+        match engine.recover(index.witnessed, missing)? {
             Recovery::Done(done) => recovered = done,
             Recovery::OtherIndex(missing) => return Ok(Opened::OtherIndex(missing)),
         }

@@ -11,7 +11,7 @@ use super::decode::Decoder;
 use super::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
 use super::history::History;
 use super::record::checksum;
-use crate::devices::device::{Device, Mode};
+use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Name of the file.
@@ -31,6 +31,7 @@ const ZERO_AT: usize = VERSION_AT + 2;
 const LENGTH_AT: usize = ZERO_AT + 2;
 const WRITES_AT: usize = LENGTH_AT + 4;
 /// What there is at least, and what the checksum does not cover.
+const PAGE_BYTES: usize = 4096;
 const CHECKSUM_BYTES: usize = MAGIC_AT;
 const RESERVED_BYTES: usize = 6;
 
@@ -177,26 +178,24 @@ impl Superblock {
     /// What writing or syncing fails with.
     pub(crate) fn write_first(mut self, device: &dyn Device) -> Result<OnDevice> {
         self.writes = 1;
-        self.write_to(device, 0)?;
+        let there = device.open(SUPERBLOCK, Mode::Read);
+        let is_new = there.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        self.write_to(device, 0, if is_new { Mode::Create } else { Mode::Write })?;
+        if is_new {
+            let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
+            device.sync_directory("").map_err(fail)?;
+        }
         OnDevice { superblock: self.clone(), slot: 0 }.replace(device, self)
     }
 
-    fn write_to(&self, device: &dyn Device, slot: u64) -> Result<()> {
+    fn write_to(&self, device: &dyn Device, slot: u64, mode: Mode) -> Result<()> {
         let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
-        let bytes = self.encode()?;
-        let (file, is_new) = match device.open(SUPERBLOCK, Mode::Write) {
-            Ok(file) => (file, false),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                (device.open(SUPERBLOCK, Mode::Create).map_err(fail)?, true)
-            }
-            Err(error) => return Err(fail(error)),
-        };
+        let mut bytes = self.encode()?;
+        // Whole pages, which a bad sector under one needs to be written over.
+        bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
+        let file = device.open(SUPERBLOCK, mode).map_err(fail)?;
         file.write_at(&bytes, slot * SLOT_BYTES).map_err(fail)?;
-        file.sync().map_err(fail)?;
-        if is_new {
-            device.sync_directory("").map_err(fail)?;
-        }
-        Ok(())
+        file.sync().map_err(fail)
     }
 }
 
@@ -208,7 +207,8 @@ impl OnDevice {
     pub(crate) fn replace(&self, device: &dyn Device, mut superblock: Superblock) -> Result<OnDevice> {
         superblock.writes = self.superblock.writes + 1;
         let slot = (self.slot + 1) % SLOTS;
-        superblock.write_to(device, slot)?;
+        // Where it is gone, so is the device: a mount point without its file system must not look like one.
+        superblock.write_to(device, slot, Mode::Write)?;
         Ok(OnDevice { superblock, slot })
     }
 }
@@ -220,12 +220,34 @@ fn read_slots(device: &dyn Device) -> Result<Option<Vec<Option<Superblock>>>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fail(error)),
     };
-    let slots = (0..SLOTS).map(|slot| {
-        let mut bytes = Vec::new();
-        file.read_onto(&mut bytes, SLOT_BYTES as usize, slot * SLOT_BYTES).map_err(fail)?;
-        Superblock::decode(&bytes)
-    });
-    slots.collect::<Result<_>>().map(Some)
+    let mut refused = None;
+    let mut slots = Vec::new();
+    for slot in 0..SLOTS {
+        match read_slot(&*file, slot * SLOT_BYTES) {
+            Ok(bytes) => slots.push(Superblock::decode(&bytes)?),
+            Err(error) => {
+                refused = Some(fail(error));
+                slots.push(None);
+            }
+        }
+    }
+    // A slot on a bad sector is a damaged one as long as the other tells who the device is.
+    match refused {
+        Some(error) if slots.iter().all(Option::is_none) => Err(error),
+        _ => Ok(Some(slots)),
+    }
+}
+
+/// As much of a slot as it says it has.
+fn read_slot(file: &dyn DeviceFile, at: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.read_onto(&mut bytes, PAGE_BYTES, at)?;
+    let length = bytes.get(LENGTH_AT..).and_then(|rest| Decoder::new(rest).u32()).unwrap_or(0);
+    let whole = (CHECKSUM_BYTES + length as usize).min(SLOT_BYTES as usize);
+    if bytes.len() == PAGE_BYTES && whole > PAGE_BYTES {
+        file.read_onto(&mut bytes, whole - PAGE_BYTES, at + PAGE_BYTES as u64)?;
+    }
+    Ok(bytes)
 }
 
 fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {

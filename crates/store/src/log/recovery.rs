@@ -31,6 +31,8 @@ use crate::index::catalog::{Change, Freed, Position, SegmentRow};
 pub(crate) const RELEASED: &str = "log.released";
 /// Note with what may be missing.
 pub(crate) const MISSING: &str = "log.missing";
+/// The note that has the devices which were there when it was found missing.
+pub(crate) const MISSING_ON: &str = "log.missing.on";
 
 /// Damage that recovery found in the log: bytes of a segment that no copy has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +61,10 @@ pub(crate) enum Recovery {
     Done(Recovered),
     /// The catalog is not that of this log: it is ahead of it, or so old that what it needs was released. What it has and the log has not.
     OtherIndex(Vec<Missing>),
+}
+
+fn encode_devices(devices: &[u16]) -> Vec<u8> {
+    devices.iter().flat_map(|device| device.to_le_bytes()).collect()
 }
 
 /// Segments on the devices, by name, with the devices that have a copy and the length of the longest.
@@ -166,11 +172,12 @@ impl Engine {
     }
 
     /// Takes in what the log has beyond the catalog, and makes the log ready to be appended to. The engine's view and catalog are brought up to date; an
-    /// empty catalog is filled from all segments. `missing` is known to be missing from before.
+    /// empty catalog is filled from all segments. `witnessed` is a batch that was durable by what another index had;
+    /// `missing` is known to be missing from before.
     ///
     /// # Errors
     /// What reading, writing and syncing fails with.
-    pub(crate) fn recover(&self, missing: &[Missing]) -> Result<Recovery> {
+    pub(crate) fn recover(&self, witnessed: u64, missing: &[Missing]) -> Result<Recovery> {
         if self.is_writer() {
             self.end_renaming()?;
         }
@@ -190,10 +197,13 @@ impl Engine {
             released.merge(&self.newest_released(&found));
             lineage = Lineage::new(found, &released, start.segment.max(1));
         }
-        let mut replay = Replay::new(self, start, self.known_mark(), released);
+        let mut replay = Replay::new(self, start, self.known_mark().max(witnessed), released);
         missing.iter().for_each(|missing| replay.completeness.add(missing.clone()));
         if !is_from_scratch {
             let kept = self.completeness_of(&state.notes);
+            if !kept.is_empty() && self.is_more_in_sight(&state.notes) {
+                return Ok(Recovery::OtherIndex(Vec::new()));
+            }
             kept.iter().for_each(|missing| replay.completeness.add(missing.clone()));
             if let Some(lacking) = self.check_position(start, &lineage, &mut replay.completeness) {
                 return Ok(Recovery::OtherIndex(kept.into_iter().chain([lacking]).collect()));
@@ -204,6 +214,10 @@ impl Engine {
             }
         }
         drop(state);
+        // An index that is made from scratch is not published before the log was read.
+        if self.is_writer() && !is_from_scratch {
+            self.look_ahead(&lineage.parts, start)?;
+        }
         for part in &lineage.parts {
             replay.segment(part)?;
         }
@@ -215,6 +229,7 @@ impl Engine {
         if replay.adopted > 0 || replay.has_rest() {
             replay.completeness.tail = Some(Tail { batches: replay.adopted, quarantined_bytes });
         }
+        *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = replay.tail;
         let recovered = Recovered { completeness: replay.completeness.clone(), ..replay.recovered.clone() };
         if !self.is_writer() {
             return Ok(Recovery::Done(recovered));
@@ -225,12 +240,24 @@ impl Engine {
         let kept = replay.completeness.encode_missing();
         let known = self.view().state.notes.get(MISSING).cloned().unwrap_or_default();
         if known != kept {
-            let notes = vec![(MISSING.to_owned(), kept)];
+            let on = if kept.is_empty() { Vec::new() } else { encode_devices(&self.in_sight()) };
+            let notes = vec![(MISSING.to_owned(), kept), (MISSING_ON.to_owned(), on)];
             self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
         self.renew_allocator();
         self.resume(&lineage, replay)?;
         Ok(Recovery::Done(recovered))
+    }
+
+    fn in_sight(&self) -> Vec<u16> {
+        self.devices.slots().iter().filter(|slot| slot.is_readable()).map(|slot| slot.entry.number).collect()
+    }
+
+    /// Whether a device is there that was not when something was found missing: it may have that, so the log is to be read again.
+    fn is_more_in_sight(&self, notes: &BTreeMap<String, Vec<u8>>) -> bool {
+        let on = notes.get(MISSING_ON).map(Vec::as_slice).unwrap_or_default();
+        let was_there = |device: &u16| on.chunks_exact(2).any(|bytes| bytes == device.to_le_bytes());
+        !on.is_empty() && !self.in_sight().iter().all(was_there)
     }
 
     /// What the catalog has kept of what may be missing.

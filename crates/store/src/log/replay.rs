@@ -80,6 +80,8 @@ pub(super) struct Replay<'e> {
     pub(super) completeness: Completeness,
     /// Batches that were taken in without a mark.
     pub(super) adopted: u64,
+    /// Segment and offset where the first of them begins.
+    pub(super) tail: Option<(u64, u64)>,
 }
 
 impl<'e> Replay<'e> {
@@ -98,6 +100,7 @@ impl<'e> Replay<'e> {
             recovered: Recovered::default(),
             completeness: Completeness::default(),
             adopted: 0,
+            tail: None,
         }
     }
 
@@ -168,7 +171,7 @@ impl<'e> Replay<'e> {
             }
         }
         if has_damage && let Some((device, error)) = scan.take_error() {
-            self.unreadable(device, id, error)?;
+            engine.unreadable(device, id, error)?;
         }
         if there < end {
             self.broken(number, there.max(self.read.offset)..end);
@@ -193,16 +196,6 @@ impl<'e> Replay<'e> {
                 && header.continues.sequence.0 > self.position.sequence
                 && !is_there(header.continues.segment.0)
         })
-    }
-
-    /// An error of the system is no evidence of damage: a writer builds nothing on it, unless it was asked to go on without what cannot be read.
-    fn unreadable(&self, device: u16, id: SegmentId, error: std::io::Error) -> Result<()> {
-        if !self.engine.is_writer() || self.engine.is_degraded {
-            return Ok(());
-        }
-        let place = self.engine.devices.place(device, &segment_path(id));
-        Err(Error::io("recover the log from", &place, error)
-            .advise("see to the device; --degraded goes on without what cannot be read"))
     }
 
     /// The beginning of another segment: whether it goes on where the log before it ended.
@@ -327,6 +320,7 @@ impl<'e> Replay<'e> {
                 let segment = stretch.position.segment;
                 let units = stretch.items.iter().filter_map(|item| item.descriptor.as_ref()).flat_map(Descriptor::runs);
                 self.engine.heal_segment(segment, stretch.begin..stretch.position.offset)?;
+                self.heal_units(&stretch)?;
                 self.engine.write_again(
                     self.engine.segment_id(segment),
                     stretch.begin..stretch.position.offset,
@@ -334,6 +328,7 @@ impl<'e> Replay<'e> {
                 )?;
             }
             self.adopted += 1;
+            self.tail.get_or_insert((stretch.position.segment, stretch.begin));
             self.take_in(stretch)?;
         }
         if self.position.sequence < self.mark {
@@ -370,6 +365,18 @@ impl<'e> Replay<'e> {
             }
         }
         Ok(true)
+    }
+
+    /// Makes units good that a batch of the tail lacks: it counts from here on, and must bear as many losses as any other.
+    fn heal_units(&self, stretch: &Stretch) -> Result<()> {
+        let files = &self.engine.extents;
+        for descriptor in stretch.items.iter().filter_map(|item| item.descriptor.as_ref()) {
+            let wrong = files.verify(descriptor, &mut |_| Ok(()))?;
+            if !wrong.is_empty() {
+                files.sync(&files.repair(descriptor, &wrong)?.touched)?;
+            }
+        }
+        Ok(())
     }
 
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {
@@ -445,4 +452,37 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
     };
     (entry.id, entry.location) = (head.id, location);
     Some(Item { kind: head.kind, key: head.key.to_vec(), entry, descriptor, released })
+}
+
+impl Engine {
+    /// Reads what a writer is about to take in: an opening that fails for an error of the system has written nothing.
+    ///
+    /// # Errors
+    /// As [`unreadable`](Self::unreadable).
+    pub(super) fn look_ahead(&self, parts: &[Part], from: Position) -> Result<()> {
+        for part in parts {
+            let id = part.found.id;
+            let from = if id.number.0 == from.segment { from.offset } else { 0 };
+            let mut scan = SegmentScan::new(self.open_copies(id, &part.found.devices), self.seed(id), from);
+            scan.end = part.end.map_or(scan.end, |end| end.min(scan.end));
+            let mut has_damage = false;
+            while let Some(step) = scan.next(false) {
+                has_damage |= matches!(step, Step::Damage(_));
+            }
+            if has_damage && let Some((device, error)) = scan.take_error() {
+                self.unreadable(device, id, error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An error of the system is no evidence of damage: a writer builds nothing on it, unless it was asked to go on without what cannot be read.
+    fn unreadable(&self, device: u16, id: SegmentId, error: std::io::Error) -> Result<()> {
+        if !self.is_writer() || self.is_degraded {
+            return Ok(());
+        }
+        let place = self.devices.place(device, &segment_path(id));
+        Err(Error::io("recover the log from", &place, error)
+            .advise("see to the device; --degraded goes on without what cannot be read"))
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::marks::release_record;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Touched;
+use crate::devices::names;
 use crate::devices::set::{Devices, Slot};
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
@@ -295,7 +296,7 @@ impl Writer {
 fn make_segment(devices: &Devices, slot: &Slot, header: &SegmentHeader) -> io::Result<Arc<dyn DeviceFile>> {
     let file = match devices.segment(slot.entry.number, header.id, Mode::Create) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            slot.device.create_directory(SEGMENTS)?;
+            names::create_directory(&*slot.device, SEGMENTS)?;
             devices.segment(slot.entry.number, header.id, Mode::Create)?
         }
         other => other?,

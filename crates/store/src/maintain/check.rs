@@ -24,7 +24,7 @@ use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
 use crate::format::geometry::{Class, DeviceState};
-use crate::format::segment::{SEGMENTS, SegmentName, segment_path};
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
 use crate::index::catalog::{Freed, Position, SegmentRow};
@@ -546,6 +546,10 @@ impl<'c> Checker<'c> {
     }
 
     fn segment(&mut self, row: &SegmentRow) {
+        // One that a crash left before anything was in it is no part of the log.
+        if row.live_records + row.dead_records == 0 && row.size_bytes <= SEGMENT_HEADER_BYTES {
+            return;
+        }
         let is_active = row.number >= self.view.state.position.segment;
         let readable: Vec<u16> = row.devices.iter().copied().filter(|&device| self.is_readable(device)).collect();
         let long_enough =
@@ -627,12 +631,16 @@ impl<'c> Checker<'c> {
                 None => unsound.push((device, "its header is damaged")),
             }
         }
+        // One that a crash left before anything was in it is no part of the log.
+        if sound.is_empty() && row.live_records + row.dead_records == 0 {
+            return;
+        }
         for (device, cause) in unsound {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             // The header says nothing that reading needs; moved records get one that holds.
             let remedy = if sound.is_empty() { Remedy::Harmless } else { Remedy::Repair };
             let problem = Problem::new(ProblemKind::SegmentHeader, place, cause, remedy);
-            self.found(problem.on(device).within(row.number, 0..crate::format::segment::SEGMENT_HEADER_BYTES));
+            self.found(problem.on(device).within(row.number, 0..SEGMENT_HEADER_BYTES));
         }
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod compact;
 pub(crate) mod moving;
 pub(crate) mod pace;
 pub(crate) mod problem;
+pub(crate) mod quarantine;
 pub(crate) mod rebalance;
 pub(crate) mod rebuild;
 pub(crate) mod repair;

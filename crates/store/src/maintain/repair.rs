@@ -27,6 +27,7 @@ use crate::format::geometry::DeviceState;
 use crate::format::key::Key;
 use crate::format::segment::SEGMENTS;
 use crate::index::catalog::{Change, SegmentRow};
+use crate::log::completeness::Completeness;
 use crate::log::scan::SegmentScan;
 use crate::log::writer::roomiest;
 use crate::{Attributes, Durability};
@@ -42,6 +43,8 @@ const ASKED: usize = 64;
 pub struct RepairOptions {
     /// Remove what no redundancy has.
     pub drop_lost: bool,
+    /// Forget what may be missing, and give back what is in quarantine.
+    pub accept: bool,
     /// Bytes read in a second, at most.
     pub bytes_per_second: Option<u64>,
 }
@@ -64,6 +67,10 @@ pub struct RepairPlan {
     pub lost: Vec<Problem>,
     /// Why the index has to be made anew before anything else can be seen.
     pub index: Option<String>,
+    /// What may be missing, and what a crash has left.
+    pub completeness: Completeness,
+    /// Bytes that are no part of the log, on all devices that are there.
+    pub quarantined_bytes: u64,
     /// Whether all of the store was looked at.
     pub is_complete: bool,
 }
@@ -93,6 +100,10 @@ pub struct RepairReport {
     pub lost: Vec<Problem>,
     /// Segments with damage that no copy makes good, which were emptied and given back.
     pub given_back: u64,
+    /// Whether what was missing is forgotten.
+    pub is_accepted: bool,
+    /// Segments that were given back with what was in quarantine.
+    pub released: u64,
     /// Segments with such damage that the last check found.
     damaged_segments: BTreeSet<u64>,
 }
@@ -101,6 +112,11 @@ impl RepairPlan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.index.is_none()
+    }
+
+    /// Whether there is anything to accept.
+    pub fn has_to_accept(&self) -> bool {
+        !self.completeness.is_complete() || self.quarantined_bytes > 0
     }
 
     fn add(&mut self, problem: &Problem) {
@@ -149,6 +165,8 @@ pub(crate) fn plan_repair_on(
         }
         Err(error) => return Err(error),
     };
+    plan.completeness = store.completeness().clone();
+    plan.quarantined_bytes = store.engine().quarantine()?.iter().map(|one| one.bytes).sum();
     let options = CheckOptions { is_deep: true, bytes_per_second };
     let mut add = |problem: Problem| {
         plan.add(&problem);
@@ -207,12 +225,16 @@ pub(crate) fn repair_on(
         if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
     let damaged: BTreeSet<u64> = report.damaged_segments.difference(&kept).copied().collect();
     let mut pace = Pace::new(options.bytes_per_second, watch);
-    let result = store.give_back(&damaged, &mut report, &mut pace);
+    let mut result = store.give_back(&damaged, &mut report, &mut pace);
+    if options.accept && result.is_ok() {
+        result = store.engine().accept(&mut pace).map(|released| report.released = released);
+        report.is_accepted = result.is_ok();
+    }
     if !pace.outcome(result)? {
         report.is_complete = false;
         return Ok(report);
     }
-    if options.drop_lost || report.given_back > 0 {
+    if options.drop_lost || report.given_back + report.released > 0 {
         lost = store.check_again(options, &mut report, watch)?;
     }
     report.lost = lost;
@@ -267,10 +289,12 @@ impl Store {
 
     /// Empties segments with damage that no copy makes good.
     fn give_back(&self, damaged: &BTreeSet<u64>, report: &mut RepairReport, pace: &mut Pace<'_>) -> Result<()> {
-        if damaged.is_empty() {
+        let engine = self.engine();
+        // One that is away may have what is damaged on all others.
+        let is_there = |slot: &Slot| slot.is_writable() || slot.entry.state == DeviceState::Gone;
+        if damaged.is_empty() || !engine.devices.slots().iter().all(is_there) {
             return Ok(());
         }
-        let engine = self.engine();
         engine.close_active_segment()?;
         let rows: Vec<SegmentRow> =
             damaged.iter().filter_map(|number| engine.view().state.segments.get(number).cloned()).collect();

@@ -306,6 +306,10 @@ impl Mender<'_> {
     }
 
     fn header(&mut self, row: &SegmentRow, is_held: bool, without: &[u16]) -> Result<()> {
+        // One that a crash left before anything was in it is no part of the log.
+        if !is_held && row.live_records + row.dead_records == 0 {
+            return Ok(());
+        }
         let range = 0..SEGMENT_HEADER_BYTES;
         let healed = if is_held { self.engine.heal_segment(row.number, range.clone())? } else { 0 };
         for &device in without {

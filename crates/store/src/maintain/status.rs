@@ -117,6 +117,8 @@ pub struct StoreStatus {
     pub index_bytes: u64,
     /// Segments and units that were freed and wait for readers, in bytes on all devices.
     pub waiting_bytes: u64,
+    /// Bytes that a crash left behind the end of the log, on the devices that are there.
+    pub quarantined_bytes: u64,
     /// When the last scrub ended, nanoseconds since 1970.
     pub scrubbed_nanoseconds: Option<i64>,
     /// Why nothing may be written any more.
@@ -182,6 +184,7 @@ impl Engine {
             unit_bytes: unit_bytes.values().sum(),
             index_bytes: index_files.iter().map(|(_, size_bytes)| size_bytes).sum(),
             waiting_bytes: self.waiting_bytes(),
+            quarantined_bytes: self.quarantine()?.iter().map(|one| one.bytes).sum(),
             scrubbed_nanoseconds: note,
             latched: self.latched().map(str::to_owned),
             has_writer: self.is_writer() || self.platform.is_locked(&self.home),

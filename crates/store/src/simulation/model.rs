@@ -314,11 +314,10 @@ impl Model {
     pub(crate) fn acknowledge(&mut self, batch: BatchNumber, changes: usize) {
         let last = self.tail.iter().rposition(|piece| piece.batch == batch && piece.end <= changes);
         self.durable = self.durable.max(last.map_or(0, |last| last + 1));
-        self.fold();
         if self.since_mark.is_empty() {
             self.since_mark.push(State::default());
         }
-        self.since_mark.push(self.base.clone());
+        self.fold();
     }
 
     /// Nobody knows what became of batches that were not acknowledged.
@@ -344,6 +343,7 @@ impl Model {
         let certain = self.tail[..self.durable].iter().take_while(|piece| !piece.has_failed).count();
         for piece in self.tail.drain(..certain) {
             piece.apply(&mut self.base);
+            self.since_mark.push(self.base.clone());
         }
         self.durable -= certain;
     }
@@ -398,7 +398,19 @@ impl Model {
     pub(crate) fn allows_from_mark(&self, found: &State) -> bool {
         let none = [State::default()];
         let marked = if self.since_mark.is_empty() { &none[..] } else { &self.since_mark };
-        marked.iter().any(|state| state.differences(found, &self.blind).is_empty())
+        let is_it = |state: &State| state.differences(found, &self.blind).is_empty();
+        // Or any number of pieces that were begun since.
+        let mut later = self.base.clone();
+        let mut applied = self.tail.iter().map(|piece| {
+            piece.apply(&mut later);
+            is_it(&later)
+        });
+        marked.iter().any(is_it) || applied.any(|is_it| is_it)
+    }
+
+    /// Whether there are batches of which nobody knows whether they are there.
+    pub(crate) fn has_doubt(&self) -> bool {
+        self.tail.iter().any(|piece| piece.has_failed)
     }
 
     /// Whether a batch that was not acknowledged changes an object.

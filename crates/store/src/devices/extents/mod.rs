@@ -319,7 +319,7 @@ impl ExtentFiles {
         let path = format!("{DIRECTORY}/{name}");
         let created = match on.open(&path, Mode::Create) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                on.create_directory(DIRECTORY)?;
+                names::create_directory(&*on, DIRECTORY)?;
                 on.open(&path, Mode::Create)?
             }
             created => created?,

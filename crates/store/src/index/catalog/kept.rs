@@ -252,6 +252,11 @@ impl Catalog {
         self.inner().epoch = epoch;
     }
 
+    /// The epoch that it was found to be written in; `None` of one that was not.
+    pub(crate) fn found_epoch(&self) -> Option<Epoch> {
+        self.inner().current.as_ref().map(|current| current.head.epoch)
+    }
+
     /// The devices that it is on, and the tables that it names.
     pub(crate) fn copies(&self) -> Copies {
         self.inner().copies.clone()

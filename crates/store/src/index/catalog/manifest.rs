@@ -170,6 +170,12 @@ pub(crate) fn read_bytes(device: &dyn Device) -> std::result::Result<Vec<u8>, Ca
     if size > LONGEST_BYTES {
         return Err(Cause::Damaged("it is too long"));
     }
+    // What it says of its length is believed only if the file is as long, before as much memory is taken.
+    let mut said = [0; 8];
+    file.read_at(&mut said, LENGTH_AT as u64)?;
+    if u64::from_le_bytes(said) != size {
+        return Err(Cause::Damaged("it is not as long as it says"));
+    }
     let mut bytes = Vec::new();
     file.read_onto(&mut bytes, size as usize, 0)?;
     Ok(bytes)

@@ -241,7 +241,10 @@ impl Play {
     }
 
     fn judge_refusal(&self, promise: Promise, error: &Error) -> Outcome {
+        // What cannot be read on one copy, and is torn on the other, may have been acknowledged or not: somebody has to say which.
+        let is_unreadable = self.model.has_doubt() && error.to_string().contains("cannot recover the log");
         match promise {
+            _ if is_unreadable => Ok(()),
             Promise { is_whole: true, has_proof: Some(true), is_record_away: false, .. } => {
                 Err(format!("law 5: refused: {error}"))
             }
@@ -399,6 +402,11 @@ impl Play {
     /// A reader looks; a writer opens on a copy of the world, is killed, and opens again.
     fn look_around(&mut self) -> Outcome {
         if let Some(writer) = &self.writer {
+            // Whom it lost, it has told the others.
+            for number in writer.out_of_service() {
+                let condition = &mut self.conditions[usize::from(number)];
+                (condition.is_in_set, condition.freshness) = (false, Freshness::Stale);
+            }
             let (promise, look) = (self.promise(), writer.look());
             if promise.is_whole && look.ended.is_none() && look.unreadable.is_empty() {
                 self.model.observe(&look.state).map_err(|mismatch| format!("the writer: {mismatch}"))?;

@@ -1,0 +1,228 @@
+//! One state of a store, as it stays for whoever has it: listings and reads of the same moment, while others write and compact.
+//!
+//! The state is what was durable when it was taken. Nothing that it names is given back as long as it is there: a shared lock in the directory of the
+//! index says so to other processes, and goes with the process if that dies.
+
+use super::read::{Buffer, Object, object};
+use super::walk::{Listed, Walk};
+use crate::Store;
+use crate::devices::set::Lock;
+use crate::engine::effects::{below, shared_key};
+use crate::error::Result;
+use crate::format::entry::Kind;
+use crate::format::key::Key;
+use crate::index::Snapshot;
+
+/// A state that stays. See [`Store::snapshot`].
+#[derive(Debug)]
+pub struct PinnedSnapshot {
+    store: Store,
+    snapshot: Snapshot,
+    _pin: Option<Box<dyn Lock>>,
+}
+
+impl Store {
+    /// The store as it is now, for as long as this is kept. What waits for it to go takes space: `status` says how much.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, Buffer, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let (key, attributes) = (Key::parse("a/file")?, Attributes::of_file(Time { seconds: 0, nanoseconds: 0 }));
+    /// store.put(&key, &attributes, b"before")?;
+    /// let snapshot = store.snapshot()?;
+    /// store.put(&key, &attributes, b"after")?;
+    ///
+    /// let mut buffer = Buffer::default();
+    /// assert_eq!(snapshot.read(&key, &mut buffer)?.unwrap().content, b"before");
+    /// assert_eq!(store.get(&key)?.unwrap(), b"after");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What reading the index fails with; what making everything durable fails with, if the store is open for writing.
+    pub fn snapshot(&self) -> Result<PinnedSnapshot> {
+        let (pin, view) = self.engine().pinned()?;
+        Ok(PinnedSnapshot { store: self.clone(), snapshot: view.snapshot(), _pin: pin })
+    }
+
+    /// The entries of a directory from a name on, that one included: what a listing that was broken off goes on with.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    /// for name in ["a", "b", "c"] {
+    ///     store.put(&Key::parse(&format!("d/{name}"))?, &attributes, name.as_bytes())?;
+    /// }
+    /// let from_b = store.list_from(&Key::parse("d")?, b"b")?;
+    /// let keys: Vec<String> = from_b.map(|listed| listed.map(|one| one.key.to_string())).collect::<Result<_, _>>()?;
+    /// assert_eq!(keys, ["d/b", "d/c"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn list_from(&self, directory: &Key, name: &[u8]) -> Result<Walk> {
+        self.engine().walk(directory, true, &named(directory, name))
+    }
+
+    /// An object and all below it from a key on, that one included, in order of keys.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn walk_from(&self, top: &Key, from: &Key) -> Result<Walk> {
+        self.engine().walk(top, false, from.stored())
+    }
+
+    /// Reads what a listing returned, as it was listed, without another look-up. `None`: it is there no more, and neither is its place.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, Buffer, Key, Kind, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// store.put(&Key::parse("d/file")?, &Attributes::of_file(Time { seconds: 0, nanoseconds: 0 }), b"content")?;
+    /// let mut buffer = Buffer::default();
+    /// for listed in store.list(&Key::parse("d")?)? {
+    ///     let object = store.read_listed(&listed?, &mut buffer)?.unwrap();
+    ///     assert_eq!((object.entry.kind, object.content), (Kind::File, &b"content"[..]));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_listed<'b>(&self, listed: &Listed, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
+        self.engine().read_listed(&listed.key, listed.entry, buffer)
+    }
+}
+
+impl PinnedSnapshot {
+    /// What it has for a key, links followed.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn entry(&self, key: &Key) -> Result<Option<Listed>> {
+        let Some(entry) = self.snapshot.look_up(key.stored())? else { return Ok(None) };
+        if entry.kind != Kind::Link {
+            return Ok(Some(Listed { key: key.clone(), entry, shared: None }));
+        }
+        let shared = entry.size_bytes;
+        let entry = self.snapshot.look_up(&shared_key(shared))?;
+        Ok(entry.map(|entry| Listed { key: key.clone(), entry, shared: Some(shared) }))
+    }
+
+    /// Reads an object as it was, verified.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
+        match self.entry(key)? {
+            Some(listed) => {
+                let stored = self.store.engine().stored(key, listed.entry, buffer)?;
+                object(key, stored, buffer).map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// The entries of a directory, by name; from `name` on, if that is not empty.
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    pub fn list(&self, directory: &Key, name: &[u8]) -> Result<Walk> {
+        Walk::new(self.snapshot.clone(), directory, true, &named(directory, name))
+    }
+
+    /// An object and all below it, in order of keys; from `from` on.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn walk(&self, top: &Key, from: &Key) -> Result<Walk> {
+        Walk::new(self.snapshot.clone(), top, false, from.stored())
+    }
+}
+
+/// Where in the order of keys a name in a directory is.
+fn named(directory: &Key, name: &[u8]) -> Vec<u8> {
+    if directory.is_root() && !name.is_empty() {
+        return name.to_vec();
+    }
+    let mut stored = below(directory.stored());
+    stored.extend_from_slice(name);
+    stored
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintain::compact::{Choice, CompactOptions};
+    use crate::{Attributes, Plan, Time};
+
+    fn key(path: &str) -> Key {
+        Key::parse(path).unwrap()
+    }
+
+    fn keys(walk: Walk) -> Vec<String> {
+        walk.map(|listed| listed.unwrap().key.to_string()).collect()
+    }
+
+    #[test]
+    fn a_snapshot_stays_while_what_it_has_is_replaced_removed_and_compacted() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("store");
+        let store = Store::create(&home, &Plan::default()).unwrap();
+        let file = Attributes::of_file(Time { seconds: 1, nanoseconds: 0 });
+        let large = vec![7; 300_000];
+        for name in ["a/1", "a/2", "b/1", "c"] {
+            store.put(&key(name), &file, name.as_bytes()).unwrap();
+        }
+        store.put(&key("b/large"), &file, &large).unwrap();
+        let reader = Store::open_read_only(&home).unwrap();
+        for snapshot in [store.snapshot().unwrap(), reader.snapshot().unwrap()] {
+            let before = keys(snapshot.walk(&Key::root(), &Key::root()).unwrap());
+            store.remove_tree(&key("b")).unwrap();
+            store.put(&key("a/1"), &file, b"other").unwrap();
+            let options = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
+            store.compact(&options, &mut |_| true).unwrap();
+            assert_eq!(keys(snapshot.walk(&Key::root(), &Key::root()).unwrap()), before);
+            assert_eq!(keys(snapshot.list(&key("b"), b"l").unwrap()), ["b/large"]);
+            let mut buffer = Buffer::default();
+            assert_eq!(snapshot.read(&key("a/1"), &mut buffer).unwrap().unwrap().content, b"a/1");
+            assert_eq!(snapshot.read(&key("b/large"), &mut buffer).unwrap().unwrap().content, large);
+            assert!(snapshot.entry(&key("b/2")).unwrap().is_none());
+            // As it was for the next.
+            store.put(&key("a/1"), &file, b"a/1").unwrap();
+            store.put(&key("b/1"), &file, b"b/1").unwrap();
+            store.put(&key("b/large"), &file, &large).unwrap();
+            reader.refresh().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_listing_goes_on_from_any_name_and_any_key() {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::create(&place.path().join("store"), &Plan::default()).unwrap();
+        let file = Attributes::of_file(Time { seconds: 1, nanoseconds: 0 });
+        for name in ["a", "d/a/x", "d/a-b", "d/b/x/y", "d/c", "e"] {
+            store.put(&key(name), &file, b"").unwrap();
+        }
+        for directory in ["", "d", "d/b"].map(key) {
+            let all = keys(store.list(&directory).unwrap());
+            for from in 0..=all.len() {
+                let name = all.get(from).map_or("zz", |key| key.rsplit('/').next().unwrap());
+                assert_eq!(keys(store.list_from(&directory, name.as_bytes()).unwrap()), all[from..]);
+            }
+            let all = keys(store.walk(&directory).unwrap());
+            for from in 0..all.len() {
+                assert_eq!(keys(store.walk_from(&directory, &key(&all[from])).unwrap()), all[from..]);
+            }
+        }
+        assert_eq!(keys(store.list_from(&key("d"), b"a\x01").unwrap()), ["d/a-b", "d/b", "d/c"]);
+        assert!(store.list_from(&key("nothing"), b"a").is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! The quarantine: what lies in the directories of segments and is no part of the log (docs/FORMAT.md, law 3).
+//!
+//! A crash leaves batches behind the end of the log that were never acknowledged, or segments that nothing continues. Recovery lets them lie. They go when
+//! somebody accepts it, with all devices there: segments with such an end are emptied of what is in use, and released with the others. What was known to be
+//! missing is forgotten then.
+
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+
+use super::pace::Pace;
+use crate::devices::names;
+use crate::devices::set::Slot;
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::DeviceState;
+use crate::format::ids::SegmentNumber;
+use crate::format::release::Released;
+use crate::format::segment::{SEGMENTS, SegmentName};
+use crate::index::catalog::SegmentRow;
+use crate::log::recovery::{MISSING, MISSING_ON, RELEASED};
+
+/// Bytes of one file that are no part of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quarantined {
+    pub(crate) segment: SegmentNumber,
+    pub(crate) bytes: u64,
+    /// Whether the file has a part that is.
+    pub(crate) is_in_log: bool,
+}
+
+impl Engine {
+    /// What is in quarantine on the devices that are there. A reader leaves out the last segment, which a writer may be appending to.
+    ///
+    /// # Errors
+    /// A directory of segments cannot be listed.
+    pub(crate) fn quarantine(&self) -> Result<Vec<Quarantined>> {
+        let state = self.view().state.clone();
+        let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
+        let last = state.segments.keys().next_back().copied().unwrap_or(0).max(state.position.segment);
+        let is_settled = |number: u64| self.is_writer() || number < last;
+        let mut all = Vec::new();
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
+            let listed = names::list(&*slot.device, SEGMENTS)
+                .map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
+            for (name, size_bytes) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size)))
+            {
+                let row = state.segments.get(&name.number.0).filter(|row| SegmentName::from(row.id()) == name);
+                let bytes = match row {
+                    Some(row) => size_bytes.saturating_sub(row.size_bytes),
+                    None if released.has_segment(name.number) => 0,
+                    None => size_bytes,
+                };
+                if bytes > 0 && is_settled(name.number.0) {
+                    all.push(Quarantined { segment: name.number, bytes, is_in_log: row.is_some() });
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Forgets what may be missing, and gives back what is in quarantine; gives how many segments went.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] while a device is away that may have what is missing; what reading and writing fails with, and those of `pace`.
+    pub(crate) fn accept(&self, pace: &mut Pace<'_>) -> Result<u64> {
+        let is_there = |slot: &&Slot| slot.is_writable() || slot.entry.state == DeviceState::Gone;
+        if let Some(away) = self.devices.slots().iter().find(|slot| !is_there(slot)) {
+            let what = away.trouble.as_ref().map_or_else(String::new, |trouble| trouble.explain());
+            let cause = format!("device {} {what}: it may have what is missing", away.entry.number);
+            return Err(Error::new(ErrorKind::Lost, "accept what is missing", cause)
+                .at(&away.path)
+                .advise("bring it back, or give it up with granulo store rebuild"));
+        }
+        self.close_active_segment()?;
+        self.note(&[(MISSING, Vec::new()), (MISSING_ON, Vec::new())])?;
+        let (mut given_back, mut strays) = (0, Released::default());
+        let mut rows: Vec<SegmentRow> = Vec::new();
+        let mut seen = BTreeSet::new();
+        for one in self.quarantine()?.into_iter().filter(|one| seen.insert(one.segment)) {
+            match self.view().state.segments.get(&one.segment.0) {
+                Some(row) if one.is_in_log => rows.push(row.clone()),
+                // A release goes by the number, which another segment has.
+                Some(_) => {}
+                None => {
+                    strays.add_segment(one.segment);
+                    given_back += 1;
+                }
+            }
+        }
+        pace.stage(
+            "giving back the quarantine",
+            rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum(),
+        );
+        for row in rows {
+            given_back += u64::from(self.salvage_segment(&row, pace)?);
+        }
+        if !strays.is_empty() {
+            self.sync_all()?;
+            let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut writer = self.writer()?;
+            self.release(&mut writer, &strays)?;
+        }
+        self.reclaim()?;
+        self.remove_leftovers()?;
+        Ok(given_back)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Write;
+
+    use crate::maintain::repair::{RepairOptions, plan_repair, repair};
+    use crate::{Attributes, Key, OpenOptions as How, Plan, Store, Time};
+
+    #[test]
+    fn what_lies_behind_the_end_of_the_log_is_given_back_when_it_is_accepted() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("store");
+        let key = Key::parse("kept").unwrap();
+        let file = Attributes::of_file(Time { seconds: 5, nanoseconds: 6 });
+        let store = Store::create(&home, &Plan::default()).unwrap();
+        store.put(&key, &file, b"content").unwrap();
+        drop(store);
+        let segment = std::fs::read_dir(home.join("segments")).unwrap().next().unwrap().unwrap().path();
+        OpenOptions::new().append(true).open(&segment).unwrap().write_all(&[7; 5000]).unwrap();
+
+        let store = Store::open(&home).unwrap();
+        store.put(&key, &file, b"content 2").unwrap();
+        assert_eq!(store.status(false).unwrap().quarantined_bytes, 5000);
+        drop(store);
+        let how = How::default();
+        let plan = plan_repair(&home, &how, None, &mut |_| {}, &mut |_| true).unwrap();
+        assert!(plan.is_empty() && plan.has_to_accept() && plan.quarantined_bytes == 5000);
+        let without = repair(&home, &how, &plan, RepairOptions::default(), &mut |_, _| {}, &mut |_| true).unwrap();
+        assert_eq!((without.released, segment.exists()), (0, true), "nobody accepted it");
+
+        let options = RepairOptions { accept: true, ..RepairOptions::default() };
+        let report = repair(&home, &how, &plan, options, &mut |_, _| {}, &mut |_| true).unwrap();
+        assert_eq!((report.is_accepted, report.released, report.check.problems()), (true, 1, 0));
+        assert!(!segment.exists());
+        let store = Store::open_read_only(&home).unwrap();
+        assert_eq!(store.status(false).unwrap().quarantined_bytes, 0);
+        assert_eq!(store.get(&key).unwrap().unwrap(), b"content 2");
+    }
+}
