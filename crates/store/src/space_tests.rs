@@ -3,6 +3,7 @@
 
 mod extents;
 mod log;
+mod pinned;
 
 use std::collections::BTreeMap;
 use std::path::Path;
