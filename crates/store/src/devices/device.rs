@@ -74,6 +74,10 @@ pub trait DeviceFile: Send + Sync + Debug {
     fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<usize>;
     /// Writes all of `data` at `offset`.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// As [`write_at`](Self::write_at), for a piece that is appended. A large one may go past the page cache, and this waits for the device then.
+    fn append_at(&self, piece: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(piece, offset)
+    }
     /// Makes what was written durable, with the size of the file (`fdatasync`).
     fn sync(&self) -> io::Result<()>;
     /// Size in bytes.

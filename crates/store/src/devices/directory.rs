@@ -18,6 +18,7 @@ use rustix::fs::{Advice, fadvise, statvfs};
 use rustix::io::Errno;
 
 use super::device::{Device, DeviceFile, Mode, Room};
+use super::direct::DirectWrites;
 use crate::format::geometry::PRIVATE_MODE;
 
 /// Reads longer than this are cut to the file's size before memory is taken for them.
@@ -32,6 +33,7 @@ pub struct Directory {
     root: PathBuf,
     /// Permission bits of files that are made.
     file_mode: u16,
+    direct: Arc<DirectWrites>,
 }
 
 impl Directory {
@@ -43,7 +45,7 @@ impl Directory {
 
     /// The same; files that are made in it get these permission bits, and directories those and the ones to search them, whatever the umask is.
     pub fn with_mode(path: impl Into<PathBuf>, file_mode: u16) -> Directory {
-        Directory { root: path.into(), file_mode }
+        Directory { root: path.into(), file_mode, direct: Arc::default() }
     }
 
     /// Who may read a directory may search it.
@@ -99,7 +101,7 @@ impl Device for Directory {
             // The umask may have taken what the store's group is to have.
             file.set_permissions(fs::Permissions::from_mode(self.file_mode.into()))?;
         }
-        Ok(Arc::new(OpenFile { file }))
+        Ok(Arc::new(OpenFile { file, direct: Arc::clone(&self.direct) }))
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
@@ -160,6 +162,7 @@ impl Device for Directory {
 #[derive(Debug)]
 struct OpenFile {
     file: File,
+    direct: Arc<DirectWrites>,
 }
 
 impl DeviceFile for OpenFile {
@@ -212,6 +215,10 @@ impl DeviceFile for OpenFile {
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(data, offset)
+    }
+
+    fn append_at(&self, piece: &[u8], offset: u64) -> io::Result<()> {
+        self.direct.write(&self.file, piece, offset)
     }
 
     fn sync(&self) -> io::Result<()> {

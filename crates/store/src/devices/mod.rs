@@ -1,6 +1,7 @@
 //! The devices: directories of files, which of them are in service, what goes where, and parity over them.
 
 pub(crate) mod device;
+mod direct;
 pub(crate) mod directory;
 pub(crate) mod divergence;
 pub(crate) mod epochs;

@@ -2,9 +2,10 @@
 
 use tempfile::TempDir;
 
+use crate::devices::threads::without_threads;
 use crate::engine::sync::RECENT_LIMIT;
 use crate::error::ErrorKind;
-use crate::{Attributes, Durability, Key, Plan, Store, Time};
+use crate::{Attributes, Batch, Durability, Key, Plan, Store, Time};
 
 fn key(path: &str) -> Key {
     Key::parse(path).unwrap()
@@ -133,4 +134,77 @@ fn a_batch_of_any_length_leaves_little_in_memory_and_what_it_wrote_is_whole() {
     }
     drop(store);
     assert_eq!(names(&Store::open(&sandbox.path().join("store")).unwrap()), found);
+}
+
+/// Objects of two pieces and a bit: so that one was handed over and may not be committed yet.
+const OF_TWO_PIECES: usize = 300;
+
+fn content(number: usize) -> Vec<u8> {
+    (0..60_000 + number).map(|at| (at / 5 + number * 7) as u8).collect()
+}
+
+fn fill(batch: &mut Batch<'_>) {
+    for number in 0..OF_TWO_PIECES {
+        batch.put(&key(&format!("d/{number:03}")), &file(), &content(number)).unwrap();
+    }
+}
+
+#[test]
+fn what_was_handed_over_is_there_for_what_follows_in_the_batch() {
+    let sandbox = TempDir::new().unwrap();
+    let store = new(&sandbox);
+    let long = || {
+        let mut batch = store.batch(Durability::Batch);
+        fill(&mut batch);
+        for name in ["d/000", "d/140", "d/299"] {
+            assert!(batch.remove(&key(name)).unwrap(), "{name}");
+            assert!(!batch.remove(&key(name)).unwrap(), "{name}, removed by this batch");
+        }
+        batch.commit().unwrap();
+        let found = names(&store);
+        assert_eq!(found.len(), 1 + OF_TWO_PIECES - 3);
+        for name in &found[1..] {
+            let number = name[2..].parse().unwrap();
+            assert!(store.get(&key(name)).unwrap() == Some(content(number)), "{name}");
+        }
+        let mut batch = store.batch(Durability::Batch);
+        fill(&mut batch);
+        assert!(batch.remove_tree(&key("d")).unwrap());
+        batch.commit().unwrap();
+        assert_eq!(names(&store), Vec::<String>::new());
+    };
+    long();
+    without_threads(long);
+}
+
+#[test]
+fn copies_of_long_batches_are_alike_and_beside_the_writer_they_are_read() {
+    let sandbox = TempDir::new().unwrap();
+    let devices = ["1", "2"].map(|name| sandbox.path().join(name));
+    let plan = Plan { fast: devices.to_vec(), ..Plan::default() };
+    let home = sandbox.path().join("store");
+    let store = Store::create(&home, &plan).unwrap();
+    let reader = Store::open_read_only(&home).unwrap();
+    for round in 0..3 {
+        let mut batch = store.batch(Durability::Batch);
+        fill(&mut batch);
+        batch.commit().unwrap();
+        reader.refresh().unwrap();
+        for number in (round..OF_TWO_PIECES).step_by(3) {
+            let read = reader.get(&key(&format!("d/{number:03}"))).unwrap();
+            assert!(read == Some(content(number)), "{number} in round {round}");
+        }
+    }
+    drop((store, reader));
+    let files = |device: &std::path::Path| {
+        let listed = std::fs::read_dir(device.join("segments")).unwrap();
+        let mut paths: Vec<_> = listed.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths.into_iter().map(|path| std::fs::read(path).unwrap()).collect::<Vec<_>>()
+    };
+    let [first, second] = devices.map(|device| files(&device));
+    assert!(!first.is_empty() && first == second);
+    let store = Store::open(&home).unwrap();
+    assert!(store.completeness().is_complete());
+    assert_eq!(names(&store).len(), 1 + OF_TWO_PIECES);
 }

@@ -190,7 +190,7 @@ impl Engine {
                 buffer.clear();
                 let length = run.1.end - run.1.start;
                 copies[run.0].1.read_onto(&mut buffer, length as usize, run.1.start).map_err(fail)?;
-                target.write_at(&buffer, run.1.start).map_err(fail)?;
+                target.append_at(&buffer, run.1.start).map_err(fail)?;
                 target.start_writeback(run.1.start, length);
                 copied.bytes += length;
                 pace.spend(length)?;

@@ -4,6 +4,8 @@
 //! Committing a piece takes the writer's lock: it gets its ids, is appended, and changes the index as one. Directories that are
 //! missing above an object are made by the piece that needs them.
 
+mod committer;
+
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::Bound;
@@ -12,6 +14,7 @@ use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
 
+use self::committer::{Committer, Piece, Subject, Waiting, abandon};
 use super::effects::{Before, Effects, Nameless, UNPLACED, goes_with, is_within, shared_key};
 use crate::devices::extents::{LargeWriter, Touched, Written, order};
 use crate::engine::{Engine, EngineLedger};
@@ -32,27 +35,6 @@ const READ_BYTES: usize = 1 << 20;
 /// Shorter content is not compressed.
 const LEAST_COMPRESSED_BYTES: usize = 64;
 
-/// What a record in hand is about.
-#[derive(Debug)]
-enum Subject {
-    /// A key, with what the index will have of it; and the descriptor of a large object.
-    Put(Box<Entry>, Option<Arc<Descriptor>>),
-    Removal,
-    TreeRemoval,
-}
-
-/// A record that waits to be committed.
-#[derive(Debug)]
-struct Waiting {
-    key: Vec<u8>,
-    /// Where it begins among the encoded records.
-    start: usize,
-    record_bytes: usize,
-    /// What the index had for the key, and in which version of it.
-    seen: Option<(u64, Option<Entry>)>,
-    subject: Subject,
-}
-
 /// Records that go to the log together; see [`Store::batch`]. What was not committed when it is dropped was never there.
 #[derive(Debug)]
 pub struct Batch<'s> {
@@ -72,6 +54,10 @@ pub struct Batch<'s> {
     compressed: Vec<u8>,
     /// Extent files with units of what waits.
     touched: Touched,
+    /// Commits pieces while the batch goes on, from the second on.
+    committer: Option<Committer>,
+    /// Memory of the piece that it has committed.
+    spare: (Vec<u8>, Vec<Waiting>),
 }
 
 impl<'s> Batch<'s> {
@@ -88,6 +74,8 @@ impl<'s> Batch<'s> {
             attributes: Vec::new(),
             compressed: Vec::new(),
             touched: Touched::default(),
+            committer: None,
+            spare: Default::default(),
         }
     }
 
@@ -203,6 +191,7 @@ impl<'s> Batch<'s> {
     /// [`ErrorKind::Usage`] if the directory is not empty; what writing fails with.
     pub fn remove(&mut self, key: &Key) -> Result<bool> {
         self.refuse_root(key)?;
+        self.settle()?;
         let is_waiting = self.is_waiting(key.stored());
         if !is_waiting && self.removed_tree.as_ref().is_some_and(|top| goes_with(key.stored(), top)) {
             return Ok(false);
@@ -396,9 +385,7 @@ impl<'s> Batch<'s> {
         // The first name of a file is in the piece of the file.
         let is_first_name = entry.kind == Kind::Link && self.nameless.remove(&entry.size_bytes);
         if is_full && !is_first_name {
-            self.commit_piece()?;
-            // What is durable before the batch ends is no less whole: pieces are there one by one. And memory stays bounded.
-            self.engine().flush_if_full()?;
+            self.hand_over()?;
         }
         let start = self.records.len();
         let record = NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, key: &key, attributes, content };
@@ -422,40 +409,42 @@ impl<'s> Batch<'s> {
         Ok(())
     }
 
-    /// Commits what waits as one: it gets ids, is appended to the log, and changes the index.
+    /// Commits what waits as one, after what was handed over.
     fn commit_piece(&mut self) -> Result<()> {
+        self.settle()?;
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let timestamp = self.timestamp();
-        let committed =
-            self.engine().commit(&mut self.records, &mut self.waiting, std::mem::take(&mut self.touched), timestamp);
-        // After another failure what is in the log is not known, and units that it may name stay.
-        if committed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
-            self.abandon();
-        }
-        self.records.clear();
-        self.waiting.clear();
+        let mut piece = self.take_piece();
+        let committed = piece.commit(self.store.engine());
+        self.take_back(piece);
+        committed
+    }
+
+    /// What waits; the batch begins another piece.
+    fn take_piece(&mut self) -> Piece {
         self.highest_key.clear();
         self.keys = None;
         self.removed_tree = None;
         self.nameless.clear();
-        committed
+        Piece {
+            timestamp_milliseconds: self.timestamp(),
+            records: std::mem::take(&mut self.records),
+            waiting: std::mem::take(&mut self.waiting),
+            touched: std::mem::take(&mut self.touched),
+        }
     }
 
-    /// Gives up the units of large objects that will not be committed.
-    fn abandon(&mut self) {
-        for waiting in &self.waiting {
-            if let Subject::Put(_, Some(descriptor)) = &waiting.subject {
-                self.store.engine().abandon(descriptor);
-            }
-        }
+    /// The memory of a piece that was committed is used again.
+    fn take_back(&mut self, piece: Piece) {
+        (self.records, self.waiting) = (piece.records, piece.waiting);
     }
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        self.abandon();
+        self.end_committer();
+        abandon(self.store.engine(), &self.waiting);
     }
 }
 

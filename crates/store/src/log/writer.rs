@@ -13,6 +13,7 @@ use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Touched;
 use crate::devices::names;
 use crate::devices::set::{Devices, Slot};
+use crate::devices::threads;
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, Geometry};
@@ -22,9 +23,9 @@ use crate::format::release::Released;
 use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, segment_path};
 use crate::index::catalog::{Change, Position, SegmentRow};
 
-/// After a batch of so many bytes the devices begin to write, while the next one is made. Small ones are left alone: they come again and
-/// again in one page, and mostly a sync follows.
-const WRITEBACK_BYTES: u64 = 1 << 20;
+/// A batch of so many bytes is written to all copies at the same time, and then the devices begin to write back what is left of it, while the next one is
+/// made. Small ones are left alone: they come again and again in one page, and mostly a sync follows.
+const LARGE_BYTES: u64 = 1 << 20;
 
 /// The segment that is appended to.
 #[derive(Debug)]
@@ -205,25 +206,22 @@ impl Writer {
         };
         record.encode(&mut end_record)?;
         seal(&mut end_record, seed, LogOffset(begin + length));
-        for (device, file) in &active.copies {
-            let written = file.write_at(batch.records, begin).and_then(|()| file.write_at(&end_record, begin + length));
-            if let Err(error) = written {
-                let fail = Error::io("write to the segment", &devices.place(*device, &segment_path(active.id)), error);
-                if fail.kind() != ErrorKind::NoSpace {
-                    return Err(fail);
-                }
-                for (_, file) in &active.copies {
-                    // Then what is in the log is not known, whatever the reason.
-                    file.set_size(begin).map_err(|error| {
-                        Error::new(ErrorKind::Io, "cut off the segment", os_message(&error))
-                            .at(&devices.place(*device, &segment_path(active.id)))
-                    })?;
-                }
+        if let Err((device, error)) = write_copies(&active.copies, batch.records, &end_record, begin) {
+            let fail = Error::io("write to the segment", &devices.place(device, &segment_path(active.id)), error);
+            if fail.kind() != ErrorKind::NoSpace {
                 return Err(fail);
             }
+            for (device, file) in &active.copies {
+                // Then what is in the log is not known, whatever the reason.
+                file.set_size(begin).map_err(|error| {
+                    Error::new(ErrorKind::Io, "cut off the segment", os_message(&error))
+                        .at(&devices.place(*device, &segment_path(active.id)))
+                })?;
+            }
+            return Err(fail);
         }
         active.end = begin + length + end_record.len() as u64;
-        if length >= WRITEBACK_BYTES {
+        if length >= LARGE_BYTES {
             active.copies.iter().for_each(|(_, file)| file.start_writeback(begin, active.end - begin));
         }
         let position = Position {
@@ -312,6 +310,32 @@ fn make_segment(devices: &Devices, slot: &Slot, header: &SegmentHeader) -> io::R
     };
     file.write_at(&header.encode(), 0)?;
     Ok(file)
+}
+
+/// Writes a batch and the commit behind it to all copies: a large one to all at the same time, as writing it may wait for the device.
+///
+/// # Errors
+/// The first failure, and its device; one that is no want of space before others.
+fn write_copies(
+    copies: &[(u16, Arc<dyn DeviceFile>)],
+    records: &[u8],
+    end_record: &[u8],
+    begin: u64,
+) -> std::result::Result<(), (u16, io::Error)> {
+    let write = |(device, file): &(u16, Arc<dyn DeviceFile>)| {
+        let written = file.append_at(records, begin);
+        let written = written.and_then(|()| file.write_at(end_record, begin + records.len() as u64));
+        written.map_err(|error| (*device, error))
+    };
+    if (records.len() as u64) < LARGE_BYTES {
+        return copies.iter().try_for_each(write);
+    }
+    let mut failed: Vec<(u16, io::Error)> = threads::each(copies.iter().collect(), copies.len(), write)
+        .into_iter()
+        .filter_map(|written| written.err())
+        .collect();
+    let worst = failed.iter().position(|(_, error)| ErrorKind::of(error) != ErrorKind::NoSpace).unwrap_or(0);
+    if failed.is_empty() { Ok(()) } else { Err(failed.swap_remove(worst)) }
 }
 
 /// The devices with the most room, at most `count` of them.

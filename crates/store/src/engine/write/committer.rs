@@ -1,0 +1,169 @@
+//! Pieces of a long batch are committed by a thread beside it: while one is written, the next is encoded and hashed.
+//!
+//! One piece at a time: the next is handed over when the one before is committed, and everything that looks at the store, or ends the batch, waits for it
+//! first. So the log is the same as without the thread. What a piece fails with is said by the next call that waits for it.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use super::Batch;
+use crate::devices::extents::Touched;
+use crate::devices::threads;
+use crate::engine::Engine;
+use crate::error::{ErrorKind, Result};
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::Entry;
+
+/// What a record in hand is about.
+#[derive(Debug)]
+pub(super) enum Subject {
+    /// A key, with what the index will have of it; and the descriptor of a large object.
+    Put(Box<Entry>, Option<Arc<Descriptor>>),
+    Removal,
+    TreeRemoval,
+}
+
+/// A record that waits to be committed.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) key: Vec<u8>,
+    /// Where it begins among the encoded records.
+    pub(super) start: usize,
+    pub(super) record_bytes: usize,
+    /// What the index had for the key, and in which version of it.
+    pub(super) seen: Option<(u64, Option<Entry>)>,
+    pub(super) subject: Subject,
+}
+
+/// Records that are committed as one.
+#[derive(Debug, Default)]
+pub(super) struct Piece {
+    pub(super) records: Vec<u8>,
+    pub(super) waiting: Vec<Waiting>,
+    /// Extent files with units of what waits.
+    pub(super) touched: Touched,
+    pub(super) timestamp_milliseconds: u64,
+}
+
+impl Piece {
+    /// Commits it: it gets ids, is appended to the log, and changes the index.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`]; then nothing of it is there.
+    pub(super) fn commit(&mut self, engine: &Engine) -> Result<()> {
+        let touched = std::mem::take(&mut self.touched);
+        let committed = engine.commit(&mut self.records, &mut self.waiting, touched, self.timestamp_milliseconds);
+        // After another failure what is in the log is not known, and units that it may name stay.
+        if committed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
+            abandon(engine, &self.waiting);
+        }
+        self.records.clear();
+        self.waiting.clear();
+        committed
+    }
+
+    /// The same of one that is followed by others.
+    fn commit_within(&mut self, engine: &Engine) -> Result<()> {
+        self.commit(engine)?;
+        // What is durable before the batch ends is no less whole: pieces are there one by one. And memory stays bounded.
+        engine.flush_if_full()
+    }
+}
+
+/// Gives up the units of large objects that will not be committed.
+pub(super) fn abandon(engine: &Engine, waiting: &[Waiting]) {
+    for waiting in waiting {
+        if let Subject::Put(_, Some(descriptor)) = &waiting.subject {
+            engine.abandon(descriptor);
+        }
+    }
+}
+
+/// The thread beside a batch.
+#[derive(Debug)]
+pub(super) struct Committer {
+    give: SyncSender<Piece>,
+    done: Receiver<(Piece, Result<()>)>,
+    thread: JoinHandle<()>,
+    is_busy: bool,
+}
+
+impl Committer {
+    /// # Errors
+    /// The system has no thread to give.
+    fn begin(engine: Arc<Engine>) -> Result<Committer> {
+        let (give, pieces) = sync_channel::<Piece>(1);
+        let (tell, done) = sync_channel(1);
+        let commit = move || {
+            for mut piece in pieces {
+                let committed = piece.commit_within(&engine);
+                if tell.send((piece, committed)).is_err() {
+                    return;
+                }
+            }
+        };
+        Ok(Committer { give, done, thread: threads::spawn(commit)?, is_busy: false })
+    }
+
+    /// Ends the thread; a panic in it goes on here.
+    fn end(self) {
+        drop((self.give, self.done));
+        if let Err(panic) = self.thread.join()
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Commits what waits, while the batch goes on; where no thread is to be had, before it does.
+    ///
+    /// # Errors
+    /// What the piece before failed with; without a thread, this one.
+    pub(super) fn hand_over(&mut self) -> Result<()> {
+        self.settle()?;
+        let mut piece = self.take_piece();
+        if self.committer.is_none() {
+            self.committer = Committer::begin(Arc::clone(&self.store.engine.engine)).ok();
+        }
+        let Some(committer) = &mut self.committer else {
+            let committed = piece.commit_within(self.store.engine());
+            self.take_back(piece);
+            return committed;
+        };
+        (self.records, self.waiting) = std::mem::take(&mut self.spare);
+        match committer.give.send(piece) {
+            Ok(()) => committer.is_busy = true,
+            // It has panicked.
+            Err(_) => self.end_committer(),
+        }
+        Ok(())
+    }
+
+    /// Waits until the piece that was handed over is committed.
+    ///
+    /// # Errors
+    /// What it failed with.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        let Some(committer) = self.committer.as_mut().filter(|committer| committer.is_busy) else { return Ok(()) };
+        committer.is_busy = false;
+        match committer.done.recv() {
+            Ok((piece, committed)) => {
+                self.spare = (piece.records, piece.waiting);
+                committed
+            }
+            Err(_) => {
+                self.end_committer();
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the thread, when what it has in hand is committed.
+    pub(super) fn end_committer(&mut self) {
+        self.committer.take().into_iter().for_each(Committer::end);
+    }
+}
