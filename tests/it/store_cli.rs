@@ -436,7 +436,8 @@ fn there_is_one_writer_and_readers_do_not_mind() {
     let (_sandbox, home) = store();
     put(&home, "key", b"content");
     let mut writing = writer(&home);
-    complains(&on("rm", &home, ["key"]).ended(2), &["another process has it open for writing"]);
+    let holder = format!("another process ({}) has it open for writing", writing.id());
+    complains(&on("rm", &home, ["key"]).ended(2), &[&holder]);
     assert_eq!(on("get", &home, ["key"]).ended(0).text(), "content");
     assert_eq!(on("ls", &home, [""; 0]).ended(0).text(), "key\n");
     drop(writing.stdin.take());

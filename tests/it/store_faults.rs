@@ -176,10 +176,23 @@ fn any_call_that_fails_is_told_and_loses_nothing() {
         let is_done = ran.code == Some(0);
         is_sound(place, work, is_done, &what);
         let file = place.path("put-file");
-        for (command, rest) in [("put", args!["after", &file]), ("check", args!["--deep"]), ("rm", args!["after"])] {
+        let ends_with_0 = |command: &str, rest: Vec<OsString>| {
             let ran = place.run_on(command, rest);
             assert_eq!(ran.code, Some(0), "{what}, then {command}: {}{}", ran.said(), ran.text());
+        };
+        ends_with_0("put", args!["after", &file]);
+        let checked = place.run_on("check", args!["--deep"]);
+        if checked.code != Some(0) {
+            // A device that failed is left behind; no more than that is the matter, and repair makes it whole.
+            let found = checked.text();
+            let is_left_behind = |line: &str| line.starts_with("repairable: ") && line.contains(" is old: it was away");
+            let mut problems = found.lines().filter(|line| line.contains(": /"));
+            let is_known = place.devices.len() > 1 && problems.all(is_left_behind);
+            assert!(checked.code == Some(1) && is_known, "{what}, then check: {}{found}", checked.said());
+            ends_with_0("repair", args![]);
+            ends_with_0("check", args!["--deep"]);
         }
+        ends_with_0("rm", args!["after"]);
         is_sound(place, work, is_done, &what);
         tried += 1;
     }

@@ -94,7 +94,10 @@ fn records_overflow_to_slow_devices_and_are_moved_back() {
     let dry = json("rebalance", &home, &["--dry-run"]);
     assert!(dry["planned"]["moved_bytes"].as_u64().unwrap() > MIB && dry["done"].is_null(), "{dry}");
     let moved = json("rebalance", &home, &[]);
-    assert_eq!(moved["done"]["moved_bytes"], dry["planned"]["moved_bytes"]);
+    // A record that is moved for the first time says its versions, in 18 bytes and what makes them a multiple of 4.
+    let bytes = |of: &Value| of["moved_bytes"].as_u64().unwrap();
+    let grown = bytes(&moved["done"]) - bytes(&dry["planned"]);
+    assert!(grown <= 20 * moved["done"]["moved_records"].as_u64().unwrap(), "{moved} {dry}");
     let status = json("status", &home, &["--count"]);
     assert_eq!(status["overflowed_bytes"], moved["planned"]["left_bytes"]);
     assert_eq!(status["counts"]["files"], 420);
@@ -105,38 +108,53 @@ fn records_overflow_to_slow_devices_and_are_moved_back() {
     assert_eq!(store.status(false).unwrap().overflowed_bytes, status["overflowed_bytes"], "it is fast again");
 }
 
-#[test]
-fn a_full_store_can_be_emptied() {
+/// A store is filled, of `parts` objects all but one go, and what is left is moved together: what was free then holds what is put next.
+fn fill_and_empty(plan: Plan, size_bytes: usize, parts: u64) {
     let Some(image) = ext4(64) else { return };
     let home = image.root().join("store");
-    let store = Store::create(&home, &Plan { segment_bytes: 4 * MIB, ..Plan::default() }).unwrap();
+    let store = Store::create(&home, &plan).unwrap();
     let mut count = 0;
     let full = loop {
         let mut batch = store.batch(Durability::Batch);
-        batch.put(&key(count), &file(), &content(count, 60_000)).unwrap();
-        match batch.commit() {
+        match batch.put(&key(count), &file(), &content(count, size_bytes)).and_then(|()| batch.commit()) {
             Ok(()) => count += 1,
             Err(error) => break error,
         }
         assert!(count < 2000);
     };
     assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
-    assert!(count > 700, "{count}");
-    check_all(&store, 0..count);
-    for number in 0..count {
-        if number % 5 != 0 {
-            assert!(store.remove(&key(number)).unwrap(), "removing needs what putting leaves");
-        }
+    assert!(count > 42_000_000 / size_bytes as u64, "{count}");
+    let is_there = |store: &Store, number: u64| {
+        assert!(store.get(&key(number)).unwrap() == Some(content(number, size_bytes)), "{number}");
+    };
+    (0..count).for_each(|number| is_there(&store, number));
+    for number in (0..count).filter(|number| number % parts != 0) {
+        assert!(store.remove(&key(number)).unwrap(), "removing needs what putting leaves");
     }
     drop(store);
     run(args!["store", "compact", &home]).ended(0);
     let store = Store::open(&home).unwrap();
-    for number in (0..count).step_by(5) {
-        assert!(store.get(&key(number)).unwrap() == Some(content(number, 60_000)));
+    (0..count).step_by(parts as usize).for_each(|number| is_there(&store, number));
+    for number in 10_000..10_000 + count * 3 / 4 * (parts - 1) / parts {
+        store.put(&key(number), &file(), &content(number, size_bytes)).unwrap();
     }
-    put_all(&store, 10_000..10_500);
     drop(store);
     assert_eq!(json("load", &home, &[])["damaged"], 0);
+}
+
+#[test]
+fn a_full_store_can_be_emptied() {
+    fill_and_empty(Plan { segment_bytes: 4 * MIB, ..Plan::default() }, 60_000, 5);
+}
+
+#[test]
+fn a_full_store_of_large_segments_that_are_half_in_use_can_be_emptied() {
+    fill_and_empty(Plan::default(), 60_000, 2);
+}
+
+#[test]
+fn a_full_store_of_large_files_can_be_emptied() {
+    fill_and_empty(Plan::default(), 400_000, 2);
 }
 
 #[test]
@@ -207,8 +225,9 @@ fn a_damaged_object_is_named_and_the_rest_is_loaded() {
     drop(store);
     let segment = std::fs::read_dir(home.join("segments")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = std::fs::read(&segment).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
+    let damaged = content(25, 60_000);
+    let at = bytes.windows(64).position(|window| window == &damaged[30_000..30_064]).unwrap();
+    bytes[at] ^= 1;
     std::fs::write(&segment, bytes).unwrap();
     let ran = run(args!["store", "load", &home, "--json"]).ended(1);
     let loaded = ran.json();

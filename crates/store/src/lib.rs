@@ -19,6 +19,7 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 mod access;
 mod devices;
@@ -71,8 +72,9 @@ pub use maintain::scrub::{ScrubOptions, ScrubReport, ScrubStatus};
 pub use maintain::status::{Census, DeviceStatus, StoreStatus};
 pub use maintain::vacate::PlannedExtent;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use devices::host::Host;
+use devices::watch::DirectoryWatch;
 use engine::Engine;
 use engine::open::{self, Access};
 use log::marks::Idle;
@@ -273,6 +275,45 @@ impl Store {
     /// What reading the index fails with.
     pub fn refresh(&self) -> Result<bool> {
         self.engine().refresh()
+    }
+
+    /// Waits until another process has made something durable, and takes it in; gives whether it did before `timeout`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use granulo_store::{Attributes, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// # let home = place.path().join("store");
+    /// let writer = Store::create(&home, &Plan::default())?;
+    /// let reader = Store::open_read_only(&home)?;
+    /// std::thread::scope(|scope| {
+    ///     let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    ///     scope.spawn(move || writer.put(&Key::parse("news").unwrap(), &attributes, b"!").unwrap());
+    ///     while reader.entry(&Key::parse("news").unwrap()).unwrap().is_none() {
+    ///         reader.wait_for_change(Duration::from_secs(60)).unwrap();
+    ///     }
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What reading the index fails with, or waiting.
+    pub fn wait_for_change(&self, timeout: Duration) -> Result<bool> {
+        let (engine, until) = (self.engine(), Instant::now().checked_add(timeout));
+        let mut watch = DirectoryWatch::new(&engine.index_directory);
+        loop {
+            // Watched first, so that nothing is missed in between.
+            if engine.refresh()? {
+                return Ok(true);
+            }
+            let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(false);
+            }
+            watch.wait(left).map_err(|error| Error::io("wait for changes of", &engine.index_directory, error))?;
+        }
     }
 
     /// What the index has for a key, links followed; no record is read.

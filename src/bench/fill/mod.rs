@@ -253,7 +253,7 @@ pub fn fill(
     if places.iter().any(Prepared::is_store) {
         run.note(
             "A store was compacted when a level was reached, then filled further, and compacted after each round of tests, outside of what is timed, so \
-             that what was removed was given back.",
+             that what was removed was given back. Where there was no room for that, it stays in the level.",
         );
     }
     let series = samples.into_iter().map(Sampled::series).collect();

@@ -135,7 +135,7 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
     line(
         "epoch",
         format!(
-            "{:016x}, from {} on, {} of {} devices in sync",
+            "{:016x}, from {} on, {} of {} in sync",
             status.epoch,
             format_time(status.epoch_began_nanoseconds.div_euclid(1_000_000_000)),
             in_sync,

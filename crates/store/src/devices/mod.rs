@@ -13,3 +13,4 @@ pub(crate) mod placement;
 pub(crate) mod set;
 pub(crate) mod survey;
 pub(crate) mod threads;
+pub(crate) mod watch;

@@ -6,6 +6,7 @@
 //! be full all the same is followed by the other, once.
 //!
 //! The last hundredth of a device ([`reserve_bytes`]) is for removals and for moving records, and for the index: a store that is full can still be made emptier.
+//! As only whole files are given back, no file takes more than half of it ([`file_bytes`]): what is in use in one always has somewhere to go.
 
 use super::set::Slot;
 use crate::devices::device::Room;
@@ -14,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, Geometry};
 use crate::format::record::{HEADER_BYTES, Lengths, kind_of};
-use crate::log::writer::{Batched, Writer, Written, roomiest};
+use crate::log::writer::{Batched, Place, Writer, Written, roomiest};
 use crate::units::{GIB, MIB};
 
 /// What a batch takes beside its records: the commit, and the header of a segment.
@@ -45,6 +46,17 @@ pub(crate) struct Limits {
 /// What is left for removals on a device, in bytes.
 pub(crate) fn reserve_bytes(room: Room) -> u64 {
     (room.total_bytes / 100).clamp(2 * MIB, GIB).min(room.total_bytes / 10)
+}
+
+/// What a file that is emptied before it is given back may take on a device, in bytes, if it may take `most_bytes` anywhere.
+pub(crate) fn file_bytes(room: Room, most_bytes: u64) -> u64 {
+    // A file system may not say how large it is.
+    if room.total_bytes == 0 { most_bytes } else { most_bytes.min(reserve_bytes(room) / 2) }
+}
+
+/// What moved records or units may take on a device, in bytes: the index, commits and removals need some too.
+pub(crate) fn moving_bytes(room: Room) -> u64 {
+    room.available_bytes.saturating_sub(reserve_bytes(room) / 4)
 }
 
 impl Rooms {
@@ -155,10 +167,24 @@ impl Engine {
         &self,
         writer: &mut Writer,
         geometry: &Geometry,
+        batch: Batched<'_>,
+    ) -> Result<Written> {
+        let claim = if only_removes(&batch) { Claim::Frees } else { Claim::Put };
+        self.append_claiming(writer, geometry, claim, batch)
+    }
+
+    /// As [`append_somewhere`](Self::append_somewhere), for whoever knows what it is for.
+    ///
+    /// # Errors
+    /// As [`append_somewhere`](Self::append_somewhere).
+    pub(crate) fn append_claiming(
+        &self,
+        writer: &mut Writer,
+        geometry: &Geometry,
+        claim: Claim,
         mut batch: Batched<'_>,
     ) -> Result<Written> {
         let needed_bytes = batch.records.len() as u64;
-        let claim = if only_removes(&batch) { Claim::Frees } else { Claim::Put };
         if !self.has_both_classes() {
             // The only class is whichever is asked for; segments of either go on.
             let class = writer.active.as_ref().map_or(Class::Fast, |active| active.class);
@@ -199,14 +225,18 @@ impl Engine {
     ) -> Result<Written> {
         let mut outcome = Err(full());
         for &class in classes {
-            if !rooms(&self.target_slots(writer, geometry, class)).has_room(needed_bytes, claim) {
+            let mut target = rooms(&self.target_slots(writer, geometry, class));
+            if !target.has_room(needed_bytes, claim) {
                 // The active segment's devices may be full while others of the class are not.
-                if !rooms(&self.next_slots(geometry, class)).has_room(needed_bytes, claim) {
+                target = rooms(&self.next_slots(geometry, class));
+                if !target.has_room(needed_bytes, claim) {
                     continue;
                 }
                 writer.close_segment();
             }
-            outcome = writer.append(&self.devices, geometry, class, batch);
+            let closing = target.rooms.iter().map(|&room| file_bytes(room, geometry.segment_bytes)).min();
+            let place = Place { class, segment_bytes: closing.unwrap_or(geometry.segment_bytes) };
+            outcome = writer.append(&self.devices, geometry, place, batch);
             match &outcome {
                 Err(error) if error.kind() == ErrorKind::NoSpace => {}
                 _ => break,
@@ -274,6 +304,19 @@ mod tests {
         // On very small devices it is not most of them.
         assert_eq!(reserve_bytes(Room { total_bytes: 10 * MIB, available_bytes: 0 }), MIB);
         assert_eq!(reserve_bytes(Room { total_bytes: 1 << 50, available_bytes: 0 }), GIB);
+    }
+
+    #[test]
+    fn what_is_in_use_in_a_file_of_a_full_device_has_somewhere_to_go() {
+        for total_mib in [1, 10, 64, 1 << 10, 10 << 10, 1 << 20] {
+            let room = Room { total_bytes: total_mib * MIB, available_bytes: 0 };
+            let full = Room { available_bytes: reserve_bytes(room), ..room };
+            for most in [64 * MIB, GIB] {
+                assert!(file_bytes(full, most) <= moving_bytes(full), "{total_mib} MiB");
+            }
+        }
+        let large = Room { total_bytes: 1 << 40, available_bytes: 1 << 40 };
+        assert_eq!(file_bytes(large, 64 * MIB), 64 * MIB);
     }
 
     #[test]

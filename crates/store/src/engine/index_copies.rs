@@ -108,12 +108,19 @@ impl Engine {
             name.ends_with(manifest::TEMPORARY) || table_number(name).is_some() || journal::number(name).is_some()
         };
         // What cannot be listed or removed now is there the next time.
-        for place in self.index.places().iter() {
-            for (name, _) in place.device.list(INDEX).unwrap_or_default() {
-                if is_ours(&name) && !is_known(&name) {
-                    let _ = place.device.remove(&format!("{INDEX}/{name}"));
-                }
-            }
+        let leftovers = |place: &Place| {
+            let names = place.device.list(INDEX).unwrap_or_default().into_iter().map(|(name, _)| name);
+            names.filter(|name| is_ours(name) && !is_known(name)).collect::<Vec<_>>()
+        };
+        let places = self.index.places();
+        let leftovers: Vec<_> =
+            places.iter().flat_map(|place| leftovers(place).into_iter().map(move |name| (place, name))).collect();
+        // Where nothing goes, nothing has to be durable for it.
+        if leftovers.is_empty() || !self.catalog.settle() {
+            return;
+        }
+        for (place, name) in leftovers {
+            let _ = place.device.remove(&format!("{INDEX}/{name}"));
         }
     }
 

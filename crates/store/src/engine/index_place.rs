@@ -54,11 +54,10 @@ pub(crate) fn index_place(
         (found, _) => found?,
     };
     let version = found.as_ref().map_or(0, |catalog| catalog.state().version);
-    // One that was never written to may be older than the log.
+    // One that was never written to may be older than the log: a reader takes in what there is, and sees what a writer adds.
     let is_usable = |catalog: &Catalog| {
-        matches!(access, Access::Read | Access::Write)
-            && catalog.state().position != Position::default()
-            && has_tables(catalog)
+        let is_empty = catalog.state().position == Position::default();
+        matches!((access, is_empty), (Access::Read, _) | (Access::Write, false)) && has_tables(catalog)
     };
     let is_of_history =
         |catalog: &&Catalog| catalog.found_epoch().is_some_and(|epoch| devices.history().contains(epoch));

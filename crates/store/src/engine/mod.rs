@@ -305,16 +305,31 @@ impl Engine {
     /// Takes a change into the view that this process reads from.
     ///
     /// # Errors
-    /// A new table cannot be opened.
+    /// A new table cannot be opened: nothing was changed.
     pub(crate) fn apply(&self, change: Change) -> Result<()> {
+        let tables = self.tables_of(&change)?;
+        self.apply_with(change, tables);
+        Ok(())
+    }
+
+    /// The tables that a change names, opened; `None` if it leaves them as they are.
+    ///
+    /// # Errors
+    /// A new table cannot be opened.
+    pub(crate) fn tables_of(&self, change: &Change) -> Result<Option<Tables>> {
+        let Some(rows) = &change.tables else { return Ok(None) };
+        let previous = Arc::clone(&self.view().tables);
+        open_tables(&self.index, &self.cache, rows, &previous).map(Some)
+    }
+
+    /// As [`apply`](Self::apply), with the tables that it names.
+    pub(crate) fn apply_with(&self, change: Change, tables: Option<Tables>) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        let has_tables = change.tables.is_some();
         self.directories.lock().unwrap_or_else(PoisonError::into_inner).take_in(&change);
         view.state.apply(change);
-        if has_tables {
-            view.tables = self.open_tables(&view)?;
+        if let Some(tables) = tables {
+            view.tables = tables;
         }
-        Ok(())
     }
 
     /// A copy of a segment that may be read, for each device that has one, in an order that spreads load.

@@ -184,6 +184,8 @@ fn open_by(
             Recovery::Done(done) => recovered = done,
             Recovery::OtherIndex(missing) => return Ok(Opened::OtherIndex(missing)),
         }
+    } else {
+        recovered.completeness.missing = engine.completeness_of(&engine.view().state.notes);
     }
     unknown.into_iter().for_each(|missing| recovered.completeness.add(missing));
     if is_writer {
@@ -293,10 +295,10 @@ impl Engine {
     /// Writes another geometry to all devices in service, as an epoch of its own.
     ///
     /// # Errors
-    /// As [`Devices::begin_epoch`].
+    /// As [`Devices::begin_epoch`], and what writing and syncing the log fails with.
     pub(crate) fn write_geometry(&self, geometry: &Geometry) -> Result<()> {
         self.devices.begin_next(&*self.platform, geometry, self.beginning()?)?;
         self.catalog.set_epoch(self.epoch());
-        Ok(())
+        self.mark_epoch()
     }
 }

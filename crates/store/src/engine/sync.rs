@@ -195,8 +195,10 @@ impl Engine {
             durable: !replaced.is_empty(),
             ..Change::default()
         };
+        // What is committed names them: whoever cannot open one must not go on with the tables before.
+        let tables = self.tables_of(&change)?;
         self.catalog.commit(&change)?;
-        self.apply(change)?;
+        self.apply_with(change, tables);
         // Readers that have them open keep them; others find the new one.
         for row in replaced {
             let _ = self.index.remove(&table_path(row.number));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::writer::Writer;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::{Engine, EngineLedger};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::record::NewRecord;
 use crate::format::release::Released;
@@ -62,6 +62,23 @@ impl Engine {
             return Ok(());
         }
         self.append_and_settle_mark(writer, false)
+    }
+
+    /// Appends a batch to an epoch that has just begun on another set of devices. So each of them knows by itself that it began on all
+    /// of them, whichever is lost next; a full store does without.
+    ///
+    /// # Errors
+    /// As [`mark`](Self::mark).
+    pub(crate) fn mark_epoch(&self) -> Result<()> {
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer()?;
+        if writer.durable_sequence < writer.position.sequence {
+            self.settle(&mut writer)?;
+        }
+        match self.append_and_settle_mark(&mut writer, false) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
+            other => other,
+        }
     }
 
     fn append_and_settle_mark(&self, writer: &mut Writer, is_close: bool) -> Result<()> {

@@ -92,6 +92,15 @@ pub(crate) struct Written {
     pub(crate) position: Position,
 }
 
+/// Where a batch is to go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// Devices of this class.
+    pub(crate) class: Class,
+    /// Size at which a segment is closed there.
+    pub(crate) segment_bytes: u64,
+}
+
 /// What an append needs to know.
 #[derive(Debug)]
 pub(crate) struct Batched<'b> {
@@ -147,16 +156,16 @@ impl Writer {
         &mut self,
         devices: &Devices,
         geometry: &Geometry,
-        class: Class,
+        place: Place,
         batch: &mut Batched<'_>,
     ) -> Result<Written> {
         let length = batch.records.len() as u64;
         let stay = self.active.as_ref().is_some_and(|active| {
-            active.class == class
-                && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= geometry.segment_bytes)
+            active.class == place.class
+                && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= place.segment_bytes)
         });
         if !stay {
-            self.begin_segment(devices, geometry, class, batch)?;
+            self.begin_segment(devices, geometry, place.class, batch)?;
             if !self.released.is_empty() {
                 let mut record = release_record(&self.released)?;
                 let mut first = Batched { records: &mut record, is_close: false, ..*batch };

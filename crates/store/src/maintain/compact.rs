@@ -13,7 +13,7 @@ use super::moving::Target;
 use super::pace::{Pace, Watch};
 use super::vacate::PlannedExtent;
 use crate::Store;
-use crate::devices::placement::reserve_bytes;
+use crate::devices::placement::moving_bytes;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Class;
@@ -24,6 +24,9 @@ use crate::index::catalog::{Freed, SegmentRow};
 const LEAST_ORDERED_RECORDS: u64 = 64;
 /// In a segment in order, fewer than one record in so many is not followed by the next key.
 const ORDERED_RECORDS: u64 = 8;
+
+/// Bytes that a moved record takes besides those that it took: its versions, and a place in the list of its commit.
+const BESIDE_MOVED_BYTES: u64 = 28;
 
 /// Which segments are rewritten, and which extent files emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +152,11 @@ impl PlannedSegment {
             live_records: row.live_records,
         }
     }
+
+    /// What its records take where they are moved to, in bytes, if none was moved before.
+    fn moving_bytes(&self) -> u64 {
+        self.live_bytes + self.live_records * BESIDE_MOVED_BYTES
+    }
 }
 
 /// Bytes in a segment that are of no use: dead records, removals, commits.
@@ -185,14 +193,14 @@ pub(crate) fn choose(rows: &[&SegmentRow], choice: Choice, breaks: &BTreeMap<u64
     chosen
 }
 
-/// The first of `segments` that there is room for, if each byte in use takes one.
-pub(crate) fn round(segments: &[PlannedSegment], room_bytes: u64) -> &[PlannedSegment] {
-    let mut taken = 0u64;
-    let fits = |segment: &PlannedSegment| {
-        taken = taken.saturating_add(segment.live_bytes + segment.live_bytes / 64);
-        taken <= room_bytes
-    };
-    &segments[..segments.iter().copied().take_while(fits).count()]
+/// Those of `segments` that there is room for at once, the first before the others; and the rest.
+pub(crate) fn round(segments: &[PlannedSegment], room_bytes: u64) -> (Vec<PlannedSegment>, Vec<PlannedSegment>) {
+    let mut left_bytes = room_bytes;
+    segments.iter().partition(|segment| {
+        let left = left_bytes.checked_sub(segment.moving_bytes());
+        left_bytes = left.unwrap_or(left_bytes);
+        left.is_some()
+    })
 }
 
 impl Engine {
@@ -253,8 +261,7 @@ impl Engine {
             .iter()
             .map(|slot| {
                 let room = slot.device.room().map_err(|error| Error::io("look for room in", &slot.path, error))?;
-                // Removals, and the index, need some too.
-                Ok(room.available_bytes.saturating_sub(reserve_bytes(room) / 2))
+                Ok(moving_bytes(room))
             })
             .collect::<Result<_>>()?;
         Ok(rooms.into_iter().min().unwrap_or(0))
@@ -288,15 +295,14 @@ impl Engine {
 
     fn compact_rounds(&self, plan: &CompactPlan, pace: &mut Pace<'_>, done: &mut Compacted) -> Result<()> {
         for class in [Class::Fast, Class::Slow] {
-            let of_class: Vec<PlannedSegment> =
+            let mut left: Vec<PlannedSegment> =
                 plan.segments.iter().filter(|segment| segment.class == class).copied().collect();
-            let mut left = &of_class[..];
             while !left.is_empty() && !done.is_interrupted {
-                let chosen = round(left, self.room_for_moved(class)?);
+                let (chosen, later) = round(&left, self.room_for_moved(class)?);
                 if chosen.is_empty() {
-                    return Err(self.no_room(left[0].live_bytes));
+                    return Err(self.no_room(left.iter().map(|segment| segment.live_bytes).min().unwrap_or(0)));
                 }
-                left = &left[chosen.len()..];
+                left = later;
                 let chosen: BTreeSet<u64> = chosen.iter().map(|segment| segment.number).collect();
                 let moved = self.move_segments(&chosen, Target::SameClass(class), pace)?;
                 self.reclaim()?;
@@ -401,9 +407,12 @@ mod tests {
         let rows = [row(1, 20_080, 6_400), row(2, 20_080, 6_400), row(3, 20_080, 6_400)];
         let rows: Vec<&SegmentRow> = rows.iter().collect();
         let segments = choose(&rows, Choice::All, &BTreeMap::new());
-        assert_eq!(round(&segments, 6_499).len(), 0);
-        assert_eq!(round(&segments, 6_500).len(), 1);
-        assert_eq!(round(&segments, 13_100).len(), 2);
-        assert_eq!(round(&segments, u64::MAX).len(), 3);
+        let taken = |room_bytes: u64| round(&segments, room_bytes).0.len();
+        assert_eq!([taken(8_191), taken(8_192), taken(16_384), taken(u64::MAX)], [0, 1, 2, 3]);
+        // One that there is no room for does not keep the others from going.
+        let mut segments = segments;
+        segments.insert(0, PlannedSegment { live_bytes: 10_000, ..segments[0] });
+        let (chosen, later) = round(&segments, 8_192);
+        assert_eq!((chosen.len(), later.len(), later[0].live_bytes), (1, 3, 10_000));
     }
 }

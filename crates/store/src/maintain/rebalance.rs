@@ -69,8 +69,8 @@ impl Engine {
     pub(crate) fn plan_rebalance(&self) -> RebalancePlan {
         let overflowed: Vec<PlannedSegment> = self.overflowed().iter().map(PlannedSegment::of).collect();
         let room_bytes = self.fast_room_bytes(&self.geometry());
-        let fits = round(&overflowed, room_bytes).len();
-        RebalancePlan { segments: overflowed[..fits].to_vec(), left: overflowed[fits..].to_vec(), room_bytes }
+        let (segments, left) = round(&overflowed, room_bytes);
+        RebalancePlan { segments, left, room_bytes }
     }
 
     pub(crate) fn rebalance(&self, bytes_per_second: Option<u64>, watch: Watch<'_>) -> Result<Rebalanced> {

@@ -167,6 +167,7 @@ impl Store {
             // What was written while it was lost has too few copies.
             let result = engine.complete_copies(&mut pace).map(|_| ());
             pace.outcome(result)?;
+            engine.complete_index()?;
             report.is_complete = true;
         }
         engine.sync_all()?;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::audit::Sight;
 use super::pace::Pace;
+use crate::devices::placement::Claim;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
@@ -90,7 +91,7 @@ impl Engine {
             }
         }
         let batch = self.batch_of(&mut records);
-        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        let written = self.append_claiming(&mut writer, &geometry, Claim::Frees, batch)?;
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));

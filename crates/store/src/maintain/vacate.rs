@@ -228,7 +228,7 @@ impl Engine {
         while !left.is_empty() && !done.is_interrupted {
             let mut rooms: BTreeMap<u16, u64> = BTreeMap::new();
             let (round, later): (Vec<PlannedExtent>, Vec<PlannedExtent>) = left.iter().partition(|file| {
-                let room = rooms.entry(file.device).or_insert_with(|| self.extents.room_bytes(file.device));
+                let room = rooms.entry(file.device).or_insert_with(|| self.extents.moving_room_bytes(file.device));
                 let fits = room.checked_sub(file.live_bytes);
                 *room = fits.unwrap_or(*room);
                 fits.is_some()

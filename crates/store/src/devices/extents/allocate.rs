@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, Weak};
 use twox_hash::XxHash3_64;
 
 use super::{Claim, ExtentFiles, lock};
-use crate::devices::device::DeviceFile;
-use crate::devices::placement::reserve_bytes;
+use crate::devices::device::{DeviceFile, Room};
+use crate::devices::placement::{file_bytes, moving_bytes, reserve_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Component, Descriptor, Run};
 use crate::index::catalog::ExtentRow;
@@ -76,7 +76,7 @@ impl Places {
 #[derive(Debug)]
 pub(crate) struct Allocator {
     places: Mutex<Places>,
-    /// A file takes no component that would end behind this, but for one that is longer by itself.
+    /// A file takes no component that would end behind this, or a part of a small device, but for one that is longer by itself.
     limit_bytes: u64,
 }
 
@@ -178,7 +178,8 @@ impl Allocator {
             Some(&tail) => Some(tail),
             None => newest(files, device, places.known.get(&device).copied())?,
         };
-        let fits = |tail: &Tail| tail.end_bytes == 0 || tail.end_bytes.saturating_add(length_bytes) <= self.limit_bytes;
+        let limit_bytes = files.room(device).map_or(self.limit_bytes, |room| file_bytes(room, self.limit_bytes));
+        let fits = |tail: &Tail| tail.end_bytes == 0 || tail.end_bytes.saturating_add(length_bytes) <= limit_bytes;
         let tail = newest.filter(|tail| fits(tail) && !places.closed.contains(&(device, tail.file)));
         let opened = match tail {
             Some(tail) => match files.open(device, tail.file, true) {
@@ -245,8 +246,16 @@ fn newest(files: &ExtentFiles, device: u16, known: Option<Tail>) -> Result<Optio
 impl ExtentFiles {
     /// What units may still be written to a device: without what is kept back for removals, for moving records and for the index.
     pub(crate) fn room_bytes(&self, device: u16) -> u64 {
-        let room = self.source.device(device).and_then(|device| device.room().ok());
-        room.map_or(0, |room| room.available_bytes.saturating_sub(reserve_bytes(room)))
+        self.room(device).map_or(0, |room| room.available_bytes.saturating_sub(reserve_bytes(room)))
+    }
+
+    /// What units that are moved may take on a device, before the file that they are in is given back.
+    pub(crate) fn moving_room_bytes(&self, device: u16) -> u64 {
+        self.room(device).map_or(0, moving_bytes)
+    }
+
+    fn room(&self, device: u16) -> Option<Room> {
+        self.source.device(device).and_then(|device| device.room().ok())
     }
 }
 

@@ -18,6 +18,7 @@ use crate::devices::directory::Directory;
 use crate::devices::threads;
 use crate::error::ErrorKind;
 use crate::format::descriptor::{Component, Descriptor};
+use crate::format::superblock::SUPERBLOCK;
 use crate::index::catalog::ExtentRow;
 use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
 
@@ -132,6 +133,7 @@ fn allocator(rows: impl IntoIterator<Item = ExtentRow>) -> Arc<Allocator> {
 
 fn device(path: &Path) -> Arc<Limited> {
     fs::create_dir_all(path).unwrap();
+    fs::write(path.join(SUPERBLOCK), "it is no mount point").unwrap();
     Arc::new(Limited {
         directory: Directory::new(path),
         room_bytes: AtomicU64::new(1 << 40),

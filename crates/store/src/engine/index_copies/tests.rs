@@ -10,7 +10,7 @@ use crate::maintain::check::CheckOptions;
 use crate::simulation::mishap::{Absence, FileKind, Rot};
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
-use crate::simulation::world::World;
+use crate::simulation::world::{Fault, World};
 use crate::{Attributes, Durability, Geometry, Key, Store};
 
 /// More than become a table.
@@ -109,6 +109,59 @@ fn what_is_damaged_in_one_copy_is_read_from_the_other_reported_and_repaired() {
             assert_eq!(left, None, "{what}");
         }
     }
+}
+
+#[test]
+fn the_manifest_names_the_devices_that_have_copies_and_no_others() {
+    let geometry = geometry(2, 3, 2, (2, 1));
+    let world = made(&geometry);
+    for (away, left) in [(1, 0), (0, 1)] {
+        let detached = world.detach(away, Absence::Unmounted, 1);
+        let subject = Simulated::open(&geometry, &world).unwrap();
+        assert_eq!(**subject.store().engine().catalog.state().devices, [left]);
+        drop(subject);
+        let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
+        assert_eq!(reader.store().engine().index.numbers(), [left]);
+        drop(reader);
+        world.attach(away, &detached);
+        assert_eq!(Simulated::repair(&home(&geometry), &world).unwrap(), None);
+        let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
+        assert_eq!(reader.store().engine().index.numbers(), [0, 1]);
+    }
+}
+
+#[test]
+fn whatever_fails_once_while_a_table_is_made_is_told_and_loses_nothing() {
+    let geometry = geometry(1, 0, 1, (1, 0));
+    let (mut has_failed, mut operation) = (true, 0);
+    while has_failed {
+        let world = made(&geometry);
+        let subject = Simulated::open(&geometry, &world).unwrap();
+        world.count_reads(true);
+        let operation_before = world.operations();
+        let errno = rustix::io::Errno::IO;
+        world.fail(Fault { operation: operation_before + operation, errno, is_lasting: false, device: None });
+        // As many as become tables, and some are merged.
+        let mut acknowledged = Vec::new();
+        for first in (0..OBJECTS).step_by(30) {
+            let mut batch = subject.store().batch(Durability::Batch);
+            let put = (OBJECTS + first..OBJECTS + first + 30)
+                .try_for_each(|number| batch.put(&key(number), &Attributes::default(), &number.to_le_bytes()));
+            if put.and_then(|()| batch.commit()).is_ok() {
+                acknowledged.extend(OBJECTS + first..OBJECTS + first + 30);
+            }
+        }
+        has_failed = world.failures() > 0;
+        world.heal();
+        drop(subject);
+        let reader = Simulated::open(&geometry, &world).unwrap();
+        for number in (0..OBJECTS).chain(acknowledged) {
+            assert!(reader.store().entry(&key(number)).unwrap().is_some(), "{number}, as operation {operation} failed");
+        }
+        assert_eq!(problems(&reader), Vec::<String>::new(), "operation {operation} failed");
+        operation += 1;
+    }
+    assert!(operation > 50, "{operation}");
 }
 
 /// Tables that device 0 has.

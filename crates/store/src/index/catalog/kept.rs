@@ -65,6 +65,8 @@ struct Current {
     frames: u64,
     /// The heads that were found on the devices that the copies are on.
     heads: Vec<(Place, Option<Head>)>,
+    /// Whether no power failure brings back what there was before it was taken over from another process.
+    is_settled: bool,
 }
 
 impl Current {
@@ -89,13 +91,16 @@ impl Current {
     }
 
     /// Makes durable what another process left without a sync; gives whether it is.
-    ///
-    /// Tables that it no longer names are about to be unlinked: no power failure may bring back a state that names them.
-    fn is_settled(&self) -> bool {
-        self.files
-            .iter()
-            .all(|(place, file)| file.sync().and_then(|()| place.device.sync_directory(INDEX_DIRECTORY)).is_ok())
+    fn settle(&mut self) -> bool {
+        self.is_settled = self.is_settled || self.files.iter().all(|(place, file)| sync(place, &**file, true).is_ok());
+        self.is_settled
     }
+}
+
+/// Makes a journal durable, and if asked for the names of it and its manifest.
+fn sync(place: &Place, file: &dyn DeviceFile, with_names: bool) -> io::Result<()> {
+    file.sync()?;
+    if with_names { place.device.sync_directory(INDEX_DIRECTORY) } else { Ok(()) }
 }
 
 /// A copy that was read.
@@ -237,8 +242,7 @@ impl Catalog {
     pub(crate) fn write_to(&self, places: Vec<Place>) {
         let mut inner = self.inner();
         let inner = &mut *inner;
-        let same = inner.current.take().and_then(|current| current.opened_on(&places));
-        inner.current = same.filter(Current::is_settled);
+        inner.current = inner.current.take().and_then(|current| current.opened_on(&places));
         inner.copies.set(places);
         inner.is_writer = true;
     }
@@ -370,6 +374,17 @@ impl Catalog {
         self.commit(&Change { durable: true, ..Change::default() })
     }
 
+    /// Makes it as durable as it is read, which is needed before anything goes that it does not name: no power failure may bring back a state that does.
+    /// A transaction that is durable does the same. Gives whether it is; if not, the next transaction writes a manifest.
+    pub(crate) fn settle(&self) -> bool {
+        let mut inner = self.inner();
+        let is_settled = inner.current.as_mut().is_some_and(Current::settle);
+        if !is_settled {
+            inner.current = None;
+        }
+        is_settled
+    }
+
     /// The journal that is continued, if one is: what else there is of its kind belongs to nothing.
     pub(crate) fn journal(&self) -> Option<u64> {
         self.inner().current.as_ref().map(|current| current.head.journal)
@@ -388,7 +403,7 @@ impl Inner {
         let others = self.places.iter().filter(|of| of.number != from && devices.contains(&of.number));
         self.copies.set([place.clone()].into_iter().chain(others.cloned()).collect());
         let files = file.map(|file| (place, file)).into_iter().collect();
-        self.current = Some(Current { head, files, end, frames, heads: heads.collect() });
+        self.current = Some(Current { head, files, end, frames, heads: heads.collect(), is_settled: false });
     }
 
     /// Whether a manifest is another one than when it was read.
@@ -426,7 +441,12 @@ impl Inner {
     }
 
     fn commit(&mut self, store: &[u8; 16], change: &Change) -> Result<()> {
-        let is_on = |current: &Current| current.files.iter().map(|(place, _)| place.number).eq(self.copies.numbers());
+        let numbers = self.copies.numbers();
+        // A frame does not say which devices have copies: the manifest does.
+        let is_on = |current: &Current| {
+            let files = current.files.iter().map(|(place, _)| place.number);
+            files.eq(numbers.iter().copied()) && *self.state.devices == numbers
+        };
         let Some(current) = self.current.as_mut().filter(|current| is_on(current)) else {
             // Above what copies may have that are none any more.
             return self.replace_with(store, change, 1);
@@ -439,14 +459,18 @@ impl Inner {
         if is_full || is_spent || content.len() > journal::LONGEST_CONTENT_BYTES {
             return self.replace_with(store, change, 0);
         }
-        let mut failures = Vec::new();
+        let (is_settled, mut failures) = (current.is_settled, Vec::new());
         current.files.retain(|(place, file)| {
             let written = file.write_at(&frame, current.end);
-            let synced = written.and_then(|()| if change.durable { file.sync() } else { Ok(()) });
+            let synced = written.and_then(|()| match change.durable {
+                true => sync(place, &**file, !is_settled),
+                false => Ok(()),
+            });
             synced.map_err(|error| failures.push((place.clone(), error))).is_ok()
         });
         let is_left = !current.files.is_empty();
         (current.end, current.frames) = (end, current.frames + 1);
+        current.is_settled |= change.durable;
         if failures.is_empty() {
             self.state.apply(change.clone());
             return Ok(());
@@ -498,7 +522,7 @@ impl Inner {
                     let _ = old.map(|old| place.device.remove(&journal::path(old)));
                 }
                 self.state = state;
-                self.current = Some(Current { head, files, end: 0, frames: 0, heads: Vec::new() });
+                self.current = Some(Current { head, files, end: 0, frames: 0, heads: Vec::new(), is_settled: true });
                 return Ok(());
             }
             // The others must not name them, and must be newer.

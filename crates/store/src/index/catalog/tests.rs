@@ -232,21 +232,42 @@ proptest! {
     }
 }
 
+/// A catalog of frames that no sync was about, left by a writer that was killed, and its world.
+fn left_by_a_killed_writer(seed: u64) -> (World, Catalog) {
+    let world = World::new(1, seed);
+    let writer = create(&world);
+    (1..20).for_each(|number| writer.commit(&put(number)).unwrap());
+    drop(writer);
+    let killed = world.after_kill(seed);
+    let next = open(&killed).unwrap();
+    next.write_to(places(&killed));
+    (killed, next)
+}
+
 #[test]
-fn what_a_writer_goes_by_is_durable() {
+fn what_a_writer_goes_by_is_durable_before_anything_goes() {
     for seed in 0..40 {
-        let world = World::new(1, seed);
-        let writer = create(&world);
-        (1..20).for_each(|number| writer.commit(&put(number)).unwrap());
-        // It was killed; the next goes by its frames, which no sync was about, and power fails.
-        drop(writer);
-        let killed = world.after_kill(seed);
-        let next = open(&killed).unwrap();
-        next.write_to(places(&killed));
+        let (killed, next) = left_by_a_killed_writer(seed);
         let taken = newest(&next.state());
+        assert!(next.settle());
         let failed = killed.after_power_failure(seed);
         assert_eq!(newest(&open(&failed).unwrap().state()), taken, "seed {seed}");
+        // A durable transaction says more than that it is durable itself.
+        let (killed, next) = left_by_a_killed_writer(seed);
+        next.commit(&durable(20)).unwrap();
+        let failed = killed.after_power_failure(seed);
+        assert_eq!(newest(&open(&failed).unwrap().state()), 20, "seed {seed}");
     }
+}
+
+#[test]
+fn what_a_writer_goes_by_costs_no_sync_where_nothing_goes() {
+    let (killed, next) = left_by_a_killed_writer(1);
+    let before = killed.operations();
+    next.commit(&put(20)).unwrap();
+    assert_eq!(killed.operations(), before + 1, "a frame is written");
+    assert!(next.settle() && next.settle());
+    assert_eq!(killed.operations(), before + 3, "the journal is synced, and the names of it and of the manifest, once");
 }
 
 #[test]

@@ -1,0 +1,87 @@
+//! The log by itself, without an index: what a crash took from it, and what compaction did.
+
+use super::*;
+
+/// The segments of a store as they are now, in a store of their own that has no index.
+fn without_index(home: &Path, copy: &Path) {
+    std::fs::create_dir_all(copy.join(SEGMENTS)).unwrap();
+    std::fs::copy(home.join("superblock"), copy.join("superblock")).unwrap();
+    for segment in segments(home) {
+        std::fs::copy(&segment, copy.join(SEGMENTS).join(segment.file_name().unwrap())).unwrap();
+    }
+}
+
+#[test]
+fn what_follows_a_segment_that_a_crash_took_is_not_there() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, copy) = (sandbox.path().join("home"), sandbox.path().join("copy"));
+    let store = Store::create(&home, &small_segments()).unwrap();
+    // Fewer than are synced unasked.
+    for number in 0..5 {
+        let mut batch = store.batch(Durability::None);
+        (0..8).for_each(|at| batch.put(&key(&format!("{number}/{at}")), &file(), &bytes(at, 60_000)).unwrap());
+        batch.commit().unwrap();
+    }
+    without_index(&home, &copy);
+    let taken = segments(&copy);
+    assert!(taken.len() > 2);
+    std::fs::write(&taken[0], []).unwrap();
+    let store = Store::open(&copy).unwrap();
+    assert_eq!(store.walk(&Key::root()).unwrap().count(), 0, "later batches without the first");
+    store.put(&key("new"), &file(), b"new").unwrap();
+    assert_eq!(store.walk(&Key::root()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_was_compacted_is_no_gap_even_if_the_last_commit_is_damaged() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, copy) = (sandbox.path().join("home"), sandbox.path().join("copy"));
+    let store = Store::create(&home, &small_segments()).unwrap();
+    for number in 0..60 {
+        store.put(&key(&format!("{number}")), &file(), &bytes(number, 40_000)).unwrap();
+    }
+    for number in (0..60).filter(|number| number % 3 > 0) {
+        store.remove(&key(&format!("{number}"))).unwrap();
+    }
+    compact(&store, &ALL);
+    let expected = loaded(&store, &Key::root());
+    assert_eq!(expected.len(), 20);
+    drop(store);
+    without_index(&home, &copy);
+    let last = segments(&copy).pop().unwrap();
+    assert!(segments(&copy)[0].file_name() != Some("0000000000000001".as_ref()), "nothing was given back");
+    let mut bytes = std::fs::read(&last).unwrap();
+    let at = bytes.len() - 30;
+    bytes[at] ^= 1;
+    std::fs::write(&last, bytes).unwrap();
+    assert!(loaded(&Store::open(&copy).unwrap(), &Key::root()) == expected);
+}
+
+#[test]
+fn a_removal_in_quarantine_is_none_after_compaction_either() {
+    let sandbox = TempDir::new().unwrap();
+    let [home, copy, again] = ["home", "copy", "again"].map(|name| sandbox.path().join(name));
+    let store = Store::create(&home, &small_segments()).unwrap();
+    for number in 0..20 {
+        store.put(&key(&format!("{number}")), &file(), &bytes(number, 60_000)).unwrap();
+    }
+    store.remove(&key("0")).unwrap();
+    (0..5).for_each(|version| store.put(&key("last"), &file(), &bytes(version, 60_000)).unwrap());
+    let expected = loaded(&store, &Key::root());
+    let mut batch = store.batch(Durability::None);
+    batch.remove(&key("1")).unwrap();
+    batch.commit().unwrap();
+    // A crash takes a part of its commit, and leaves the record of the removal.
+    without_index(&home, &copy);
+    let taken = segments(&copy);
+    assert_eq!(taken.len(), 2);
+    let last = std::fs::File::options().write(true).open(&taken[1]).unwrap();
+    last.set_len(last.metadata().unwrap().len() - 40).unwrap();
+    let store = Store::open(&copy).unwrap();
+    assert!(loaded(&store, &Key::root()) == expected);
+    // The segment that it is behind is moved, and the one with older records stays.
+    let done = compact(&store, &CompactOptions::default());
+    assert_eq!((done.segments, segments(&copy).contains(&taken[0])), (1, true));
+    without_index(&copy, &again);
+    assert!(loaded(&Store::open(&again).unwrap(), &Key::root()) == expected, "a removal came out of quarantine");
+}
