@@ -21,8 +21,16 @@ use crate::harness::{sandbox, source_tree};
 const MOST_BYTES: u64 = 100 << 10;
 
 /// Images, and how the store in them was left.
-const IMAGES: [(&str, Left); 3] =
-    [("v1-single", Left::Closed), ("v1-hybrid", Left::Closed), ("v1-unfinished", Left::Unfinished)];
+const IMAGES: [(&str, Left); 8] = [
+    ("v2-single", Left::Closed),
+    ("v2-zstd", Left::Closed),
+    ("v2-mirror", Left::Closed),
+    ("v2-triple", Left::Closed),
+    ("v2-raid5", Left::Closed),
+    ("v2-raid6", Left::Closed),
+    ("v2-four-alike", Left::Closed),
+    ("v2-unfinished", Left::Unfinished),
+];
 
 /// How a store was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +84,7 @@ fn holes() -> Holes {
     Holes { size_bytes: 50_000, data: vec![(4096, 1000), (30_000, 2000)] }
 }
 
-/// What the images of format version 1 have.
+/// What the images of format version 2 have.
 fn contents() -> Contents {
     let mut contents = Contents::new();
     for (seed, path) in ["d", "d/empty", "d/e", "d/e/f", "replaced"].into_iter().enumerate() {
@@ -229,8 +237,13 @@ fn plan(image: &str, home: &Path) -> Plan {
         |class: &str, count: usize| (0..count).map(|number| home.join(format!("{class}{number}"))).collect();
     let plan = Plan { cutoff_bytes: 8192, stripe_unit_bytes: 4096, segment_bytes: 1 << 20, ..Plan::default() };
     match image {
-        "v1-hybrid" => Plan { fast: directories("fast", 2), slow: directories("slow", 3), ..plan },
-        _ => Plan { compression: Compression::Zstd(3), ..plan },
+        "v2-mirror" => Plan { fast: directories("fast", 2), ..plan },
+        "v2-triple" => Plan { fast: directories("fast", 3), copies: Some(3), ..plan },
+        "v2-raid5" => Plan { fast: directories("fast", 2), slow: directories("slow", 3), ..plan },
+        "v2-raid6" => Plan { fast: directories("fast", 2), slow: directories("slow", 5), parity: Some(2), ..plan },
+        "v2-four-alike" => Plan { slow: directories("slow", 4), ..plan },
+        "v2-zstd" | "v2-unfinished" => Plan { compression: Compression::Zstd(3), ..plan },
+        _ => plan,
     }
 }
 
