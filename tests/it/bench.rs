@@ -277,7 +277,7 @@ fn file_systems_are_made_measured_and_gone() {
     let ext4 = "ext4 -O ^dir_index -o noatime";
     let on = |name: &str| format!("granulo on {name}");
     let mut expected = [ext4, "xfs", "btrfs", "fat", "ntfs"].map(|name| [name.to_owned(), on(name)]).concat();
-    // A program that serves FAT may not have what the catalog of a store needs.
+    // A program that serves FAT may not have what a store needs.
     expected.retain(|name| *name != on("fat") || ran.code == Some(0));
     assert_eq!(names, expected);
     assert_eq!(ran.said().contains("granulo on fat is left out"), ran.code == Some(1), "{}", ran.said());

@@ -239,7 +239,7 @@ pub fn create(request: &CreateRequest, mut run: Run, places: Vec<Prepared>, watc
     Ok(Created { document: run.end(places, measured), left_out })
 }
 
-/// Leaves out stores on file systems of the run that cannot bear one, and says why: some do not have what the catalog needs.
+/// Leaves out stores on file systems of the run that cannot bear one, and says why: some have no locks, for instance.
 ///
 /// # Errors
 /// The failure itself, if nothing would be left, or in a directory of the user's.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use serde::Serialize;
 
+use super::problems::counted;
 use super::{Ended, StoreToRead, output};
 use crate::error::Result;
 use crate::report::store::{format_minute, write_sentences};
@@ -125,10 +126,10 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
     line(
         "in use",
         format!(
-            "{} records, {}, in {} segments",
-            count(status.live_records),
+            "{}, {}, in {}",
+            counted(status.live_records, "record", "records"),
             size(status.live_bytes),
-            count(status.segments)
+            counted(status.segments, "segment", "segments")
         ),
     )?;
     let in_sync = status.devices.iter().filter(|device| device.is_in_sync).count();
@@ -142,7 +143,10 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
             status.devices.iter().filter(|device| device.state != DeviceState::Gone).count()
         ),
     )?;
-    line("dead", format!("{} records, {} with commits", count(status.dead_records), size(status.dead_bytes)))?;
+    line(
+        "dead",
+        format!("{}, {} with commits", counted(status.dead_records, "record", "records"), size(status.dead_bytes)),
+    )?;
     if status.overflowed_bytes > 0 {
         line("overflowed", format!("{} on slow devices; see granulo store rebalance", size(status.overflowed_bytes)))?;
     }
