@@ -391,6 +391,10 @@ impl Rebuild<'_> {
                 && (is_listed || engine.devices.writable(row.class).iter().any(|slot| slot.entry.number == lost));
             let target = if takes_it { Some(lost) } else { engine.place_for(row, lost) };
             let Some(target) = target else {
+                // It lacks a copy on a device of the other class, which is away: that is not what this one had.
+                if self.is_onto {
+                    continue;
+                }
                 return Err(no_place(format!("segment {} has no other device to go to", row.number)));
             };
             match engine.copy_segment(row, target, pace) {
