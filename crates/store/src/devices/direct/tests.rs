@@ -1,4 +1,7 @@
+//! Direct writes against a plain file: any pieces, at any place, on file systems that serve and on others.
+
 use std::fs;
+use std::io::Write;
 
 use proptest::prelude::*;
 
@@ -59,7 +62,7 @@ proptest! {
 fn a_file_system_that_does_not_serve_gets_the_same_bytes() {
     let shared = std::path::Path::new("/dev/shm");
     if !shared.is_dir() {
-        eprintln!("SKIPPED: there is no /dev/shm");
+        let _ = writeln!(io::stderr(), "SKIPPED: there is no /dev/shm");
         return;
     }
     let directory = tempfile::tempdir_in(shared).unwrap();
@@ -76,7 +79,7 @@ fn a_refusal_is_made_up_for_and_remembered() {
     let directory = tempfile::tempdir().unwrap();
     let (direct, file) = (DirectWrites::default(), file_in(directory.path()));
     let Some(alignment) = Alignment::of(&file) else {
-        eprintln!("SKIPPED: {} has no direct writes", directory.path().display());
+        let _ = writeln!(io::stderr(), "SKIPPED: {} has no direct writes", directory.path().display());
         return;
     };
     // Memory that does not lie as the device wants it, and is said to: the kernel refuses.
