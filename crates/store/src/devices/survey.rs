@@ -343,7 +343,7 @@ impl Survey {
         let is_unsure = absent.iter().any(|slot| has_records(slot))
             && !self.slots.iter().any(|slot| is_current(slot) && has_records(slot));
         let is_old = |slot: &&Slot| {
-            let lacks = slot.trouble.is_some() || (slot.is_late && is_unsure);
+            let lacks = is_unsure && (slot.trouble.is_some() || slot.is_late);
             slot.is_readable() && lacks && has_records(slot) && newest.has(DeviceNumber(slot.entry.number))
         };
         let absent: Vec<&Slot> = absent.iter().copied().chain(self.slots.iter().filter(is_old)).collect();
