@@ -5,6 +5,7 @@
 //! what it cannot is served by a program (FUSE), as the result then says. Dropped, an image is unmounted, detached and removed.
 
 mod kind;
+mod servers;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -24,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::units::format_size;
 use kind::Fuse;
 pub use kind::{FileSystemKind, FileSystemSpec};
+pub(super) use servers::end_servers;
 
 const OPERATION: &str = "make a file system";
 /// How long a program may take until its file system is there, and to end after it is not.

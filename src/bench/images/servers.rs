@@ -1,0 +1,87 @@
+//! Programs that serve file systems of a killed run: they outlive it and hold no lock, and one that had not mounted yet would do so when
+//! everything else of that run has been cleared away.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::FileSystemKind;
+
+/// Characters of its program's name that the kernel keeps of a process.
+const COMM_BYTES: usize = 15;
+/// How long a killed program may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Ends those of this user's that were told to serve something below a directory.
+pub fn end_servers(directory: &Path) {
+    let found = |process: i32| serves(process, directory).unwrap_or(false);
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let servers: Vec<i32> = numbers.filter(|&process| found(process)).collect();
+    for pid in servers.iter().filter_map(|&process| Pid::from_raw(process)) {
+        // One that is gone already needs no signal.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    let started = Instant::now();
+    while servers.iter().any(|&process| found(process)) && started.elapsed() < PATIENCE {
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process that is alive serves something below a directory. The command line of one that has ended is empty.
+fn serves(process: i32, directory: &Path) -> io::Result<bool> {
+    let about = Path::new("/proc").join(process.to_string());
+    if fs::metadata(&about)?.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(false);
+    }
+    let name = fs::read_to_string(about.join("comm"))?;
+    let is_server = |program: &str| program.get(..program.len().min(COMM_BYTES)) == Some(name.trim_end());
+    if !FileSystemKind::ALL.iter().filter_map(|kind| kind.fuse()).any(|fuse| is_server(fuse.program)) {
+        return Ok(false);
+    }
+    let below = [directory.as_os_str().as_encoded_bytes(), b"/"].concat();
+    Ok(fs::read(about.join("cmdline"))?.split(|&byte| byte == 0).any(|argument| argument.starts_with(&below)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn only_servers_of_that_directory_are_ended() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let start = |name: &str, serves: &str| {
+            let program = sandbox.path().join(name);
+            // It says that it runs, and reads until its end, so that it waits without a child.
+            fs::write(&program, "#!/bin/sh\necho\nread -r line\n").unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+            let root = sandbox.path().join(serves);
+            let mut command = Command::new(&program);
+            command.arg("/dev/loop99").arg(root).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            child
+        };
+        let mut servers = [start("ntfs-3g", "run/0/root"), start("mount.exfat-fuse", "run/0/root")];
+        let mut others = [start("ntfs-3g.other", "run/0/root"), start("fusefat", "runs/0/root")];
+        end_servers(&sandbox.path().join("run"));
+        for server in &mut servers {
+            assert_eq!(server.wait().unwrap().signal(), Some(9));
+        }
+        for other in &mut others {
+            assert!(other.try_wait().unwrap().is_none());
+            drop(other.stdin.take());
+            other.wait().unwrap();
+        }
+    }
+}
