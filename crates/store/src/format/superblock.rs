@@ -172,6 +172,22 @@ impl Superblock {
         Ok(read_slots(device)?.map_or(0, |slots| slots.iter().flatten().count()))
     }
 
+    /// Whether a slot is not sound that a writer which was killed may have left so: of several pages, with the first one of before the other slot.
+    /// A slot of one page is written whole or not at all, and what does not hold there is damage.
+    ///
+    /// # Errors
+    /// What reading fails with.
+    pub(crate) fn has_unfinished_slot(device: &dyn Device) -> Result<bool> {
+        let fail = |error| Error::io("read the superblock", &device.place().join(SUPERBLOCK), error);
+        let Some(OnDevice { superblock, slot }) = Superblock::read(device)? else { return Ok(false) };
+        let file = device.open(SUPERBLOCK, Mode::Read).map_err(fail)?;
+        // What cannot be read is damage.
+        let Ok(bytes) = read_slot(&*file, (slot + 1) % SLOTS * SLOT_BYTES) else { return Ok(false) };
+        let first_page = bytes.get(CHECKSUM_BYTES..).filter(|body| body.starts_with(MAGIC) && bytes.len() > PAGE_BYTES);
+        let writes = first_page.and_then(|body| Decoder::new(body.get(WRITES_AT - CHECKSUM_BYTES..)?).u64());
+        Ok(Superblock::decode(&bytes)?.is_none() && writes.is_some_and(|writes| writes + 1 == superblock.writes))
+    }
+
     /// Writes the first superblock of a device, or a new one where none was sound: to both slots.
     ///
     /// # Errors
@@ -194,7 +210,12 @@ impl Superblock {
         // Whole pages, which a bad sector under one needs to be written over.
         bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
         let file = device.open(SUPERBLOCK, mode).map_err(fail)?;
-        file.write_at(&bytes, slot * SLOT_BYTES).map_err(fail)?;
+        // A process can be killed between two pages. The first is written last: until then the slot says that it is the older one.
+        let (first, others) = bytes.split_at(PAGE_BYTES);
+        if !others.is_empty() {
+            file.write_at(others, slot * SLOT_BYTES + PAGE_BYTES as u64).map_err(fail)?;
+        }
+        file.write_at(first, slot * SLOT_BYTES).map_err(fail)?;
         file.sync().map_err(fail)
     }
 }
@@ -465,6 +486,36 @@ mod tests {
             assert_eq!(Superblock::sound_slots(&device).unwrap(), 1);
             std::fs::write(&path, bytes).unwrap();
         }
+    }
+
+    #[test]
+    fn a_writer_killed_between_two_pages_has_damaged_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let device = Directory::new(directory.path());
+        let path = directory.path().join(SUPERBLOCK);
+        let of_epochs = |epochs: u64| {
+            let mut of_many = superblock();
+            for epoch in 0..epochs {
+                let next = EpochEntry { epoch: Epoch(epoch + 100), ..of_many.history.newest().clone() };
+                of_many.history = of_many.history.followed_by(next);
+            }
+            of_many
+        };
+        let first = of_epochs(150).write_first(&device).unwrap();
+        let before = first.replace(&device, of_epochs(151)).unwrap();
+        let old = std::fs::read(&path).unwrap();
+        before.replace(&device, of_epochs(152)).unwrap();
+        let new = std::fs::read(&path).unwrap();
+        let begin = ((before.slot + 1) % SLOTS * SLOT_BYTES) as usize;
+        let page = begin + PAGE_BYTES;
+        let killed = [&new[..begin], &old[begin..page], &new[page..]].concat();
+        std::fs::write(&path, &killed).unwrap();
+        assert_eq!(Superblock::read(&device).unwrap().unwrap().superblock, before.superblock);
+        assert!(Superblock::sound_slots(&device).unwrap() == 1 && Superblock::has_unfinished_slot(&device).unwrap());
+        // The other way round it says that it is the newer one, and does not hold: that is damage.
+        let rotten = [&new[..page], &old[page..]].concat();
+        std::fs::write(&path, &rotten).unwrap();
+        assert!(Superblock::sound_slots(&device).unwrap() == 1 && !Superblock::has_unfinished_slot(&device).unwrap());
     }
 
     #[test]

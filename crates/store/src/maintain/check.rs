@@ -233,7 +233,7 @@ impl<'c> Checker<'c> {
                         Remedy::Rebuild,
                     ));
                 }
-                Ok(Some(_)) if Superblock::sound_slots(&*home)? < 2 && self.is_damaged_still(&*home)? => {
+                Ok(Some(_)) if self.has_damaged_slot(&*home)? => {
                     self.found(Problem::new(
                         ProblemKind::Superblock,
                         place,
@@ -262,15 +262,19 @@ impl<'c> Checker<'c> {
         Ok(())
     }
 
-    /// A slot that does not hold may be being written.
-    fn is_damaged_still(&self, device: &dyn crate::devices::device::Device) -> Result<bool> {
+    /// Whether a slot does not hold, and neither is being written nor was when a writer was killed.
+    fn has_damaged_slot(&self, device: &dyn crate::devices::device::Device) -> Result<bool> {
+        let is_damaged = || Ok(Superblock::sound_slots(device)? < 2 && !Superblock::has_unfinished_slot(device)?);
+        if !is_damaged()? {
+            return Ok(false);
+        }
         std::thread::sleep(WRITING);
-        Ok(Superblock::sound_slots(device)? < 2)
+        is_damaged()
     }
 
     fn superblock(&mut self, slot: &Slot) -> Result<()> {
         let place = slot.path.join(SUPERBLOCK);
-        if Superblock::sound_slots(&*slot.device)? < 2 && self.is_damaged_still(&*slot.device)? {
+        if self.has_damaged_slot(&*slot.device)? {
             let problem =
                 Problem::new(ProblemKind::Superblock, place.clone(), "one of its two slots is damaged", Remedy::Repair);
             self.found(problem.on(slot.entry.number));
