@@ -250,7 +250,6 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[test]
-#[ignore = "waits for format 2: repair of the home's superblock"]
 fn a_byte_of_any_file_that_is_another_one_is_found_or_harmless() {
     let samples = [(0, 0), (2, 3), (4, 0)].map(|(fast, slow)| Sample::new(fast, slow));
     let seed = number("GRANULO_DAMAGE_SEED", 1);

@@ -353,15 +353,26 @@ impl Devices {
         let mut known = self.known();
         let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
         known.mark = Some(mark);
-        let superblock = Superblock {
-            writes: 0,
-            number: NO_DEVICE,
-            identity: [0; 16],
-            geometry: known.geometry.clone(),
-            history: known.history.clone(),
-            mark: known.mark,
-        };
+        let superblock = known.superblock();
         known.write(&slots, &superblock)
+    }
+
+    /// Writes the superblock of a home apart again, if one of its slots is not sound: it is not written otherwise for as long as the geometry stays.
+    ///
+    /// # Errors
+    /// What reading and writing it fails with.
+    pub(crate) fn mend_home(&self, platform: &dyn Platform) -> Result<()> {
+        let mut known = self.known();
+        let device = platform.device_with(&self.home, known.geometry.file_mode);
+        if !known.geometry.has_home_apart() || Superblock::sound_slots(&*device)? == 2 {
+            return Ok(());
+        }
+        let superblock = known.superblock();
+        known.home = Some(match &known.home {
+            Some(home) => home.replace(&*device, superblock)?,
+            None => superblock.write_first(&*device)?,
+        });
+        Ok(())
     }
 
     /// A segment's copy on a device, open for reading and, by the writer, for writing.
@@ -401,6 +412,18 @@ impl Devices {
 }
 
 impl Known {
+    /// What superblocks say now, but for whose they are.
+    fn superblock(&self) -> Superblock {
+        Superblock {
+            writes: 0,
+            number: NO_DEVICE,
+            identity: [0; 16],
+            geometry: self.geometry.clone(),
+            history: self.history.clone(),
+            mark: self.mark,
+        }
+    }
+
     /// Writes a superblock to devices, side by side. Gives those that failed.
     fn write(&mut self, slots: &[Slot], superblock: &Superblock) -> Vec<(u16, Error)> {
         let of = |slot: &Slot| {

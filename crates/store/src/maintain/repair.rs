@@ -324,7 +324,8 @@ impl Store {
         mended?;
         report.copies = engine.complete_copies(pace)?;
         let geometry = engine.geometry();
-        engine.write_geometry(&geometry)
+        engine.write_geometry(&geometry)?;
+        engine.devices.mend_home(&*engine.platform)
     }
 
     /// Removes what is lost. A directory is put again, with what the index has of it.
