@@ -40,6 +40,7 @@ mod store_faults;
 mod store_images;
 mod store_integrity;
 mod store_kill;
+mod store_memory;
 mod store_place;
 mod store_predict;
 mod store_script;

@@ -249,7 +249,6 @@ fn a_removal_that_fails_half_way_lists_no_object_that_cannot_be_read() {
 }
 
 #[test]
-#[ignore = "waits for format 2: a read error at an opening is no damage"]
 fn a_removal_that_cannot_read_says_so_or_removes() {
     let mut place = Place::new(0, 0, &[]);
     place.import(20, 4);

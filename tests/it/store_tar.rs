@@ -193,7 +193,6 @@ fn interrupt(mut child: std::process::Child) -> Ran {
 }
 
 #[test]
-#[ignore = "waits for format 2: the index of an empty store"]
 fn an_import_ends_when_it_is_asked_to_while_it_waits_and_while_headers_come_without_end() {
     for endless in [false, true] {
         let place = Place::new();

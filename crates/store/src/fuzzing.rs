@@ -384,7 +384,7 @@ pub fn catalog(bytes: &[u8]) {
         let again = encoding::encode_change(version, &change);
         assert_eq!(encoding::decode(&again).map(|(version, _)| version), Ok(version));
         assert_eq!(encoding::encode_change(version, &encoding::decode(&again).unwrap_or_default().1), again);
-        state.apply(change);
+        state.apply(&change);
         let whole = encoding::encode_state(&state);
         let (head, document) = manifest::encode(&[7; 16], crate::format::ids::Epoch(1), 2, 3, &state);
         assert_eq!(document.get(manifest::HEAD_BYTES..), Some(&whole[..]));

@@ -112,7 +112,7 @@ fn index_of(store: &Store) -> Indexed {
     let mut entries = Vec::new();
     let mut scan = view.snapshot().scan(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded).unwrap();
     while let Some((key, entry)) = scan.next_entry().unwrap() {
-        entries.push((key.to_vec(), entry));
+        entries.push((key.to_vec(), *entry));
     }
     let rows = view.state.segments.values().filter(|row| row.live_records > 0);
     let segments = rows.map(|row| (row.number, row.live_records, row.live_bytes)).collect();

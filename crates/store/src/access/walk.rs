@@ -39,6 +39,8 @@ pub struct Walk {
     top: Key,
     /// The key of the entry that was given last.
     key: Key,
+    /// The shared object of the name that was given last, if it is a link.
+    shared: Option<(u64, Entry)>,
     /// Only the entries of `top` itself.
     is_flat: bool,
     ended: bool,
@@ -66,7 +68,7 @@ impl Walk {
         }
         let first = if is_flat { below(top.stored()) } else { top.stored().to_vec() };
         let scan = snapshot.scan_from(first.as_slice().max(from))?;
-        Ok(Walk { snapshot, scan, top: top.clone(), key: Key::root(), is_flat, ended: false })
+        Ok(Walk { snapshot, scan, top: top.clone(), key: Key::root(), shared: None, is_flat, ended: false })
     }
 
     /// The next entry, as the iterator gives it, with a key that is this walk's.
@@ -78,14 +80,22 @@ impl Walk {
             return Ok(None);
         }
         let step = self.step();
-        self.ended = !matches!(step, Ok(Some(_)));
-        Ok(step?.map(|(entry, shared)| Lent { key: &self.key, entry, shared }))
+        self.ended = !matches!(step, Ok(true));
+        step?;
+        Ok(match (&self.shared, self.scan.given()) {
+            _ if self.ended => None,
+            (Some((shared, entry)), _) => Some(Lent { key: &self.key, entry: *entry, shared: Some(*shared) }),
+            // The one copy of it that is made.
+            (None, given) => given.map(|(_, entry)| Lent { key: &self.key, entry: *entry, shared: None }),
+        })
     }
 
-    /// The next entry, whose key is `self.key`.
-    fn step(&mut self) -> Result<Option<(Entry, Option<u64>)>> {
+    /// Goes on to the next entry: its key is then `self.key`, and it is the scan's, or that of `self.shared`. Gives whether there is one.
+    #[inline]
+    fn step(&mut self) -> Result<bool> {
+        self.shared = None;
         loop {
-            let Some((stored, entry)) = self.scan.next_entry()? else { return Ok(None) };
+            let Some((stored, entry)) = self.scan.next_entry()? else { return Ok(false) };
             if !self.key.set_stored(stored) {
                 // Shared objects lie before all paths but the root.
                 self.scan.seek(&[1])?;
@@ -93,7 +103,7 @@ impl Walk {
             }
             let top = self.top.stored();
             if !is_within(stored, top) {
-                return Ok(None);
+                return Ok(false);
             }
             let start = if top.is_empty() { 0 } else { (top.len() + 1).min(stored.len()) };
             if self.is_flat
@@ -106,11 +116,12 @@ impl Walk {
                 continue;
             }
             if entry.kind != Kind::Link {
-                return Ok(Some((entry, None)));
+                return Ok(true);
             }
             let shared = entry.size_bytes;
             if let Some(entry) = self.snapshot.look_up(&shared_key(shared))? {
-                return Ok(Some((entry, Some(shared))));
+                self.shared = Some((shared, entry));
+                return Ok(true);
             }
         }
     }

@@ -136,6 +136,38 @@ fn a_batch_of_any_length_leaves_little_in_memory_and_what_it_wrote_is_whole() {
     assert_eq!(names(&Store::open(&sandbox.path().join("store")).unwrap()), found);
 }
 
+#[test]
+fn removals_in_order_find_what_look_ups_find() {
+    let sandbox = TempDir::new().unwrap();
+    let store = new(&sandbox);
+    let name = |number: u32| key(&format!("d/{number:04}"));
+    let put = |numbers: &mut dyn Iterator<Item = u32>| {
+        let mut batch = store.batch(Durability::None);
+        numbers.for_each(|number| batch.put(&name(number), &file(), b"x").unwrap());
+        batch.commit().unwrap();
+        store.sync().unwrap();
+    };
+    // Several tables, and something recent; two of three numbers are there, and far behind them others.
+    put(&mut (0..600).filter(|number| number % 3 == 0));
+    put(&mut (0..600).filter(|number| number % 3 == 1));
+    put(&mut (9000..9200));
+    put(&mut [9_990, 9_991].into_iter());
+    let mut there: std::collections::BTreeSet<u32> = (0..600).filter(|number| number % 3 < 2).collect();
+    there.extend((9000..9200).chain([9_990, 9_991]));
+    // In order, in order once more, backwards, and with gaps.
+    let (rising, falling) = ((100..300), (250..350).rev());
+    let far = (0..200).map(|step| step * 50).chain(9_000..9_100).chain(300..330);
+    for numbers in [rising.clone().collect(), rising.collect(), falling.collect(), far.collect::<Vec<u32>>()] {
+        let mut batch = store.batch(Durability::None);
+        for number in numbers {
+            assert_eq!(batch.remove(&name(number)).unwrap(), there.remove(&number), "{number}");
+        }
+        batch.commit().unwrap();
+    }
+    let left = std::iter::once("d".to_owned()).chain(there.iter().map(|number| format!("d/{number:04}")));
+    assert_eq!(names(&store), left.collect::<Vec<String>>());
+}
+
 /// Objects of two pieces and a bit: so that one was handed over and may not be committed yet.
 const OF_TWO_PIECES: usize = 300;
 

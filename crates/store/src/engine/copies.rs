@@ -56,7 +56,7 @@ impl Engine {
         writer.marked_sequence = writer.marked_sequence.max(writer.written_mark);
         let change = change_of(&self.view().state);
         self.catalog.commit(&change)?;
-        self.apply(change)
+        self.apply(&change)
     }
 
     /// Keeps a note in the catalog; an empty one is removed.

@@ -46,7 +46,7 @@ impl KnownDirectories {
         }
         let others = change.recent.iter().filter(|(_, entry)| entry.kind != Kind::Directory).map(|(key, _)| key);
         for key in others.chain(&change.forget) {
-            if self.keys.remove(key.as_slice()) {
+            if self.keys.remove(&**key) {
                 self.bytes -= key.len() + KEY_BYTES;
             }
         }
@@ -73,8 +73,8 @@ mod tests {
         let place = Location { segment: 1, offset: 80, record_bytes: 80 };
         let removal = Entry::removal(9, place);
         let directory = Entry { kind: Kind::Directory, ..removal };
-        let recent = vec![(b"a".to_vec(), removal), (b"b".to_vec(), directory)];
-        known.take_in(&Change { recent, forget: vec![b"c".to_vec()], ..Change::default() });
+        let recent = vec![(b"a"[..].into(), removal), (b"b"[..].into(), directory)];
+        known.take_in(&Change { recent, forget: vec![b"c"[..].into()], ..Change::default() });
         let has = |known: &KnownDirectories| [&b"a"[..], b"b", b"c", b"d"].map(|key| known.has(key));
         assert_eq!(has(&known), [false, true, false, true]);
         let ranges = Some(vec![RangeRow { key: b"x".to_vec(), id: 9 }]);

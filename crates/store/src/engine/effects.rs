@@ -7,7 +7,9 @@
 //! in another order than they did, so that is looked at in the end).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use super::changed::ChangedKeys;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
@@ -68,8 +70,7 @@ fn short_account(what: &str) -> Error {
 pub(crate) struct Effects<'l, L: Ledger> {
     ledger: &'l L,
     nameless: Nameless,
-    /// Keys changed by this batch; `None`: forgotten, nothing below can show through.
-    keys: BTreeMap<Vec<u8>, Option<Entry>>,
+    keys: ChangedKeys,
     segments: BTreeMap<u64, SegmentRow>,
     extents: BTreeMap<(u16, u32), ExtentRow>,
     shared: BTreeMap<u64, u64>,
@@ -110,7 +111,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Effects {
             ledger,
             nameless,
-            keys: BTreeMap::new(),
+            keys: ChangedKeys::default(),
             segments: BTreeMap::new(),
             extents: BTreeMap::new(),
             shared: BTreeMap::new(),
@@ -118,6 +119,11 @@ impl<'l, L: Ledger> Effects<'l, L> {
             unplaced_runs: BTreeMap::new(),
             highest_id: 0,
         }
+    }
+
+    /// Takes memory for a batch of so many records.
+    pub(crate) fn reserve(&mut self, records: usize) {
+        self.keys.reserve(records);
     }
 
     /// The entry of a key as the batch has it so far.
@@ -144,12 +150,11 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// Whether anything lies below `key`, as the batch has it so far.
     pub(crate) fn has_below(&self, key: &[u8]) -> Result<bool> {
-        let from = below(key);
         let is_used = |entry: &Option<Entry>| entry.is_some_and(|entry| entry.kind.is_used());
-        if self.keys.range(from.clone()..).take_while(|(at, _)| is_within(at, key)).any(|(_, entry)| is_used(entry)) {
+        if self.keys.within(key).any(|(at, entry)| **at != *key && is_used(entry)) {
             return Ok(true);
         }
-        let mut scan = self.ledger.snapshot().scan_from(&from)?;
+        let mut scan = self.ledger.snapshot().scan_from(&below(key))?;
         while let Some((found, _)) = scan.next_entry()? {
             if !is_within(found, key) {
                 break;
@@ -182,7 +187,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// The records with places from the begin of the batch were appended: their segment, and where in it the batch begins.
     pub(crate) fn placed(&mut self, segment: u64, begin: u64) {
-        for entry in self.keys.values_mut().flatten().filter(|entry| entry.location.segment == UNPLACED) {
+        for entry in self.keys.entries_mut().filter(|entry| entry.location.segment == UNPLACED) {
             entry.location = Location { segment, offset: begin + entry.location.offset, ..entry.location };
         }
         let Some(counted) = self.segments.remove(&UNPLACED) else { return };
@@ -203,14 +208,14 @@ impl<'l, L: Ledger> Effects<'l, L> {
     }
 
     /// A record of a key that is in use after it. Does nothing but count if a newer one is known.
-    pub(crate) fn put(&mut self, key: &[u8], new: Entry, descriptor: Option<&Descriptor>) -> Result<()> {
+    pub(crate) fn put(&mut self, key: &Arc<[u8]>, new: Entry, descriptor: Option<&Descriptor>) -> Result<()> {
         self.put_over(key, new, descriptor, Before::Unknown)
     }
 
     /// As [`put`](Self::put), of a key of which it may be known what the index has.
     pub(crate) fn put_over(
         &mut self,
-        key: &[u8],
+        key: &Arc<[u8]>,
         new: Entry,
         descriptor: Option<&Descriptor>,
         before: Before,
@@ -244,17 +249,17 @@ impl<'l, L: Ledger> Effects<'l, L> {
                 self.unplaced_runs.insert(new.location.offset, descriptor.runs().collect());
             }
         }
-        self.keys.insert(key.to_vec(), Some(new));
+        self.keys.insert(key, Some(new));
         Ok(())
     }
 
     /// A removal of a key, lying at `location`; gives whether it was in use.
-    pub(crate) fn remove(&mut self, key: &[u8], id: u64, location: Location) -> Result<bool> {
+    pub(crate) fn remove(&mut self, key: &Arc<[u8]>, id: u64, location: Location) -> Result<bool> {
         self.remove_over(key, id, location, Before::Unknown)
     }
 
     /// As [`remove`](Self::remove), of a key of which it may be known what the index has.
-    pub(crate) fn remove_over(&mut self, key: &[u8], id: u64, location: Location, before: Before) -> Result<bool> {
+    pub(crate) fn remove_over(&mut self, key: &Arc<[u8]>, id: u64, location: Location, before: Before) -> Result<bool> {
         self.highest_id = self.highest_id.max(id);
         self.dead(location, id);
         let Some(old) = self.look_up_over(key, before)?.filter(|old| old.id <= id) else { return Ok(false) };
@@ -267,11 +272,11 @@ impl<'l, L: Ledger> Effects<'l, L> {
     pub(crate) fn remove_tree(&mut self, top: &[u8], id: u64, location: Location) -> Result<u64> {
         self.highest_id = self.highest_id.max(id);
         self.dead(location, id);
-        let of_batch = self.keys.range(below(top)..).take_while(|(key, _)| is_within(key, top));
-        let mut found: Vec<(Vec<u8>, Entry)> =
-            of_batch.filter_map(|(key, entry)| entry.map(|entry| (key.clone(), entry))).collect();
+        let of_batch = self.keys.within(top).filter(|(key, _)| **key != *top);
+        let mut found: Vec<(Arc<[u8]>, Entry)> =
+            of_batch.filter_map(|(key, entry)| entry.map(|entry| (Arc::clone(key), entry))).collect();
         if goes_with(top, top) {
-            found.extend(self.look_up(top)?.map(|entry| (top.to_vec(), entry)));
+            found.extend(self.look_up(top)?.map(|entry| (Arc::from(top), entry)));
         }
         let mut removed = 0;
         for (key, old) in found {
@@ -286,8 +291,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
             if !is_within(key, top) {
                 break;
             }
-            if !self.keys.contains_key(key) && !self.is_hidden(key, old.id) && old.id <= id {
-                self.retire(old, false)?;
+            if self.keys.get(key).is_none() && !self.is_hidden(key, old.id) && old.id <= id {
+                self.retire(*old, false)?;
                 removed += 1;
             }
         }
@@ -299,7 +304,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
     fn drop_shared(&mut self, number: u64) -> Result<()> {
         let key = shared_key(number);
         if let Some(old) = self.look_up(&key)? {
-            self.forget(&key, old.id, old.location);
+            self.forget(&key.into(), old.id, old.location);
             self.retire(old, false)?;
         }
         self.shared.insert(number, 0);
@@ -312,9 +317,9 @@ impl<'l, L: Ledger> Effects<'l, L> {
     }
 
     /// The key is no more: a removal hides what sorted tables have of it.
-    fn forget(&mut self, key: &[u8], id: u64, location: Location) {
+    fn forget(&mut self, key: &Arc<[u8]>, id: u64, location: Location) {
         let is_needed = !self.ledger.snapshot().tables().is_empty();
-        self.keys.insert(key.to_vec(), is_needed.then(|| Entry::removal(id, location)));
+        self.keys.insert(key, is_needed.then(|| Entry::removal(id, location)));
     }
 
     /// A record that was in use is not any more.
@@ -382,12 +387,9 @@ impl<'l, L: Ledger> Effects<'l, L> {
     pub(crate) fn finish(mut self, position: Option<Position>) -> Change {
         let mut change =
             Change { position, highest_id: Some(self.highest_id).filter(|&id| id > 0), ..Change::default() };
-        for (key, entry) in std::mem::take(&mut self.keys) {
-            match entry {
-                Some(entry) => change.recent.push((key, entry)),
-                None => change.forget.push(key),
-            }
-        }
+        let changed = std::mem::take(&mut self.keys).into_sorted();
+        change.forget = changed.iter().filter(|(_, entry)| entry.is_none()).map(|(key, _)| Arc::clone(key)).collect();
+        change.recent = changed.into_iter().filter_map(|(key, entry)| Some((key, entry?))).collect();
         if !self.ranges.is_empty() {
             change.ranges = Some(self.ledger.ranges().iter().cloned().chain(self.ranges).collect());
         }

@@ -3,11 +3,13 @@
 //! Lock order: `sync`, then `writer`, then `view`, then `directories`. Readers take only `view`, for as long as a look-up in memory takes; nobody reads
 //! a device while holding it. A failed write or sync sets the latch: nothing is written any more until the store is opened again.
 
+pub(crate) mod changed;
 pub(crate) mod copies;
 pub(crate) mod directories;
 pub(crate) mod effects;
 pub(crate) mod index_copies;
 pub(crate) mod index_place;
+mod near;
 pub(crate) mod open;
 pub(crate) mod sync;
 pub(crate) mod write;
@@ -306,8 +308,8 @@ impl Engine {
     ///
     /// # Errors
     /// A new table cannot be opened: nothing was changed.
-    pub(crate) fn apply(&self, change: Change) -> Result<()> {
-        let tables = self.tables_of(&change)?;
+    pub(crate) fn apply(&self, change: &Change) -> Result<()> {
+        let tables = self.tables_of(change)?;
         self.apply_with(change, tables);
         Ok(())
     }
@@ -323,9 +325,9 @@ impl Engine {
     }
 
     /// As [`apply`](Self::apply), with the tables that it names.
-    pub(crate) fn apply_with(&self, change: Change, tables: Option<Tables>) {
+    pub(crate) fn apply_with(&self, change: &Change, tables: Option<Tables>) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        self.directories.lock().unwrap_or_else(PoisonError::into_inner).take_in(&change);
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).take_in(change);
         view.state.apply(change);
         if let Some(tables) = tables {
             view.tables = tables;

@@ -198,7 +198,7 @@ impl Engine {
         // What is committed names them: whoever cannot open one must not go on with the tables before.
         let tables = self.tables_of(&change)?;
         self.catalog.commit(&change)?;
-        self.apply_with(change, tables);
+        self.apply_with(&change, tables);
         // Readers that have them open keep them; others find the new one.
         for row in replaced {
             let _ = self.index.remove(&table_path(row.number));
@@ -220,7 +220,7 @@ impl Engine {
         // From here on, new snapshots are of the next epoch; and what was freed is durable.
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
         self.catalog.commit(&next)?;
-        self.apply(next)?;
+        self.apply(&next)?;
         let free_below = self
             .unpinned_epoch(epoch + 1)
             .map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
@@ -272,7 +272,7 @@ impl Engine {
         drop(rows);
         change.given_back = gone;
         self.catalog.commit(&change)?;
-        self.apply(change)
+        self.apply(&change)
     }
 
     /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,

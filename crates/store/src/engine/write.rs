@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 
 use self::committer::{Committer, Piece, Subject, Waiting, abandon};
 use super::effects::{Before, Effects, Nameless, UNPLACED, goes_with, is_within, shared_key};
+use super::near::Near;
 use crate::devices::extents::{LargeWriter, Touched, Written, order};
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
@@ -42,10 +43,10 @@ pub struct Batch<'s> {
     durability: Durability,
     records: Vec<u8>,
     waiting: Vec<Waiting>,
-    /// The highest key of what waits; empty if nothing does.
-    highest_key: Vec<u8>,
+    /// The highest key of what waits.
+    highest_key: Option<Arc<[u8]>>,
     /// Keys of what waits; kept from the first removal on that has to look among them.
-    keys: Option<BTreeSet<Vec<u8>>>,
+    keys: Option<BTreeSet<Arc<[u8]>>>,
     /// The tree whose removal waits: what was committed of it before is gone.
     removed_tree: Option<Vec<u8>>,
     /// Shared files that wait, and no name of them.
@@ -54,6 +55,7 @@ pub struct Batch<'s> {
     compressed: Vec<u8>,
     /// Extent files with units of what waits.
     touched: Touched,
+    near: Near,
     /// Commits pieces while the batch goes on, from the second on.
     committer: Option<Committer>,
     /// Memory of the piece that it has committed.
@@ -67,13 +69,14 @@ impl<'s> Batch<'s> {
             durability,
             records: Vec::new(),
             waiting: Vec::new(),
-            highest_key: Vec::new(),
+            highest_key: None,
             keys: None,
             removed_tree: None,
             nameless: BTreeSet::new(),
             attributes: Vec::new(),
             compressed: Vec::new(),
             touched: Touched::default(),
+            near: Near::default(),
             committer: None,
             spare: Default::default(),
         }
@@ -107,7 +110,7 @@ impl<'s> Batch<'s> {
     pub fn put(&mut self, key: &Key, attributes: &Attributes, content: &[u8]) -> Result<()> {
         self.refuse_root(key)?;
         let stored_bytes = content.len() as u64;
-        let key = key.stored().to_vec();
+        let key = Arc::from(key.stored());
         if is_record(stored_bytes, self.engine().geometry().cutoff_bytes) {
             let size_bytes = size_of(attributes, stored_bytes)?;
             return self.add(key, Kind::File, attributes, size_bytes, content, None);
@@ -129,7 +132,7 @@ impl<'s> Batch<'s> {
         size_bytes: Option<u64>,
     ) -> Result<u64> {
         self.refuse_root(key)?;
-        self.file(key.stored().to_vec(), attributes, stream, size_bytes)
+        self.file(key.stored().into(), attributes, stream, size_bytes)
     }
 
     /// Puts a directory, or gives one other attributes.
@@ -137,7 +140,7 @@ impl<'s> Batch<'s> {
     /// # Errors
     /// As [`put`](Self::put).
     pub fn directory(&mut self, key: &Key, attributes: &Attributes) -> Result<()> {
-        self.add(key.stored().to_vec(), Kind::Directory, attributes, 0, &[], None)
+        self.add(key.stored().into(), Kind::Directory, attributes, 0, &[], None)
     }
 
     /// Puts a symlink.
@@ -146,7 +149,7 @@ impl<'s> Batch<'s> {
     /// As [`put`](Self::put).
     pub fn symlink(&mut self, key: &Key, attributes: &Attributes, target: &[u8]) -> Result<()> {
         self.refuse_root(key)?;
-        self.add(key.stored().to_vec(), Kind::Symlink, attributes, target.len() as u64, target, None)
+        self.add(key.stored().into(), Kind::Symlink, attributes, target.len() as u64, target, None)
     }
 
     /// Puts a fifo, socket or device; the mode says which.
@@ -156,7 +159,7 @@ impl<'s> Batch<'s> {
     pub fn special(&mut self, key: &Key, attributes: &Attributes, major: u32, minor: u32) -> Result<()> {
         self.refuse_root(key)?;
         let content = [major.to_le_bytes(), minor.to_le_bytes()].concat();
-        self.add(key.stored().to_vec(), Kind::Special, attributes, 0, &content, None)
+        self.add(key.stored().into(), Kind::Special, attributes, 0, &content, None)
     }
 
     /// Puts a file that is to have several names; gives its number for [`link`](Self::link), in this batch or a later one. With a
@@ -168,7 +171,7 @@ impl<'s> Batch<'s> {
         let number = self.engine().highest_id.fetch_add(1, Ordering::Relaxed) + 1;
         // One that has no name waits for it, whatever the durability.
         let durability = std::mem::replace(&mut self.durability, Durability::None);
-        let put = self.file(shared_key(number), attributes, stream, size_bytes);
+        let put = self.file(shared_key(number).into(), attributes, stream, size_bytes);
         self.durability = durability;
         put?;
         self.nameless.insert(number);
@@ -182,7 +185,7 @@ impl<'s> Batch<'s> {
     pub fn link(&mut self, key: &Key, shared: u64) -> Result<()> {
         self.refuse_root(key)?;
         let entry = Entry { size_bytes: shared, ..entry_of(Kind::Link, &Attributes::default()) };
-        self.encode(key.stored().to_vec(), entry, &[], false, &shared.to_le_bytes(), None)
+        self.encode(key.stored().into(), entry, &[], false, &shared.to_le_bytes(), None)
     }
 
     /// Removes a file, a name, or an empty directory; gives whether it was there. What waits is committed before a directory is looked at.
@@ -196,7 +199,7 @@ impl<'s> Batch<'s> {
         if !is_waiting && self.removed_tree.as_ref().is_some_and(|top| goes_with(key.stored(), top)) {
             return Ok(false);
         }
-        let mut seen = self.engine().look_up_now(key.stored())?;
+        let mut seen = self.near.look_up(self.store.engine(), key.stored())?;
         if is_waiting || seen.1.is_some_and(|entry| entry.kind == Kind::Directory) {
             self.commit_piece()?;
             seen = self.engine().look_up_now(key.stored())?;
@@ -210,17 +213,17 @@ impl<'s> Batch<'s> {
                     .advise("remove it with all below it: granulo store rm -r"));
             }
         }
-        self.removal(key, Kind::Removal, Some(seen), Subject::Removal)?;
+        self.removal(key, Kind::Removal, Subject::Removal(Box::new(seen)))?;
         Ok(true)
     }
 
     /// Whether anything waits that is about this key or lies below it.
     fn is_waiting(&mut self, key: &[u8]) -> bool {
-        if self.waiting.is_empty() || key > self.highest_key.as_slice() {
+        if self.highest_key.as_ref().is_none_or(|highest| key > &**highest) {
             return false;
         }
         let waiting = &self.waiting;
-        let keys = self.keys.get_or_insert_with(|| waiting.iter().map(|waiting| waiting.key.clone()).collect());
+        let keys = self.keys.get_or_insert_with(|| waiting.iter().map(|waiting| Arc::clone(&waiting.key)).collect());
         // A key and all below it are one range.
         let mut from = keys.range::<[u8], _>((Bound::Included(key), Bound::Unbounded));
         from.next().is_some_and(|first| is_within(first, key))
@@ -235,7 +238,7 @@ impl<'s> Batch<'s> {
         let is_there = key.is_root() || self.engine().view().snapshot().look_up(key.stored())?.is_some();
         if is_there {
             self.removed_tree = Some(key.stored().to_vec());
-            self.removal(key, Kind::TreeRemoval, None, Subject::TreeRemoval)?;
+            self.removal(key, Kind::TreeRemoval, Subject::TreeRemoval)?;
         }
         Ok(is_there)
     }
@@ -263,7 +266,7 @@ impl<'s> Batch<'s> {
         }
     }
 
-    fn removal(&mut self, key: &Key, kind: Kind, seen: Option<(u64, Option<Entry>)>, subject: Subject) -> Result<()> {
+    fn removal(&mut self, key: &Key, kind: Kind, subject: Subject) -> Result<()> {
         let start = self.records.len();
         let record = NewRecord {
             kind,
@@ -275,7 +278,7 @@ impl<'s> Batch<'s> {
             content: &[],
         };
         record.encode(&mut self.records)?;
-        self.wait(key.stored().to_vec(), start, seen, subject)
+        self.wait(key.stored().into(), start, subject)
     }
 
     fn timestamp(&self) -> u64 {
@@ -284,7 +287,7 @@ impl<'s> Batch<'s> {
 
     fn file(
         &mut self,
-        key: Vec<u8>,
+        key: Arc<[u8]>,
         attributes: &Attributes,
         stream: &mut dyn Read,
         size_bytes: Option<u64>,
@@ -322,7 +325,7 @@ impl<'s> Batch<'s> {
     }
 
     /// Ends a large object, and adds its descriptor; gives the bytes that it stores.
-    fn end_large(&mut self, key: Vec<u8>, attributes: &Attributes, writer: LargeWriter) -> Result<u64> {
+    fn end_large(&mut self, key: Arc<[u8]>, attributes: &Attributes, writer: LargeWriter) -> Result<u64> {
         let Written { descriptor, touched } = writer.finish()?;
         let stored = descriptor.stored_bytes;
         let size = match size_of(attributes, stored) {
@@ -339,7 +342,7 @@ impl<'s> Batch<'s> {
 
     fn add(
         &mut self,
-        key: Vec<u8>,
+        key: Arc<[u8]>,
         kind: Kind,
         attributes: &Attributes,
         size_bytes: u64,
@@ -374,7 +377,7 @@ impl<'s> Batch<'s> {
 
     fn encode(
         &mut self,
-        key: Vec<u8>,
+        key: Arc<[u8]>,
         entry: Entry,
         attributes: &[u8],
         is_zstd: bool,
@@ -390,18 +393,18 @@ impl<'s> Batch<'s> {
         let start = self.records.len();
         let record = NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, key: &key, attributes, content };
         record.encode(&mut self.records)?;
-        self.wait(key, start, None, Subject::Put(Box::new(entry), descriptor))
+        self.wait(key, start, Subject::Put(Box::new(entry), descriptor))
     }
 
-    fn wait(&mut self, key: Vec<u8>, start: usize, seen: Option<(u64, Option<Entry>)>, subject: Subject) -> Result<()> {
+    fn wait(&mut self, key: Arc<[u8]>, start: usize, subject: Subject) -> Result<()> {
         let record_bytes = self.records.len() - start;
         if let Some(keys) = &mut self.keys {
-            keys.insert(key.clone());
+            keys.insert(Arc::clone(&key));
         }
-        if key > self.highest_key {
-            self.highest_key.clone_from(&key);
+        if self.highest_key.as_ref().is_none_or(|highest| key > *highest) {
+            self.highest_key = Some(Arc::clone(&key));
         }
-        self.waiting.push(Waiting { key, start, record_bytes, seen, subject });
+        self.waiting.push(Waiting { key, start, record_bytes, subject });
         if self.durability == Durability::Each {
             self.commit_piece()?;
             self.engine().sync_all()?;
@@ -423,7 +426,9 @@ impl<'s> Batch<'s> {
 
     /// What waits; the batch begins another piece.
     fn take_piece(&mut self) -> Piece {
-        self.highest_key.clear();
+        // A snapshot would have what changes copied.
+        self.near.leave();
+        self.highest_key = None;
         self.keys = None;
         self.removed_tree = None;
         self.nameless.clear();
@@ -507,6 +512,7 @@ impl Engine {
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
         let before = self.check(&ledger, records, waiting, timestamp_milliseconds)?;
+        effects.reserve(waiting.len());
         let count = waiting.len() as u64;
         let first_id = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
         if first_id + count > LARGEST_ID {
@@ -524,7 +530,7 @@ impl Engine {
                 Subject::Put(entry, descriptor) => {
                     effects.put_over(&record.key, Entry { id, location, ..**entry }, descriptor.as_deref(), before)?
                 }
-                Subject::Removal => effects.remove_over(&record.key, id, location, before).map(|_| ())?,
+                Subject::Removal(_) => effects.remove_over(&record.key, id, location, before).map(|_| ())?,
                 Subject::TreeRemoval => effects.remove_tree(&record.key, id, location).map(|_| ())?,
             }
         }
@@ -542,18 +548,9 @@ impl Engine {
         change.highest_id = Some(self.highest_id.load(Ordering::Relaxed));
         drop(ledger);
         writer.touched.merge(touched);
-        writer.pend(change.clone());
-        self.apply(change)?;
+        self.apply(&change)?;
+        writer.pend(change);
         Ok(())
-    }
-
-    /// What the index has for a key now, with the version of it: as long as that is the same, so is what it has.
-    fn look_up_now(&self, key: &[u8]) -> Result<(u64, Option<Entry>)> {
-        let (version, snapshot) = {
-            let view = self.view();
-            (view.state.version, view.snapshot())
-        };
-        Ok((version, snapshot.look_up(key)?))
     }
 
     /// Looks whether the batch may be committed, and adds the directories that are missing above its objects. Gives what the index has before the
@@ -573,7 +570,7 @@ impl Engine {
         // Kinds that keys have after the records so far; what a removed tree leaves is asked of `gone`.
         let mut kinds: HashMap<&[u8], Option<Kind>> = HashMap::with_capacity(waiting.len());
         let mut gone: Vec<&[u8]> = Vec::new();
-        let mut missing: Vec<Vec<u8>> = Vec::new();
+        let mut missing: Vec<Arc<[u8]>> = Vec::new();
         // A directory that is there.
         let mut parent_before: Option<&[u8]> = None;
         let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
@@ -583,11 +580,12 @@ impl Engine {
             let key = &record.key[..];
             let entry = match &record.subject {
                 Subject::Put(entry, _) => entry,
-                Subject::Removal => {
+                Subject::Removal(seen) => {
                     kinds.insert(key, None);
                     (parent_before, has_removals) = (None, true);
-                    let seen = record.seen.filter(|(version, _)| *version == ledger.state.version);
-                    before.push(seen.map_or(Before::Unknown, |(_, entry)| Before::Known(entry)));
+                    let (version, entry) = **seen;
+                    let is_new = version == ledger.state.version;
+                    before.push(if is_new { Before::Known(entry) } else { Before::Unknown });
                     continue;
                 }
                 Subject::TreeRemoval => {
@@ -643,7 +641,7 @@ impl Engine {
                     (Some(_), _) => return Err(exists(parent, "it is a file, so nothing can lie below it")),
                     (None, _) => {
                         kinds.insert(parent, Some(Kind::Directory));
-                        missing.push(parent.to_vec());
+                        missing.push(parent.into());
                     }
                 }
             }
@@ -657,7 +655,7 @@ impl Engine {
                 .filter(|record| matches!(record.subject, Subject::Put(..)))
                 .map(|record| &record.key[..])
                 .collect();
-            missing.retain(|key| !put.contains(&key[..]));
+            missing.retain(|key| !put.contains(&**key));
         }
         let seconds = (timestamp_milliseconds / 1000) as i64;
         let nanoseconds = (timestamp_milliseconds % 1000 * 1_000_000) as u32;
@@ -678,7 +676,7 @@ impl Engine {
             record.encode(records)?;
             let record_bytes = records.len() - start;
             let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes)), None);
-            waiting.push(Waiting { key, start, record_bytes, seen: None, subject });
+            waiting.push(Waiting { key, start, record_bytes, subject });
             before.push(Before::Unknown);
         }
         Ok(before)

@@ -58,11 +58,7 @@ impl Key {
 
     /// Becomes the key of this stored form, in the memory that it has; gives whether it can be one, and is the root if not.
     pub(crate) fn set_stored(&mut self, bytes: &[u8]) -> bool {
-        let sound = bytes.is_empty()
-            || bytes.len() <= LONGEST_KEY_BYTES
-                && bytes.split(|&byte| byte == 0).all(|component| {
-                    !component.is_empty() && component != b"." && component != b".." && !component.contains(&b'/')
-                });
+        let sound = bytes.len() <= LONGEST_KEY_BYTES && is_sound(bytes);
         self.0.clear();
         if sound {
             self.0.extend_from_slice(bytes);
@@ -181,6 +177,21 @@ fn display_path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
+/// Whether all components are names. One pass: listings ask it of every entry.
+fn is_sound(stored: &[u8]) -> bool {
+    // Bytes of the component so far, and whether they are dots alone.
+    let (mut length, mut is_dots) = (0, true);
+    for &byte in stored {
+        match byte {
+            0 if length == 0 || is_dots && length <= 2 => return false,
+            0 => (length, is_dots) = (0, true),
+            b'/' => return false,
+            _ => (length, is_dots) = (length + 1, is_dots && byte == b'.'),
+        }
+    }
+    stored.is_empty() || length > 0 && !(is_dots && length <= 2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,5 +228,11 @@ mod tests {
         assert_eq!(Key::parse("a").unwrap().parent(), Some(Key::root()));
         assert_eq!(Key::from_stored(b"a\0\0b"), None);
         assert_eq!(Key::from_stored(b"\0abcdefgh"), None);
+        for wrong in [&b"."[..], b"..", b"a\0.", b"a\0..\0b", b".\0a", b"a\0", b"\0", b"a/b", b"a\0b/"] {
+            assert_eq!(Key::from_stored(wrong), None, "{wrong:?}");
+        }
+        for right in [&b""[..], b"...", b".a", b"a.", b"..a\0b..", b"a\0.b.\0..."] {
+            assert_eq!(Key::from_stored(right).map(|key| key.0), Some(right.to_vec()), "{right:?}");
+        }
     }
 }

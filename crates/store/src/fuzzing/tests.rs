@@ -96,7 +96,7 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let change = a_change(entries.into_iter().collect());
     bytes.push(("catalog", "change", encoding::encode_change(1, &change)));
     let mut state = State::default();
-    state.apply(change);
+    state.apply(&change);
     bytes.push(("catalog", "state", encoding::encode_state(&state)));
     bytes.push(("catalog", "manifest", manifest::encode(&[7; 16], crate::format::ids::Epoch(1), 2, 3, &state).1));
     bytes.push(("archive", "real", tar_of_several_kinds()));

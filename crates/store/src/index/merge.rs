@@ -46,9 +46,9 @@ pub(crate) fn merge_tables(
     let merged = &snapshot.tables[tables.clone()];
     let mut sources = Sources::new(recent, merged, snapshot.ranges.clone(), Bound::Unbounded)?;
     let mut writer = TableWriter::create(device, number)?;
-    while let Some(entry) = sources.next_entry()? {
+    while let Some((key, entry)) = sources.next_entry()? {
         if entry.kind != Kind::Removal || !is_oldest {
-            writer.add(sources.key(), &entry)?;
+            writer.add(key, entry)?;
         }
     }
     let row = if writer.entries() == 0 { None } else { Some(writer.finish()?) };

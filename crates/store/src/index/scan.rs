@@ -28,7 +28,8 @@ impl RecentScan {
         RecentScan { recent, at }
     }
 
-    fn head(&self) -> Option<(&[u8], Entry)> {
+    #[inline]
+    fn head(&self) -> Option<(&[u8], &Entry)> {
         self.recent.at(self.at)
     }
 
@@ -43,6 +44,17 @@ impl RecentScan {
     }
 }
 
+/// Goes past `key`, in all of these that stand on it.
+#[inline]
+fn pass(tables: &mut [TableScan], key: &[u8]) -> Result<()> {
+    for table in tables {
+        if table.head().is_some_and(|(head, _)| head == key) {
+            table.advance()?;
+        }
+    }
+    Ok(())
+}
+
 /// The newest of every key over some sources, removals too, hidden entries left out.
 #[derive(Debug)]
 pub(super) struct Sources {
@@ -50,8 +62,19 @@ pub(super) struct Sources {
     /// Newest first.
     tables: Vec<TableScan>,
     ranges: Arc<Vec<RangeRow>>,
-    /// Key of the entry that was given last.
-    key: Vec<u8>,
+    /// The source that stands on the entry that was given last. It stays there until the next one is asked for, so that its key can be lent.
+    given: Option<Given>,
+    /// The source that stands on the lowest key of the others.
+    next: Option<Given>,
+    /// Whether the others stand behind the key that was given: as long as they do, one source is all that is looked at.
+    is_ahead: bool,
+}
+
+/// Where the entry that was given last is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Given {
+    Recent,
+    Table(usize),
 }
 
 impl Sources {
@@ -63,56 +86,108 @@ impl Sources {
         from: Bound<&[u8]>,
     ) -> Result<Sources> {
         let tables = tables.iter().rev().map(|table| TableScan::new(table.clone(), from)).collect::<Result<_>>()?;
-        Ok(Sources { recent: RecentScan::new(recent, from), tables, ranges, key: Vec::new() })
+        Ok(Sources { recent: RecentScan::new(recent, from), tables, ranges, given: None, next: None, is_ahead: false })
     }
 
-    /// The next entry; its key is [`Sources::key`].
+    /// Goes on to the next entry, and gives it with its key.
     #[inline]
-    pub(super) fn next_entry(&mut self) -> Result<Option<Entry>> {
+    pub(super) fn next_entry(&mut self) -> Result<Option<(&[u8], &Entry)>> {
         loop {
-            let Some(entry) = self.take_lowest()? else { return Ok(None) };
-            match hiding(&self.ranges, &self.key, entry.id) {
-                None => return Ok(Some(entry)),
-                Some(range) => {
-                    let range = range.clone();
-                    self.leave(&range)?;
-                }
-            }
+            self.choose()?;
+            let Some((key, entry)) = self.given() else { break };
+            let Some(range) = hiding(&self.ranges, key, entry.id) else { break };
+            let range = range.clone();
+            self.leave(&range)?;
+        }
+        Ok(self.given())
+    }
+
+    /// The entry that was given last, with its key.
+    #[inline]
+    pub(super) fn given(&self) -> Option<(&[u8], &Entry)> {
+        self.given.and_then(|given| self.head_of(given))
+    }
+
+    #[inline]
+    fn head_of(&self, given: Given) -> Option<(&[u8], &Entry)> {
+        match given {
+            Given::Recent => self.recent.head(),
+            Given::Table(index) => self.tables.get(index)?.head(),
         }
     }
 
-    /// The key of the entry that was given last.
-    pub(super) fn key(&self) -> &[u8] {
-        &self.key
+    /// Goes on to the newest source that stands on the lowest key.
+    #[inline]
+    fn choose(&mut self) -> Result<()> {
+        let last = self.given;
+        self.pass_given()?;
+        if self.is_ahead && last.is_some() && self.is_before_next(last) {
+            self.given = last;
+            return Ok(());
+        }
+        self.given = self.lowest_but(None);
+        self.next = self.lowest_but(self.given);
+        self.is_ahead = self.is_before_next(self.given);
+        Ok(())
     }
 
-    /// Takes the newest entry of the lowest key, and passes the older ones.
+    /// Whether a source stands before the lowest key of the others.
     #[inline]
-    fn take_lowest(&mut self) -> Result<Option<Entry>> {
-        let mut lowest = self.recent.head();
-        for table in &self.tables {
-            if let Some((key, entry)) = table.head()
+    fn is_before_next(&self, given: Option<Given>) -> bool {
+        let key_of = |given: Option<Given>| given.and_then(|given| self.head_of(given)).map(|(key, _)| key);
+        match (key_of(given), key_of(self.next)) {
+            (Some(key), Some(next)) => key < next,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+
+    /// The newest source that stands on the lowest key, of all but one.
+    fn lowest_but(&self, one: Option<Given>) -> Option<Given> {
+        let recent = self.recent.head().filter(|_| one != Some(Given::Recent));
+        let mut lowest = recent.map(|(key, _)| (key, Given::Recent));
+        for (index, table) in self.tables.iter().enumerate().filter(|(index, _)| one != Some(Given::Table(*index))) {
+            if let Some((key, _)) = table.head()
                 && lowest.is_none_or(|(lowest, _)| key < lowest)
             {
-                lowest = Some((key, *entry));
+                lowest = Some((key, Given::Table(index)));
             }
         }
-        let Some((key, entry)) = lowest else { return Ok(None) };
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        if self.recent.head().is_some_and(|(head, _)| head == self.key) {
-            self.recent.advance();
-        }
-        for table in &mut self.tables {
-            if table.head().is_some_and(|(head, _)| head == self.key) {
-                table.advance()?;
+        lowest.map(|(_, given)| given)
+    }
+
+    /// Goes past the entry that was given last, and all older ones of its key.
+    #[inline]
+    fn pass_given(&mut self) -> Result<()> {
+        match self.given.take() {
+            None => Ok(()),
+            Some(Given::Recent) => {
+                if let Some((key, _)) = self.recent.head()
+                    && !self.is_ahead
+                {
+                    pass(&mut self.tables, key)?;
+                }
+                self.recent.advance();
+                Ok(())
+            }
+            // Newer sources stand behind its key.
+            Some(Given::Table(index)) => {
+                let (newer, older) = self.tables.split_at_mut(index + 1);
+                let Some(table) = newer.last_mut() else { return Ok(()) };
+                if let Some((key, _)) = table.head()
+                    && !self.is_ahead
+                {
+                    pass(older, key)?;
+                }
+                table.advance()
             }
         }
-        Ok(Some(entry))
     }
 
     /// In a removed tree: every table that has only older entries leaves it at once.
     fn leave(&mut self, range: &RangeRow) -> Result<()> {
+        self.pass_given()?;
+        self.is_ahead = false;
         let end = end_of_tree(&range.key);
         for table in &mut self.tables {
             if table.table().row().highest_id >= range.id {
@@ -120,8 +195,7 @@ impl Sources {
             }
             match &end {
                 Some(end) => table.seek(end)?,
-                // The root comes before the shared objects, which stay, and all else below it comes behind them.
-                None if self.key.is_empty() => {}
+                // All else below the root comes behind the shared objects, which stay, and behind the root itself.
                 None => table.exhaust(),
             }
         }
@@ -130,6 +204,8 @@ impl Sources {
 
     /// Goes ahead to `key`, if it is not behind it.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.pass_given()?;
+        self.is_ahead = false;
         self.recent.seek(key);
         self.tables.iter_mut().try_for_each(|table| table.seek(key))
     }
@@ -153,18 +229,18 @@ impl Scan {
     ///
     /// # Errors
     /// As [`Table::look_up`]; the scan is at its end then.
-    pub(crate) fn next_entry(&mut self) -> Result<Option<(&[u8], Entry)>> {
+    #[inline]
+    pub(crate) fn next_entry(&mut self) -> Result<Option<(&[u8], &Entry)>> {
         while !self.ended {
-            let next = self.sources.next_entry();
             let within = |key: &[u8]| match &self.to {
                 Bound::Included(to) => key <= to.as_slice(),
                 Bound::Excluded(to) => key < to.as_slice(),
                 Bound::Unbounded => true,
             };
-            match next {
-                Ok(Some(entry)) if within(self.sources.key()) => {
+            match self.sources.next_entry() {
+                Ok(Some((key, entry))) if within(key) => {
                     if entry.kind != Kind::Removal {
-                        return Ok(Some((self.sources.key(), entry)));
+                        break;
                     }
                 }
                 Ok(_) => self.ended = true,
@@ -174,7 +250,13 @@ impl Scan {
                 }
             }
         }
-        Ok(None)
+        Ok(self.given())
+    }
+
+    /// The entry that was given last, with its stored key; `None` at the end.
+    #[inline]
+    pub(crate) fn given(&self) -> Option<(&[u8], &Entry)> {
+        self.sources.given().filter(|_| !self.ended)
     }
 
     /// Goes ahead: the next entry is the first that was not given yet and is not below `key`.
@@ -193,6 +275,6 @@ impl Iterator for Scan {
     type Item = Result<(Vec<u8>, Entry)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_entry().map(|next| next.map(|(key, entry)| (key.to_vec(), entry))).transpose()
+        self.next_entry().map(|next| next.map(|(key, entry)| (key.to_vec(), *entry))).transpose()
     }
 }

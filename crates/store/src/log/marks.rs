@@ -90,8 +90,8 @@ impl Engine {
         effects.appended(writer.active_row(), written.position);
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        writer.pend(change.clone());
-        self.apply(change)?;
+        self.apply(&change)?;
+        writer.pend(change);
         self.settle(writer)?;
         if is_close {
             writer.closed_sequence = Some(writer.position.sequence);
@@ -130,8 +130,8 @@ impl Engine {
         let mut change: Change = effects.finish(Some(written.position));
         change.notes.push((RELEASED.to_owned(), writer.released.encode()));
         drop(ledger);
-        writer.pend(change.clone());
-        self.apply(change)?;
+        self.apply(&change)?;
+        writer.pend(change);
         self.settle(writer)?;
         self.append_and_settle_mark(writer, false)
     }

@@ -6,6 +6,7 @@
 //! nothing that was read is changed: bytes are only written over themselves, or over damage from a copy that is whole.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
@@ -88,16 +89,37 @@ impl Engine {
         if self.owns_index() {
             self.catalog.commit(&change)?;
         }
-        self.apply(change)
+        self.apply(&change)
     }
 
     /// Copies of a segment that are there. Those on devices that were away come last, so that they are asked only for what no other has.
     pub(crate) fn open_copies(&self, segment: SegmentId, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
-        let open = |&device: &u16| self.devices.segment(device, segment, Mode::Read).ok().map(|file| (device, file));
-        let mut copies: Vec<_> = devices.iter().filter_map(open).collect();
+        self.try_copies(segment, devices).0
+    }
+
+    /// Copies of a segment that are there, and one that is there and cannot be opened.
+    fn try_copies(
+        &self,
+        segment: SegmentId,
+        devices: &[u16],
+    ) -> (Vec<(u16, Arc<dyn DeviceFile>)>, Option<(u16, io::Error)>) {
+        let (mut copies, mut unopened) = (Vec::new(), None);
+        for &device in devices {
+            match self.devices.segment(device, segment, Mode::Read) {
+                Ok(file) => copies.push((device, file)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => unopened = Some((device, error)),
+            }
+        }
         let slots = self.devices.slots();
         copies.sort_by_key(|&(device, _)| slots.get(usize::from(device)).is_none_or(|slot| !slot.is_writable()));
-        copies
+        (copies, unopened)
+    }
+
+    /// Reads a segment from an offset on.
+    pub(super) fn scan(&self, segment: SegmentId, devices: &[u16], from: u64) -> SegmentScan {
+        let (copies, unopened) = self.try_copies(segment, devices);
+        SegmentScan::new(copies, self.seed(segment), from).beside(unopened)
     }
 
     /// Which segments the files from number `first` on are, and what their headers say.
@@ -114,8 +136,13 @@ impl Engine {
         {
             let row = known.get(&name.number.0).map(SegmentRow::id).filter(|&id| SegmentName::from(id) == name);
             let half = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
-            let copies = self.open_copies(row.unwrap_or(half), devices);
-            let header = SegmentScan::new(copies, self.seed(half), 0).header().0;
+            let mut scan = self.scan(row.unwrap_or(half), devices, 0);
+            let header = scan.header().0;
+            if header.is_none()
+                && let Some((device, error)) = scan.take_error()
+            {
+                self.unreadable(device, row.unwrap_or(half), error)?;
+            }
             let header =
                 header.filter(|header| SegmentName::from(header.id) == name && header.store == self.geometry().store);
             let id = header.map(|header| header.id).or(row);
@@ -205,7 +232,7 @@ impl Engine {
                 return Ok(Recovery::OtherIndex(Vec::new()));
             }
             kept.iter().for_each(|missing| replay.completeness.add(missing.clone()));
-            if let Some(lacking) = self.check_position(start, &lineage, &mut replay.completeness) {
+            if let Some(lacking) = self.check_position(start, &lineage, &mut replay.completeness)? {
                 return Ok(Recovery::OtherIndex(kept.into_iter().chain([lacking]).collect()));
             }
             // Batches were released that the index has not taken in: what they removed is not in the log any more.
@@ -267,18 +294,19 @@ impl Engine {
 
     /// Whether the log has the batch that the catalog says it has taken in last. Damage there is damage; a log that ends before it, or has another there, is
     /// not that of this catalog: gives what it lacks.
+    ///
+    /// # Errors
+    /// As [`unreadable`](Self::unreadable).
     fn check_position(
         &self,
         position: Position,
         lineage: &Lineage,
         completeness: &mut Completeness,
-    ) -> Option<Missing> {
-        let part = lineage.parts.first().filter(|part| part.found.id.number.0 == position.segment)?;
-        if position.commit == 0 {
-            return None;
-        }
+    ) -> Result<Option<Missing>> {
+        let part = lineage.parts.first().filter(|part| part.found.id.number.0 == position.segment);
+        let Some(part) = part.filter(|_| position.commit > 0) else { return Ok(None) };
         let id = part.found.id;
-        let mut scan = SegmentScan::new(self.open_copies(id, &part.found.devices), self.seed(id), position.commit);
+        let mut scan = self.scan(id, &part.found.devices, position.commit);
         let (mut is_it, mut is_other) = (false, false);
         if let Some(Step::Commit(committed, ..)) = scan.next(false) {
             let commit = &committed.commit;
@@ -288,7 +316,7 @@ impl Engine {
         }
         let is_there = part.found.size_bytes >= position.offset && part.end.is_none_or(|end| end >= position.offset);
         if is_it && is_there {
-            return None;
+            return Ok(None);
         }
         let missing = |cause| Missing {
             cause,
@@ -297,11 +325,14 @@ impl Engine {
             after_nanoseconds: None,
             devices: Vec::new(),
         };
-        if is_there && !is_other {
-            completeness.add(missing(Cause::Damage));
-            return None;
+        if !is_there || is_other {
+            return Ok(Some(missing(Cause::EndsBeforeMark)));
         }
-        Some(missing(Cause::EndsBeforeMark))
+        match scan.take_error() {
+            Some((device, error)) => self.unreadable(device, id, error)?,
+            None => completeness.add(missing(Cause::Damage)),
+        }
+        Ok(None)
     }
 
     /// Segments that the catalog has, and that no device has that is there. Gives whether one of them was released: then the catalog is old.
@@ -437,7 +468,7 @@ impl Engine {
         let change = effects.finish(None);
         drop(ledger);
         self.catalog.commit(&change)?;
-        self.apply(change)
+        self.apply(&change)
     }
 
     /// Whether the last batch of the log is that of a clean close.

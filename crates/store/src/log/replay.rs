@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::completeness::{Cause, Completeness, Missing};
 use super::lineage::Part;
 use super::recovery::{Damage, RELEASED, Recovered};
-use super::scan::{Committed, SegmentScan, Step};
+use super::scan::{Committed, Step};
 use crate::devices::extents::Flaw;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::write::entry_of;
@@ -33,7 +34,7 @@ use crate::index::catalog::{Change, Position, SegmentRow};
 #[derive(Debug)]
 struct Item {
     kind: Kind,
-    key: Vec<u8>,
+    key: Arc<[u8]>,
     entry: Entry,
     descriptor: Option<Descriptor>,
     released: Option<Released>,
@@ -141,7 +142,7 @@ impl<'e> Replay<'e> {
         let (engine, id) = (self.engine, part.found.id);
         let number = id.number.0;
         let from = if number == self.position.segment { self.position.offset } else { 0 };
-        let mut scan = SegmentScan::new(engine.open_copies(id, &part.found.devices), engine.seed(id), from);
+        let mut scan = engine.scan(id, &part.found.devices, from);
         let end = part.end.unwrap_or(scan.end);
         let there = scan.end.min(end);
         scan.end = there;
@@ -170,7 +171,9 @@ impl<'e> Replay<'e> {
                 }
             }
         }
-        if has_damage && let Some((device, error)) = scan.take_error() {
+        if (has_damage || there < end)
+            && let Some((device, error)) = scan.take_error()
+        {
             engine.unreadable(device, id, error)?;
         }
         if there < end {
@@ -451,7 +454,7 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
         }
     };
     (entry.id, entry.location) = (head.id, location);
-    Some(Item { kind: head.kind, key: head.key.to_vec(), entry, descriptor, released })
+    Some(Item { kind: head.kind, key: head.key.into(), entry, descriptor, released })
 }
 
 impl Engine {
@@ -463,9 +466,10 @@ impl Engine {
         for part in parts {
             let id = part.found.id;
             let from = if id.number.0 == from.segment { from.offset } else { 0 };
-            let mut scan = SegmentScan::new(self.open_copies(id, &part.found.devices), self.seed(id), from);
-            scan.end = part.end.map_or(scan.end, |end| end.min(scan.end));
-            let mut has_damage = false;
+            let mut scan = self.scan(id, &part.found.devices, from);
+            let end = part.end.unwrap_or(part.found.size_bytes);
+            let mut has_damage = scan.end < end;
+            scan.end = end.min(scan.end);
             while let Some(step) = scan.next(false) {
                 has_damage |= matches!(step, Step::Damage(_));
             }
@@ -477,7 +481,7 @@ impl Engine {
     }
 
     /// An error of the system is no evidence of damage: a writer builds nothing on it, unless it was asked to go on without what cannot be read.
-    fn unreadable(&self, device: u16, id: SegmentId, error: std::io::Error) -> Result<()> {
+    pub(super) fn unreadable(&self, device: u16, id: SegmentId, error: std::io::Error) -> Result<()> {
         if !self.is_writer() || self.is_degraded {
             return Ok(());
         }

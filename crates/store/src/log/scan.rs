@@ -188,6 +188,8 @@ pub(crate) struct SegmentScan {
     batch_begin: u64,
     /// Records still to be given, where the list of a commit says, and that commit's place.
     listed: Option<(VecDeque<Placed>, u64)>,
+    /// A copy that could not be opened, and why.
+    unopened: Option<(u16, io::Error)>,
 }
 
 impl SegmentScan {
@@ -204,12 +206,18 @@ impl SegmentScan {
         let end = copies.iter().map(|copy| copy.size_bytes).max().unwrap_or(0);
         let at = from.max(SEGMENT_HEADER_BYTES);
         let (given, has_commit) = (Vec::new(), at == SEGMENT_HEADER_BYTES);
-        SegmentScan { copies, at, from: at, end, given, has_commit, batch_begin: at, listed: None }
+        SegmentScan { copies, at, from: at, end, given, has_commit, batch_begin: at, listed: None, unopened: None }
     }
 
-    /// A copy that could not be read somewhere, and why. That is no evidence of what is there.
+    /// Of a segment of which there is another copy, which could not be opened.
+    pub(super) fn beside(self, unopened: Option<(u16, io::Error)>) -> SegmentScan {
+        SegmentScan { unopened, ..self }
+    }
+
+    /// A copy that could not be opened, or read somewhere, and why. That is no evidence of what is there.
     pub(super) fn take_error(&mut self) -> Option<(u16, io::Error)> {
-        self.copies.iter_mut().find_map(|copy| Some((copy.device, copy.error.take()?)))
+        let unread = self.copies.iter_mut().find_map(|copy| Some((copy.device, copy.error.take()?)));
+        unread.or_else(|| self.unopened.take())
     }
 
     /// The header, from the first copy that has a sound one, and the devices on which it is not.

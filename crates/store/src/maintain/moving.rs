@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::pace::Pace;
 use crate::access::gather::{Joining, Wanted, sort};
@@ -61,7 +61,7 @@ pub(crate) struct Moved {
 
 /// A record in hand.
 struct InHand {
-    key: Vec<u8>,
+    key: Arc<[u8]>,
     entry: Entry,
     bytes: Range<usize>,
 }
@@ -169,7 +169,7 @@ impl Round<'_, '_> {
             {
                 *self.found.entry(entry.location.segment).or_default() += 1;
                 bytes += entry.location.record_bytes;
-                batch.push((key.to_vec(), entry));
+                batch.push((key.to_vec(), *entry));
             }
             if bytes >= BATCH_BYTES || batch.len() >= BATCH_RECORDS || is_end && !batch.is_empty() {
                 let hand = self.read(std::mem::take(&mut batch))?;
@@ -199,7 +199,7 @@ impl Round<'_, '_> {
         let mut hand = Hand::default();
         for ((key, entry), slot) in batch.into_iter().zip(slots) {
             match slot.into_inner().ok().flatten() {
-                Some(Ok(bytes)) => hand.add(key, entry, &bytes),
+                Some(Ok(bytes)) => hand.add(key.into(), entry, &bytes),
                 _ => {
                     self.damaged.insert(entry.location.segment);
                 }
@@ -227,7 +227,7 @@ impl Round<'_, '_> {
                     {
                         let location = Location { segment: row.number, offset, record_bytes: record.record_bytes() };
                         let entry = Entry { kind: head.kind, ..Entry::removal(head.id, location) };
-                        hand.add(head.key.to_vec(), entry, &moved(&record)?);
+                        hand.add(head.key.into(), entry, &moved(&record)?);
                     }
                 }
             }
@@ -288,7 +288,7 @@ impl Round<'_, '_> {
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        engine.apply(change.clone())?;
+        engine.apply(&change)?;
         writer.pend(change);
         drop(writer);
         self.moved.written_bytes += needed_bytes * copies;
@@ -326,7 +326,7 @@ impl Round<'_, '_> {
         if empty.contains(&writer.position.segment) {
             // The log has to go on somewhere: what says where it is must not be given back.
             let change = engine.append_mark(&mut writer)?;
-            engine.apply(change.clone())?;
+            engine.apply(&change)?;
             writer.pend(change);
         }
         let epoch = engine.view().state.epoch;
@@ -339,18 +339,18 @@ impl Round<'_, '_> {
             self.moved.freed_segments.push(number);
         }
         let change = Change { freed, ..Change::default() };
-        engine.apply(change.clone())?;
+        engine.apply(&change)?;
         writer.pend(change);
         // Whatever asks next whether something is to be synced finds that there is.
         let change = engine.append_mark(&mut writer)?;
-        engine.apply(change.clone())?;
+        engine.apply(&change)?;
         writer.pend(change);
         Ok(())
     }
 }
 
 impl Hand {
-    fn add(&mut self, key: Vec<u8>, entry: Entry, record: &[u8]) {
+    fn add(&mut self, key: Arc<[u8]>, entry: Entry, record: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(record);
         self.records.push(InHand { key, entry, bytes: start..self.bytes.len() });

@@ -5,6 +5,7 @@
 //! copy is emptied in this way; what cannot be read in it was lost before.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::audit::Sight;
 use super::pace::Pace;
@@ -23,7 +24,7 @@ const BATCH_BYTES: usize = 4 << 20;
 /// A record that is to be moved.
 #[derive(Debug)]
 pub(crate) struct Moving {
-    pub(crate) key: Vec<u8>,
+    pub(crate) key: Arc<[u8]>,
     /// What the index has; of a removal its id and place.
     pub(crate) entry: Entry,
     /// The map of a large object, if it is another one than before.
@@ -57,7 +58,7 @@ impl Moving {
         if !Head::verified(&bytes).is_some_and(is_same) {
             return Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory"));
         }
-        Ok(Moving { key: head.key.to_vec(), entry, descriptor, bytes })
+        Ok(Moving { key: head.key.into(), entry, descriptor, bytes })
     }
 }
 
@@ -96,8 +97,8 @@ impl Engine {
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        writer.pend(change.clone());
-        self.apply(change)?;
+        self.apply(&change)?;
+        writer.pend(change);
         Ok(outdated)
     }
 

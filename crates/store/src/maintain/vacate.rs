@@ -282,7 +282,7 @@ impl Engine {
                 continue;
             }
             match self.move_object(&before, &components, unsettled, pace) {
-                Ok(moved) => unsettled.moving.push(Moving::new(entry, &record, Some(moved))?),
+                Ok(moved) => unsettled.moving.push(Moving::new(*entry, &record, Some(moved))?),
                 Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Corrupt) => {
                     let of = |&(chunk, component): &(usize, usize)| {
                         let component = before.chunks[chunk].components[component];
@@ -371,7 +371,7 @@ impl Engine {
         let mut change = Change { freed, ..Change::default() };
         // Whatever asks next whether something is to be synced finds that there is.
         change.merge(self.append_mark(&mut writer)?);
-        self.apply(change.clone())?;
+        self.apply(&change)?;
         writer.pend(change);
         Ok(())
     }

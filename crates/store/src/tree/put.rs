@@ -38,8 +38,10 @@ pub(super) const SMALL_BYTES: u64 = MIB;
 const READINGS: u32 = 2;
 /// Of larger files one is read at a time: their stripes grow with them, up to 32 MiB.
 const GIANT_BYTES: u64 = 256 * MIB;
-/// What a batch has in memory of a small file beside its content, about.
+/// What a record of a small file takes beside its content, about.
 const RECORD_BYTES: u64 = 128;
+/// What a batch has in memory of any object beside its content: its record, its key and its entry, about.
+const HELD_BYTES: u64 = 512;
 /// What a batch has in memory of a large file, about.
 const DESCRIPTOR_BYTES: u64 = 8192;
 
@@ -145,7 +147,10 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         for task in tasks {
             if failed.is_none() && !self.ledger.is_over() {
                 match self.put(&mut batch, &task) {
-                    Ok(()) => objects += 1,
+                    Ok(()) => {
+                        objects += 1;
+                        self.held_bytes += HELD_BYTES;
+                    }
                     Err(error) => failed = Some(error),
                 }
                 self.ledger.advance(1, 0);

@@ -21,19 +21,18 @@ use crate::format::entry::Entry;
 pub(super) enum Subject {
     /// A key, with what the index will have of it; and the descriptor of a large object.
     Put(Box<Entry>, Option<Arc<Descriptor>>),
-    Removal,
+    /// What the index had for the key, and in which version of it.
+    Removal(Box<(u64, Option<Entry>)>),
     TreeRemoval,
 }
 
 /// A record that waits to be committed.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub(super) key: Vec<u8>,
+    pub(super) key: Arc<[u8]>,
     /// Where it begins among the encoded records.
     pub(super) start: usize,
     pub(super) record_bytes: usize,
-    /// What the index had for the key, and in which version of it.
-    pub(super) seen: Option<(u64, Option<Entry>)>,
     pub(super) subject: Subject,
 }
 

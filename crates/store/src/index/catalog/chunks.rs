@@ -73,19 +73,35 @@ impl Recent {
         self.chunks.partition_point(begins_before).saturating_sub(1)
     }
 
-    /// Puts an entry in the place of that of its key.
-    pub fn insert(&mut self, key: &[u8], entry: Entry) {
-        let at = self.chunk_of(key);
+    /// Puts entries in the place of those of their keys. It costs least if they are in order of keys.
+    pub fn extend<'k>(&mut self, entries: impl Iterator<Item = (&'k Arc<[u8]>, Entry)>) {
+        let mut at = 0;
+        for (key, entry) in entries {
+            if !self.is_chunk_of(at, key) {
+                at = self.chunk_of(key);
+            }
+            self.insert_at(at, key, entry);
+        }
+    }
+
+    /// Whether a key is in a chunk, if it is in any.
+    fn is_chunk_of(&self, at: usize, key: &[u8]) -> bool {
+        let begins_before = |chunk: &Chunk| chunk.first().is_some_and(|(first, _)| **first <= *key);
+        self.chunks.get(at).is_some_and(begins_before) && !self.chunks.get(at + 1).is_some_and(begins_before)
+    }
+
+    /// Puts an entry in the place of that of its key, in the chunk that this is in.
+    fn insert_at(&mut self, at: usize, key: &Arc<[u8]>, entry: Entry) {
         let chunks = Arc::make_mut(&mut self.chunks);
         let Some(shared) = chunks.get_mut(at) else {
-            chunks.push(Arc::new(vec![(Arc::from(key), entry)]));
+            chunks.push(Arc::new(vec![(Arc::clone(key), entry)]));
             return self.count(key);
         };
         let chunk = Arc::make_mut(shared);
         match find(chunk, key) {
             Ok(found) => chunk[found].1 = entry,
             Err(place) => {
-                chunk.insert(place, (Arc::from(key), entry));
+                chunk.insert(place, (Arc::clone(key), entry));
                 if chunk.len() > CHUNK {
                     // Keys that come in order fill one chunk after the other.
                     let half = if place == CHUNK { CHUNK } else { CHUNK / 2 };
@@ -129,9 +145,10 @@ impl Recent {
     }
 
     /// What is there, with its key.
-    pub(crate) fn at(&self, cursor: Cursor) -> Option<(&[u8], Entry)> {
+    #[inline]
+    pub(crate) fn at(&self, cursor: Cursor) -> Option<(&[u8], &Entry)> {
         let (key, entry) = self.chunks.get(cursor.chunk)?.get(cursor.entry)?;
-        Some((key, *entry))
+        Some((key, entry))
     }
 
     /// Behind what is there.
@@ -193,14 +210,16 @@ mod tests {
                     }
                     1 => clones.push((recent.clone(), model.clone())),
                     _ => {
-                        recent.insert(&key, entry(id as u64));
-                        model.insert(key.clone(), entry(id as u64));
+                        // In any order, and some twice.
+                        let keys = [&key[..], &key[length / 2..], &key[..]].map(Arc::from);
+                        recent.extend(keys.iter().map(|key| (key, entry(id as u64))));
+                        model.extend(keys.iter().map(|key| (key.to_vec(), entry(id as u64))));
                     }
                 }
                 for from in [Bound::Included(&key[..]), Bound::Excluded(&key[..]), Bound::Unbounded] {
                     let expected = model.range::<[u8], _>((from, Bound::Unbounded)).next();
                     let found = recent.at(recent.seek(from));
-                    prop_assert_eq!(found, expected.map(|(key, entry)| (&key[..], *entry)));
+                    prop_assert_eq!(found, expected.map(|(key, entry)| (&key[..], entry)));
                 }
             }
             clones.push((recent, model));
@@ -210,7 +229,7 @@ mod tests {
                 prop_assert!(recent.iter().eq(model.iter().map(|(key, entry)| (&key[..], entry))));
                 let mut cursor = recent.seek(Bound::Unbounded);
                 for (key, entry) in &model {
-                    prop_assert_eq!(recent.at(cursor), Some((&key[..], *entry)));
+                    prop_assert_eq!(recent.at(cursor), Some((&key[..], entry)));
                     prop_assert_eq!(recent.get(key), Some(entry));
                     cursor = recent.after(cursor);
                 }
@@ -223,9 +242,10 @@ mod tests {
     #[test]
     fn a_change_copies_one_chunk_of_what_a_clone_shares() {
         let mut recent = Recent::default();
-        (0..1000u32).for_each(|number| recent.insert(&number.to_be_bytes(), entry(1)));
+        let keys: Vec<Arc<[u8]>> = (0..1000u32).map(|number| number.to_be_bytes()[..].into()).collect();
+        recent.extend(keys.iter().map(|key| (key, entry(1))));
         let clone = recent.clone();
-        recent.insert(&500u32.to_be_bytes(), entry(2));
+        recent.extend([(&keys[500], entry(2))].into_iter());
         let copied = recent.chunks.iter().zip(clone.chunks.iter()).filter(|(one, other)| !Arc::ptr_eq(one, other));
         assert_eq!(copied.count(), 1);
         assert_eq!(clone.get(&500u32.to_be_bytes()), Some(&entry(1)));

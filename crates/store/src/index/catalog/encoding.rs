@@ -84,8 +84,8 @@ pub(crate) fn encode_change(version: u64, change: &Change) -> Vec<u8> {
         out.section(CLEAR_RECENT, |_| {});
     }
     if !change.forget.is_empty() || !change.recent.is_empty() {
-        let gone = change.forget.iter().map(|key| (key.as_slice(), None));
-        let there = change.recent.iter().map(|(key, entry)| (key.as_slice(), Some(entry)));
+        let gone = change.forget.iter().map(|key| (&**key, None));
+        let there = change.recent.iter().map(|(key, entry)| (&**key, Some(entry)));
         out.section(RECENT, |out| recent::encode(out, gone.chain(there)));
     }
     if let Some(ranges) = &change.ranges {

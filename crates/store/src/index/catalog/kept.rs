@@ -132,7 +132,7 @@ impl Loaded {
             let bytes = file.as_deref().map_or(Ok(Vec::new()), |file| journal::read(file, 0))?;
             let read = journal::frames(head.seed, 0, state.version, &bytes)?;
             let frames = read.changes.len() as u64;
-            read.changes.into_iter().for_each(|change| state.apply(change));
+            read.changes.iter().for_each(|change| state.apply(change));
             return Ok(Loaded {
                 place: place.clone(),
                 head,
@@ -304,7 +304,7 @@ impl Catalog {
     pub(crate) fn commit(&self, change: &Change) -> Result<()> {
         let mut inner = self.inner();
         if !inner.is_published {
-            inner.state.apply(change.clone());
+            inner.state.apply(change);
             return Ok(());
         }
         if !inner.is_writer {
@@ -436,7 +436,7 @@ impl Inner {
         current.end = read.end;
         current.frames += read.changes.len() as u64;
         let is_new = !read.changes.is_empty();
-        read.changes.into_iter().for_each(|change| self.state.apply(change));
+        read.changes.iter().for_each(|change| self.state.apply(change));
         Ok(is_new)
     }
 
@@ -472,7 +472,7 @@ impl Inner {
         (current.end, current.frames) = (end, current.frames + 1);
         current.is_settled |= change.durable;
         if failures.is_empty() {
-            self.state.apply(change.clone());
+            self.state.apply(change);
             return Ok(());
         }
         // What is on the devices now is not known, or not alike.
@@ -489,7 +489,7 @@ impl Inner {
     /// One transaction by a new manifest, of a version that is `ahead` of the next.
     fn replace_with(&mut self, store: &[u8; 16], change: &Change, ahead: u64) -> Result<()> {
         let mut state = self.state.clone();
-        state.apply(change.clone());
+        state.apply(change);
         state.version += ahead;
         self.replace(store, state)
     }

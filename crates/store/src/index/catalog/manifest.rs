@@ -204,7 +204,7 @@ pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Docu
     }
     let (version, change) = encoding::decode(content)?;
     let mut state = State::default();
-    state.apply(change);
+    state.apply(&change);
     state.version = version;
     Ok(Document { head, state })
 }

@@ -175,9 +175,9 @@ pub struct Change {
     /// Empties `recent` first (it became a table).
     pub clear_recent: bool,
     /// Keys that `recent` no longer has.
-    pub forget: Vec<Vec<u8>>,
+    pub forget: Vec<Arc<[u8]>>,
     /// Keys that `recent` has now.
-    pub recent: Vec<(Vec<u8>, Entry)>,
+    pub recent: Vec<(Arc<[u8]>, Entry)>,
     /// All removed trees, in any order; of two with the same key the newer counts.
     pub ranges: Option<Vec<RangeRow>>,
     /// All sorted tables, oldest first.
@@ -209,8 +209,8 @@ pub struct Change {
 }
 
 impl State {
-    /// Makes the changes of one transaction.
-    pub fn apply(&mut self, change: Change) {
+    /// Makes the changes of one transaction. Keys are shared with it.
+    pub fn apply(&mut self, change: &Change) {
         self.version += 1;
         self.position = change.position.unwrap_or(self.position);
         self.epoch = change.epoch.unwrap_or(self.epoch);
@@ -220,42 +220,42 @@ impl State {
             self.recent = chunks::Recent::default();
         }
         change.forget.iter().for_each(|key| self.recent.remove(key));
-        change.recent.iter().for_each(|(key, entry)| self.recent.insert(key, *entry));
-        if let Some(ranges) = change.ranges {
-            self.ranges = Arc::new(sorted_ranges(ranges));
+        self.recent.extend(change.recent.iter().map(|(key, entry)| (key, *entry)));
+        if let Some(ranges) = &change.ranges {
+            self.ranges = Arc::new(sorted_ranges(ranges.clone()));
         }
-        if let Some(tables) = change.tables {
-            self.tables = Arc::new(tables);
+        if let Some(tables) = &change.tables {
+            self.tables = Arc::new(tables.clone());
         }
-        let segments = change.segments.into_iter().map(|row| (row.number, row)).collect();
-        apply_rows(&mut self.segments, change.removed_segments, segments);
-        let extents = change.extents.into_iter().map(|row| ((row.device, row.file), row)).collect();
-        apply_rows(&mut self.extents, change.removed_extents, extents);
-        let (gone, shared) = change.shared.into_iter().partition(|(_, names)| *names == 0);
-        apply_rows(&mut self.shared, keys(gone), shared);
+        let segments = change.segments.iter().map(|row| (row.number, row.clone())).collect();
+        apply_rows(&mut self.segments, &change.removed_segments, segments);
+        let extents = change.extents.iter().map(|row| ((row.device, row.file), *row)).collect();
+        apply_rows(&mut self.extents, &change.removed_extents, extents);
+        let (gone, shared) = change.shared.iter().partition(|(_, names)| *names == 0);
+        apply_rows(&mut self.shared, &keys(gone), shared);
         if !change.freed.is_empty() || !change.given_back.is_empty() {
             let freed = Arc::make_mut(&mut self.freed);
-            freed.extend(change.freed);
+            freed.extend(change.freed.iter().cloned());
             for given_back in &change.given_back {
                 freed.remove(given_back);
             }
         }
-        let (gone, notes) = change.notes.into_iter().partition(|(_, note)| note.is_empty());
-        apply_rows(&mut self.notes, keys(gone), notes);
-        if let Some(devices) = change.devices {
-            self.devices = Arc::new(devices);
+        let (gone, notes) = change.notes.iter().cloned().partition(|(_, note)| note.is_empty());
+        apply_rows(&mut self.notes, &keys(gone), notes);
+        if let Some(devices) = &change.devices {
+            self.devices = Arc::new(devices.clone());
         }
-        apply_rows(&mut self.pins, change.unpinned, change.pins);
+        apply_rows(&mut self.pins, &change.unpinned, change.pins.clone());
     }
 }
 
 /// Removes, then inserts. A map that a snapshot has too is copied, but not for nothing.
-fn apply_rows<K: Ord + Clone, V: Clone>(map: &mut Arc<BTreeMap<K, V>>, removed: Vec<K>, inserted: Vec<(K, V)>) {
+fn apply_rows<K: Ord + Clone, V: Clone>(map: &mut Arc<BTreeMap<K, V>>, removed: &[K], inserted: Vec<(K, V)>) {
     if removed.is_empty() && inserted.is_empty() {
         return;
     }
     let map = Arc::make_mut(map);
-    for key in &removed {
+    for key in removed {
         map.remove(key);
     }
     map.extend(inserted);
@@ -291,8 +291,8 @@ impl Change {
             self.recent.clear();
         }
         if !later.forget.is_empty() {
-            let forgotten: BTreeSet<&[u8]> = later.forget.iter().map(Vec::as_slice).collect();
-            self.recent.retain(|(key, _)| !forgotten.contains(key.as_slice()));
+            let forgotten: BTreeSet<&[u8]> = later.forget.iter().map(|key| &**key).collect();
+            self.recent.retain(|(key, _)| !forgotten.contains(&**key));
         }
         self.forget.extend(later.forget);
         self.recent.extend(later.recent);

@@ -3,11 +3,13 @@
 //! Changes one after the other: length of the key, key, kind (0 for a key that is forgotten, and nothing after that), then id, segment,
 //! offset, length of the record, size, mode, owner, owning group, seconds (zigzag), nanoseconds. All numbers but the kind are varints.
 
+use std::sync::Arc;
+
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::io::varint::{put, take, take_bytes, unzigzag, zigzag};
 
 /// Keys that are forgotten, and what others have now.
-pub(crate) type KeyChanges = (Vec<Vec<u8>>, Vec<(Vec<u8>, Entry)>);
+pub(crate) type KeyChanges = (Vec<Arc<[u8]>>, Vec<(Arc<[u8]>, Entry)>);
 
 /// Appends changes.
 pub(crate) fn encode<'a>(out: &mut Vec<u8>, changes: impl Iterator<Item = (&'a [u8], Option<&'a Entry>)>) {
@@ -34,7 +36,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KeyChanges> {
     let (mut forgotten, mut there, mut at) = (Vec::new(), Vec::new(), 0);
     while at < bytes.len() {
         let length = take(bytes, &mut at)?;
-        let key = take_bytes(bytes, &mut at, length)?.to_vec();
+        let key = take_bytes(bytes, &mut at, length)?.into();
         let kind = *bytes.get(at)?;
         at += 1;
         match kind {

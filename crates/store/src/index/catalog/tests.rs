@@ -27,8 +27,8 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
         highest_id: Some(900),
         next_table: Some(2),
         clear_recent: true,
-        forget: vec![b"gone".to_vec()],
-        recent,
+        forget: vec![b"gone"[..].into()],
+        recent: recent.into_iter().map(|(key, entry)| (key.into(), entry)).collect(),
         ranges: Some(vec![RangeRow { key: b"tree".to_vec(), id: 12 }]),
         tables: Some(vec![TableRow { number: 1, entries: 5, size_bytes: 8192, lowest_id: 1, highest_id: 9 }]),
         segments: vec![SegmentRow {
@@ -119,8 +119,8 @@ fn any_change() -> impl Strategy<Value = Change> {
             highest_id: numbers.2,
             next_table: numbers.3,
             clear_recent: recent.0,
-            forget: recent.1,
-            recent: recent.2,
+            forget: recent.1.into_iter().map(Arc::from).collect(),
+            recent: recent.2.into_iter().map(|(key, entry)| (key.into(), entry)).collect(),
             ranges: recent.3,
             tables: recent.4.map(|numbers| numbers.into_iter().map(table).collect()),
             segments: segments.0.into_iter().map(segment).collect(),
@@ -161,7 +161,7 @@ fn open(world: &World) -> Option<Catalog> {
 
 fn put(number: u64) -> Change {
     let entry = Entry::removal(number, Location { segment: 1, offset: 80, record_bytes: 40 });
-    Change { recent: vec![(format!("key {}", number % 100).into_bytes(), entry)], ..Change::default() }
+    Change { recent: vec![(format!("key {}", number % 100).into_bytes().into(), entry)], ..Change::default() }
 }
 
 fn durable(number: u64) -> Change {
@@ -182,8 +182,8 @@ proptest! {
         let (again, read) = encoding::decode(&bytes).unwrap();
         prop_assert_eq!(again, version);
         let (mut one, mut other) = (State::default(), State::default());
-        one.apply(change);
-        other.apply(read);
+        one.apply(&change);
+        other.apply(&read);
         prop_assert_eq!(&one, &other);
         let whole = encoding::encode_state(&one);
         prop_assert_eq!(encoding::decode(&whole[..whole.len() - 1]).unwrap_err(), Refusal::Damaged);
@@ -213,7 +213,7 @@ proptest! {
         prop_assert_eq!(&seen, &model);
         for (change, read) in changes {
             writer.commit(&change).unwrap();
-            model.apply(change);
+            model.apply(&change);
             prop_assert_eq!(&writer.state(), &model);
             if read {
                 seen = reader.renewed().unwrap().unwrap();
@@ -226,7 +226,7 @@ proptest! {
         let again = open(&world).unwrap();
         again.write_to(places(&world));
         again.commit(&put(1)).unwrap();
-        model.apply(put(1));
+        model.apply(&put(1));
         prop_assert_eq!(&again.state(), &model);
         prop_assert_eq!(&reader.renewed().unwrap().unwrap(), &model);
     }
@@ -295,7 +295,7 @@ fn what_became_a_table_takes_no_space_in_the_catalog() {
     let bytes = || world.device(0).list("index").unwrap().iter().map(|(_, bytes)| bytes).sum::<u64>();
     let empty = bytes();
     let location = Location { segment: 1, offset: 80, record_bytes: 20_068 };
-    let recent = |number: u32| (number.to_be_bytes().to_vec(), Entry::removal(u64::from(number), location));
+    let recent = |number: u32| (number.to_be_bytes()[..].into(), Entry::removal(u64::from(number), location));
     writer.commit(&Change { recent: (0..20_000).map(recent).collect(), ..Change::default() }).unwrap();
     assert!(bytes() > empty + 200_000);
     writer.commit(&Change { clear_recent: true, ..Change::default() }).unwrap();

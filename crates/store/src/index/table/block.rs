@@ -323,7 +323,7 @@ impl Cursor {
     }
 
     /// Reads the next entry: its key into `key`, which must have the one before, its value by `step`. `None`: damage.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next<V>(
         &mut self,
         block: &Block,

@@ -42,7 +42,7 @@ pub(crate) struct LeafEntry {
 
 impl LeafEntry {
     /// The entry; `None` if there is no such class.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn resolve(&self, classes: &[Class]) -> Option<Entry> {
         if self.kind == Kind::Removal {
             return Some(Entry::removal(self.id, self.location));
@@ -101,7 +101,9 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, clas
 }
 
 /// Reads the entry at `at` and moves `at` behind it; `None` if it is none.
-#[inline]
+///
+/// Inlined in any case: an entry that is passed on is copied by words just after it was written by fields, and the processor waits for that.
+#[inline(always)]
 pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Option<LeafEntry> {
     let tag = *bytes.get(*at)?;
     *at += 1;

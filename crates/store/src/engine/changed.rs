@@ -1,0 +1,107 @@
+//! Keys that a batch changes, with what it makes of them: a list in the order in which they came, and a table of places in it.
+//!
+//! Batches mostly come in order of keys, and then so does the list: what was an ordered map cost a search from its root for each key, and twice the memory.
+
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Slot;
+
+use super::effects::is_within;
+use crate::format::entry::Entry;
+use crate::format::record::checksum;
+
+/// What a batch makes of a key; `None`: forgotten, nothing below can show through.
+type Changed = (Arc<[u8]>, Option<Entry>);
+
+/// Keys that a batch changes.
+#[derive(Debug, Default)]
+pub(crate) struct ChangedKeys {
+    list: Vec<Changed>,
+    places: HashTable<u32>,
+}
+
+impl ChangedKeys {
+    /// Takes memory for so many more.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.list.reserve(count);
+        let list = &self.list;
+        self.places.reserve(count, |&place| hash_at(list, place));
+    }
+
+    /// What the batch makes of a key, if it changes it.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Option<Entry>> {
+        let place = self.places.find(checksum(key), |&place| self.is_at(place, key))?;
+        self.list.get(*place as usize).map(|(_, entry)| *entry)
+    }
+
+    fn is_at(&self, place: u32, key: &[u8]) -> bool {
+        self.list.get(place as usize).is_some_and(|(other, _)| **other == *key)
+    }
+
+    /// The batch makes this of a key, whatever it made of it before.
+    pub(crate) fn insert(&mut self, key: &Arc<[u8]>, entry: Option<Entry>) {
+        let list = &self.list;
+        let is_it = |&place: &u32| list.get(place as usize).is_some_and(|(other, _)| other == key);
+        match self.places.entry(checksum(key), is_it, |&place| hash_at(list, place)) {
+            Slot::Occupied(slot) => self.list[*slot.get() as usize].1 = entry,
+            Slot::Vacant(slot) => {
+                // A batch has at most as many records as a piece has bytes.
+                slot.insert(self.list.len() as u32);
+                self.list.push((Arc::clone(key), entry));
+            }
+        }
+    }
+
+    /// Those at or below a key.
+    pub(crate) fn within<'c>(&'c self, top: &'c [u8]) -> impl Iterator<Item = &'c Changed> {
+        self.list.iter().filter(move |(key, _)| is_within(key, top))
+    }
+
+    /// All entries, for changes.
+    pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.list.iter_mut().filter_map(|(_, entry)| entry.as_mut())
+    }
+
+    /// All of them, in order of keys.
+    pub(crate) fn into_sorted(self) -> Vec<Changed> {
+        let mut list = self.list;
+        // Costs a comparison each if they are in order.
+        list.sort_by(|(one, _), (other, _)| one.cmp(other));
+        list
+    }
+}
+
+fn hash_at(list: &[Changed], place: u32) -> u64 {
+    list.get(place as usize).map_or(0, |(key, _)| checksum(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::format::entry::Location;
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(steps in proptest::collection::vec((0..4u8, 0..3usize, any::<bool>()), 0..60), top in 0..4u8) {
+            let (mut changed, mut model) = (ChangedKeys::default(), BTreeMap::new());
+            for (id, (byte, length, is_there)) in steps.into_iter().enumerate() {
+                let key: Arc<[u8]> = [byte, 0, byte][..length].into();
+                let location = Location { segment: 1, offset: 0, record_bytes: 64 };
+                let entry = is_there.then(|| Entry::removal(id as u64, location));
+                prop_assert_eq!(changed.get(&key), model.get(&key).copied());
+                changed.insert(&key, entry);
+                model.insert(key, entry);
+            }
+            let mut within: Vec<_> = changed.within(&[top]).cloned().collect();
+            within.sort_by(|one, other| one.0.cmp(&other.0));
+            let expected = model.iter().filter(|(key, _)| is_within(key, &[top]));
+            prop_assert!(within.iter().map(|(key, entry)| (key, entry)).eq(expected));
+            prop_assert!(changed.into_sorted().into_iter().eq(model));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What every command of a store needs of memory does not grow with the number of objects: with many small ones, each stays below 64 MiB.
+//!
+//! 200,000 objects are far more than anything that is bounded holds (entries before they are a sorted table, the cache of blocks, a window of `load`);
+//! with `GRANULO_REQUIRE_ALL=1` there are a million.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::args;
+use crate::harness::{Ran, binary, has_program, run, sandbox_for_many, skip, without_wishes};
+
+/// What every command shall need at most.
+const MOST_MEMORY_BYTES: u64 = 64 << 20;
+const CONTENT_BYTES: usize = 100;
+const BLOCK_BYTES: usize = 512;
+
+/// Writes the peak of its child, in bytes, where its first argument says: that of another parent may count as the child's.
+const MEASURE: &str = "import resource, subprocess, sys\n\
+    code = subprocess.call(sys.argv[2:])\n\
+    open(sys.argv[1], 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))\n\
+    sys.exit(code)";
+
+/// Runs commands, and holds each to the limit.
+struct Measured {
+    place: PathBuf,
+    peaks: Vec<(String, u64)>,
+}
+
+impl Measured {
+    /// Runs `granulo store ARGUMENTS`, with what `input` writes on standard input; what it prints is thrown away.
+    #[track_caller]
+    fn run_with(&mut self, name: &str, arguments: Vec<OsString>, input: Option<&dyn Fn(&mut dyn Write)>) {
+        let peak = self.place.join("peak");
+        let mut command = without_wishes(Command::new("python3"));
+        command.args(["-c", MEASURE]).arg(&peak).arg(binary()).arg("store").args(arguments);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        if input.is_some() {
+            command.stdin(Stdio::piped());
+        }
+        let mut child = command.spawn().unwrap();
+        if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+            input(&mut stdin);
+        }
+        Ran::from(child.wait_with_output().unwrap()).ended(0);
+        let peak: u64 = fs::read_to_string(peak).unwrap().parse().unwrap();
+        self.peaks.push((name.to_owned(), peak));
+    }
+
+    #[track_caller]
+    fn run(&mut self, name: &str, arguments: Vec<OsString>) {
+        self.run_with(name, arguments, None);
+    }
+
+    /// Fails with all commands that needed more, and what each needed.
+    fn are_bounded(self) {
+        let kibibytes: Vec<_> = self.peaks.iter().map(|(name, bytes)| format!("{name}: {} KiB", bytes >> 10)).collect();
+        let large: Vec<_> = self.peaks.iter().filter(|(_, bytes)| *bytes > MOST_MEMORY_BYTES).collect();
+        assert!(large.is_empty(), "{large:?} of\n{}", kibibytes.join("\n"));
+    }
+}
+
+/// An archive of files, a hundred to a directory, a hundred directories to one above.
+fn archive(objects: usize, out: &mut dyn Write) {
+    let mut block = [0; 2 * BLOCK_BYTES];
+    let mut header = tar::Header::new_ustar();
+    header.set_size(CONTENT_BYTES as u64);
+    header.set_mode(0o644);
+    header.set_mtime(1_700_000_000);
+    let mut piece = Vec::new();
+    for number in 0..objects {
+        header.set_path(format!("{:04}/{:02}/{:02}", number / 10_000, number / 100 % 100, number % 100)).unwrap();
+        header.set_cksum();
+        block[..BLOCK_BYTES].copy_from_slice(header.as_bytes());
+        block[BLOCK_BYTES..BLOCK_BYTES + CONTENT_BYTES].fill(b'a' + (number % 26) as u8);
+        piece.extend_from_slice(&block);
+        if piece.len() > 1 << 20 {
+            out.write_all(&piece).unwrap();
+            piece.clear();
+        }
+    }
+    piece.resize(piece.len() + 2 * BLOCK_BYTES, 0);
+    out.write_all(&piece).unwrap();
+}
+
+fn objects() -> usize {
+    match std::env::var_os("GRANULO_REQUIRE_ALL").is_some_and(|value| value == "1") {
+        true => 1_000_000,
+        false => 200_000,
+    }
+}
+
+#[test]
+fn no_command_needs_more_with_many_objects() {
+    if !has_program("python3") {
+        skip("peak memory is measured by python3");
+        return;
+    }
+    let sandbox = sandbox_for_many();
+    let path = |name: &str| sandbox.path().join(name);
+    let (store, tree, one) = (path("store"), path("tree"), path("one"));
+    let mut init = args!["store", "init", &store];
+    for device in ["a", "b"] {
+        init.extend(args!["--fast", path(device)]);
+    }
+    run(init).ended(0);
+    let objects = objects();
+    let mut measured = Measured { place: sandbox.path().to_owned(), peaks: Vec::new() };
+    measured.run_with("import -", args!["import", "-q", &store, "-"], Some(&|out| archive(objects, out)));
+    read(&mut measured, &store);
+    measured.run("export", args!["export", "-q", &store, &tree, "--prefix", "0000"]);
+    measured.run("import", args!["import", "-q", &store, &tree, "--prefix", "again"]);
+    measured.run("import, nothing new", args!["import", "-q", &store, &tree, "--prefix", "again"]);
+    fs::write(&one, [b'x'; CONTENT_BYTES]).unwrap();
+    measured.run("put", args!["put", &store, "0001/00/00", &one]);
+    measured.run("rm", args!["rm", &store, "0001/00/01"]);
+    maintain(&mut measured, &store, &path("new"));
+    measured.run("rm -r", args!["rm", "-r", &store, "0002"]);
+    measured.run("compact", args!["compact", &store, "--dead", "1%"]);
+    measured.run("compact --all", args!["compact", "--all", &store]);
+    measured.run("rm -r /", args!["rm", "-r", &store, "/"]);
+    measured.run("compact of what is gone", args!["compact", &store]);
+    measured.are_bounded();
+}
+
+/// Everything that only reads.
+fn read(measured: &mut Measured, store: &Path) {
+    measured.run("status", args!["status", store]);
+    measured.run("status --count", args!["status", store, "--count"]);
+    measured.run("ls", args!["ls", store, "0000/00"]);
+    measured.run("ls -R", args!["ls", store, "-R"]);
+    measured.run("ls -R -l", args!["ls", store, "-R", "-l"]);
+    measured.run("ls -R --json", args!["ls", store, "-R", "--json"]);
+    measured.run("get", args!["get", store, "0000/00/00"]);
+    measured.run("stat", args!["stat", store, "0000/00/00"]);
+    measured.run("load", args!["load", store]);
+    measured.run("load --group", args!["load", store, "--group", "0001"]);
+    measured.run("check", args!["check", store]);
+    measured.run("check --deep", args!["check", store, "--deep"]);
+}
+
+/// Everything that looks after a store.
+fn maintain(measured: &mut Measured, store: &Path, onto: &Path) {
+    measured.run("scrub", args!["scrub", store]);
+    measured.run("repair", args!["repair", store]);
+    measured.run("rebalance", args!["rebalance", store]);
+    let lost = store.join("../b");
+    fs::rename(&lost, lost.with_extension("away")).unwrap();
+    measured.run("rebuild", args!["rebuild", store, "--device", "1", "--onto", onto]);
+    measured.run("check --rebuild-index", args!["check", store, "--rebuild-index"]);
+    for index in [store.join("../a/index"), onto.join("index")] {
+        fs::rename(&index, index.with_extension("away")).unwrap();
+    }
+    measured.run("ls -R without an index", args!["ls", store, "-R"]);
+    measured.run("load without an index", args!["load", store]);
+    measured.run("rm without an index", args!["rm", store, "0001/00/02"]);
+}
