@@ -23,6 +23,9 @@ const MEASURE: &str = "import resource, subprocess, sys\n\
     open(sys.argv[1], 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))\n\
     sys.exit(code)";
 
+/// Writes what a command reads.
+type Input<'i> = &'i dyn Fn(&mut dyn Write);
+
 /// Runs commands, and holds each to the limit.
 struct Measured {
     place: PathBuf,
@@ -32,7 +35,7 @@ struct Measured {
 impl Measured {
     /// Runs `granulo store ARGUMENTS`, with what `input` writes on standard input; what it prints is thrown away.
     #[track_caller]
-    fn run_with(&mut self, name: &str, arguments: Vec<OsString>, input: Option<&dyn Fn(&mut dyn Write)>) {
+    fn run_with(&mut self, name: &str, arguments: Vec<OsString>, input: Option<Input<'_>>) {
         let peak = self.place.join("peak");
         let mut command = without_wishes(Command::new("python3"));
         command.args(["-c", MEASURE]).arg(&peak).arg(binary()).arg("store").args(arguments);

@@ -427,7 +427,7 @@ fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<S
                 && (scope.top.is_root() || is_within(key, scope.top.stored()))
             {
                 is_end = false;
-                run.push(Wanted::new(&entry, 0));
+                run.push(Wanted::new(entry, 0));
                 // Of everything, files with several names come by themselves.
                 if entry.kind == Kind::Link && !scope.top.is_root() && files.insert(entry.size_bytes) {
                     let file = scope.snapshot.look_up(&shared_key(entry.size_bytes))?;

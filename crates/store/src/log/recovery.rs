@@ -83,6 +83,9 @@ pub(crate) fn segments(devices: &Devices) -> Result<BTreeMap<SegmentName, (Vec<u
     Ok(found)
 }
 
+/// A copy of a segment, on a device.
+type OpenCopy = (u16, Arc<dyn DeviceFile>);
+
 impl Engine {
     /// Takes in a change that the log has: into the catalog, if it is this process's to change, and into the view.
     pub(super) fn take_in(&self, change: Change) -> Result<()> {
@@ -93,16 +96,12 @@ impl Engine {
     }
 
     /// Copies of a segment that are there. Those on devices that were away come last, so that they are asked only for what no other has.
-    pub(crate) fn open_copies(&self, segment: SegmentId, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
+    pub(crate) fn open_copies(&self, segment: SegmentId, devices: &[u16]) -> Vec<OpenCopy> {
         self.try_copies(segment, devices).0
     }
 
     /// Copies of a segment that are there, and one that is there and cannot be opened.
-    fn try_copies(
-        &self,
-        segment: SegmentId,
-        devices: &[u16],
-    ) -> (Vec<(u16, Arc<dyn DeviceFile>)>, Option<(u16, io::Error)>) {
+    fn try_copies(&self, segment: SegmentId, devices: &[u16]) -> (Vec<OpenCopy>, Option<(u16, io::Error)>) {
         let (mut copies, mut unopened) = (Vec::new(), None);
         for &device in devices {
             match self.devices.segment(device, segment, Mode::Read) {

@@ -391,7 +391,7 @@ impl<'c> Checker<'c> {
             let sum = sums.entry(entry.location.segment).or_default();
             sum.records += 1;
             sum.bytes += entry.location.record_bytes;
-            if let Some(cause) = self.misplaced(&entry) {
+            if let Some(cause) = self.misplaced(entry) {
                 let key = key.to_vec();
                 self.entry_problem(&key, cause);
                 continue;

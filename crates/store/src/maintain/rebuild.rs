@@ -458,7 +458,7 @@ impl Rebuild<'_> {
                 continue;
             }
             let mut buffer = Vec::new();
-            let Ok(record) = engine.read_entry(&entry, &mut buffer) else {
+            let Ok(record) = engine.read_entry(entry, &mut buffer) else {
                 self.report.lost += 1;
                 continue;
             };

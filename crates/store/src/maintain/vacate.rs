@@ -275,7 +275,7 @@ impl Engine {
                 continue;
             }
             // One that cannot be read keeps its files: their accounts stay above zero.
-            let Ok(record) = self.read_entry(&entry, &mut buffer) else { continue };
+            let Ok(record) = self.read_entry(entry, &mut buffer) else { continue };
             let Ok(before) = self.decode_descriptor(entry.location, record.content) else { continue };
             let components = components_in(&before, places);
             if components.is_empty() {

@@ -243,7 +243,7 @@ impl Checker<'_> {
                 }
                 pace.spend(0)?;
                 let Some(row) = self.view.state.segments.get(&location.segment).cloned() else { continue };
-                let Err(error) = self.engine.read_entry(&entry, &mut buffer).map(|_| ()) else { continue };
+                let Err(error) = self.engine.read_entry(entry, &mut buffer).map(|_| ()) else { continue };
                 let range = location.offset..location.offset + location.record_bytes;
                 let damage = seen
                     .damaged
