@@ -205,6 +205,37 @@ fn what_goes_in_comes_out() {
 }
 
 #[test]
+fn an_object_has_a_number_for_life() {
+    let (_sandbox, home) = store();
+    let number = |key: &str| {
+        let number = on("stat", &home, [key, "--json"]).ended(0).json()["number"].as_u64().unwrap();
+        assert!(on("stat", &home, [key]).ended(0).text().contains(&format!("     number  {number}\n")));
+        number
+    };
+    put(&home, "d/a", b"one");
+    put(&home, "d/b", b"another");
+    let (directory, a, b) = (number("d"), number("d/a"), number("d/b"));
+    let mut all = std::collections::BTreeSet::from([directory, a, b]);
+    assert_eq!(all.len(), 3);
+    // Written over, large where it was small, moved, and found again without the index.
+    put(&home, "d/a", &vec![b'x'; 1 << 20]);
+    assert_eq!((number("d"), number("d/a"), number("d/b")), (directory, a, b));
+    on("compact", &home, ["--all"]).ended(0);
+    fs::remove_dir_all(home.join("index")).unwrap();
+    on("check", &home, ["--rebuild-index"]).ended(0);
+    assert_eq!((number("d"), number("d/a"), number("d/b")), (directory, a, b));
+    // Another object under the same name is another object, also where a removal was the last that happened.
+    for _ in 0..3 {
+        on("rm", &home, ["d/b"]).ended(0);
+        put(&home, "d/b", b"another");
+        assert!(all.insert(number("d/b")));
+    }
+    on("rm", &home, ["-r", "d"]).ended(0);
+    put(&home, "d/a", b"one");
+    assert!(all.insert(number("d")) && all.insert(number("d/a")));
+}
+
+#[test]
 fn a_file_keeps_mode_owner_and_time() {
     let (sandbox, home) = store();
     let file = write_file(sandbox.path().join("in/report.txt"), 1234);

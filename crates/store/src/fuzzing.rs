@@ -135,7 +135,8 @@ pub fn record(bytes: &[u8]) {
     let (key_length, attributes_length) = (number(&mut rest, 1), number(&mut rest, 2));
     let (key, attributes) = (take(&mut rest, key_length as usize), take(&mut rest, attributes_length as usize));
     let (is_zstd, is_moved) = (flags & 1 != 0, flags & 2 != 0);
-    let new = NewRecord { kind, is_zstd, is_moved, id, key, attributes, content: rest };
+    let number = if kind.is_used() { id.max(1) & LARGEST_ID } else { 0 };
+    let new = NewRecord { kind, is_zstd, is_moved, id, number, key, attributes, content: rest };
     let mut encoded = Vec::new();
     new.encode(&mut encoded).expect("no part is too long");
     let list = seal(&mut encoded, SEED_OF.seed(&STORE), LogOffset(SEGMENT_HEADER_BYTES));
@@ -143,7 +144,7 @@ pub fn record(bytes: &[u8]) {
     assert_eq!(list, [record.head.listed()]);
     assert_eq!(record.record_bytes(), encoded.len() as u64);
     let head = record.head;
-    assert_eq!((head.kind, head.id), (kind, id & LARGEST_ID));
+    assert_eq!((head.kind, head.id, head.number), (kind, id & LARGEST_ID, number));
     assert_eq!((head.key, head.attributes, record.content, head.is_zstd), (key, attributes, rest, is_zstd));
     look_into(&record);
 }
@@ -185,7 +186,8 @@ pub fn segment(bytes: &[u8]) {
     let seed = SEED_OF.seed(&STORE);
     let append = |file: &mut Vec<u8>, kind: Kind, id: u64, content: &[u8]| {
         let begin = file.len();
-        let new = NewRecord { kind, is_zstd: false, is_moved: false, id, key: b"", attributes: &[], content };
+        let number = if kind.is_used() { id.max(1) } else { 0 };
+        let new = NewRecord { kind, is_zstd: false, is_moved: false, id, number, key: b"", attributes: &[], content };
         new.encode(file).expect("no part is too long");
         (begin, seal(&mut file[begin..], seed, LogOffset(begin as u64)))
     };

@@ -19,6 +19,8 @@ pub(super) struct ObjectRecord {
     pub gid: u32,
     pub mtime_seconds: i64,
     pub mtime_nanoseconds: u32,
+    /// Number of the object, which it keeps for life.
+    pub number: u64,
     /// Whether the content is in stripes, not in the record.
     pub striped: bool,
     /// Number of the file, where the key is one of several names.
@@ -36,6 +38,7 @@ impl ObjectRecord {
             gid: entry.gid,
             mtime_seconds: entry.mtime.seconds,
             mtime_nanoseconds: entry.mtime.nanoseconds,
+            number: entry.number,
             striped: entry.kind == Kind::Large,
             shared,
         }

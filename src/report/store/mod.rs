@@ -135,6 +135,7 @@ pub fn write_status(
     if let Some(points_to) = points_to {
         line(if object_type.is_device() { "numbers" } else { "target" }, points_to)?;
     }
+    line("number", &entry.number.to_string())?;
     line("size", &exact_size(entry.size_bytes))?;
     line("allocated", &format!("{} on all devices, without the index", exact_size(status.allocated_bytes)))?;
     line("mode", &format!("{:04o} {}", entry.mode & 0o7777, format_mode(object_type, entry.mode)))?;

@@ -192,7 +192,10 @@ impl Engine {
 
     /// Reads a record that must be of a key (or of a shared object) with an id.
     pub(crate) fn read_entry<'b>(&self, entry: &Entry, buffer: &'b mut Vec<u8>) -> Result<Record<'b>> {
-        self.read_record(entry.location, buffer, |record| record.head.id == entry.id && record.head.kind == entry.kind)
+        self.read_record(entry.location, buffer, |record| {
+            let head = record.head;
+            (head.id, head.number, head.kind) == (entry.id, entry.number, entry.kind)
+        })
     }
 
     /// The descriptor of a large object.

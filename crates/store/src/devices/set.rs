@@ -177,6 +177,8 @@ pub(crate) struct Beginning {
     pub(crate) segments_begun: u64,
     /// The last batch before it.
     pub(crate) last_batch: u64,
+    /// Ids up to this one may be given in it.
+    pub(crate) ids_reserved: u64,
 }
 
 impl Devices {
@@ -314,16 +316,18 @@ impl Devices {
                 in_sync: slots.iter().map(|slot| DeviceNumber(slot.entry.number)).collect(),
             };
             let history = known.history.followed_by(entry);
+            let mark = LogMark { is_closed: false, ids_reserved: at.ids_reserved, ..known.mark.unwrap_or_default() };
             let superblock = Superblock {
                 writes: 0,
                 number: NO_DEVICE,
                 identity: [0; 16],
                 geometry: geometry.clone(),
                 history: history.clone(),
-                mark: known.mark.map(|mark| LogMark { is_closed: false, ..mark }),
+                mark: Some(mark),
             };
             let mut failed = known.write(&slots, &superblock);
             if failed.is_empty() {
+                known.mark = Some(mark);
                 known.history = history;
                 known.geometry = geometry.clone();
                 return known.write_home(platform, &self.home, superblock);
@@ -346,6 +350,16 @@ impl Devices {
     pub(crate) fn begin_next(&self, platform: &dyn Platform, geometry: &Geometry, at: Beginning) -> Result<()> {
         self.epoch.store(platform.random()?, Ordering::Relaxed);
         self.begin_epoch(platform, geometry, at)
+    }
+
+    /// Says in the superblocks of all devices in service, durably, that ids up to this one may be given.
+    ///
+    /// # Errors
+    /// What writing one of them fails with: none beyond those that were reserved before may be given then.
+    pub(crate) fn reserve_ids(&self, ids_reserved: u64) -> Result<()> {
+        let mark = self.known().mark.unwrap_or_default();
+        let mut failed = self.write_mark(LogMark { ids_reserved, ..mark });
+        if failed.is_empty() { Ok(()) } else { Err(failed.swap_remove(0).1) }
     }
 
     /// Writes how far the log is durable to the superblocks of all devices in service. Gives those that could not be written, and why.

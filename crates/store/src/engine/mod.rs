@@ -47,6 +47,9 @@ const FRESH_NANOSECONDS: u64 = 1_000_000;
 /// An extent file takes no more than this, in bytes. Tests fill some sooner.
 pub(crate) const EXTENT_FILE_BYTES: u64 = if cfg!(test) { 256 << 10 } else { LARGEST_EXTENT_FILE_BYTES };
 
+/// So many ids are reserved at once, which takes a round of superblocks: of 2⁴⁸, each writer that ends unclean loses so many at most. Tests reserve often.
+pub(crate) const RESERVED_IDS: u64 = if cfg!(test) { 64 } else { 1 << 24 };
+
 /// The index and the accounts, as handles of this process see them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
@@ -87,6 +90,8 @@ pub(crate) struct Engine {
     pub(crate) sync: Mutex<()>,
     /// The highest id given.
     pub(crate) highest_id: AtomicU64,
+    /// Ids up to this one may be given: superblocks say so, durably.
+    pub(crate) reserved_ids: AtomicU64,
     /// Why nothing may be written any more.
     latch: OnceLock<String>,
     /// Segment and offset where the batches begin that a reader took in without a mark.
@@ -137,6 +142,7 @@ impl Engine {
             writer: parts.writer.map(Mutex::new),
             sync: Mutex::new(()),
             highest_id: AtomicU64::new(0),
+            reserved_ids: AtomicU64::new(0),
             latch: OnceLock::new(),
             tail: Mutex::default(),
             opened: Instant::now(),

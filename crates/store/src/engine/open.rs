@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::devices::extents::DIRECTORY as EXTENTS;
@@ -13,7 +14,7 @@ use crate::devices::host::Host;
 use crate::devices::set::{Beginning, Devices, Lock, Platform};
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
-use crate::engine::{Engine, Parts};
+use crate::engine::{Engine, Parts, RESERVED_IDS};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
@@ -286,10 +287,14 @@ pub fn is_store(directory: &Path) -> bool {
 }
 
 impl Engine {
-    /// What an epoch that begins now begins with.
+    /// What an epoch that begins now begins with. Of ids that another writer had reserved, nobody knows which it gave.
     fn beginning(&self) -> Result<Beginning> {
         let writer = self.writer()?;
-        Ok(Beginning { segments_begun: writer.newest_segment, last_batch: writer.position.sequence })
+        let reserved_before = self.devices.marks().iter().map(|mark| mark.ids_reserved).max().unwrap_or(0);
+        let given = self.highest_id.fetch_max(reserved_before, Ordering::Relaxed).max(reserved_before);
+        let ids_reserved = given + RESERVED_IDS;
+        self.reserved_ids.store(ids_reserved, Ordering::Relaxed);
+        Ok(Beginning { segments_begun: writer.newest_segment, last_batch: writer.position.sequence, ids_reserved })
     }
 
     /// Writes another geometry to all devices in service, as an epoch of its own.

@@ -4,28 +4,28 @@
 //! Committing a piece takes the writer's lock: it gets its ids, is appended, and changes the index as one. Directories that are
 //! missing above an object are made by the piece that needs them.
 
+mod admission;
 mod committer;
 
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
-use hashbrown::HashMap;
-
+use self::admission::{Admitted, Number};
 use self::committer::{Committer, Piece, Subject, Waiting, abandon};
-use super::effects::{Before, Effects, Nameless, UNPLACED, goes_with, is_within, shared_key};
+use super::effects::{Effects, Nameless, UNPLACED, goes_with, is_within, shared_key};
 use super::near::Near;
 use crate::devices::extents::{LargeWriter, Touched, Written, order};
-use crate::engine::{Engine, EngineLedger};
+use crate::engine::{Engine, EngineLedger, RESERVED_IDS};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::{Entry, Kind, Location, Time};
+use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::{Class, Compression};
 use crate::format::key::Key;
-use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id};
+use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_number};
 use crate::layout::granulo::{Striping, is_record};
 use crate::{Durability, Store};
 
@@ -184,7 +184,7 @@ impl<'s> Batch<'s> {
     /// [`ErrorKind::NotFound`] if there is no such shared file when it is committed; as [`put`](Self::put).
     pub fn link(&mut self, key: &Key, shared: u64) -> Result<()> {
         self.refuse_root(key)?;
-        let entry = Entry { size_bytes: shared, ..entry_of(Kind::Link, &Attributes::default()) };
+        let entry = Entry { size_bytes: shared, number: shared, ..entry_of(Kind::Link, &Attributes::default()) };
         self.encode(key.stored().into(), entry, &[], false, &shared.to_le_bytes(), None)
     }
 
@@ -273,6 +273,7 @@ impl<'s> Batch<'s> {
             is_zstd: false,
             is_moved: false,
             id: 0,
+            number: 0,
             key: key.stored(),
             attributes: &[],
             content: &[],
@@ -391,7 +392,8 @@ impl<'s> Batch<'s> {
             self.hand_over()?;
         }
         let start = self.records.len();
-        let record = NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, key: &key, attributes, content };
+        let record =
+            NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, number: 0, key: &key, attributes, content };
         record.encode(&mut self.records)?;
         self.wait(key, start, Subject::Put(Box::new(entry), descriptor))
     }
@@ -474,6 +476,7 @@ pub(crate) fn entry_of(kind: Kind, attributes: &Attributes) -> Entry {
     Entry {
         kind,
         id: 0,
+        number: 0,
         location: Location { segment: 0, offset: 0, record_bytes: 0 },
         size_bytes: 0,
         mode: attributes.mode,
@@ -511,24 +514,40 @@ impl Engine {
         let geometry = self.geometry();
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
-        let before = self.check(&ledger, records, waiting, timestamp_milliseconds)?;
+        let admitted = self.admit_piece(&ledger, records, waiting, timestamp_milliseconds)?;
         effects.reserve(waiting.len());
         let count = waiting.len() as u64;
         let first_id = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
         if first_id + count > LARGEST_ID {
             return Err(Error::new(ErrorKind::NoSpace, "write to the store", "it has given all ids"));
         }
-        for (at, record) in waiting.iter().enumerate() {
-            give_id(&mut records[record.start..record.start + record.record_bytes], first_id + at as u64);
+        let needed = first_id + count;
+        if needed > self.reserved_ids.load(Ordering::Relaxed) {
+            self.devices.reserve_ids(needed + RESERVED_IDS)?;
+            self.reserved_ids.store(needed + RESERVED_IDS, Ordering::Relaxed);
+        }
+        let mut numbers: Vec<u64> = Vec::with_capacity(waiting.len());
+        for ((record, admitted), id) in waiting.iter().zip(&admitted).zip(first_id..) {
+            let number = match admitted.number {
+                Number::None => 0,
+                Number::Own => id,
+                Number::Of(number) => number,
+                Number::AsRecord(at) => numbers[at],
+            };
+            let encoded = &mut records[record.start..record.start + record.record_bytes];
+            give_id(encoded, id);
+            give_number(encoded, number);
+            numbers.push(number);
         }
         // What keeps it from being taken in, an error in reading what is removed above all, leaves the log as it was.
-        for (at, (record, before)) in waiting.iter().zip(before).enumerate() {
-            let id = first_id + at as u64;
+        for (at, (record, Admitted { before, .. })) in waiting.iter().zip(admitted).enumerate() {
+            let (id, number) = (first_id + at as u64, numbers[at]);
             let location =
                 Location { segment: UNPLACED, offset: record.start as u64, record_bytes: record.record_bytes as u64 };
             match &record.subject {
                 Subject::Put(entry, descriptor) => {
-                    effects.put_over(&record.key, Entry { id, location, ..**entry }, descriptor.as_deref(), before)?
+                    let entry = Entry { id, number, location, ..**entry };
+                    effects.put_over(&record.key, entry, descriptor.as_deref(), before)?
                 }
                 Subject::Removal(_) => effects.remove_over(&record.key, id, location, before).map(|_| ())?,
                 Subject::TreeRemoval => effects.remove_tree(&record.key, id, location).map(|_| ())?,
@@ -551,134 +570,5 @@ impl Engine {
         self.apply(&change)?;
         writer.pend(change);
         Ok(())
-    }
-
-    /// Looks whether the batch may be committed, and adds the directories that are missing above its objects. Gives what the index has before the
-    /// batch for the key of each record.
-    fn check(
-        &self,
-        ledger: &EngineLedger<'_>,
-        records: &mut Vec<u8>,
-        waiting: &mut Vec<Waiting>,
-        timestamp_milliseconds: u64,
-    ) -> Result<Vec<Before>> {
-        let exists = |key: &[u8], cause: &str| {
-            let path = Key::from_stored(key).map(|key| key.to_path()).unwrap_or_default();
-            Error::new(ErrorKind::Exists, "write to the store", cause).at(&path)
-        };
-        let mut before = Vec::with_capacity(waiting.len());
-        // Kinds that keys have after the records so far; what a removed tree leaves is asked of `gone`.
-        let mut kinds: HashMap<&[u8], Option<Kind>> = HashMap::with_capacity(waiting.len());
-        let mut gone: Vec<&[u8]> = Vec::new();
-        let mut missing: Vec<Arc<[u8]>> = Vec::new();
-        // A directory that is there.
-        let mut parent_before: Option<&[u8]> = None;
-        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
-        // What the batch removes may be one.
-        let mut has_removals = false;
-        for record in waiting.iter() {
-            let key = &record.key[..];
-            let entry = match &record.subject {
-                Subject::Put(entry, _) => entry,
-                Subject::Removal(seen) => {
-                    kinds.insert(key, None);
-                    (parent_before, has_removals) = (None, true);
-                    let (version, entry) = **seen;
-                    let is_new = version == ledger.state.version;
-                    before.push(if is_new { Before::Known(entry) } else { Before::Unknown });
-                    continue;
-                }
-                Subject::TreeRemoval => {
-                    kinds.retain(|known, _| !goes_with(known, key));
-                    gone.push(key);
-                    (parent_before, has_removals) = (None, true);
-                    before.push(Before::Unknown);
-                    continue;
-                }
-            };
-            let look_up = |kinds: &HashMap<&[u8], Option<Kind>>, key: &[u8]| -> Result<(Option<Kind>, Before)> {
-                match kinds.get(key) {
-                    Some(kind) => Ok((*kind, Before::Unknown)),
-                    None if gone.iter().any(|top| goes_with(key, top)) => Ok((None, Before::Unknown)),
-                    None => {
-                        let entry = ledger.snapshot.look_up(key)?;
-                        Ok((entry.map(|entry| entry.kind), Before::Known(entry)))
-                    }
-                }
-            };
-            if key.first() == Some(&0) {
-                kinds.insert(key, Some(entry.kind));
-                before.push(Before::Unknown);
-                continue;
-            }
-            let (kind, known) = look_up(&kinds, key)?;
-            match (kind, entry.kind) {
-                (Some(Kind::Directory), Kind::Directory) | (None, _) => {}
-                (Some(Kind::Directory), _) => return Err(exists(key, "there is a directory of this name")),
-                (Some(_), Kind::Directory) if !key.is_empty() => {
-                    return Err(exists(key, "there is a file of this name"));
-                }
-                _ => {}
-            }
-            if entry.kind == Kind::Link && look_up(&kinds, &shared_key(entry.size_bytes))?.0.is_none() {
-                return Err(Error::new(ErrorKind::NotFound, "make the link", "there is no shared file of this number"));
-            }
-            kinds.insert(key, Some(entry.kind));
-            before.push(known);
-            let mut parent = key;
-            while let Some(end) = parent.iter().rposition(|&byte| byte == 0) {
-                parent = &parent[..end];
-                if parent_before == Some(parent) || !has_removals && directories.has(parent) {
-                    break;
-                }
-                match look_up(&kinds, parent)? {
-                    (Some(Kind::Directory), before) => {
-                        if matches!(before, Before::Known(_)) {
-                            directories.add(parent);
-                        }
-                        break;
-                    }
-                    (Some(_), _) => return Err(exists(parent, "it is a file, so nothing can lie below it")),
-                    (None, _) => {
-                        kinds.insert(parent, Some(Kind::Directory));
-                        missing.push(parent.into());
-                    }
-                }
-            }
-            parent_before = key.iter().rposition(|&byte| byte == 0).map(|end| &key[..end]).or(parent_before);
-        }
-        drop((kinds, directories));
-        // A directory that comes later in the batch has attributes of its own.
-        if !missing.is_empty() {
-            let put: BTreeSet<&[u8]> = waiting
-                .iter()
-                .filter(|record| matches!(record.subject, Subject::Put(..)))
-                .map(|record| &record.key[..])
-                .collect();
-            missing.retain(|key| !put.contains(&**key));
-        }
-        let seconds = (timestamp_milliseconds / 1000) as i64;
-        let nanoseconds = (timestamp_milliseconds % 1000 * 1_000_000) as u32;
-        let attributes = Attributes::of_directory(Time { seconds, nanoseconds });
-        let mut stored = Vec::new();
-        attributes.encode(&mut stored)?;
-        for key in missing {
-            let start = records.len();
-            let record = NewRecord {
-                kind: Kind::Directory,
-                is_zstd: false,
-                is_moved: false,
-                id: 0,
-                key: &key,
-                attributes: &stored,
-                content: &[],
-            };
-            record.encode(records)?;
-            let record_bytes = records.len() - start;
-            let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes)), None);
-            waiting.push(Waiting { key, start, record_bytes, subject });
-            before.push(Before::Unknown);
-        }
-        Ok(before)
     }
 }

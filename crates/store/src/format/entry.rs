@@ -77,6 +77,9 @@ pub struct Entry {
     pub kind: Kind,
     /// Id of the record; higher is newer.
     pub id: u64,
+    /// Number of the object, which it has for life, whatever is written to it; 0 of a removal. It is the id of the first record that it ever had, so that no two
+    /// objects have the same.
+    pub number: u64,
     /// Where the record lies. Of a removal in a sorted table, nothing (all zero).
     pub location: Location,
     /// Size of the object in bytes, holes included; the target's length of a symlink, 0 of directories; **of a link, the number of the shared object**.
@@ -94,6 +97,16 @@ pub struct Entry {
 impl Entry {
     /// An entry that says that the key is no more.
     pub fn removal(id: u64, location: Location) -> Entry {
-        Entry { kind: Kind::Removal, id, location, size_bytes: 0, mode: 0, uid: 0, gid: 0, mtime: Time::default() }
+        Entry {
+            kind: Kind::Removal,
+            id,
+            number: 0,
+            location,
+            size_bytes: 0,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            mtime: Time::default(),
+        }
     }
 }

@@ -103,6 +103,8 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) is_zstd: bool,
     pub(crate) is_moved: bool,
     pub(crate) id: u64,
+    /// Number of the object; 0 of what is none.
+    pub(crate) number: u64,
     /// Stored form.
     pub(crate) key: &'a [u8],
     /// Stored form.
@@ -136,7 +138,8 @@ impl NewRecord<'_> {
         onto.extend_from_slice(&name_length.to_le_bytes());
         onto.extend_from_slice(&content_length.to_le_bytes());
         onto.extend_from_slice(&checksum(self.content).to_le_bytes());
-        onto.extend_from_slice(&[0; SEQUENCE_AT - NUMBER_AT]);
+        onto.extend_from_slice(&six(self.number));
+        onto.extend_from_slice(&[0; SEQUENCE_AT - PARENT_AT]);
         onto.extend_from_slice(&six(self.id));
         onto.extend_from_slice(&(self.attributes.len() as u32).to_le_bytes()[..3]);
         onto.push(MARK);
@@ -157,6 +160,11 @@ impl NewRecord<'_> {
 /// Gives an encoded record that was not moved its sequence number, once that is known. It is not sealed after.
 pub(crate) fn give_id(record: &mut [u8], id: u64) {
     record[SEQUENCE_AT..SEQUENCE_AT + SIX].copy_from_slice(&id.to_le_bytes()[..SIX]);
+}
+
+/// Gives an encoded record the number of its object, once that is known. It is not sealed after.
+pub(crate) fn give_number(record: &mut [u8], number: u64) {
+    record[NUMBER_AT..PARENT_AT].copy_from_slice(&number.to_le_bytes()[..SIX]);
 }
 
 /// Seals encoded records for the place that the first of them goes to; gives of each what the list of their commit has.
@@ -230,6 +238,8 @@ pub(crate) struct Head<'a> {
     pub(crate) kind: Kind,
     pub(crate) is_zstd: bool,
     pub(crate) id: u64,
+    /// Number of the object; 0 of what is none.
+    pub(crate) number: u64,
     pub(crate) lengths: Lengths,
     pub(crate) head_checksum: u64,
     pub(crate) content_checksum: u64,
@@ -259,15 +269,17 @@ impl<'a> Head<'a> {
         let flags = head[FLAGS_AT];
         let versions = if flags & MOVED == 0 { 0 } else { VERSIONS_BYTES };
         let key_at = HEADER_BYTES + lengths.versions;
-        let id = six(SEQUENCE_AT);
+        let (id, number) = (six(SEQUENCE_AT), six(NUMBER_AT));
         let sound = flags & !(ZSTD | MOVED) == parts(kind)
             && lengths.versions == versions
-            && (six(NUMBER_AT), six(PARENT_AT)) == (0, 0)
+            && six(PARENT_AT) == 0
+            && (number > 0) == kind.is_used()
             && (HEADER_BYTES..key_at).step_by(SIX).all(|at| six(at) == id);
         let head = Head {
             kind,
             is_zstd: flags & ZSTD != 0,
             id,
+            number,
             lengths,
             head_checksum: u64::from_le_bytes(*head.first_chunk()?),
             content_checksum: u64::from_le_bytes(*head[CONTENT_CHECKSUM_AT..].first_chunk()?),
@@ -332,7 +344,9 @@ mod tests {
     }
 
     fn encode(kind: Kind, is_moved: bool, key: &[u8], attributes: &[u8], content: &[u8]) -> Vec<u8> {
-        let record = NewRecord { kind, is_zstd: false, is_moved, id: 0x0605_0403_0201, key, attributes, content };
+        let number = if kind.is_used() { 0x0c0b_0a09_0807 } else { 0 };
+        let record =
+            NewRecord { kind, is_zstd: false, is_moved, id: 0x0605_0403_0201, number, key, attributes, content };
         let mut bytes = Vec::new();
         record.encode(&mut bytes).unwrap();
         seal(&mut bytes, seed(), LogOffset(128));
@@ -352,7 +366,7 @@ mod tests {
             prop_assert_eq!(bytes.len() as u128, record_bytes(beside, attributes.len() as u64, content.len() as u64));
             let record = Record::decode(&bytes, seal_here()).unwrap();
             prop_assert_eq!((record.head.key, record.head.attributes, record.content), (&key[..], &attributes[..], &content[..]));
-            prop_assert_eq!(record.head.id, 0x0605_0403_0201);
+            prop_assert_eq!((record.head.id, record.head.number), (0x0605_0403_0201, 0x0c0b_0a09_0807));
             prop_assert!(!record.head.is_zstd);
             let again = Record::verified(&bytes).unwrap();
             prop_assert_eq!((again.head.key, again.content), (record.head.key, record.content));
@@ -400,6 +414,7 @@ mod tests {
         let first = bytes.len();
         bytes.extend(encode(Kind::File, false, b"other", &[1; 19], b"four"));
         give_id(&mut bytes, 9);
+        give_number(&mut bytes[first..], 8);
         assert!(Record::decode(&bytes, seal_here()).is_none());
         let list = seal(&mut bytes, seed(), LogOffset(128));
         let record = Record::decode(&bytes, seal_here()).unwrap();

@@ -52,8 +52,8 @@ pub(crate) struct LogMark {
     pub(crate) chain: u64,
     /// Segments that were begun: the highest number given.
     pub(crate) segments_begun: u64,
-    /// Numbers of objects up to here may have been given.
-    pub(crate) objects_reserved: u64,
+    /// Ids up to here may have been given.
+    pub(crate) ids_reserved: u64,
 }
 
 /// What a device says of itself and of the store.
@@ -360,10 +360,10 @@ fn decode_place(at: &mut Decoder<'_>) -> Option<(Node, PathBuf)> {
 
 fn encode_mark(mark: Option<LogMark>, onto: &mut Vec<u8>) {
     let flags = mark.map_or(0, |mark| MARK_THERE | if mark.is_closed { MARK_CLOSED } else { 0 });
-    let LogMark { is_closed: _, segment, offset, sequence, chain, segments_begun, objects_reserved } =
+    let LogMark { is_closed: _, segment, offset, sequence, chain, segments_begun, ids_reserved } =
         mark.unwrap_or_default();
     onto.push(flags);
-    for field in [segment, offset, sequence, chain, segments_begun, objects_reserved] {
+    for field in [segment, offset, sequence, chain, segments_begun, ids_reserved] {
         onto.extend_from_slice(&field.to_le_bytes());
     }
 }
@@ -377,7 +377,7 @@ fn decode_mark(at: &mut Decoder<'_>) -> Option<Option<LogMark>> {
         sequence: at.u64()?,
         chain: at.u64()?,
         segments_begun: at.u64()?,
-        objects_reserved: at.u64()?,
+        ids_reserved: at.u64()?,
     };
     match flags {
         0 => (mark == LogMark::default()).then_some(None),
@@ -422,7 +422,7 @@ mod tests {
             sequence: 3,
             chain: 4,
             segments_begun: 5,
-            objects_reserved: 6,
+            ids_reserved: 6,
         };
         for change in [
             (|_| {}) as fn(&mut Superblock),

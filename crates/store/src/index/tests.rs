@@ -61,7 +61,17 @@ struct Pair {
 fn entry(id: u64, place: u64) -> Entry {
     let location = Location { segment: place / 100, offset: place * 64, record_bytes: 64 };
     let mtime = Time { seconds: id as i64, nanoseconds: 5 };
-    Entry { kind: Kind::File, id, location, size_bytes: 10, mode: 0o100_600, uid: 1, gid: (id % 3) as u32, mtime }
+    Entry {
+        kind: Kind::File,
+        id,
+        number: id,
+        location,
+        size_bytes: 10,
+        mode: 0o100_600,
+        uid: 1,
+        gid: (id % 3) as u32,
+        mtime,
+    }
 }
 
 impl Pair {

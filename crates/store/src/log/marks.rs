@@ -4,6 +4,7 @@
 //! commit of its own, and goes into the superblocks. A release says what was superseded: nothing is unlinked before the commit with its release is
 //! durable and marked.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -110,7 +111,7 @@ impl Engine {
             sequence: position.sequence,
             chain: position.chain,
             segments_begun: writer.newest_segment,
-            objects_reserved: 0,
+            ids_reserved: if is_closed { &self.highest_id } else { &self.reserved_ids }.load(Ordering::Relaxed),
         });
     }
 
@@ -148,6 +149,7 @@ pub(super) fn release_record(released: &Released) -> Result<Vec<u8>> {
         is_zstd: false,
         is_moved: false,
         id: 0,
+        number: 0,
         key: &[],
         attributes: &[],
         content: &released.encode(),

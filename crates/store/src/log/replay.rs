@@ -453,7 +453,7 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
             Entry { size_bytes, ..entry_of(kind, &attributes) }
         }
     };
-    (entry.id, entry.location) = (head.id, location);
+    (entry.id, entry.number, entry.location) = (head.id, head.number, location);
     Some(Item { kind: head.kind, key: head.key.into(), entry, descriptor, released })
 }
 

@@ -200,6 +200,7 @@ impl Writer {
             is_zstd: false,
             is_moved: false,
             id: 0,
+            number: 0,
             key: &[],
             attributes: &[],
             content: &commit.encode(),

@@ -377,6 +377,7 @@ fn moved(record: &Record<'_>) -> Result<Vec<u8>> {
         is_zstd: head.is_zstd,
         is_moved: true,
         id: head.id,
+        number: head.number,
         key: head.key,
         attributes: head.attributes,
         content: record.content,

@@ -47,6 +47,7 @@ impl Moving {
             is_zstd: head.is_zstd,
             is_moved: true,
             id: head.id,
+            number: head.number,
             key: head.key,
             attributes: head.attributes,
             content,

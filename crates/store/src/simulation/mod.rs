@@ -21,6 +21,7 @@ pub(crate) mod device;
 pub(crate) mod media;
 pub(crate) mod mishap;
 pub(crate) mod model;
+pub(crate) mod numbers;
 pub(crate) mod scenario;
 pub(crate) mod subject;
 pub(crate) mod trial;

@@ -8,8 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::mem::discriminant;
 use std::sync::Arc;
 
+use super::numbers::{Incarnation, Numbers};
 use super::workload::{Change, Durability, pieces, spread};
 use crate::{Attributes, Key};
 
@@ -35,6 +37,10 @@ pub(crate) struct Object {
     pub(crate) body: Body,
     /// A number that all names of a shared file have, and no others.
     pub(crate) shared: Option<u64>,
+    /// Which object it is, where that is known.
+    pub(crate) incarnation: Option<Incarnation>,
+    /// The number that the store gives it.
+    pub(crate) number: Option<u64>,
 }
 
 /// All objects, by key.
@@ -106,8 +112,8 @@ impl State {
         }
     }
 
-    /// Makes a change; a file that is shared from now on gets the number `shared`.
-    pub(crate) fn apply(&mut self, change: &Change, shared: u64) {
+    /// Makes a change, which has this number; a file that is shared from now on gets it too.
+    pub(crate) fn apply(&mut self, change: &Change, number: u64) {
         let (attributes, body, shared) = match change {
             Change::Remove(key) | Change::RemoveDirectory(key) => {
                 self.objects.remove(key);
@@ -120,7 +126,7 @@ impl State {
             Change::Link(existing, key) => {
                 // Not there if the batch that should have made it failed.
                 if let Some(object) = self.objects.get(existing).cloned() {
-                    self.put(key, object);
+                    self.put(key, object, number);
                 }
                 return;
             }
@@ -129,21 +135,29 @@ impl State {
             }
             Change::Planted(_, attributes, content) => (attributes, Body::File(Arc::clone(content)), None),
             Change::Shared(_, attributes, recipe) => {
-                (attributes, Body::File(spread(attributes.holes.as_ref(), recipe.bytes())), Some(shared))
+                (attributes, Body::File(spread(attributes.holes.as_ref(), recipe.bytes())), Some(number))
             }
             Change::Directory(_, attributes) => (attributes, Body::Directory, None),
             Change::Symlink(_, attributes, target) => (attributes, Body::Symlink(target.clone()), None),
             Change::Special(_, attributes, major, minor) => (attributes, Body::Special(*major, *minor), None),
         };
-        self.put(change.key(), Object { attributes: Some(attributes.clone()), body, shared });
+        // What is put over an object of the same type is that object, with other content.
+        let is_same = |there: &&Object| {
+            shared.is_none() && there.shared.is_none() && discriminant(&there.body) == discriminant(&body)
+        };
+        let there = self.objects.get(change.key()).filter(is_same);
+        let incarnation = there.map_or(Some((number, 0)), |there| there.incarnation);
+        let object = Object { attributes: Some(attributes.clone()), body, shared, incarnation, number: None };
+        self.put(change.key(), object, number);
     }
 
-    fn put(&mut self, key: &Key, object: Object) {
+    fn put(&mut self, key: &Key, object: Object, number: u64) {
         self.objects.insert(key.clone(), object);
         let mut above = key.parent();
         while let Some(directory) = above.filter(|directory| !directory.is_root()) {
             above = directory.parent();
-            let made = || Object { attributes: None, body: Body::Directory, shared: None };
+            let incarnation = Some((number, directory.depth()));
+            let made = || Object { attributes: None, body: Body::Directory, shared: None, incarnation, number: None };
             self.objects.entry(directory).or_insert_with(made);
         }
     }
@@ -158,6 +172,19 @@ impl State {
         }
         let several = names.values().filter(|names| names.len() > 1);
         several.flat_map(|names| names.iter().map(|name| (*name, names[0]))).collect()
+    }
+
+    /// What the numbers of objects in a store's state contradict, where it is otherwise this one.
+    fn misnumbered(&self, found: &State, blind: &BTreeSet<Key>, numbers: &mut Numbers) -> Vec<String> {
+        let both = self
+            .objects
+            .iter()
+            .filter(|(key, _)| !blind.contains(key) && !key.is_root())
+            .filter_map(|(key, object)| Some((key, object.incarnation?, found.objects.get(key)?.number?)));
+        both.filter_map(|(key, incarnation, number)| {
+            numbers.see(incarnation, number).map(|cause| format!("{key} {cause}"))
+        })
+        .collect()
     }
 
     /// Keys in which a store's state differs from this, and how. The root is left out, unless this has it.
@@ -285,6 +312,8 @@ pub(crate) struct Model {
     next_shared: u64,
     /// Objects that nothing is expected of.
     blind: BTreeSet<Key>,
+    /// Numbers of objects that the store was seen to give.
+    numbers: Numbers,
     /// The states that were acknowledged since the superblocks had a mark, and the one that they had it for.
     since_mark: Vec<State>,
 }
@@ -432,6 +461,15 @@ impl Model {
     /// As [`allows`](Self::allows).
     pub(crate) fn observe(&mut self, found: &State) -> Result<(), Mismatch> {
         let has = self.search(found, true)?;
+        let (blind, mut numbers) = (self.blind.clone(), std::mem::take(&mut self.numbers));
+        self.visit(&mut |state, with| {
+            let is_it = with == has;
+            if is_it {
+                state.misnumbered(found, &blind, &mut numbers);
+            }
+            is_it
+        });
+        self.numbers = numbers;
         let mut at = 0;
         let durable = has[..self.durable].iter().filter(|has| **has).count();
         self.tail.retain_mut(|piece| {
@@ -452,7 +490,10 @@ impl Model {
                 return false;
             }
             allowed += 1;
-            let differences = state.differences(found, &self.blind);
+            let mut differences = state.differences(found, &self.blind);
+            if differences.is_empty() {
+                differences = state.misnumbered(found, &self.blind, &mut self.numbers.clone());
+            }
             if differences.is_empty() {
                 result = has.to_vec();
                 return true;
@@ -571,7 +612,8 @@ mod tests {
         let made = state(&[put("a/b/c", 1)]);
         let own = Attributes { mode: 7, ..Attributes::default() };
         let mut found = state(&[Change::Directory(key("a"), own.clone()), put("a/b/c", 1)]);
-        found.insert(Key::root(), Object { attributes: None, body: Body::Directory, shared: None });
+        let (attributes, incarnation, number) = (None, None, None);
+        found.insert(Key::root(), Object { attributes, body: Body::Directory, shared: None, incarnation, number });
         assert_eq!(made.differences(&found, &BTreeSet::new()), Vec::<String>::new());
         assert_eq!(
             state(&[put("a/b/c", 1), Change::Directory(key("a"), own)]).differences(&made, &BTreeSet::new()).len(),

@@ -258,7 +258,8 @@ impl Simulated {
             }
             _ => Body::File(object.content.into()),
         };
-        Ok(Object { attributes: Some(object.attributes.clone()), body, shared: found.shared })
+        let (attributes, number) = (Some(object.attributes.clone()), Some(object.entry.number));
+        Ok(Object { attributes, body, shared: found.shared, incarnation: None, number })
     }
 
     /// What it shows, and what it says of it.

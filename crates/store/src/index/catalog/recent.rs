@@ -1,6 +1,6 @@
 //! How recent changes are written (docs/FORMAT.md, section 10).
 //!
-//! Changes one after the other: length of the key, key, kind (0 for a key that is forgotten, and nothing after that), then id, segment,
+//! Changes one after the other: length of the key, key, kind (0 for a key that is forgotten, and nothing after that), then id, number, segment,
 //! offset, length of the record, size, mode, owner, owning group, seconds (zigzag), nanoseconds. All numbers but the kind are varints.
 
 use std::sync::Arc;
@@ -23,7 +23,9 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, changes: impl Iterator<Item = (&'a [
         out.push(entry.kind as u8);
         let Location { segment, offset, record_bytes } = entry.location;
         let owners = [u64::from(entry.mode), u64::from(entry.uid), u64::from(entry.gid)];
-        for number in [entry.id, segment, offset, record_bytes, entry.size_bytes].into_iter().chain(owners) {
+        for number in
+            [entry.id, entry.number, segment, offset, record_bytes, entry.size_bytes].into_iter().chain(owners)
+        {
             put(out, number);
         }
         put(out, zigzag(entry.mtime.seconds));
@@ -52,6 +54,7 @@ fn decode_entry(bytes: &[u8], at: &mut usize, kind: Kind) -> Option<Entry> {
     Some(Entry {
         kind,
         id: number()?,
+        number: number()?,
         location: Location { segment: number()?, offset: number()?, record_bytes: number()? },
         size_bytes: number()?,
         mode: number()?.try_into().ok()?,

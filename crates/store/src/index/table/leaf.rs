@@ -19,6 +19,8 @@ const KIND_BITS: u8 = 0x0f;
 const ADJACENT: u8 = 0x10;
 /// Size is told as how much less it is than the record.
 const SIZE_BELOW_RECORD: u8 = 0x20;
+/// The record is not the first of its object: its number is told, as how much less it is than the id.
+const NUMBERED: u8 = 0x40;
 
 /// What an entry's numbers refer to. The default is that of a restart: nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,6 +36,7 @@ pub(crate) struct Before {
 pub(crate) struct LeafEntry {
     kind: Kind,
     id: u64,
+    number: u64,
     location: Location,
     size_bytes: u64,
     class: u64,
@@ -48,8 +51,8 @@ impl LeafEntry {
             return Some(Entry::removal(self.id, self.location));
         }
         let &(mode, uid, gid) = classes.get(usize::try_from(self.class).ok()?)?;
-        let LeafEntry { kind, id, location, size_bytes, mtime, .. } = *self;
-        Some(Entry { kind, id, location, size_bytes, mode, uid, gid, mtime })
+        let LeafEntry { kind, id, number, location, size_bytes, mtime, .. } = *self;
+        Some(Entry { kind, id, number, location, size_bytes, mode, uid, gid, mtime })
     }
 }
 
@@ -62,6 +65,7 @@ pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
         _ if offset % 4 != 0 || record_bytes % 4 != 0 || offset.checked_add(record_bytes).is_none() => {
             Some("its record lies where none can")
         }
+        _ if entry.number == 0 || entry.number > entry.id => Some("its object has no number that it can have"),
         _ if entry.mtime.nanoseconds >= 1_000_000_000 => Some("its time has more than a second of nanoseconds"),
         _ => None,
     }
@@ -82,11 +86,16 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, clas
     let below_record = record_bytes
         .checked_sub(entry.size_bytes)
         .filter(|&difference| entry.kind != Kind::Link && difference < entry.size_bytes);
+    let number_below = entry.id.wrapping_sub(entry.number);
     let mut tag = entry.kind as u8;
     tag |= if adjacent { ADJACENT } else { 0 };
     tag |= if below_record.is_some() { SIZE_BELOW_RECORD } else { 0 };
+    tag |= if number_below > 0 { NUMBERED } else { 0 };
     out.push(tag);
     put(out, id_difference);
+    if number_below > 0 {
+        put(out, number_below);
+    }
     if !adjacent {
         put(out, segment);
         put(out, offset / 4);
@@ -112,12 +121,13 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Optio
     before.id = id;
     if kind >= Kind::Removal {
         let location = Location { segment: 0, offset: 0, record_bytes: 0 };
-        let removal = LeafEntry { kind, id, location, size_bytes: 0, class: 0, mtime: Time::default() };
+        let removal = LeafEntry { kind, id, number: 0, location, size_bytes: 0, class: 0, mtime: Time::default() };
         return (tag == Kind::Removal as u8).then_some(removal);
     }
-    if tag & !(KIND_BITS | ADJACENT | SIZE_BELOW_RECORD) != 0 {
+    if tag & !(KIND_BITS | ADJACENT | SIZE_BELOW_RECORD | NUMBERED) != 0 {
         return None;
     }
+    let number = if tag & NUMBERED != 0 { id.checked_sub(take(bytes, at)?).filter(|&number| number > 0)? } else { id };
     let (segment, offset) =
         if tag & ADJACENT != 0 { before.place? } else { (take(bytes, at)?, take(bytes, at)?.checked_mul(4)?) };
     let record_bytes = take(bytes, at)?.checked_mul(4)?;
@@ -129,7 +139,7 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Optio
     before.seconds = seconds;
     before.place = Some((segment, offset.checked_add(record_bytes)?));
     let location = Location { segment, offset, record_bytes };
-    Some(LeafEntry { kind, id, location, size_bytes, class, mtime: Time { seconds, nanoseconds } })
+    Some(LeafEntry { kind, id, number, location, size_bytes, class, mtime: Time { seconds, nanoseconds } })
 }
 
 #[cfg(test)]
@@ -140,6 +150,7 @@ mod tests {
         Entry {
             kind: Kind::File,
             id,
+            number: id,
             location: Location { segment: 3, offset, record_bytes },
             size_bytes,
             mode: 0o100_644,
@@ -176,11 +187,16 @@ mod tests {
         assert_eq!(decode(&nothing_before, &mut 0, &mut Before::default()), None);
         let larger_than_its_record = [Kind::File as u8 | SIZE_BELOW_RECORD, 0, 1, 1, 1, 5, 0, 0, 0];
         assert_eq!(decode(&larger_than_its_record, &mut 0, &mut Before::default()), None);
-        for tag in [0, Kind::TreeRemoval as u8, Kind::Commit as u8, Kind::Removal as u8 | ADJACENT, 0x41, 0x81] {
+        for tag in [0, Kind::TreeRemoval as u8, Kind::Commit as u8, Kind::Removal as u8 | ADJACENT, 0x81, 0xc1] {
             assert_eq!(decode(&[tag, 0, 1, 1, 1, 1, 0, 0, 0], &mut 0, &mut Before::default()), None, "{tag}");
         }
+        let number_of_none = [Kind::File as u8 | NUMBERED, zigzag(5) as u8, 5, 1, 1, 1, 0, 0, 0, 0];
+        assert_eq!(decode(&number_of_none, &mut 0, &mut Before::default()), None);
         let mut wrong = file(1, 80, 60, 0);
         assert_eq!(refuse(&wrong), None);
+        for number in [0, 2] {
+            assert!(refuse(&Entry { number, ..wrong }).is_some());
+        }
         wrong.location.offset = 82;
         assert!(refuse(&wrong).is_some());
         let unknown_class = [Kind::File as u8, 0, 1, 1, 1, 1, 7, 0, 0];

@@ -28,14 +28,16 @@ pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
     let kinds = prop::sample::select(vec![Kind::File, Kind::Large, Kind::Directory, Kind::Link, Kind::Removal]);
     let place = (prop_oneof![0u64..3, Just(u64::MAX)], 0u64..1 << 32, 0u64..1 << 20);
     let small = prop_oneof![0u64..100_000, any::<u64>()];
-    (kinds, prop_oneof![0u64..1000, any::<u64>()], place, small, (0u16..4, 0u32..3, 0u32..3), any::<i64>(), 0..4u32)
+    (kinds, prop_oneof![1u64..1000, 1..=u64::MAX], place, small, (0u16..4, 0u32..3, 0u32..3), any::<i64>(), 0..4u32)
         .prop_map(|(kind, id, (segment, offset, length), size_bytes, (mode, uid, gid), seconds, part)| {
             if kind == Kind::Removal {
                 return Entry::removal(id, Location { segment: 0, offset: 0, record_bytes: 0 });
             }
             let location = Location { segment, offset: offset * 4, record_bytes: length * 4 };
             let mtime = Time { seconds, nanoseconds: part * 333_333_333 };
-            Entry { kind, id, location, size_bytes, mode, uid, gid, mtime }
+            // Of every third object this is the first record.
+            let number = if id % 3 == 0 { id } else { id.div_ceil(2) };
+            Entry { kind, id, number, location, size_bytes, mode, uid, gid, mtime }
         })
 }
 
@@ -78,6 +80,7 @@ pub(crate) fn imported(count: u64) -> BTreeMap<Vec<u8>, Entry> {
             let entry = Entry {
                 kind: Kind::File,
                 id: number + 1,
+                number: number + 1,
                 location: Location { segment: 1 + number / 3000, offset, record_bytes },
                 size_bytes: record_bytes - 80,
                 mode: 0o100_644,
@@ -216,7 +219,7 @@ fn long_keys_make_long_blocks_and_still_fewer_on_every_level() {
     let mut entries = BTreeMap::new();
     let template = imported(1).into_values().next().unwrap();
     for byte in 0..200u8 {
-        entries.insert(vec![byte; 65_535], Entry { id: u64::from(byte), ..template });
+        entries.insert(vec![byte; 65_535], Entry { id: u64::from(byte) + 1, ..template });
     }
     let row = write(&device, 1, &entries);
     let table = open(&device, &row);

@@ -257,7 +257,8 @@ fn an_object_out_of_nowhere_is_seen() {
     let world = World::new(1, 0);
     let mut toy = Toy::create(&(mistake, pieces), &world).unwrap();
     let model = Mutex::new(Model::default());
-    let ghost = Object { attributes: None, body: Body::Symlink(vec![1]), shared: None };
+    let body = Body::Symlink(vec![1]);
+    let ghost = Object { attributes: None, body, shared: None, incarnation: None, number: None };
     toy.state.insert(crate::Key::parse("ghost").unwrap(), ghost);
     let mut run = Run { subject: Some(toy), model: &model };
     assert!(run.look().unwrap_err().contains("ghost is there"));
