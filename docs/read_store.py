@@ -66,6 +66,9 @@ class Record:  # section 6; None of it is believed before its checksums hold
         # A record that was moved keeps the version that its name had.
         self.version = u48(data, at + 48) if self.flags & 2 else self.sequence
         self.name, self.attributes = data[name_at:name_at + name], data[name_at + name:end]
+        # A file with several names has no name in its own record, and is known by its number.
+        self.number = u48(head, 24)
+        self.key = self.name if self.flags & 4 else self.number
         if content and alignment > 1:
             end += -end % alignment
         self.content = data[end:end + content]
@@ -171,21 +174,20 @@ class Store:
                     continue
                 if record.kind == TREE_REMOVAL:
                     trees[record.name] = max(record.version, trees.get(record.name, 0))
-                elif record.name not in newest or newest[record.name].version < record.version:
-                    newest[record.name] = record
+                elif record.key not in newest or newest[record.key].version < record.version:
+                    newest[record.key] = record
 
         def removed(name, version):
             above = [name] + [name[:end] for end, byte in enumerate(name) if byte == 0] + [b""]
             return any(trees.get(tree, -1) > version for tree in above)
 
-        self.objects = {name: record for name, record in newest.items()
-                        if record.kind != REMOVAL and (name[:1] == b"\0" or not removed(name, record.version))}
+        self.objects = {key: record for key, record in newest.items()
+                        if record.kind != REMOVAL and (key == record.number or not removed(key, record.version))}
 
     def resolve(self, name):
         record = self.objects.get(name)
-        # A name of a file with several: the content is under a zero byte and the number.
         if record is not None and record.kind == LINK:
-            return self.objects.get(b"\0" + unpack("Q", record.content)[0].to_bytes(8, "big"))
+            return self.objects.get(record.number)
         return record
 
     def stored(self, record):
@@ -282,8 +284,8 @@ def main():
         except ValueError as error:
             complain(f"{os.fsdecode(arguments.get)}: {error}")
     else:
-        for name in sorted(store.objects):
-            if name[:1] != b"\0" and name:
+        for name in sorted(key for key in store.objects if isinstance(key, bytes)):
+            if name:
                 record = store.resolve(name)
                 size = store.size(record) if record and record.kind in (FILE, LARGE) else "-"
                 sys.stdout.buffer.write(f"{size:>12} ".encode() + name.replace(b"\0", b"/") + b"\n")

@@ -181,10 +181,10 @@ fn a_whole_store_of_any_geometry_is_clean() {
         let store = Store::open(&sample.home()).unwrap();
         assert!(check(&store, true).1.is_empty());
         drop(store);
-        let anew = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
-        assert_eq!(anew.recovered().damage, []);
-        assert_eq!(check(&anew, true).1, Vec::<String>::new());
-        drop(anew);
+        let rebuilt = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
+        assert_eq!(rebuilt.recovered().damage, []);
+        assert_eq!(check(&rebuilt, true).1, Vec::<String>::new());
+        drop(rebuilt);
         sample.is_whole();
     }
 }
@@ -388,9 +388,9 @@ fn without_redundancy_what_is_lost_is_named_and_given_up_only_on_demand() {
     }
     sample.is_whole();
     assert_eq!(check(&Store::open_read_only(&sample.home()).unwrap(), true).1, Vec::<String>::new());
-    let anew = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
-    assert_eq!(sample.unreadable(&anew), 0);
-    assert_eq!(check(&anew, true).1, Vec::<String>::new());
+    let rebuilt = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
+    assert_eq!(sample.unreadable(&rebuilt), 0);
+    assert_eq!(check(&rebuilt, true).1, Vec::<String>::new());
 }
 
 #[test]
@@ -417,10 +417,10 @@ fn damage_where_no_object_is_in_use_costs_nothing() {
         assert_eq!((report.given_back, report.check.problems()), (1, 0), "{report:?}");
         assert!(!segment.exists());
         sample.is_whole();
-        let anew = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
-        assert_eq!(sample.unreadable(&anew), 0);
-        assert_eq!(anew.get(&key("gone")).unwrap(), None);
-        assert_eq!(check(&anew, true).1, Vec::<String>::new());
+        let rebuilt = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
+        assert_eq!(sample.unreadable(&rebuilt), 0);
+        assert_eq!(rebuilt.get(&key("gone")).unwrap(), None);
+        assert_eq!(check(&rebuilt, true).1, Vec::<String>::new());
     }
 }
 
@@ -533,9 +533,9 @@ fn a_lost_device_is_rebuilt_into_spare_space_and_leaves_the_store() {
             sample.is_whole();
             fs::rename(&away, &devices[number]).unwrap();
         }
-        let anew = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
-        assert_eq!(sample.unreadable(&anew), 0);
-        assert_eq!(check(&anew, true).1, Vec::<String>::new());
+        let rebuilt = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
+        assert_eq!(sample.unreadable(&rebuilt), 0);
+        assert_eq!(check(&rebuilt, true).1, Vec::<String>::new());
     }
 }
 
@@ -676,9 +676,9 @@ fn an_old_device_brings_nothing_back_that_others_gave_back() {
             assert_eq!(sample.unreadable(&store), 0);
             assert_eq!(store.get(&key("victim")).unwrap(), None);
         }
-        let anew = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
-        assert!(anew.completeness().is_complete());
-        drop(anew);
+        let rebuilt = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
+        assert!(rebuilt.completeness().is_complete());
+        drop(rebuilt);
         let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).unwrap();
         let report = repair(
             &sample.home(),
@@ -697,9 +697,9 @@ fn an_old_device_brings_nothing_back_that_others_gave_back() {
             assert_eq!(sample.unreadable(&store), 0);
         }
         sample.is_clean();
-        let anew = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
-        assert_eq!(anew.get(&key("victim")).unwrap(), None);
-        assert!(anew.completeness().is_complete());
+        let rebuilt = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
+        assert_eq!(rebuilt.get(&key("victim")).unwrap(), None);
+        assert!(rebuilt.completeness().is_complete());
     }
 }
 
@@ -886,7 +886,7 @@ fn commands_say_what_they_found_and_end_so() {
     assert!(store(&["check"]).ended(1).text().contains("device 3 is missing"));
     let onto = sample.sandbox.path().join("new");
     let said = store(&["rebuild", "--onto", onto.to_str().unwrap(), "--dry-run"]).ended(0).text();
-    assert!(said.contains("Would make anew what was on device 3: 0 segments"), "{said}");
+    assert!(said.contains("Would rebuild what was on device 3: 0 segments"), "{said}");
     assert!(!onto.exists());
     assert_eq!(
         store(&["rebuild", "--device", "3", "--onto", onto.to_str().unwrap(), "--json"]).ended(0).json()["complete"],
@@ -894,7 +894,7 @@ fn commands_say_what_they_found_and_end_so() {
     );
     let refused = store(&["rebuild"]).ended(2).said();
     assert!(refused.contains("none is lost (see granulo store status)"), "{refused}");
-    assert!(store(&["check", "--rebuild-index"]).ended(0).said().contains("the index was made anew from"));
+    assert!(store(&["check", "--rebuild-index"]).ended(0).said().contains("the index was rebuilt from"));
     sample.is_clean();
     sample.is_whole();
 }

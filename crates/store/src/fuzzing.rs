@@ -136,7 +136,9 @@ pub fn record(bytes: &[u8]) {
     let (key, attributes) = (take(&mut rest, key_length as usize), take(&mut rest, attributes_length as usize));
     let (is_zstd, is_moved) = (flags & 1 != 0, flags & 2 != 0);
     let number = if kind.is_used() { id.max(1) & LARGEST_ID } else { 0 };
-    let new = NewRecord { kind, is_zstd, is_moved, id, number, key, attributes, content: rest };
+    let is_nameless = matches!(kind, Kind::Commit | Kind::Release);
+    let name = (!is_nameless).then_some(key);
+    let new = NewRecord { kind, is_zstd, is_moved, id, number, name, attributes, content: rest };
     let mut encoded = Vec::new();
     new.encode(&mut encoded).expect("no part is too long");
     let list = seal(&mut encoded, SEED_OF.seed(&STORE), LogOffset(SEGMENT_HEADER_BYTES));
@@ -145,7 +147,7 @@ pub fn record(bytes: &[u8]) {
     assert_eq!(record.record_bytes(), encoded.len() as u64);
     let head = record.head;
     assert_eq!((head.kind, head.id, head.number), (kind, id & LARGEST_ID, number));
-    assert_eq!((head.key, head.attributes, record.content, head.is_zstd), (key, attributes, rest, is_zstd));
+    assert_eq!((head.name, head.attributes, record.content, head.is_zstd), (name, attributes, rest, is_zstd));
     look_into(&record);
 }
 
@@ -187,7 +189,8 @@ pub fn segment(bytes: &[u8]) {
     let append = |file: &mut Vec<u8>, kind: Kind, id: u64, content: &[u8]| {
         let begin = file.len();
         let number = if kind.is_used() { id.max(1) } else { 0 };
-        let new = NewRecord { kind, is_zstd: false, is_moved: false, id, number, key: b"", attributes: &[], content };
+        let name = (!matches!(kind, Kind::Commit | Kind::Release)).then_some(&b""[..]);
+        let new = NewRecord { kind, is_zstd: false, is_moved: false, id, number, name, attributes: &[], content };
         new.encode(file).expect("no part is too long");
         (begin, seal(&mut file[begin..], seed, LogOffset(begin as u64)))
     };

@@ -212,7 +212,7 @@ fn compaction_gives_back_and_restores_order() {
     assert_eq!(nothing.segments, []);
     drop(store);
     let before = index_of(&Store::open_read_only(&home).unwrap());
-    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+    drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert!(index_of(&store) == before);
     assert!(walked(&store) == model);
@@ -230,7 +230,7 @@ fn an_emptied_store_is_small_and_goes_on() {
     compact(&store, &ALL);
     assert!(segment_files(&home).iter().sum::<u64>() < 2000, "{:?}", segment_files(&home));
     drop(store);
-    for access in [Access::Write, Access::Anew, Access::Write] {
+    for access in [Access::Write, Access::RebuildIndex, Access::Write] {
         drop(open_here(&home, access, &OpenOptions::default()).unwrap());
     }
     let store = Store::open(&home).unwrap();
@@ -261,14 +261,14 @@ fn removals_stay_while_older_records_do() {
     let done = compact(&store, &CompactOptions::default());
     assert!(done.kept_removals > 0 && done.segments > 0, "{done:?}");
     drop(store);
-    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+    drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert_eq!(store.get(&key("victim")).unwrap(), None, "it must not come back");
     assert_eq!(walked(&store).len(), 16);
     // When everything is rewritten, nothing needs them any more.
     assert_eq!(compact(&store, &ALL).kept_removals, 0);
     drop(store);
-    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+    drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
     assert_eq!(walked(&Store::open(&home).unwrap()).len(), 16);
 }
 
@@ -296,7 +296,7 @@ fn compaction_can_be_ended_early_and_goes_on_later() {
     assert!(done.is_interrupted && done.moved_records < 800 && steps > 1, "{done:?}");
     assert!(walked(&store) == model);
     drop(store);
-    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+    drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert!(walked(&store) == model);
     let done = compact(&store, &ALL);
@@ -412,7 +412,7 @@ enum Deed {
     Compact(bool),
     EndedEarly,
     Reopen,
-    Anew,
+    RebuildIndex,
 }
 
 fn deed() -> impl Strategy<Value = Deed> {
@@ -424,7 +424,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         2 => any::<bool>().prop_map(Deed::Compact),
         1 => Just(Deed::EndedEarly),
         1 => Just(Deed::Reopen),
-        1 => Just(Deed::Anew),
+        1 => Just(Deed::RebuildIndex),
     ]
 }
 
@@ -474,9 +474,9 @@ proptest! {
                     drop(store);
                     store = Store::open(&home).unwrap();
                 }
-                Deed::Anew => {
+                Deed::RebuildIndex => {
                     drop(store);
-                    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+                    drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
                     store = Store::open(&home).unwrap();
                 }
             }
@@ -486,7 +486,7 @@ proptest! {
         store.sync().unwrap();
         let before = index_of(&store);
         drop(store);
-        drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+        drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
         let store = Store::open(&home).unwrap();
         prop_assert!(walked(&store) == model);
         let after = index_of(&store);

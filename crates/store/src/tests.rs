@@ -91,7 +91,7 @@ fn what_is_put_is_got_now_and_by_the_next() {
         check(&store);
         assert_eq!(*store.recovered(), Recovered::default());
         drop(store);
-        drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+        drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
         check(&Store::open(&home).unwrap());
     }
 }
@@ -152,7 +152,7 @@ fn the_root_stays_with_its_attributes_when_all_below_it_goes() {
     is_as_it_should(&store);
     drop(store);
     is_as_it_should(&Store::open(&home).unwrap());
-    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+    drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
     is_as_it_should(&Store::open(&home).unwrap());
     // What is put into the same batch after it is there.
     let store = Store::open(&home).unwrap();
@@ -211,8 +211,8 @@ fn a_shared_file_and_its_first_name_are_in_one_piece_of_the_log() {
         let mut scan = SegmentScan::new(copies, store.engine().seed(row.id()), 0);
         while let Some(Step::Record(_, record, _) | Step::Commit(_, record, _)) = scan.next(false) {
             match record.head.kind {
-                Kind::File if record.head.key.first() == Some(&0) => {
-                    nameless = Some(record.head.key.to_vec());
+                Kind::File if record.head.name.is_none() => {
+                    nameless = Some(record.head.stored_key().into_owned());
                     files += 1;
                 }
                 Kind::Link => nameless = None,
@@ -303,7 +303,7 @@ enum Deed {
     RemoveTree(usize),
     Sync,
     Reopen,
-    Anew,
+    RebuildIndex,
     Merge,
 }
 
@@ -314,7 +314,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => (0..5usize).prop_map(Deed::RemoveTree),
         1 => Just(Deed::Sync),
         1 => Just(Deed::Reopen),
-        1 => Just(Deed::Anew),
+        1 => Just(Deed::RebuildIndex),
         1 => Just(Deed::Merge),
     ]
 }
@@ -354,9 +354,9 @@ proptest! {
                     drop(store);
                     store = Store::open(&home).unwrap();
                 }
-                Deed::Anew => {
+                Deed::RebuildIndex => {
                     drop(store);
-                    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+                    drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
                     store = Store::open(&home).unwrap();
                 }
                 Deed::Merge => {
@@ -374,7 +374,7 @@ proptest! {
             }
         }
         prop_assert!(found == model);
-        // The accounts are those that an index made anew has.
+        // The accounts are those that a rebuilt index has.
         store.sync().unwrap();
         let accounts = |store: &Store| {
             let state = store.engine().view().state.clone();
@@ -385,7 +385,7 @@ proptest! {
         let store = Store::open(&home).unwrap();
         let before = accounts(&store);
         drop(store);
-        drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+        drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
         prop_assert_eq!(before, accounts(&Store::open(&home).unwrap()));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! After Tanenbaum, Herder and Bos (2006), Fig. 5, who set the cache of an operating system to sizes from 0.5 to 8 MB and compiled a
 //! large collection of programs on file systems with blocks of 1 to 8 KB. Here the limit is that of a memory control group, which
-//! the workload runs in, and which bounds its page cache and its own memory together; the file system is made anew and filled before
+//! the workload runs in, and which bounds its page cache and its own memory together; the file system is made again and filled before
 //! each run, and mounted again with cold caches. The device below it caches nothing (direct I/O).
 //!
 //! | module | subject |
@@ -330,7 +330,7 @@ pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, wa
     }
     run.note(
         "The limit bounds the page cache and the memory of the programs together; nothing goes to swap. Before each run the file \
-         system is made anew and mounted with cold caches.",
+         system is made again and mounted with cold caches.",
     );
     if places.iter_mut().any(|place| place.image().is_none()) {
         run.note("Of a directory, what its whole device read is shown, for whomever.");

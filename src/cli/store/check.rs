@@ -28,7 +28,7 @@ pub(super) struct CheckArguments {
     /// Read every byte
     #[arg(long)]
     deep: bool,
-    /// First make the index anew from the segments; opens the store for writing
+    /// First rebuild the index from the segments; opens the store for writing
     #[arg(long)]
     rebuild_index: bool,
     /// Read so many bytes a second at most
@@ -71,7 +71,7 @@ impl CheckArguments {
         super::say_completeness(&store);
         if self.rebuild_index && !self.json {
             let recovered = store.recovered();
-            let text = format!("the index was made anew from {} records", format_count(recovered.records.into()));
+            let text = format!("the index was rebuilt from {} records", format_count(recovered.records.into()));
             output::note(&text);
         }
         let mut progress = MaintenanceProgress::begin()?;

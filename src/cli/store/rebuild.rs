@@ -1,4 +1,4 @@
-//! `granulo store rebuild`: what was on a lost device is made anew elsewhere.
+//! `granulo store rebuild`: what was on a lost device is rebuilt elsewhere.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::{OpenOptions, RebuildOptions, RebuildPlan, RebuildReport, Store};
 use crate::units::{format_count, format_size, parse_size};
 
-/// Make anew what was on a lost device, onto a new directory or into spare space
+/// Rebuild what was on a lost device, onto a new directory or into spare space
 ///
 /// With --onto, an empty directory takes the number of the device. Without it, copies of segments and stripe units go to the other devices, and the
 /// device leaves the store. The store can be read meanwhile. After Ctrl-C or a crash, the same command goes on. Exit status 1 if
@@ -115,7 +115,7 @@ impl RebuildArguments {
     }
 
     fn print_plan(&self, device: u16, plan: &RebuildPlan) -> Result<Ended> {
-        let verb = if self.dry_run { "Would make anew" } else { "Making anew" };
+        let verb = if self.dry_run { "Would rebuild" } else { "Rebuilding" };
         output::print(|out| {
             writeln!(
                 out,

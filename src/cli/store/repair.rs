@@ -146,7 +146,7 @@ impl RepairArguments {
             }
             writeln!(out, "{}", if self.dry_run { "Would do:" } else { "Plan:" })?;
             if let Some(cause) = &plan.index {
-                writeln!(out, "  make the index anew from the segments: {cause}")?;
+                writeln!(out, "  rebuild the index from the segments: {cause}")?;
             }
             for ((remedy, kind), line) in &plan.lines {
                 let bytes = format_size(line.bytes.into());
@@ -180,7 +180,7 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
             (report.removed_files, "leftover removed", "leftovers removed"),
             (report.given_back, "damaged segment emptied and given back", "damaged segments emptied and given back"),
             (report.released, "segment given back with its quarantine", "segments given back with their quarantine"),
-            (report.restored_directories, "directory made anew from the index", "directories made anew from the index"),
+            (report.restored_directories, "directory rebuilt from the index", "directories rebuilt from the index"),
             (report.dropped, "lost object removed", "lost objects removed"),
         ];
         for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {

@@ -27,7 +27,7 @@ pub(super) struct ScrubArguments {
     /// Read so many bytes a second at most
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
-    /// Begin anew, whatever an interrupted scrub has done
+    /// Start again, whatever an interrupted scrub has done
     #[arg(long)]
     restart: bool,
     /// Print as JSON

@@ -27,12 +27,12 @@ use crate::devices::device::make_landing;
 use crate::devices::set::Lock;
 use crate::devices::threads;
 use crate::engine::Engine;
-use crate::engine::effects::{is_within, shared_key, shared_number};
+use crate::engine::effects::is_within;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::Kind;
-use crate::format::key::Key;
+use crate::format::key::{Key, shared_key};
 use crate::format::record::{Head, Record};
 use crate::index::Snapshot;
 use crate::layout::granulo::{ALWAYS_RECORD_BYTES, PACKED_BYTES};
@@ -155,7 +155,7 @@ impl Drop for Loaded {
 impl<'p> LoadedObject<'p> {
     /// Its key; `None` of a file with several names, whose names are objects of their own.
     pub fn key(&self) -> Option<Key> {
-        Key::from_stored(self.head.key)
+        Key::from_stored(self.head.name?)
     }
 
     /// What it is. [`Kind::Link`] is a name of a file with several.
@@ -166,8 +166,8 @@ impl<'p> LoadedObject<'p> {
     /// The number of a file with several names: of the file itself, and of each name.
     pub fn shared(&self) -> Option<u64> {
         match self.head.kind {
-            Kind::Link => self.content.try_into().ok().map(u64::from_le_bytes),
-            _ => shared_number(self.head.key),
+            Kind::Link => Some(self.head.number),
+            _ => self.head.name.is_none().then_some(self.head.number),
         }
     }
 
@@ -182,7 +182,7 @@ impl<'p> LoadedObject<'p> {
     /// What is here of its content: all, or of a large object a part. Of a sparse file the runs of data, one after the other; of a symlink the target; of
     /// a name nothing.
     pub fn content(&self) -> &'p [u8] {
-        if self.head.kind == Kind::Link { &[] } else { self.content }
+        self.content
     }
 
     /// Where in its content this part begins, in bytes.
@@ -192,7 +192,7 @@ impl<'p> LoadedObject<'p> {
 
     /// Length of its content, all parts together, in bytes.
     pub fn content_bytes(&self) -> u64 {
-        if self.head.kind == Kind::Link { 0 } else { self.content_bytes }
+        self.content_bytes
     }
 }
 

@@ -7,10 +7,10 @@ use super::read::{Buffer, Object, object};
 use super::walk::{Listed, Walk};
 use crate::Store;
 use crate::devices::set::Lock;
-use crate::engine::effects::{below, shared_key};
+use crate::engine::effects::below;
 use crate::error::Result;
 use crate::format::entry::Kind;
-use crate::format::key::Key;
+use crate::format::key::{Key, shared_key};
 use crate::index::Snapshot;
 
 /// A state that stays. See [`Store::snapshot`].

@@ -10,13 +10,12 @@ use std::sync::atomic::Ordering;
 
 use crate::devices::device::make_landing;
 use crate::engine::Engine;
-use crate::engine::effects::{shared_key, shared_number};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::ids::{Epoch, LogOffset, SegmentId};
-use crate::format::key::Key;
+use crate::format::key::{Key, shared_key, shared_number};
 use crate::format::record::Record;
 use crate::format::segment::segment_path;
 use crate::index::{Expected, look_up_recent, look_up_tables};

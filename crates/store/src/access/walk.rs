@@ -1,10 +1,10 @@
 //! Listings: entries in order of keys, of one consistent state, however long they take.
 
 use crate::engine::Engine;
-use crate::engine::effects::{below, is_within, shared_key};
+use crate::engine::effects::{below, is_within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
-use crate::format::key::Key;
+use crate::format::key::{Key, shared_key};
 use crate::index::{Scan, Snapshot};
 
 /// An entry of a listing.

@@ -112,7 +112,7 @@ impl Engine {
         header.is_some_and(|header| header.id == row.id() && header.store == self.geometry().store)
     }
 
-    /// Makes the copy of a segment on `device` anew from the others, and from what is there. The segment must not change any more.
+    /// Rebuilds the copy of a segment on `device` from the others, and from what is there. The segment must not change any more.
     ///
     /// # Errors
     /// What reading all copies, writing or syncing fails with, and those of `pace`.

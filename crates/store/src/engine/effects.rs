@@ -1,9 +1,9 @@
 //! What a batch of records does to the index and to the accounts: the same for a batch that is written now, one that recovery
-//! finds in the log, and all of them when the index is made anew.
+//! finds in the log, and all of them when the index is rebuilt.
 //!
 //! Laws: a key has the record with the highest id (compaction never moves a record behind a newer one or a removal of its key, so the
 //! order of the log tells the rest); bytes and records in use are counted in the segment they lie in, units of
-//! large objects in their extent files; a shared object goes when its last name goes (when the index is made anew, names may come
+//! large objects in their extent files; a shared object goes when its last name goes (when the index is rebuilt, names may come
 //! in another order than they did, so that is looked at in the end).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,7 @@ use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
+use crate::format::key::shared_key;
 use crate::index::Snapshot;
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 
@@ -63,7 +64,7 @@ pub(crate) const UNPLACED: u64 = u64::MAX;
 fn short_account(what: &str) -> Error {
     let cause = format!("{what} has less in use than is to be taken from it: the index does not agree with the log");
     Error::new(ErrorKind::Corrupt, "keep the accounts", cause)
-        .advise("granulo store check --rebuild-index makes the index anew")
+        .advise("granulo store check --rebuild-index rebuilds the index")
 }
 
 /// A batch that is being taken in.
@@ -78,19 +79,6 @@ pub(crate) struct Effects<'l, L: Ledger> {
     /// Units of large objects in records that are not appended yet, by offset.
     unplaced_runs: BTreeMap<u64, Vec<Run>>,
     highest_id: u64,
-}
-
-/// The key of a shared object in the index.
-pub(crate) fn shared_key(number: u64) -> Vec<u8> {
-    let mut key = vec![0];
-    key.extend_from_slice(&number.to_be_bytes());
-    key
-}
-
-/// The number of the shared object that a stored key stands for.
-pub(crate) fn shared_number(key: &[u8]) -> Option<u64> {
-    let (&first, number) = key.split_first()?;
-    (first == 0).then(|| number.try_into().ok().map(u64::from_be_bytes)).flatten()
 }
 
 /// Whether `key` is `top` or lies below it. Shared objects lie below nothing.
@@ -311,7 +299,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(())
     }
 
-    /// Shared objects of which no name is left go; asked for when the index was made anew.
+    /// Shared objects of which no name is left go; asked for when the index was rebuilt.
     pub(crate) fn drop_nameless(&mut self, numbers: impl IntoIterator<Item = u64>) -> Result<()> {
         numbers.into_iter().try_for_each(|number| self.drop_shared(number))
     }
@@ -375,7 +363,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(())
     }
 
-    /// A moved record may have another map: units that were made anew on another device (see `rebuild`), or moved (see `vacate`).
+    /// A moved record may have another map: units that were rebuilt on another device (see `rebuild`), or moved (see `vacate`).
     fn move_units(&mut self, old: Entry, descriptor: &Descriptor) -> Result<()> {
         let Some(before) = self.ledger.descriptor(old.location)? else { return Ok(()) };
         let (before, after): (BTreeSet<Run>, BTreeSet<Run>) = (before.runs().collect(), descriptor.runs().collect());

@@ -50,7 +50,9 @@ pub(crate) fn index_place(
     let places: Vec<Place> = slots.iter().filter(|slot| slot.is_writable()).map(place).collect();
     let found = match (Catalog::open(places, store, epoch), access) {
         // It is replaced, whatever it is.
-        (Err(error), Access::Anew | Access::ReadAnew) if error.kind() != ErrorKind::NewerVersion => None,
+        (Err(error), Access::RebuildIndex | Access::ReadWithoutIndex) if error.kind() != ErrorKind::NewerVersion => {
+            None
+        }
         (found, _) => found?,
     };
     let version = found.as_ref().map_or(0, |catalog| catalog.state().version);
@@ -65,7 +67,7 @@ pub(crate) fn index_place(
     let mut private = None;
     let catalog = match (found.filter(is_usable), access) {
         (Some(catalog), Access::Read) => catalog,
-        (_, Access::Read | Access::ReadAnew) => {
+        (_, Access::Read | Access::ReadWithoutIndex) => {
             let own = platform.private_device()?;
             private = Some(own.guard);
             let own = Place { number: 0, device: own.device };

@@ -37,15 +37,15 @@ const NO_LOCKS: i32 = rustix::io::Errno::NOLCK.raw_os_error();
 pub(crate) enum Access {
     Write,
     Read,
-    /// As `Write`, and the index is made anew.
-    Anew,
+    /// As `Write`, and the index is rebuilt.
+    RebuildIndex,
     /// As `Read`, with an index of this process's own, whatever there is.
-    ReadAnew,
+    ReadWithoutIndex,
 }
 
 impl Access {
     fn is_writer(self) -> bool {
-        matches!(self, Access::Write | Access::Anew)
+        matches!(self, Access::Write | Access::RebuildIndex)
     }
 }
 
@@ -124,8 +124,8 @@ pub(crate) fn open(
         Opened::Whole(opened) => return Ok(*opened),
         Opened::OtherIndex(missing) => missing,
     };
-    let anew = if access.is_writer() { Access::Anew } else { Access::ReadAnew };
-    match open_by(&platform, directory, anew, options, &missing)? {
+    let without_index = if access.is_writer() { Access::RebuildIndex } else { Access::ReadWithoutIndex };
+    match open_by(&platform, directory, without_index, options, &missing)? {
         Opened::Whole(opened) => Ok(*opened),
         Opened::OtherIndex(_) => Err(Error::new(ErrorKind::Corrupt, "open the store", "its log contradicts itself")
             .at(directory)

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use self::admission::{Admitted, Number};
 use self::committer::{Committer, Piece, Subject, Waiting, abandon};
-use super::effects::{Effects, Nameless, UNPLACED, goes_with, is_within, shared_key};
+use super::effects::{Effects, Nameless, UNPLACED, goes_with, is_within};
 use super::near::Near;
 use crate::devices::extents::{LargeWriter, Touched, Written, order};
 use crate::engine::{Engine, EngineLedger, RESERVED_IDS};
@@ -24,7 +24,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::{Class, Compression};
-use crate::format::key::Key;
+use crate::format::key::{Key, shared_key, shared_number};
 use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_number};
 use crate::layout::granulo::{Striping, is_record};
 use crate::{Durability, Store};
@@ -83,7 +83,7 @@ impl<'s> Batch<'s> {
     }
 
     /// Takes memory that another batch gave back, made large enough for records of so many bytes. Taken as it is needed, it would be copied again and
-    /// again; taken anew by each batch of many threads, most of it stays with their allocators.
+    /// again; allocated again by each batch of many threads, most of it stays with their allocators.
     pub(crate) fn reuse(&mut self, memory: Vec<u8>, bytes: usize) {
         self.records = memory;
         self.records.reserve_exact(bytes.min(PIECE_BYTES));
@@ -185,7 +185,7 @@ impl<'s> Batch<'s> {
     pub fn link(&mut self, key: &Key, shared: u64) -> Result<()> {
         self.refuse_root(key)?;
         let entry = Entry { size_bytes: shared, number: shared, ..entry_of(Kind::Link, &Attributes::default()) };
-        self.encode(key.stored().into(), entry, &[], false, &shared.to_le_bytes(), None)
+        self.encode(key.stored().into(), entry, &[], false, &[], None)
     }
 
     /// Removes a file, a name, or an empty directory; gives whether it was there. What waits is committed before a directory is looked at.
@@ -274,7 +274,7 @@ impl<'s> Batch<'s> {
             is_moved: false,
             id: 0,
             number: 0,
-            key: key.stored(),
+            name: Some(key.stored()),
             attributes: &[],
             content: &[],
         };
@@ -392,8 +392,9 @@ impl<'s> Batch<'s> {
             self.hand_over()?;
         }
         let start = self.records.len();
+        let name = shared_number(&key).is_none().then_some(&*key);
         let record =
-            NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, number: 0, key: &key, attributes, content };
+            NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, number: 0, name, attributes, content };
         record.encode(&mut self.records)?;
         self.wait(key, start, Subject::Put(Box::new(entry), descriptor))
     }

@@ -173,6 +173,19 @@ impl TryFrom<&Path> for Key {
     }
 }
 
+/// The key of a shared object in the index.
+pub(crate) fn shared_key(number: u64) -> Vec<u8> {
+    let mut key = vec![0];
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// The number of the shared object that a stored key stands for.
+pub(crate) fn shared_number(key: &[u8]) -> Option<u64> {
+    let (&first, number) = key.split_first()?;
+    (first == 0).then(|| number.try_into().ok().map(u64::from_be_bytes)).flatten()
+}
+
 fn display_path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }

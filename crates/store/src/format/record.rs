@@ -4,10 +4,13 @@
 //! are no record, torn, or flipped anywhere are told from records in both. The checksum of the head is seeded with the segment and the place in it: a
 //! record that lies anywhere else, or that somebody made up, is none. So it is sealed last, when its place is known.
 
+use std::borrow::Cow;
+
 use twox_hash::XxHash3_64;
 
 use super::entry::Kind;
 use super::ids::{LogOffset, SegmentId};
+use super::key::shared_key;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{MOVED_BYTES, RECORD_ALIGNMENT_BYTES, RECORD_HEADER_BYTES};
 
@@ -86,13 +89,16 @@ impl Seal {
     }
 }
 
-/// What a record asserts: the parts that a record of its kind has.
-fn parts(kind: Kind) -> u8 {
-    match kind {
-        Kind::File | Kind::Large | Kind::Directory | Kind::Symlink | Kind::Special => NAME | ATTRIBUTES | CONTENT,
-        Kind::Link => NAME | CONTENT,
-        Kind::Removal | Kind::TreeRemoval => NAME,
-        Kind::Commit | Kind::Release => CONTENT,
+/// What a record asserts: the parts that a record of its kind has, with a name or without. `None`: there is no such record.
+fn parts(kind: Kind, has_name: bool) -> Option<u8> {
+    match (kind, has_name) {
+        (Kind::File | Kind::Large | Kind::Directory | Kind::Symlink | Kind::Special, true) => {
+            Some(NAME | ATTRIBUTES | CONTENT)
+        }
+        (Kind::File | Kind::Large, false) => Some(ATTRIBUTES | CONTENT),
+        (Kind::Link | Kind::Removal | Kind::TreeRemoval, true) => Some(NAME),
+        (Kind::Commit | Kind::Release, false) => Some(CONTENT),
+        _ => None,
     }
 }
 
@@ -105,8 +111,8 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) id: u64,
     /// Number of the object; 0 of what is none.
     pub(crate) number: u64,
-    /// Stored form.
-    pub(crate) key: &'a [u8],
+    /// Stored form; `None` of a shared object, whose names are records of their own, and of what is none.
+    pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
     pub(crate) attributes: &'a [u8],
     /// As stored.
@@ -120,14 +126,18 @@ impl NewRecord<'_> {
     /// [`ErrorKind::Usage`] if a part is too long for its length.
     pub(crate) fn encode(&self, onto: &mut Vec<u8>) -> Result<()> {
         let too_long =
-            || Error::new(ErrorKind::Usage, "write the record", "the key, the attributes or the content is too long");
-        let name_length = u16::try_from(self.key.len()).map_err(|_| too_long())?;
+            || Error::new(ErrorKind::Usage, "write the record", "the name, the attributes or the content is too long");
+        let name = self.name.unwrap_or_default();
+        let name_length = u16::try_from(name.len()).map_err(|_| too_long())?;
         let content_length = u32::try_from(self.content.len()).map_err(|_| too_long())?;
         if self.attributes.len() > LARGEST_ATTRIBUTES_BYTES {
             return Err(too_long());
         }
         let start = onto.len();
-        let flags = parts(self.kind) | if self.is_zstd { ZSTD } else { 0 } | if self.is_moved { MOVED } else { 0 };
+        let parts = parts(self.kind, self.name.is_some());
+        assert!(parts.is_some(), "a record of kind {:?} has a name, or has none", self.kind);
+        let flags =
+            parts.unwrap_or_default() | if self.is_zstd { ZSTD } else { 0 } | if self.is_moved { MOVED } else { 0 };
         let six = |number: u64| -> [u8; SIX] {
             let [a, b, c, d, e, f, _, _] = number.to_le_bytes();
             [a, b, c, d, e, f]
@@ -149,7 +159,7 @@ impl NewRecord<'_> {
                 onto.extend_from_slice(&six(self.id));
             }
         }
-        onto.extend_from_slice(self.key);
+        onto.extend_from_slice(name);
         onto.extend_from_slice(self.attributes);
         onto.extend_from_slice(self.content);
         onto.resize(start + aligned((onto.len() - start) as u64) as usize, 0);
@@ -195,7 +205,7 @@ pub(crate) struct Listed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lengths {
     versions: usize,
-    pub(crate) key: usize,
+    pub(crate) name: usize,
     pub(crate) attributes: usize,
     pub(crate) content: usize,
 }
@@ -209,16 +219,16 @@ impl Lengths {
         let content = u32::from_le_bytes(*header[CONTENT_LENGTH_AT..].first_chunk()?);
         let lengths = Lengths {
             versions: u16_at(VERSIONS_LENGTH_AT).into(),
-            key: u16_at(NAME_LENGTH_AT).into(),
+            name: u16_at(NAME_LENGTH_AT).into(),
             attributes: u24_at(ATTRIBUTES_LENGTH_AT) as usize,
             content: content as usize,
         };
         (header[MARK_AT] == MARK && kind_of(header).is_some()).then_some(lengths)
     }
 
-    /// Header, versions, key and attributes.
+    /// Header, versions, name and attributes.
     pub(crate) fn head_bytes(&self) -> usize {
-        HEADER_BYTES + self.versions + self.key + self.attributes
+        HEADER_BYTES + self.versions + self.name + self.attributes
     }
 
     /// The whole record with padding.
@@ -243,8 +253,8 @@ pub(crate) struct Head<'a> {
     pub(crate) lengths: Lengths,
     pub(crate) head_checksum: u64,
     pub(crate) content_checksum: u64,
-    /// Stored form.
-    pub(crate) key: &'a [u8],
+    /// Stored form; `None` of a shared object and of what is none.
+    pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
     pub(crate) attributes: &'a [u8],
 }
@@ -268,13 +278,15 @@ impl<'a> Head<'a> {
         let kind = kind_of(head)?;
         let flags = head[FLAGS_AT];
         let versions = if flags & MOVED == 0 { 0 } else { VERSIONS_BYTES };
-        let key_at = HEADER_BYTES + lengths.versions;
+        let name_at = HEADER_BYTES + lengths.versions;
         let (id, number) = (six(SEQUENCE_AT), six(NUMBER_AT));
-        let sound = flags & !(ZSTD | MOVED) == parts(kind)
+        let has_name = flags & NAME != 0;
+        let sound = Some(flags & !(ZSTD | MOVED)) == parts(kind, has_name)
+            && (has_name || lengths.name == 0)
             && lengths.versions == versions
             && six(PARENT_AT) == 0
             && (number > 0) == kind.is_used()
-            && (HEADER_BYTES..key_at).step_by(SIX).all(|at| six(at) == id);
+            && (HEADER_BYTES..name_at).step_by(SIX).all(|at| six(at) == id);
         let head = Head {
             kind,
             is_zstd: flags & ZSTD != 0,
@@ -283,10 +295,18 @@ impl<'a> Head<'a> {
             lengths,
             head_checksum: u64::from_le_bytes(*head.first_chunk()?),
             content_checksum: u64::from_le_bytes(*head[CONTENT_CHECKSUM_AT..].first_chunk()?),
-            key: &head[key_at..key_at + lengths.key],
-            attributes: &head[key_at + lengths.key..],
+            name: has_name.then(|| &head[name_at..name_at + lengths.name]),
+            attributes: &head[name_at + lengths.name..],
         };
         sound.then_some(head)
+    }
+
+    /// The key that the index has it under; of what is no object, none that it has.
+    pub(crate) fn stored_key(&self) -> Cow<'a, [u8]> {
+        match self.name {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(shared_key(self.number)),
+        }
     }
 
     /// What the list of its commit has of it.
@@ -343,10 +363,11 @@ mod tests {
         seed().at(LogOffset(128))
     }
 
-    fn encode(kind: Kind, is_moved: bool, key: &[u8], attributes: &[u8], content: &[u8]) -> Vec<u8> {
+    fn encode(kind: Kind, is_moved: bool, name: &[u8], attributes: &[u8], content: &[u8]) -> Vec<u8> {
+        let name = parts(kind, true).map(|_| name);
         let number = if kind.is_used() { 0x0c0b_0a09_0807 } else { 0 };
         let record =
-            NewRecord { kind, is_zstd: false, is_moved, id: 0x0605_0403_0201, number, key, attributes, content };
+            NewRecord { kind, is_zstd: false, is_moved, id: 0x0605_0403_0201, number, name, attributes, content };
         let mut bytes = Vec::new();
         record.encode(&mut bytes).unwrap();
         seal(&mut bytes, seed(), LogOffset(128));
@@ -365,11 +386,11 @@ mod tests {
             let beside = key.len() as u64 + if is_moved { MOVED_BYTES } else { 0 };
             prop_assert_eq!(bytes.len() as u128, record_bytes(beside, attributes.len() as u64, content.len() as u64));
             let record = Record::decode(&bytes, seal_here()).unwrap();
-            prop_assert_eq!((record.head.key, record.head.attributes, record.content), (&key[..], &attributes[..], &content[..]));
+            prop_assert_eq!((record.head.name, record.head.attributes, record.content), (Some(&key[..]), &attributes[..], &content[..]));
             prop_assert_eq!((record.head.id, record.head.number), (0x0605_0403_0201, 0x0c0b_0a09_0807));
             prop_assert!(!record.head.is_zstd);
             let again = Record::verified(&bytes).unwrap();
-            prop_assert_eq!((again.head.key, again.content), (record.head.key, record.content));
+            prop_assert_eq!((again.head.name, again.content), (record.head.name, record.content));
         }
 
         #[test]
@@ -392,6 +413,31 @@ mod tests {
                 let again = Record::verified(&bytes[..length]);
                 assert!(again.is_none_or(|record| record.content == b"content"), "{length} bytes");
             }
+        }
+    }
+
+    #[test]
+    fn a_record_has_the_parts_of_its_kind() {
+        let encode = |kind, name| {
+            let number = if Kind::is_used(kind) { 7 } else { 0 };
+            let (attributes, content) = (&[][..], &[][..]);
+            let record = NewRecord { kind, is_zstd: false, is_moved: false, id: 9, number, name, attributes, content };
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes).unwrap();
+            seal(&mut bytes, seed(), LogOffset(128));
+            bytes
+        };
+        let shared = encode(Kind::File, None);
+        let head = Record::decode(&shared, seal_here()).unwrap().head;
+        assert_eq!((head.name, &*head.stored_key()), (None, &shared_key(7)[..]));
+        let mut link = encode(Kind::Link, Some(b"a"));
+        assert_eq!(&*Record::decode(&link, seal_here()).unwrap().head.stored_key(), b"a");
+        // A name without a part for it, a kind without a name that must have one, an object without a number.
+        for (at, byte) in [(FLAGS_AT, ATTRIBUTES | CONTENT), (KIND_AT, Kind::Symlink as u8), (NUMBER_AT, 0)] {
+            let before = std::mem::replace(&mut link[at], byte);
+            seal(&mut link, seed(), LogOffset(128));
+            assert!(Record::decode(&link, seal_here()).is_none(), "{at}");
+            link[at] = before;
         }
     }
 

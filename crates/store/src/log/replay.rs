@@ -432,10 +432,7 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
             released = Some(Released::decode(record.content)?);
             Entry::removal(head.id, location)
         }
-        Kind::Link => Entry {
-            size_bytes: u64::from_le_bytes(record.content.try_into().ok()?),
-            ..entry_of(Kind::Link, &Attributes::default())
-        },
+        Kind::Link => Entry { size_bytes: head.number, ..entry_of(Kind::Link, &Attributes::default()) },
         kind => {
             let attributes = Attributes::decode(head.attributes)?;
             let stored = match kind {
@@ -454,7 +451,7 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
         }
     };
     (entry.id, entry.number, entry.location) = (head.id, head.number, location);
-    Some(Item { kind: head.kind, key: head.key.into(), entry, descriptor, released })
+    Some(Item { kind: head.kind, key: (&*head.stored_key()).into(), entry, descriptor, released })
 }
 
 impl Engine {

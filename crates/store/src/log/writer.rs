@@ -201,7 +201,7 @@ impl Writer {
             is_moved: false,
             id: 0,
             number: 0,
-            key: &[],
+            name: None,
             attributes: &[],
             content: &commit.encode(),
         };

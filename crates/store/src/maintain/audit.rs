@@ -120,7 +120,7 @@ impl Engine {
                     let mut met = Met { at, record, without, differ, live: None, known: None };
                     tally.records += 1;
                     if record.head.kind.is_used() {
-                        met.known = snapshot.look_up(record.head.key)?;
+                        met.known = snapshot.look_up(&record.head.stored_key())?;
                         let here = Location { segment: row.number, offset: at, record_bytes: record.record_bytes() };
                         met.live = met.known.filter(|entry| entry.location == here && entry.id == record.head.id);
                     }
@@ -211,7 +211,7 @@ impl Flaws {
             open.records += 1;
             return None;
         }
-        let key = met.record.head.key.to_vec();
+        let key = met.record.head.stored_key().into_owned();
         self.open.replace(Flaw { devices: met.without.clone(), range: met.at..end, records: 1, key })
     }
 

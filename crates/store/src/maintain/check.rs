@@ -19,11 +19,12 @@ use super::vacate::{Place, place_of};
 use crate::Store;
 use crate::devices::names;
 use crate::devices::set::{Slot, Trouble};
-use crate::engine::effects::{is_within, shared_number};
+use crate::engine::effects::is_within;
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
 use crate::format::geometry::{Class, DeviceState};
+use crate::format::key::shared_number;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
@@ -53,7 +54,7 @@ pub struct CheckReport {
     pub is_deep: bool,
     /// Whether it came to its end.
     pub is_complete: bool,
-    /// What was found, by what helps: repair, rebuild, making the index anew, compaction, nothing.
+    /// What was found, by what helps: repair, rebuild, rebuilding the index, compaction, nothing.
     pub repairable: u64,
     /// Problems that the return or the rebuild of a device solves.
     pub rebuildable: u64,
@@ -424,7 +425,7 @@ impl<'c> Checker<'c> {
         let numbers: BTreeSet<u64> = shared.iter().chain(names.keys()).chain(known.keys()).copied().collect();
         for number in numbers {
             let (counted, noted) = (names.get(&number).copied().unwrap_or(0), known.get(&number).copied().unwrap_or(0));
-            let key = crate::engine::effects::shared_key(number);
+            let key = crate::format::key::shared_key(number);
             if counted > 0 && !shared.contains(&number) {
                 self.entry_problem(&key, format!("{counted} names lead to a file that the index has not"));
             } else if counted == 0 && shared.contains(&number) {

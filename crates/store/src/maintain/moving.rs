@@ -227,7 +227,7 @@ impl Round<'_, '_> {
                     {
                         let location = Location { segment: row.number, offset, record_bytes: record.record_bytes() };
                         let entry = Entry { kind: head.kind, ..Entry::removal(head.id, location) };
-                        hand.add(head.key.into(), entry, &moved(&record)?);
+                        hand.add((&*head.stored_key()).into(), entry, &moved(&record)?);
                     }
                 }
             }
@@ -378,7 +378,7 @@ fn moved(record: &Record<'_>) -> Result<Vec<u8>> {
         is_moved: true,
         id: head.id,
         number: head.number,
-        key: head.key,
+        name: head.name,
         attributes: head.attributes,
         content: record.content,
     };

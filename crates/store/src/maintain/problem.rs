@@ -7,8 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::engine::effects::shared_number;
-use crate::format::key::Key;
+use crate::format::key::{Key, shared_number};
 use crate::units::escape_path;
 
 /// What a problem is about. [`name`](ProblemKind::name)s are for programs and stay what they are.
@@ -86,7 +85,7 @@ pub enum Remedy {
     Repair,
     /// A device has to come back, or be replaced: `rebuild`.
     Rebuild,
-    /// The segments have what is needed: the index is made anew.
+    /// The segments have what is needed: the index is rebuilt.
     RebuildIndex,
     /// No object in use is concerned: `repair` moves what holds, and gives the segment back.
     Harmless,
@@ -111,7 +110,7 @@ impl Remedy {
         match self {
             Remedy::Repair => "granulo store repair makes it good",
             Remedy::Rebuild => "bring the device back, or run granulo store rebuild",
-            Remedy::RebuildIndex => "granulo store check --rebuild-index makes the index anew",
+            Remedy::RebuildIndex => "granulo store check --rebuild-index rebuilds the index",
             Remedy::Harmless => "no object in use is concerned; granulo store repair gives the segment back",
             Remedy::Lost => {
                 "no copy has it: restore it from a backup, or give it up with granulo store repair --drop-lost"
@@ -211,7 +210,7 @@ mod tests {
             problem.to_string(),
             "/ssd0/segments/01, bytes 80 to 200: a record is damaged; it concerns cats/1.jpg (granulo store repair makes it good)"
         );
-        let shared = problem.of(&crate::engine::effects::shared_key(7));
+        let shared = problem.of(&crate::format::key::shared_key(7));
         assert_eq!(shared.object().unwrap(), "shared file 7");
     }
 }

@@ -64,7 +64,7 @@ pub struct RebuildReport {
     pub is_complete: bool,
     /// Copies of segments that were made.
     pub segments: u64,
-    /// Large objects whose units were made anew.
+    /// Large objects whose units were rebuilt.
     pub objects: u64,
     /// Bytes written.
     pub bytes: u64,
@@ -133,7 +133,7 @@ impl Store {
         Ok(plan)
     }
 
-    /// Makes anew what was on a lost device. Reading and writing go on meanwhile; `watch` sees how far it is.
+    /// Rebuilds what was on a lost device. Reading and writing go on meanwhile; `watch` sees how far it is.
     ///
     /// # Errors
     /// As [`plan_rebuild`](Self::plan_rebuild); [`NoSpace`](ErrorKind::NoSpace) if there is no place for it; what writing fails with. It goes on where

@@ -19,12 +19,11 @@ use crate::devices::host::Host;
 use crate::devices::names;
 use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
-use crate::engine::effects::shared_number;
 use crate::engine::open::{Access, open, open_here};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
-use crate::format::key::Key;
+use crate::format::key::{Key, shared_number};
 use crate::format::segment::SEGMENTS;
 use crate::index::catalog::{Change, SegmentRow};
 use crate::log::completeness::Completeness;
@@ -65,7 +64,7 @@ pub struct RepairPlan {
     pub lines: BTreeMap<(Remedy, ProblemKind), PlanLine>,
     /// What is lost: the first of it.
     pub lost: Vec<Problem>,
-    /// Why the index has to be made anew before anything else can be seen.
+    /// Why the index has to be rebuilt before anything else can be seen.
     pub index: Option<String>,
     /// What may be missing, and what a crash has left.
     pub completeness: Completeness,
@@ -202,8 +201,8 @@ pub(crate) fn repair_on(
     found: &mut dyn FnMut(&Problem, bool),
     watch: Watch<'_>,
 ) -> Result<RepairReport> {
-    let is_anew = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
-    let access = if is_anew { Access::Anew } else { Access::Write };
+    let is_index_rebuilt = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
+    let access = if is_index_rebuilt { Access::RebuildIndex } else { Access::Write };
     let store = open(platform, home, access, how).map(Store::of)?;
     let mut report = RepairReport::default();
     let mut go_on = |progress: Progress| watch(progress);
@@ -242,12 +241,12 @@ pub(crate) fn repair_on(
     Ok(report)
 }
 
-/// Opens a store with an index made anew from its segments. What was damaged in the log is in [`Store::recovered`].
+/// Opens a store with a rebuilt index from its segments. What was damaged in the log is in [`Store::recovered`].
 ///
 /// # Errors
 /// As [`Store::open`].
 pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
-    open_here(home, Access::Anew, how).map(Store::of)
+    open_here(home, Access::RebuildIndex, how).map(Store::of)
 }
 
 /// Goes on with the side of diverged devices that `device` is on. The devices of the other sides are old then, and what they wrote by themselves stays on

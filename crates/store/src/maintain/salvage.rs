@@ -48,7 +48,7 @@ impl Moving {
             is_moved: true,
             id: head.id,
             number: head.number,
-            key: head.key,
+            name: head.name,
             attributes: head.attributes,
             content,
         };
@@ -59,7 +59,7 @@ impl Moving {
         if !Head::verified(&bytes).is_some_and(is_same) {
             return Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory"));
         }
-        Ok(Moving { key: head.key.into(), entry, descriptor, bytes })
+        Ok(Moving { key: (&*head.stored_key()).into(), entry, descriptor, bytes })
     }
 }
 
@@ -103,7 +103,7 @@ impl Engine {
         Ok(outdated)
     }
 
-    /// Counts units in use anew: of a large object whose map is lost, nobody knows which were its units.
+    /// Counts units in use again: of a large object whose map is lost, nobody knows which were its units.
     ///
     /// # Errors
     /// What reading the index or a map fails with.

@@ -226,7 +226,7 @@ impl Mender<'_> {
                     }
                     if let (crate::Kind::Large, Some(_)) = (met.record.head.kind, met.live) {
                         match engine.descriptor_in(row, &met.record) {
-                            Ok(descriptor) => self.large(met.record.head.key, &descriptor, pace)?,
+                            Ok(descriptor) => self.large(&met.record.head.stored_key(), &descriptor, pace)?,
                             Err(error) => {
                                 let problem = Problem::new(
                                     ProblemKind::Record,
@@ -234,7 +234,7 @@ impl Mender<'_> {
                                     error.to_string(),
                                     Remedy::Lost,
                                 );
-                                self.found(&problem.of(met.record.head.key), false);
+                                self.found(&problem.of(&met.record.head.stored_key()), false);
                             }
                         }
                     }

@@ -1,7 +1,7 @@
 //! Giving back extent files: what is in use in them is copied elsewhere, and the whole file goes. Nothing in a file is ever punched, cut off or overwritten.
 //!
 //! A component that moves is read against the checksums of its descriptor (or made from parity), written behind what is in another file of the same
-//! device, and read again; then its object gets a record with the same id and the new map, as compaction moves records. Content is not written anew.
+//! device, and read again; then its object gets a record with the same id and the new map, as compaction moves records. Content is not rewritten.
 //!
 //! A file is released only when nothing can need it: the index agrees with its own accounts ([`Engine::agree`]), every descriptor that may name the
 //! file was read, the account of the file is empty, and nobody has a claim to it. What nobody knows any more, left by a writer that was killed, lies in such

@@ -1,6 +1,6 @@
 //! Random operations on a store, as plain data that follows from a seed.
 //!
-//! Keys are few, so that they meet again: put anew, removed, linked, put back. Sizes lie around the bounds of the format. Every operation is one
+//! Keys are few, so that they meet again: put again, removed, linked, put back. Sizes lie around the bounds of the format. Every operation is one
 //! that a store must take: nothing is put below a file or over a directory, no directory is removed that is not empty, links go to
 //! shared files. (What a store must refuse is for other tests.)
 

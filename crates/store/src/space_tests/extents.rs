@@ -61,7 +61,7 @@ fn what_nothing_names_stays_in_quarantine_until_compaction_gives_back_the_file()
     drop(store);
     assert_eq!(check(&Store::open_read_only(&home).unwrap()).quarantined_bytes, 0);
     // The moved maps are in the log.
-    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+    drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert!(store.get(&key("kept")).unwrap().unwrap() == bytes(1, 100_000));
     assert!(store.get(&key("more")).unwrap().unwrap() == bytes(4, 100_000));
@@ -105,7 +105,7 @@ fn removing_gives_nothing_back_and_compaction_whole_files() {
     assert!(walked(&store) == model && versions(&store) == ids);
     check(&store);
     drop(store);
-    drop(open_here(&home, Access::Anew, &OpenOptions::default()).unwrap());
+    drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
     let store = Store::open(&home).unwrap();
     assert!(walked(&store) == model);
     check(&store);

@@ -5,7 +5,7 @@
 //! | `allocate` | where the next chunk goes |
 //! | `write` | a stream becomes chunks, stripes and units, in bounded memory |
 //! | `read` | ranges of an object, verified, reconstructed where units are lost |
-//! | `repair` | every unit verified; damaged ones made anew; components moved to other devices |
+//! | `repair` | every unit verified; damaged ones rebuilt; components moved to other devices |
 //!
 //! Here are the files themselves: names, opening, syncing, unlinking, and reading one unit. Extent files have no structure of their
 //! own: every byte that counts is named and checksummed by a descriptor. What no descriptor names stays where it is, dead or in quarantine, until

@@ -1,4 +1,4 @@
-//! Verifying whole objects, making wrong units anew in their places, and moving components to other places.
+//! Verifying whole objects, rebuilding wrong units in their places, and moving components to other places.
 //!
 //! Nothing is written that was not verified against the descriptor's checksums, parity included. A unit is only ever overwritten by the
 //! bytes that belong there, so a crash in the middle leaves it wrong as before, or right.
@@ -18,7 +18,7 @@ pub(crate) type Pace<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 /// What a repair came to.
 #[derive(Debug, Default)]
 pub(crate) struct Repaired {
-    /// Units that were made anew.
+    /// Units that were rebuilt.
     pub(crate) units: u64,
     /// Units that are still wrong: their stripes have lost too much, or their devices are not in service.
     pub(crate) left: Vec<Wrong>,
@@ -84,7 +84,7 @@ impl ExtentFiles {
         Ok(())
     }
 
-    /// Makes the units `wrong` of an object anew, in their places. Not durable until [`sync`](Self::sync).
+    /// Rebuilds the units `wrong` of an object in their places. Not durable until [`sync`](Self::sync).
     ///
     /// # Errors
     /// Writing fails. What cannot be made is no error, but [`Repaired::left`].

@@ -10,12 +10,12 @@ use hashbrown::HashMap;
 
 use super::committer::{Subject, Waiting};
 use super::entry_of;
-use crate::engine::effects::{Before, goes_with, shared_key, shared_number};
+use crate::engine::effects::{Before, goes_with};
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind, Time};
-use crate::format::key::Key;
+use crate::format::key::{Key, shared_key, shared_number};
 use crate::format::record::NewRecord;
 
 /// Where the number of a record's object comes from.
@@ -178,7 +178,7 @@ impl Engine {
                 is_moved: false,
                 id: 0,
                 number: 0,
-                key: &key,
+                name: Some(&key),
                 attributes: &stored,
                 content: &[],
             };

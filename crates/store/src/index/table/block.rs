@@ -89,7 +89,7 @@ impl BlockBuilder {
         &self.first_key
     }
 
-    /// Appends the finished block to `out`, gives its checksum, and begins anew.
+    /// Appends the finished block to `out`, gives its checksum, and begins again.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) -> u64 {
         let start = out.len();
         let used = HEADER_BYTES + self.entries.len() + 2 * self.restarts.len();

@@ -44,7 +44,7 @@ impl BlockCache {
         BlockCache { sets: (0..sets).map(|_| Mutex::default()).collect(), next_owner: AtomicU64::new(0) }
     }
 
-    /// A number for a table that nobody else has: numbers of tables may come again after the index was made anew.
+    /// A number for a table that nobody else has: numbers of tables may come again after the index was rebuilt.
     pub(crate) fn new_owner(&self) -> u64 {
         self.next_owner.fetch_add(1, Ordering::Relaxed)
     }

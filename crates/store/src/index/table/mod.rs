@@ -13,7 +13,7 @@
 //!
 //! A block is verified when it enters memory; one that does not hold is an error that names the table, never a wrong answer, but
 //! look-ups do without a filter that does not hold. Tables
-//! are a cache of the segments: the advice is always to make the index anew.
+//! are a cache of the segments: the advice is always to rebuild the index.
 
 pub(crate) mod block;
 pub(crate) mod cache;
@@ -43,7 +43,7 @@ use crate::error::{Error, ErrorKind};
 pub(crate) const INDEX_DIRECTORY: &str = "index";
 
 /// What all errors about a damaged index advise.
-pub(crate) const REBUILD_ADVICE: &str = "make the index anew with granulo store check --rebuild-index";
+pub(crate) const REBUILD_ADVICE: &str = "rebuild the index with granulo store check --rebuild-index";
 
 /// Path of table `number` on its device.
 pub(crate) fn table_path(number: u64) -> String {

@@ -110,6 +110,7 @@ impl Checker<'_> {
 
     fn record(&mut self, row: &SegmentRow, met: &Met<'_>, seen: &mut Seen, pace: &mut Pace<'_>) -> Result<()> {
         let head = &met.record.head;
+        let key = head.stored_key();
         for &device in &met.differ {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = "this copy has another record than the first, and both are valid: neither is overwritten";
@@ -118,10 +119,10 @@ impl Checker<'_> {
         }
         match (head.kind, met.known) {
             (Kind::Commit | Kind::Release, _) => {}
-            (Kind::Removal, _) => seen.unclaimed.removal(head.key, head.id),
-            (Kind::TreeRemoval, _) => seen.unclaimed.tree_removal(head.key, head.id),
+            (Kind::Removal, _) => seen.unclaimed.removal(&key, head.id),
+            (Kind::TreeRemoval, _) => seen.unclaimed.tree_removal(&key, head.id),
             // A shared object goes with its last name, without a removal.
-            (_, None) if head.key.first() != Some(&0) => seen.unclaimed.put(head.key, head.id, row.number, met.at),
+            (_, None) if head.name.is_some() => seen.unclaimed.put(&key, head.id, row.number, met.at),
             (_, Some(known)) if known.id < head.id => {
                 let problem = Problem::new(
                     ProblemKind::Entry,
@@ -130,13 +131,13 @@ impl Checker<'_> {
                     Remedy::RebuildIndex,
                 );
                 let end = met.at + met.record.record_bytes();
-                self.found(problem.within(row.number, met.at..end).of(head.key));
+                self.found(problem.within(row.number, met.at..end).of(&key));
             }
             _ => {}
         }
         if let (Kind::Large, Some(entry)) = (head.kind, met.live) {
             match self.engine.descriptor_in(row, &met.record) {
-                Ok(descriptor) => self.large(&entry, head.key, &descriptor, seen, pace)?,
+                Ok(descriptor) => self.large(&entry, &key, &descriptor, seen, pace)?,
                 Err(error) => {
                     seen.has_all_descriptors = false;
                     let end = met.at + met.record.record_bytes();
@@ -146,7 +147,7 @@ impl Checker<'_> {
                         error.to_string(),
                         Remedy::Lost,
                     );
-                    self.found(problem.within(row.number, met.at..end).of(head.key));
+                    self.found(problem.within(row.number, met.at..end).of(&key));
                 }
             }
         }

@@ -166,7 +166,7 @@ impl Play {
             Step::Rebuild(device) => return self.rebuild(*device),
             Step::Compact => return self.compact(),
             Step::Check => self.check()?,
-            Step::RebuildIndex => self.open(Access::Anew)?,
+            Step::RebuildIndex => self.open(Access::RebuildIndex)?,
             Step::Look => {}
             Step::Move => return self.move_away(),
             Step::Copy => self.copy()?,
