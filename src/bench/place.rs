@@ -234,7 +234,7 @@ impl Prepared {
         Ok(state)
     }
 
-    /// Empties the directory; a file system that was made for the run is rebuilt. Nothing below may be open.
+    /// Empties the directory; a file system that was made for the run is made again. Nothing below may be open.
     ///
     /// # Errors
     /// What removing, or making it, fails with.

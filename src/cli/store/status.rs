@@ -45,6 +45,7 @@ struct StatusDocument {
     overflowed_bytes: u64,
     unit_bytes: u64,
     index_bytes: u64,
+    index_devices: Vec<u16>,
     index_bytes_per_object: Option<f64>,
     waiting_bytes: u64,
     quarantined_bytes: u64,
@@ -152,7 +153,15 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
     }
     line("large files", format!("{} in stripe units, parity included", size(status.unit_bytes)))?;
     let each = status.index_bytes_per_object().map_or_else(String::new, |bytes| format!(", {bytes:.0} bytes a record"));
-    line("index", format!("{}{each}", size(status.index_bytes)))?;
+    let places = match (&status.index_devices[..], status.devices.len()) {
+        (_, 1) => String::new(),
+        ([], _) => ", on no device".to_owned(),
+        ([one], _) => format!(", on device {one}"),
+        (several, _) => {
+            format!(", on each of devices {}", several.iter().map(u16::to_string).collect::<Vec<_>>().join(" "))
+        }
+    };
+    line("index", format!("{}{each}{places}", size(status.index_bytes)))?;
     if status.waiting_bytes > 0 {
         line("waiting", format!("{} come back when readers have ended", size(status.waiting_bytes)))?;
     }
@@ -233,6 +242,7 @@ fn document(status: &StoreStatus) -> StatusDocument {
         overflowed_bytes: status.overflowed_bytes,
         unit_bytes: status.unit_bytes,
         index_bytes: status.index_bytes,
+        index_devices: status.index_devices.clone(),
         index_bytes_per_object: status.index_bytes_per_object(),
         waiting_bytes: status.waiting_bytes,
         quarantined_bytes: status.quarantined_bytes,

@@ -7,13 +7,15 @@ use std::path::PathBuf;
 
 use super::compact::dead_bytes;
 use crate::Store;
-use crate::devices::device::{Device, Room};
+use crate::devices::device::{Device, Mode, Room};
 use crate::devices::set::Slot;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState};
 use crate::format::ids::DeviceNumber;
+use crate::index::catalog::manifest;
+use crate::index::copies::Place;
 
 /// Note of when the last scrub ended (nanoseconds since 1970) and what it came to.
 pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";
@@ -113,8 +115,10 @@ pub struct StoreStatus {
     pub overflowed_bytes: u64,
     /// Bytes of units of large objects on all devices, with parity.
     pub unit_bytes: u64,
-    /// Bytes of the index (sorted tables and changes since).
+    /// Bytes of the index (sorted tables and changes since), of one copy.
     pub index_bytes: u64,
+    /// Devices with a copy of the index. None: what is shown was read from the log.
+    pub index_devices: Vec<u16>,
     /// Segments and units that were freed and wait for readers, in bytes on all devices.
     pub waiting_bytes: u64,
     /// Bytes that a crash left behind the end of the log, on the devices that are there.
@@ -183,6 +187,7 @@ impl Engine {
             overflowed_bytes: self.overflowed().iter().map(|row| row.live_bytes).sum(),
             unit_bytes: unit_bytes.values().sum(),
             index_bytes: index_files.iter().map(|(_, size_bytes)| size_bytes).sum(),
+            index_devices: self.index_devices(),
             waiting_bytes: self.waiting_bytes(),
             quarantined_bytes: self.quarantine()?.iter().map(|one| one.bytes).sum(),
             scrubbed_nanoseconds: note,
@@ -190,6 +195,15 @@ impl Engine {
             has_writer: self.is_writer() || self.platform.is_locked(&self.home),
             census: if with_census { Some(self.census()?) } else { None },
         })
+    }
+
+    /// Devices that a manifest is on, of those that are to have one.
+    fn index_devices(&self) -> Vec<u16> {
+        let has_one = |place: &&Place| place.device.open(&manifest::path(), Mode::Read).is_ok();
+        let places = self.index.places();
+        let mut numbers: Vec<u16> = places.iter().filter(has_one).map(|place| place.number).collect();
+        numbers.sort_unstable();
+        if self.is_index_private { Vec::new() } else { numbers }
     }
 
     fn census(&self) -> Result<Census> {

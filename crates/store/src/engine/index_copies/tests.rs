@@ -131,6 +131,22 @@ fn the_manifest_names_the_devices_that_have_copies_and_no_others() {
 }
 
 #[test]
+fn status_says_on_which_devices_the_index_is() {
+    let geometry = geometry(2, 3, 2, (2, 1));
+    let world = made(&geometry);
+    let said = |access| {
+        let subject = Simulated::open_as(&home(&geometry), &world, access).unwrap();
+        subject.store().status(false).unwrap().index_devices
+    };
+    assert_eq!(said(Access::Read), [0, 1]);
+    world.lose_index(0);
+    assert_eq!(said(Access::Read), [1]);
+    assert_eq!(said(Access::Write), [0, 1]);
+    (0..2).for_each(|device| world.lose_index(device));
+    assert_eq!(said(Access::Read), [0; 0]);
+}
+
+#[test]
 fn whatever_fails_once_while_a_table_is_made_is_told_and_loses_nothing() {
     let geometry = geometry(1, 0, 1, (1, 0));
     let (mut has_failed, mut operation) = (true, 0);
