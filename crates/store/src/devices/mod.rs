@@ -3,7 +3,6 @@
 pub(crate) mod device;
 mod direct;
 pub(crate) mod directory;
-pub(crate) mod divergence;
 pub(crate) mod epochs;
 pub(crate) mod erasure;
 pub(crate) mod extents;
@@ -11,6 +10,7 @@ pub(crate) mod host;
 pub(crate) mod names;
 pub(crate) mod placement;
 pub(crate) mod set;
+pub(crate) mod superblocks;
 pub(crate) mod survey;
 pub(crate) mod threads;
 pub(crate) mod watch;

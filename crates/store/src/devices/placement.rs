@@ -8,14 +8,8 @@
 //! The last hundredth of a device ([`reserve_bytes`]) is for removals and for moving records, and for the index: a store that is full can still be made emptier.
 //! As only whole files are given back, no file takes more than half of it ([`file_bytes`]): what is in use in one always has somewhere to go.
 
-use super::set::Slot;
 use crate::devices::device::Room;
-use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::entry::Kind;
-use crate::format::geometry::{Class, DeviceState, Geometry};
-use crate::format::record::{HEADER_BYTES, Lengths, kind_of};
-use crate::log::writer::{Batched, Place, Writer, Written, roomiest};
+use crate::format::geometry::Class;
 use crate::units::{GIB, MIB};
 
 /// What a batch takes beside its records: the commit, and the header of a segment.
@@ -61,7 +55,7 @@ pub(crate) fn moving_bytes(room: Room) -> u64 {
 
 impl Rooms {
     /// Whether so many bytes go onto each of them.
-    fn has_room(&self, needed_bytes: u64, claim: Claim) -> bool {
+    pub(crate) fn has_room(&self, needed_bytes: u64, claim: Claim) -> bool {
         let fits = |room: &Room| {
             let kept = if claim == Claim::Put { reserve_bytes(*room) } else { 0 };
             room.available_bytes >= kept.saturating_add(needed_bytes).saturating_add(BESIDE_BYTES)
@@ -96,158 +90,6 @@ pub(crate) fn decide(
     let overflows = fast.is_above(limit) || fast.rooms.is_empty();
     let order = if overflows && claim == Claim::Put { [Class::Slow, Class::Fast] } else { [Class::Fast, Class::Slow] };
     (order.into_iter().filter(has_room).collect(), overflows)
-}
-
-fn rooms(slots: &[Slot]) -> Rooms {
-    Rooms { rooms: slots.iter().filter_map(|slot| slot.device.room().ok()).collect() }
-}
-
-/// Whether all records of a batch are removals.
-fn only_removes(batch: &Batched<'_>) -> bool {
-    let mut rest = &*batch.records;
-    while let Some(lengths) = Lengths::peek(rest) {
-        if kind_of(rest).is_none_or(Kind::is_used) {
-            return false;
-        }
-        debug_assert!(lengths.record_bytes() >= HEADER_BYTES);
-        rest = rest.get(lengths.record_bytes()..).unwrap_or_default();
-    }
-    true
-}
-
-fn full() -> Error {
-    Error::new(
-        ErrorKind::NoSpace,
-        "write to the store",
-        "the devices for records are full, but for what removing needs",
-    )
-    .advise("remove something and run granulo store compact, or give the store larger devices")
-}
-
-impl Engine {
-    /// Whether the store has devices of both classes, so that records can overflow.
-    pub(crate) fn has_both_classes(&self) -> bool {
-        let geometry = self.geometry();
-        let has = |class: Class| {
-            geometry.devices.iter().any(|device| device.class == class && device.state != DeviceState::Gone)
-        };
-        has(Class::Fast) && has(Class::Slow)
-    }
-
-    /// Bytes of records that fast devices still take down to the low watermark.
-    pub(crate) fn fast_room_bytes(&self, geometry: &Geometry) -> u64 {
-        let room_of = |room: &Room| {
-            let allowed = u128::from(room.total_bytes) * u128::from(geometry.low_watermark_percent) / 100;
-            (allowed as u64).saturating_sub(room.total_bytes.saturating_sub(room.available_bytes))
-        };
-        rooms(&self.next_slots(geometry, Class::Fast)).rooms.iter().map(room_of).min().unwrap_or(0)
-    }
-
-    /// The devices of a class that a new segment would be put on.
-    pub(crate) fn next_slots(&self, geometry: &Geometry, class: Class) -> Vec<Slot> {
-        roomiest(self.devices.writable(class), geometry.copies.into())
-    }
-
-    /// The devices that a batch for a class would go to: those of the active segment, if it goes on.
-    fn target_slots(&self, writer: &Writer, geometry: &Geometry, class: Class) -> Vec<Slot> {
-        match &writer.active {
-            Some(active) if active.class == class => {
-                let slots = self.devices.slots();
-                active.copies.iter().filter_map(|(device, _)| slots.get(usize::from(*device)).cloned()).collect()
-            }
-            _ => self.next_slots(geometry, class),
-        }
-    }
-
-    /// Appends a batch where it belongs.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NoSpace`] if no class of devices has room: nothing was written. Others: what is written is not known.
-    pub(crate) fn append_somewhere(
-        &self,
-        writer: &mut Writer,
-        geometry: &Geometry,
-        batch: Batched<'_>,
-    ) -> Result<Written> {
-        let claim = if only_removes(&batch) { Claim::Frees } else { Claim::Put };
-        self.append_claiming(writer, geometry, claim, batch)
-    }
-
-    /// As [`append_somewhere`](Self::append_somewhere), for whoever knows what it is for.
-    ///
-    /// # Errors
-    /// As [`append_somewhere`](Self::append_somewhere).
-    pub(crate) fn append_claiming(
-        &self,
-        writer: &mut Writer,
-        geometry: &Geometry,
-        claim: Claim,
-        mut batch: Batched<'_>,
-    ) -> Result<Written> {
-        let needed_bytes = batch.records.len() as u64;
-        if !self.has_both_classes() {
-            // The only class is whichever is asked for; segments of either go on.
-            let class = writer.active.as_ref().map_or(Class::Fast, |active| active.class);
-            return self.append_to(writer, geometry, &[class], needed_bytes, claim, &mut batch);
-        }
-        let limits = Limits {
-            high_watermark_percent: geometry.high_watermark_percent,
-            low_watermark_percent: geometry.low_watermark_percent,
-        };
-        // A store that was opened again goes on as it was.
-        let is_overflowing =
-            writer.is_overflowing || writer.active.as_ref().is_some_and(|active| active.on == Class::Slow);
-        let [fast, slow] = [Class::Fast, Class::Slow].map(|class| rooms(&self.target_slots(writer, geometry, class)));
-        let (mut classes, is_overflowing) = decide(&fast, &slow, limits, is_overflowing, needed_bytes, claim);
-        writer.is_overflowing = is_overflowing;
-        if claim == Claim::Frees
-            && let Some(active) = &writer.active
-        {
-            // A removal is small and goes where the log is: not every one is worth a segment.
-            classes.sort_by_key(|&class| class != active.class);
-        }
-        self.append_to(writer, geometry, &classes, needed_bytes, claim, &mut batch)
-    }
-
-    /// Appends a batch to devices of the first of `classes` that has room. After an error that leaves what is written
-    /// unknown, nothing is written any more.
-    ///
-    /// # Errors
-    /// As [`append_somewhere`](Self::append_somewhere).
-    pub(crate) fn append_to(
-        &self,
-        writer: &mut Writer,
-        geometry: &Geometry,
-        classes: &[Class],
-        needed_bytes: u64,
-        claim: Claim,
-        batch: &mut Batched<'_>,
-    ) -> Result<Written> {
-        let mut outcome = Err(full());
-        for &class in classes {
-            let mut target = rooms(&self.target_slots(writer, geometry, class));
-            if !target.has_room(needed_bytes, claim) {
-                // The active segment's devices may be full while others of the class are not.
-                target = rooms(&self.next_slots(geometry, class));
-                if !target.has_room(needed_bytes, claim) {
-                    continue;
-                }
-                writer.close_segment();
-            }
-            let closing = target.rooms.iter().map(|&room| file_bytes(room, geometry.segment_bytes)).min();
-            let place = Place { class, segment_bytes: closing.unwrap_or(geometry.segment_bytes) };
-            outcome = writer.append(&self.devices, geometry, place, batch);
-            match &outcome {
-                Err(error) if error.kind() == ErrorKind::NoSpace => {}
-                _ => break,
-            }
-        }
-        outcome.inspect_err(|error| {
-            if error.kind() != ErrorKind::NoSpace {
-                self.latch(error);
-            }
-        })
-    }
 }
 
 #[cfg(test)]

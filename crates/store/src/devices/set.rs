@@ -17,12 +17,13 @@ use super::survey::Survey;
 use super::threads;
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::devices::names;
+use crate::devices::superblocks::OnDevice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry, Node, PRIVATE_MODE};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::segment::segment_path;
-use crate::format::superblock::{LogMark, NO_DEVICE, OnDevice, Superblock};
+use crate::format::superblock::{LogMark, NO_DEVICE, Superblock};
 
 /// Open files that are kept, at most.
 const OPEN_FILES: usize = 200;

@@ -9,12 +9,13 @@ use std::path::{Component, Path, PathBuf};
 use super::epochs::{Side, Sight, Standing, departures, preferred, sides, standing};
 use super::names;
 use super::set::{Platform, Slot, Trouble};
+use crate::devices::superblocks::OnDevice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
 use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::{SEGMENTS, number_of};
-use crate::format::superblock::{LogMark, NO_DEVICE, OnDevice, Superblock};
+use crate::format::superblock::{LogMark, NO_DEVICE, Superblock};
 use crate::units::{escape_path, format_time};
 
 const WRITING: &str = "open the store for writing";

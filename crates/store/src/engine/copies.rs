@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError};
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::names;
 use crate::devices::set::{Lock, Slot};
+use crate::engine::pace::Pace;
 use crate::engine::{Engine, View};
 use crate::error::{Error, Result};
 use crate::format::ids::SegmentId;
@@ -18,7 +19,6 @@ use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segmen
 use crate::index::catalog::{Change, SegmentRow, State};
 use crate::log::recovery::RELEASED;
 use crate::log::scan::{Copies, SegmentScan, Step};
-use crate::maintain::pace::Pace;
 
 /// What is read and written at once, in bytes.
 const PIECE_BYTES: u64 = 4 << 20;

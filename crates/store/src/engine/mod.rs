@@ -6,11 +6,14 @@
 pub(crate) mod changed;
 pub(crate) mod copies;
 pub(crate) mod directories;
+pub(crate) mod divergence;
 pub(crate) mod effects;
 pub(crate) mod index_copies;
 pub(crate) mod index_place;
 mod near;
 pub(crate) mod open;
+pub(crate) mod pace;
+mod placement;
 pub(crate) mod sync;
 pub(crate) mod write;
 

@@ -10,5 +10,6 @@ pub mod ids;
 pub mod key;
 pub(crate) mod record;
 pub(crate) mod release;
+pub mod rows;
 pub(crate) mod segment;
 pub(crate) mod superblock;

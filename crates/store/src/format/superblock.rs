@@ -1,7 +1,6 @@
 //! Superblocks: who the store and a device are, the geometry, the epochs, the last mark; on every device and in the home (docs/FORMAT.md, section 4).
 //!
-//! Two slots are written in turn, each time the one that is not the newest sound one: a crash leaves one of them. A damaged slot, or a file that is no
-//! superblock, is told by its checksum; both damaged is an error that says what to do.
+//! The bytes of one slot; a damaged one is told by its checksum. How the two slots are read and written is the subject of `devices::superblocks`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +10,6 @@ use super::decode::Decoder;
 use super::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
 use super::history::History;
 use super::record::checksum;
-use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Name of the file.
@@ -20,19 +18,18 @@ pub(crate) const SUPERBLOCK: &str = "superblock";
 pub(crate) const VERSION: u16 = 2;
 /// Number of a home that is no device.
 pub(crate) const NO_DEVICE: u16 = u16::MAX;
-const MAGIC: &[u8; 8] = b"granulo\0";
-const SLOTS: u64 = 2;
-const SLOT_BYTES: u64 = 64 << 10;
+pub(crate) const MAGIC: &[u8; 8] = b"granulo\0";
+/// Room for one of the two superblocks in the file.
+pub(crate) const SLOT_BYTES: u64 = 64 << 10;
 
 // Where the fields that a reader needs before all others are, each behind the one before.
 const MAGIC_AT: usize = 8;
 const VERSION_AT: usize = MAGIC_AT + 8;
 const ZERO_AT: usize = VERSION_AT + 2;
-const LENGTH_AT: usize = ZERO_AT + 2;
-const WRITES_AT: usize = LENGTH_AT + 4;
-/// What there is at least, and what the checksum does not cover.
-const PAGE_BYTES: usize = 4096;
-const CHECKSUM_BYTES: usize = MAGIC_AT;
+pub(crate) const LENGTH_AT: usize = ZERO_AT + 2;
+pub(crate) const WRITES_AT: usize = LENGTH_AT + 4;
+/// What the checksum does not cover: itself.
+pub(crate) const CHECKSUM_BYTES: usize = MAGIC_AT;
 const RESERVED_BYTES: usize = 6;
 
 const MARK_BYTES: usize = 1 + 6 * 8;
@@ -68,13 +65,6 @@ pub(crate) struct Superblock {
     pub(crate) geometry: Geometry,
     pub(crate) history: History,
     pub(crate) mark: Option<LogMark>,
-}
-
-/// The superblock of a device, and where its next one goes.
-#[derive(Debug, Clone)]
-pub(crate) struct OnDevice {
-    pub(crate) superblock: Superblock,
-    slot: u64,
 }
 
 impl Superblock {
@@ -151,124 +141,6 @@ impl Superblock {
             _ => Ok(None),
         }
     }
-
-    /// The superblock of a device; `None` if it has no such file.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Corrupt`] if the file is there and no slot is sound; what reading fails with.
-    pub(crate) fn read(device: &dyn Device) -> Result<Option<OnDevice>> {
-        let Some(slots) = read_slots(device)? else { return Ok(None) };
-        let newest = (0..SLOTS).zip(slots).filter_map(|(slot, found)| Some((slot, found?)));
-        match newest.max_by_key(|(_, superblock)| superblock.writes) {
-            Some((slot, superblock)) => Ok(Some(OnDevice { superblock, slot })),
-            None => Err(Error::new(ErrorKind::Corrupt, "read the superblock", "neither of its slots is sound")
-                .at(&device.place().join(SUPERBLOCK))
-                .advise("name another device of the store, and run granulo store repair")),
-        }
-    }
-
-    /// How many of the two slots are sound, 0 to 2.
-    pub(crate) fn sound_slots(device: &dyn Device) -> Result<usize> {
-        Ok(read_slots(device)?.map_or(0, |slots| slots.iter().flatten().count()))
-    }
-
-    /// Whether a slot is not sound that a writer which was killed may have left so: of several pages, with the first one of before the other slot.
-    /// A slot of one page is written whole or not at all, and what does not hold there is damage.
-    ///
-    /// # Errors
-    /// What reading fails with.
-    pub(crate) fn has_unfinished_slot(device: &dyn Device) -> Result<bool> {
-        let fail = |error| Error::io("read the superblock", &device.place().join(SUPERBLOCK), error);
-        let Some(OnDevice { superblock, slot }) = Superblock::read(device)? else { return Ok(false) };
-        let file = device.open(SUPERBLOCK, Mode::Read).map_err(fail)?;
-        // What cannot be read is damage.
-        let Ok(bytes) = read_slot(&*file, (slot + 1) % SLOTS * SLOT_BYTES) else { return Ok(false) };
-        let first_page = bytes.get(CHECKSUM_BYTES..).filter(|body| body.starts_with(MAGIC) && bytes.len() > PAGE_BYTES);
-        let writes = first_page.and_then(|body| Decoder::new(body.get(WRITES_AT - CHECKSUM_BYTES..)?).u64());
-        Ok(Superblock::decode(&bytes)?.is_none() && writes.is_some_and(|writes| writes + 1 == superblock.writes))
-    }
-
-    /// Writes the first superblock of a device, or a new one where none was sound: to both slots.
-    ///
-    /// # Errors
-    /// What writing or syncing fails with.
-    pub(crate) fn write_first(mut self, device: &dyn Device) -> Result<OnDevice> {
-        self.writes = 1;
-        let there = device.open(SUPERBLOCK, Mode::Read);
-        let is_new = there.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-        self.write_to(device, 0, if is_new { Mode::Create } else { Mode::Write })?;
-        if is_new {
-            let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
-            device.sync_directory("").map_err(fail)?;
-        }
-        OnDevice { superblock: self.clone(), slot: 0 }.replace(device, self)
-    }
-
-    fn write_to(&self, device: &dyn Device, slot: u64, mode: Mode) -> Result<()> {
-        let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
-        let mut bytes = self.encode()?;
-        // Whole pages, which a bad sector under one needs to be written over.
-        bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
-        let file = device.open(SUPERBLOCK, mode).map_err(fail)?;
-        // A process can be killed between two pages. The first is written last: until then the slot says that it is the older one.
-        let (first, others) = bytes.split_at(PAGE_BYTES);
-        if !others.is_empty() {
-            file.write_at(others, slot * SLOT_BYTES + PAGE_BYTES as u64).map_err(fail)?;
-        }
-        file.write_at(first, slot * SLOT_BYTES).map_err(fail)?;
-        file.sync().map_err(fail)
-    }
-}
-
-impl OnDevice {
-    /// Writes another in the place of the older one of the two, and syncs.
-    ///
-    /// # Errors
-    /// What writing or syncing fails with; the slot that counted is what it was.
-    pub(crate) fn replace(&self, device: &dyn Device, mut superblock: Superblock) -> Result<OnDevice> {
-        superblock.writes = self.superblock.writes + 1;
-        let slot = (self.slot + 1) % SLOTS;
-        // Where it is gone, so is the device: a mount point without its file system must not look like one.
-        superblock.write_to(device, slot, Mode::Write)?;
-        Ok(OnDevice { superblock, slot })
-    }
-}
-
-fn read_slots(device: &dyn Device) -> Result<Option<Vec<Option<Superblock>>>> {
-    let fail = |error| Error::io("read the superblock", &device.place().join(SUPERBLOCK), error);
-    let file = match device.open(SUPERBLOCK, Mode::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(fail(error)),
-    };
-    let mut refused = None;
-    let mut slots = Vec::new();
-    for slot in 0..SLOTS {
-        match read_slot(&*file, slot * SLOT_BYTES) {
-            Ok(bytes) => slots.push(Superblock::decode(&bytes)?),
-            Err(error) => {
-                refused = Some(fail(error));
-                slots.push(None);
-            }
-        }
-    }
-    // A slot on a bad sector is a damaged one as long as the other tells who the device is.
-    match refused {
-        Some(error) if slots.iter().all(Option::is_none) => Err(error),
-        _ => Ok(Some(slots)),
-    }
-}
-
-/// As much of a slot as it says it has.
-fn read_slot(file: &dyn DeviceFile, at: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.read_onto(&mut bytes, PAGE_BYTES, at)?;
-    let length = bytes.get(LENGTH_AT..).and_then(|rest| Decoder::new(rest).u32()).unwrap_or(0);
-    let whole = (CHECKSUM_BYTES + length as usize).min(SLOT_BYTES as usize);
-    if bytes.len() == PAGE_BYTES && whole > PAGE_BYTES {
-        file.read_onto(&mut bytes, whole - PAGE_BYTES, at + PAGE_BYTES as u64)?;
-    }
-    Ok(bytes)
 }
 
 fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {
@@ -387,14 +259,13 @@ fn decode_mark(at: &mut Decoder<'_>) -> Option<Option<LogMark>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::devices::directory::Directory;
     use crate::format::history::EpochEntry;
     use crate::format::ids::{DeviceNumber, Epoch};
     use crate::simulation::subject::geometry;
 
-    fn superblock() -> Superblock {
+    pub(crate) fn superblock() -> Superblock {
         let in_sync = (0..5).map(DeviceNumber).collect();
         let first = EpochEntry { epoch: Epoch(5), began_nanoseconds: 1, segments_begun: 0, last_batch: 0, in_sync };
         Superblock {
@@ -463,59 +334,6 @@ mod tests {
         ] {
             assert_eq!(Superblock::decode(&slot(change)).unwrap(), None);
         }
-    }
-
-    #[test]
-    fn slots_are_written_in_turn_and_one_is_enough() {
-        let directory = tempfile::tempdir().unwrap();
-        let device = Directory::new(directory.path());
-        let mut known = superblock().write_first(&device).unwrap();
-        assert_eq!(Superblock::sound_slots(&device).unwrap(), 2);
-        let path = directory.path().join(SUPERBLOCK);
-        for sequence in 1..5 {
-            let before = known.superblock.clone();
-            let mark = Some(LogMark { sequence, ..LogMark::default() });
-            known = known.replace(&device, Superblock { mark, ..superblock() }).unwrap();
-            assert_eq!(Superblock::read(&device).unwrap().unwrap().superblock, known.superblock);
-            // What is written next may be torn: what was there before is still there.
-            let bytes = std::fs::read(&path).unwrap();
-            let mut torn = bytes.clone();
-            torn[(known.slot * SLOT_BYTES) as usize + 100] ^= 1;
-            std::fs::write(&path, torn).unwrap();
-            assert_eq!(Superblock::read(&device).unwrap().unwrap().superblock, before);
-            assert_eq!(Superblock::sound_slots(&device).unwrap(), 1);
-            std::fs::write(&path, bytes).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_writer_killed_between_two_pages_has_damaged_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let device = Directory::new(directory.path());
-        let path = directory.path().join(SUPERBLOCK);
-        let of_epochs = |epochs: u64| {
-            let mut of_many = superblock();
-            for epoch in 0..epochs {
-                let next = EpochEntry { epoch: Epoch(epoch + 100), ..of_many.history.newest().clone() };
-                of_many.history = of_many.history.followed_by(next);
-            }
-            of_many
-        };
-        let first = of_epochs(150).write_first(&device).unwrap();
-        let before = first.replace(&device, of_epochs(151)).unwrap();
-        let old = std::fs::read(&path).unwrap();
-        before.replace(&device, of_epochs(152)).unwrap();
-        let new = std::fs::read(&path).unwrap();
-        let begin = ((before.slot + 1) % SLOTS * SLOT_BYTES) as usize;
-        let page = begin + PAGE_BYTES;
-        let killed = [&new[..begin], &old[begin..page], &new[page..]].concat();
-        std::fs::write(&path, &killed).unwrap();
-        assert_eq!(Superblock::read(&device).unwrap().unwrap().superblock, before.superblock);
-        assert!(Superblock::sound_slots(&device).unwrap() == 1 && Superblock::has_unfinished_slot(&device).unwrap());
-        // The other way round it says that it is the newer one, and does not hold: that is damage.
-        let rotten = [&new[..page], &old[page..]].concat();
-        std::fs::write(&path, &rotten).unwrap();
-        assert!(Superblock::sound_slots(&device).unwrap() == 1 && !Superblock::has_unfinished_slot(&device).unwrap());
     }
 
     #[test]

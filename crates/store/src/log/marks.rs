@@ -16,8 +16,8 @@ use crate::error::{ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::record::NewRecord;
 use crate::format::release::Released;
+use crate::format::rows::Change;
 use crate::format::superblock::LogMark;
-use crate::index::catalog::Change;
 use crate::log::recovery::RELEASED;
 
 impl Engine {

@@ -26,8 +26,8 @@ use crate::format::ids::{Epoch, SegmentId, SegmentNumber};
 use crate::format::key::shared_number;
 use crate::format::record::Seed;
 use crate::format::release::Released;
+use crate::format::rows::{Change, Freed, Position, SegmentRow};
 use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
-use crate::index::catalog::{Change, Freed, Position, SegmentRow};
 
 /// Note with what was released.
 pub(crate) const RELEASED: &str = "log.released";

@@ -26,9 +26,9 @@ use crate::format::geometry::Class;
 use crate::format::ids::SegmentId;
 use crate::format::record::Record;
 use crate::format::release::Released;
+use crate::format::rows::{Change, Position, SegmentRow};
 use crate::format::segment::{Continued, SEGMENT_HEADER_BYTES, segment_path};
 use crate::format::superblock::LogMark;
-use crate::index::catalog::{Change, Position, SegmentRow};
 
 /// A record that was read and is not taken in yet.
 #[derive(Debug)]

@@ -20,8 +20,8 @@ use crate::format::geometry::{Class, Geometry};
 use crate::format::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::record::{NewRecord, seal};
 use crate::format::release::Released;
+use crate::format::rows::{Change, Position, SegmentRow};
 use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, segment_path};
-use crate::index::catalog::{Change, Position, SegmentRow};
 
 /// A batch of so many bytes is written to all copies at the same time, and then the devices begin to write back what is left of it, while the next one is
 /// made. Small ones are left alone: they come again and again in one page, and mostly a sync follows.

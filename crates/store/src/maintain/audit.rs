@@ -7,8 +7,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::pace::Pace;
 use crate::engine::Engine;
+use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location};

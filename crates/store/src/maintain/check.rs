@@ -13,13 +13,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::pace::{Pace, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::vacate::{Place, place_of};
 use crate::Store;
 use crate::devices::names;
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::effects::is_within;
+use crate::engine::pace::{Pace, Watch};
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};

@@ -10,11 +10,11 @@ use std::ops::Bound;
 use std::sync::PoisonError;
 
 use super::moving::Target;
-use super::pace::{Pace, Watch};
 use super::vacate::PlannedExtent;
 use crate::Store;
 use crate::devices::placement::moving_bytes;
 use crate::engine::Engine;
+use crate::engine::pace::{Pace, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Class;
 use crate::format::segment::SEGMENT_HEADER_BYTES;

@@ -4,7 +4,6 @@ pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod compact;
 pub(crate) mod moving;
-pub(crate) mod pace;
 pub(crate) mod problem;
 pub(crate) mod quarantine;
 pub(crate) mod rebalance;

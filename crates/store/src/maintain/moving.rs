@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 use std::sync::{Arc, Mutex};
 
-use super::pace::Pace;
 use crate::access::gather::{Joining, Wanted, sort};
 use crate::devices::placement::Claim;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
+use crate::engine::pace::Pace;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind, Location};

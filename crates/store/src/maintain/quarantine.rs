@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-use super::pace::Pace;
 use crate::devices::names;
 use crate::devices::set::Slot;
 use crate::engine::Engine;
+use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceState;
 use crate::format::ids::SegmentNumber;

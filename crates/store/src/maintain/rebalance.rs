@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use super::compact::{PlannedSegment, round};
 use super::moving::Target;
-use super::pace::{Pace, Watch};
 use crate::Store;
 use crate::engine::Engine;
+use crate::engine::pace::{Pace, Watch};
 use crate::error::Result;
 use crate::format::geometry::Class;
 use crate::index::catalog::SegmentRow;

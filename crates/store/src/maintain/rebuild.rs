@@ -9,12 +9,12 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::pace::{Pace, Watch};
 use super::salvage::Moving;
 use crate::Store;
 use crate::devices::extents::{DIRECTORY as EXTENTS, Touched, order};
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::Engine;
+use crate::engine::pace::{Pace, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::format::entry::Kind;

@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::check::{CheckOptions, CheckReport};
-use super::pace::{Pace, Progress, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::scrub::{Mender, ScrubReport};
-use crate::devices::divergence::take;
 use crate::devices::host::Host;
 use crate::devices::names;
 use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
+use crate::engine::divergence::take;
 use crate::engine::open::{Access, open, open_here};
+use crate::engine::pace::{Pace, Progress, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::audit::Sight;
-use super::pace::Pace;
 use crate::devices::placement::Claim;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
+use crate::engine::pace::Pace;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;

@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::audit::{Flaw, Flaws, Sight};
-use super::pace::{Pace, Watch};
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
 use crate::devices::device::Mode;
+use crate::engine::pace::{Pace, Watch};
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;

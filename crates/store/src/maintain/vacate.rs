@@ -12,10 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::compact::{Choice, Compacted};
-use super::pace::Pace;
 use super::salvage::Moving;
 use crate::devices::extents::Touched;
 use crate::engine::Engine;
+use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::Kind;

@@ -317,6 +317,15 @@ impl Simulated {
         Ok(problems)
     }
 
+    /// All that a check finds, in the index too.
+    pub(crate) fn check_all(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
+        let checked = self.store.check(options, &mut |problem| problems.push(problem.without_advice()), &mut |_| true);
+        checked.expect("the index can be read");
+        problems
+    }
+
     /// Rebuilds a device onto another directory; gives whether all of it is there.
     pub(crate) fn rebuild(&self, device: u16, onto: &str) -> Result<bool> {
         let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), bytes_per_second: None };

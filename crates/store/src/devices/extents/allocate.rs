@@ -17,7 +17,7 @@ use crate::devices::device::{DeviceFile, Room};
 use crate::devices::placement::{file_bytes, moving_bytes, reserve_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Component, Descriptor, Run};
-use crate::index::catalog::ExtentRow;
+use crate::format::rows::ExtentRow;
 use crate::layout::granulo::{SECTOR_BYTES, Striping};
 use crate::layout::round_up;
 

@@ -18,8 +18,8 @@ use crate::devices::directory::Directory;
 use crate::devices::threads;
 use crate::error::ErrorKind;
 use crate::format::descriptor::{Component, Descriptor};
+use crate::format::rows::ExtentRow;
 use crate::format::superblock::SUPERBLOCK;
-use crate::index::catalog::ExtentRow;
 use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
 
 /// A directory with a say in how much room there is, and how many writes succeed.

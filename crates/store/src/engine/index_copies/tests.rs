@@ -6,7 +6,7 @@ use crate::engine::open::Access;
 use crate::engine::sync::RECENT_LIMIT_BYTES;
 use crate::index::catalog::manifest;
 use crate::index::table::table_number;
-use crate::maintain::check::CheckOptions;
+
 use crate::simulation::mishap::{Absence, FileKind, Rot};
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
@@ -81,14 +81,6 @@ fn after_the_loss_of_any_allowed_set_look_ups_take_what_they_did() {
     }
 }
 
-/// All that a check finds, in the index too, which the simulation leaves out.
-fn problems(subject: &Simulated) -> Vec<String> {
-    let mut problems = Vec::new();
-    let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
-    subject.store().check(options, &mut |problem| problems.push(problem.without_advice()), &mut |_| true).unwrap();
-    problems
-}
-
 #[test]
 fn what_is_damaged_in_one_copy_is_read_from_the_other_reported_and_repaired() {
     let geometry = geometry(2, 0, 2, (2, 0));
@@ -101,11 +93,11 @@ fn what_is_damaged_in_one_copy_is_read_from_the_other_reported_and_repaired() {
             let what = format!("{kind:?} at {place:?} of device {device}");
             reads(&geometry, &world);
             let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
-            assert!(!problems(&reader).is_empty(), "{what}: not found");
+            assert!(!reader.check_all().is_empty(), "{what}: not found");
             drop(reader);
             let left = Simulated::repair(&home(&geometry), &world).unwrap();
             let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
-            assert_eq!(problems(&reader), Vec::<String>::new(), "{what}");
+            assert_eq!(reader.check_all(), Vec::<String>::new(), "{what}");
             assert_eq!(left, None, "{what}");
         }
     }
@@ -174,7 +166,7 @@ fn whatever_fails_once_while_a_table_is_made_is_told_and_loses_nothing() {
         for number in (0..OBJECTS).chain(acknowledged) {
             assert!(reader.store().entry(&key(number)).unwrap().is_some(), "{number}, as operation {operation} failed");
         }
-        assert_eq!(problems(&reader), Vec::<String>::new(), "operation {operation} failed");
+        assert_eq!(reader.check_all(), Vec::<String>::new(), "operation {operation} failed");
         operation += 1;
     }
     assert!(operation > 50, "{operation}");

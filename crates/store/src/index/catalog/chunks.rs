@@ -7,11 +7,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::format::entry::Entry;
+use crate::format::rows::weight;
 
 /// Most entries of a chunk. Tests come to several sooner.
 const CHUNK: usize = if cfg!(test) { 8 } else { 128 };
-/// What an entry takes besides its key: itself, its place in a chunk, and the counts of the key.
-const ENTRY_BYTES: usize = size_of::<(Arc<[u8]>, Entry)>() + 2 * size_of::<usize>();
 
 type Chunk = Arc<Vec<(Arc<[u8]>, Entry)>>;
 
@@ -28,11 +27,6 @@ pub struct Recent {
 pub(crate) struct Cursor {
     chunk: usize,
     entry: usize,
-}
-
-/// Bytes of memory that an entry takes, about.
-pub(crate) fn weight(key: &[u8]) -> usize {
-    key.len() + ENTRY_BYTES
 }
 
 impl Recent {

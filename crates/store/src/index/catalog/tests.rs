@@ -11,6 +11,7 @@ use super::*;
 use crate::devices::device::{Device, Mode};
 use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Location};
+use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
 use crate::index::copies::Place;
 use crate::index::table::tests::any_entry;

@@ -3,14 +3,15 @@
 
 use std::path::Path;
 
-use super::epochs::last_common;
-use super::set::Platform;
-use super::survey::{OpenOptions, survey};
-use crate::engine::open::lock;
+use super::open::lock;
+use crate::devices::epochs::last_common;
+use crate::devices::set::Platform;
+use crate::devices::superblocks::OnDevice;
+use crate::devices::survey::{OpenOptions, survey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
-use crate::format::superblock::{OnDevice, Superblock};
+use crate::format::superblock::Superblock;
 
 /// Makes the side that a device is on the one that counts. Gives the devices of the others.
 ///
