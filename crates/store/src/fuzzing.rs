@@ -241,7 +241,7 @@ const STORE: [u8; 16] = [1; 16];
 /// Gives the records in a segment, commits too, by their places.
 fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
     let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(bytes)))], SEED_OF.seed(&STORE), 0);
-    let (header, without) = scan.header();
+    let (header, without) = scan.header(SEED_OF.into());
     assert_ne!(header.is_some(), without == [0]);
     let mut found = BTreeMap::new();
     let within = |range: Range<u64>| {
