@@ -23,6 +23,7 @@ use crate::index::catalog::{State, TableRow, encoding, journal, manifest};
 use crate::index::table::block::{self, PAGE_BYTES, pages_of};
 use crate::index::table::footer::Footer;
 use crate::index::table::{BlockCache, KeyHash, Table, TableScan};
+use crate::layout::granulo::Alignment;
 use crate::log::scan::{Copies, SegmentScan, Step};
 
 /// A file of a device that has no other, only to be read.
@@ -137,7 +138,8 @@ pub fn record(bytes: &[u8]) {
     let (is_zstd, is_moved) = (flags & 1 != 0, flags & 2 != 0);
     let new = NewRecord { kind, is_zstd, is_moved, id, key, attributes, content: rest };
     let mut encoded = Vec::new();
-    new.encode(&mut encoded).expect("no part is too long");
+    let alignment = Alignment::ALL[flags as usize / 4 % 3];
+    new.encode(alignment, &mut encoded).expect("no part is too long");
     let list = seal(&mut encoded, SEED_OF.seed(&STORE), LogOffset(SEGMENT_HEADER_BYTES));
     let record = Record::decode(&encoded, here).expect("what was encoded is decoded");
     assert_eq!(list, [record.head.listed()]);
@@ -175,6 +177,7 @@ pub fn segment(bytes: &[u8]) {
     let mut file = SegmentHeader {
         class: Class::Fast,
         copies: 1,
+        alignment: Alignment::None,
         store: STORE,
         id: SEED_OF,
         created_nanoseconds: 0,
@@ -186,7 +189,7 @@ pub fn segment(bytes: &[u8]) {
     let append = |file: &mut Vec<u8>, kind: Kind, id: u64, content: &[u8]| {
         let begin = file.len();
         let new = NewRecord { kind, is_zstd: false, is_moved: false, id, key: b"", attributes: &[], content };
-        new.encode(file).expect("no part is too long");
+        new.encode(Alignment::None, file).expect("no part is too long");
         (begin, seal(&mut file[begin..], seed, LogOffset(begin as u64)))
     };
     let (mut rest, mut sequence, mut chain_before) = (bytes, BatchSequence(0), 0);

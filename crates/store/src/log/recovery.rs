@@ -27,6 +27,7 @@ use crate::format::record::Seed;
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
 use crate::index::catalog::{Change, Freed, Position, SegmentRow};
+use crate::layout::granulo::Alignment;
 
 /// Note with what was released.
 pub(crate) const RELEASED: &str = "log.released";
@@ -504,7 +505,9 @@ impl Engine {
             && copies.len() >= wanted.min(self.geometry().copies.into())
             && copies.iter().all(|(_, file)| file.size().is_ok_and(|size| size == end.offset));
         if is_whole && row.size_bytes < self.geometry().segment_bytes {
-            writer.active = Some(Active { id: row.id(), class: row.class, on: row.class, copies, end: end.offset });
+            let (id, class, alignment) =
+                (row.id(), row.class, header.map_or(Alignment::None, |header| header.alignment));
+            writer.active = Some(Active { id, class, on: class, alignment, copies, end: end.offset });
         }
         Ok(())
     }
