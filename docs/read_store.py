@@ -48,12 +48,12 @@ class Superblock:  # section 4
         if not slots:
             raise ValueError("no valid superblock of format 2")
         slot = max(slots)[1]
-        self.store, (self.number,), self.alignment = slot[32:48], unpack("H", slot, 64), 1 << slot[93]
+        self.store, (self.number,) = slot[32:48], unpack("H", slot, 64)
         self.directory = device
 
 
 class Record:  # section 6; None of it is believed before its checksums hold
-    def __init__(self, data, at, seed, alignment):
+    def __init__(self, data, at, seed):
         head = data[at:at + 48]
         if len(head) < 48 or head[45] != 0xB7:
             raise ValueError("no record")
@@ -69,16 +69,15 @@ class Record:  # section 6; None of it is believed before its checksums hold
         # A file with several names has no name in its own record, and is known by its number.
         self.number = u48(head, 24)
         self.key = self.name if self.flags & 4 else self.number
-        if content and alignment > 1:
-            end += -end % alignment
         self.content = data[end:end + content]
         self.is_whole = len(self.content) == content and xxh3(self.content) == content_checksum
-        self.at, self.length = at, (end + content - at + 3) // 4 * 4
+        unit = 512 if self.flags & 32 else 4096 if self.flags & 64 else 4
+        self.at, self.length = at, -(-(end + content - at) // unit) * unit
 
 
 class Segment:  # section 5: the copies of one, by number and epoch
-    def __init__(self, store, paths, alignment):
-        self.paths, self.alignment, self.copies = paths, alignment, []
+    def __init__(self, store, paths):
+        self.paths, self.copies = paths, []
         for path in paths:
             data = read(path)
             if data[8:16] == b"granseg\0" and xxh3(data[8:128]) == unpack("Q", data)[0] and data[24:40] == store:
@@ -94,7 +93,7 @@ class Segment:  # section 5: the copies of one, by number and epoch
         found = None
         for data in self.copies:
             try:
-                found = Record(data, at, self.seed, self.alignment)
+                found = Record(data, at, self.seed)
             except (ValueError, struct.error):
                 continue
             if found.is_whole:
@@ -155,7 +154,7 @@ class Store:
         self.segments = []
         for name in sorted(paths):
             try:
-                self.segments.append(Segment(first.store, paths[name], first.alignment))
+                self.segments.append(Segment(first.store, paths[name]))
             except ValueError as error:
                 complain(f"{paths[name][0]}: {error}")
         # What lies behind the place that a later segment continues is no part of the log.

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use granulo::store::geometry::Alignment;
 use granulo::store::{
     Attributes, Buffer, CheckOptions, Choice, CompactOptions, Compression, Durability, Holes, Key, Kind, Plan, Problem,
     Store, Time,
@@ -21,7 +22,7 @@ use crate::harness::{sandbox, source_tree};
 const MOST_BYTES: u64 = 320 << 10;
 
 /// Images, and how the store in them was left.
-const IMAGES: [(&str, Left); 8] = [
+const IMAGES: [(&str, Left); 10] = [
     ("v2-single", Left::Closed),
     ("v2-zstd", Left::Closed),
     ("v2-mirror", Left::Closed),
@@ -30,6 +31,8 @@ const IMAGES: [(&str, Left); 8] = [
     ("v2-raid6", Left::Closed),
     ("v2-four-alike", Left::Closed),
     ("v2-unfinished", Left::Unfinished),
+    ("v2-aligned-512", Left::Closed),
+    ("v2-aligned-4096", Left::Unfinished),
 ];
 
 /// How a store was left.
@@ -243,6 +246,8 @@ fn plan(image: &str, home: &Path) -> Plan {
         "v2-raid6" => Plan { fast: directories("fast", 2), slow: directories("slow", 5), parity: Some(2), ..plan },
         "v2-four-alike" => Plan { slow: directories("slow", 4), ..plan },
         "v2-zstd" | "v2-unfinished" => Plan { compression: Compression::Zstd(3), ..plan },
+        "v2-aligned-512" => Plan { alignment: Alignment::Sector, compression: Compression::Zstd(3), ..plan },
+        "v2-aligned-4096" => Plan { alignment: Alignment::Page, fast: directories("fast", 2), ..plan },
         _ => plan,
     }
 }

@@ -9,6 +9,8 @@ use crate::harness::{run, sandbox};
 
 const SEGMENT_HEADER_BYTES: u64 = 128;
 const COMMIT_BYTES: u64 = 48 + 72;
+/// With an alignment, records begin so many bytes before a multiple of it.
+const HEAD_BYTES: u64 = 256;
 /// An import by two threads commits whenever it has so much content,
 const PIECE_BYTES: u64 = 1 << 20;
 /// or so many objects, and syncs after so much content.
@@ -33,26 +35,40 @@ fn predicted(model: &str, sizes: &[u64]) -> Vec<u64> {
     files.iter().map(|file| file["allocated_bytes"].as_u64().unwrap()).collect()
 }
 
-/// Commits that an import of files of `sizes` in one directory of the tree makes: one for each piece, one for the mark of each sync (the last at
-/// its end), and one for the mark at the close.
-fn commits(sizes: &[u64]) -> u64 {
+/// Records in the list of each commit that an import of files of `sizes` in one directory of the tree makes: one for each piece, one for the mark of each
+/// sync (the last at its end), and one for the mark at the close.
+fn commits(sizes: &[u64]) -> Vec<u64> {
     // The two directories come first.
-    let (mut commits, mut objects, mut piece_bytes, mut unsynced_bytes) = (0, 2, 0, 0);
+    let (mut commits, mut objects, mut piece_bytes, mut unsynced_bytes) = (Vec::new(), 2, 0, 0);
     for size in sizes {
         (objects, piece_bytes) = (objects + 1, piece_bytes + size);
         if piece_bytes >= PIECE_BYTES || objects >= PIECE_OBJECTS {
-            (commits, unsynced_bytes) = (commits + 1, unsynced_bytes + piece_bytes);
+            commits.push(objects);
+            unsynced_bytes += piece_bytes;
             (objects, piece_bytes) = (0, 0);
         }
         if unsynced_bytes >= SYNC_BYTES {
-            (commits, unsynced_bytes) = (commits + 1, 0);
+            commits.push(0);
+            unsynced_bytes = 0;
         }
     }
-    let last_sync = u64::from(objects > 0 || unsynced_bytes > 0);
-    commits + u64::from(objects > 0) + last_sync + 1
+    if objects > 0 || unsynced_bytes > 0 {
+        commits.extend((objects > 0).then_some(objects));
+        commits.push(0);
+    }
+    commits.push(0);
+    commits
 }
 
-fn is_as_predicted(model: &str, copies: u64, init: &[&str]) {
+/// What commits and segments take beside headers and lists, one copy: with an alignment, each segment begins with a commit up to the first place for
+/// a record, and each commit ends at the next one.
+fn beside(commits: &[u64], segments: u64, align: Option<u64>) -> u64 {
+    let Some(unit) = align else { return commits.len() as u64 * COMMIT_BYTES };
+    let commit = |records: &u64| (COMMIT_BYTES + 8 * records).next_multiple_of(unit) - 8 * records;
+    commits.iter().map(commit).sum::<u64>() + segments * (unit - HEAD_BYTES - SEGMENT_HEADER_BYTES)
+}
+
+fn is_as_predicted(model: &str, copies: u64, init: &[&str], align: Option<u64>) {
     let sandbox = sandbox();
     let (tree, home) = (sandbox.path().join("tree"), sandbox.path().join("home"));
     fs::create_dir_all(tree.join("directory")).unwrap();
@@ -87,21 +103,22 @@ fn is_as_predicted(model: &str, copies: u64, init: &[&str]) {
     let on_devices = |field: &str| devices.iter().map(|device: &Value| device[field].as_u64().unwrap()).sum::<u64>();
     let taken = on_devices("segment_bytes") + on_devices("unit_bytes");
     let segments = status["segments"].as_u64().unwrap();
-    let beside = taken - files.iter().sum::<u64>() - directories - copies * segments * SEGMENT_HEADER_BYTES;
+    assert_eq!(status["alignment_bytes"].as_u64(), align);
+    let left = taken - files.iter().sum::<u64>() - directories - copies * segments * SEGMENT_HEADER_BYTES;
     // Nothing is left but commits.
-    assert_eq!(beside, commits(&sizes) * copies * COMMIT_BYTES, "{taken} bytes taken");
+    assert_eq!(left, copies * beside(&commits(&sizes), segments, align), "{taken} bytes taken");
 }
 
 #[test]
 fn a_store_in_one_directory_takes_what_was_predicted() {
-    is_as_predicted("granulo:data=1", 1, &[]);
+    is_as_predicted("granulo:data=1", 1, &[], None);
 }
 
 #[test]
 fn a_hybrid_store_takes_what_was_predicted() {
     let devices =
         ["--fast", "@f1", "--fast", "@f2", "--slow", "@s1", "--slow", "@s2", "--slow", "@s3", "--slow", "@s4"];
-    is_as_predicted("granulo:small=mirror,large=raid5,data=3", 2, &devices);
+    is_as_predicted("granulo:small=mirror,large=raid5,data=3", 2, &devices, None);
 }
 
 #[test]
@@ -109,5 +126,13 @@ fn other_units_and_redundancy_take_what_was_predicted() {
     let mut init = vec!["--cutoff", "20000", "--stripe-unit", "16KiB", "--large-redundancy", "raid6"];
     init.extend(["--small-redundancy", "triple", "--fast", "@f1", "--fast", "@f2", "--fast", "@f3"]);
     init.extend(["--slow", "@s1", "--slow", "@s2", "--slow", "@s3", "--slow", "@s4", "--slow", "@s5"]);
-    is_as_predicted("granulo:cutoff=20000,stripe_unit=16K,small=triple,large=raid6,data=2", 3, &init);
+    is_as_predicted("granulo:cutoff=20000,stripe_unit=16K,small=triple,large=raid6,data=2", 3, &init, None);
+}
+
+#[test]
+fn an_aligned_store_takes_what_was_predicted() {
+    is_as_predicted("granulo:data=1,align=512", 1, &["--align", "512"], Some(512));
+    let devices =
+        ["--align", "4096", "--fast", "@f1", "--fast", "@f2", "--slow", "@s1", "--slow", "@s2", "--slow", "@s3"];
+    is_as_predicted("granulo:small=mirror,large=raid5,data=2,align=4096", 2, &devices, Some(4096));
 }

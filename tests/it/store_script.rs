@@ -39,8 +39,8 @@ fn listed(ran: &Ran) -> BTreeMap<String, u64> {
 #[test]
 fn a_page_of_python_reads_what_the_command_reads() {
     let Some(python) = python() else { return };
-    for (fast, slow) in [(0, 0), (2, 3)] {
-        let mut place = Place::new(fast, slow, &["--stripe-unit", "16KiB"]);
+    for (fast, slow, align) in [(0, 0, "none"), (0, 0, "4096"), (2, 3, "none"), (2, 3, "512")] {
+        let mut place = Place::new(fast, slow, &["--stripe-unit", "16KiB", "--align", align]);
         place.import(60, 3);
         place.put("later", &bytes(3, 5000)).ended(0);
         place.put("empty", b"").ended(0);

@@ -23,6 +23,7 @@ use crate::index::catalog::{State, TableRow, encoding, journal, manifest};
 use crate::index::table::block::{self, PAGE_BYTES, pages_of};
 use crate::index::table::footer::Footer;
 use crate::index::table::{BlockCache, KeyHash, Table, TableScan};
+use crate::layout::granulo::Alignment;
 use crate::log::scan::{Copies, SegmentScan, Step};
 
 /// A file of a device that has no other, only to be read.
@@ -140,7 +141,8 @@ pub fn record(bytes: &[u8]) {
     let name = (!is_nameless).then_some(key);
     let new = NewRecord { kind, is_zstd, is_moved, id, number, name, attributes, content: rest };
     let mut encoded = Vec::new();
-    new.encode(&mut encoded).expect("no part is too long");
+    let alignment = Alignment::ALL[flags as usize / 4 % 3];
+    new.encode(alignment, &mut encoded).expect("no part is too long");
     let list = seal(&mut encoded, SEED_OF.seed(&STORE), LogOffset(SEGMENT_HEADER_BYTES));
     let record = Record::decode(&encoded, here).expect("what was encoded is decoded");
     assert_eq!(list, [record.head.listed()]);
@@ -178,6 +180,7 @@ pub fn segment(bytes: &[u8]) {
     let mut file = SegmentHeader {
         class: Class::Fast,
         copies: 1,
+        alignment: Alignment::None,
         store: STORE,
         id: SEED_OF,
         created_nanoseconds: 0,
@@ -191,7 +194,7 @@ pub fn segment(bytes: &[u8]) {
         let number = if kind.is_used() { id.max(1) } else { 0 };
         let name = (!matches!(kind, Kind::Commit | Kind::Release)).then_some(&b""[..]);
         let new = NewRecord { kind, is_zstd: false, is_moved: false, id, number, name, attributes: &[], content };
-        new.encode(file).expect("no part is too long");
+        new.encode(Alignment::None, file).expect("no part is too long");
         (begin, seal(&mut file[begin..], seed, LogOffset(begin as u64)))
     };
     let (mut rest, mut sequence, mut chain_before) = (bytes, BatchSequence(0), 0);
@@ -246,7 +249,7 @@ const STORE: [u8; 16] = [1; 16];
 /// Gives the records in a segment, commits too, by their places.
 fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
     let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(bytes)))], SEED_OF.seed(&STORE), 0);
-    let (header, without) = scan.header();
+    let (header, without) = scan.header(SEED_OF.into());
     assert_ne!(header.is_some(), without == [0]);
     let mut found = BTreeMap::new();
     let within = |range: Range<u64>| {

@@ -1,6 +1,7 @@
 //! Space of a store from the outside: loading, compaction, many objects at once, status; content is that of a model all the time, and an index made
 //! anew says the same.
 
+mod aligned;
 mod extents;
 mod log;
 mod pinned;
@@ -22,7 +23,8 @@ use crate::format::segment::SEGMENTS;
 
 type Model = BTreeMap<String, Vec<u8>>;
 
-const ALL: CompactOptions = CompactOptions { choice: Choice::All, is_alone: true, bytes_per_second: None };
+const ALL: CompactOptions =
+    CompactOptions { choice: Choice::All, is_alone: true, alignment: None, bytes_per_second: None };
 
 fn key(path: &str) -> Key {
     Key::parse(path).unwrap()

@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use granulo_core::error::ErrorKind;
+use granulo_store::geometry::Alignment;
 use granulo_store::{
     Attributes, CheckOptions, Durability, Key, OpenOptions, Plan, Problem, Progress, RepairOptions, Store, plan_repair,
     repair,
@@ -65,7 +66,7 @@ struct Sample {
 }
 
 impl Sample {
-    fn new(fast: usize, slow: usize) -> Sample {
+    fn new(fast: usize, slow: usize, alignment: Alignment) -> Sample {
         let shared = Path::new("/dev/shm");
         let parent = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
         let sandbox = tempfile::tempdir_in(parent).unwrap();
@@ -78,6 +79,7 @@ impl Sample {
             cutoff_bytes: 8192,
             stripe_unit_bytes: 4096,
             segment_bytes: 1 << 20,
+            alignment,
             ..Plan::default()
         };
         let store = Store::create(&sandbox.path().join("home"), &plan).unwrap();
@@ -251,7 +253,9 @@ fn number(variable: &str, default: u64) -> u64 {
 
 #[test]
 fn a_byte_of_any_file_that_is_another_one_is_found_or_harmless() {
-    let samples = [(0, 0), (2, 3), (4, 0)].map(|(fast, slow)| Sample::new(fast, slow));
+    let none = Alignment::None;
+    let samples = [(0, 0, none), (2, 3, none), (4, 0, none), (4, 0, Alignment::Sector)];
+    let samples = samples.map(|(fast, slow, alignment)| Sample::new(fast, slow, alignment));
     let seed = number("GRANULO_DAMAGE_SEED", 1);
     // Every kind of file as often as any other: tables and segments are many times as large as a manifest.
     let kinds: Vec<BTreeMap<String, Vec<&PathBuf>>> = samples

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::watch::MaintenanceProgress;
 use super::{Ended, StoreToWrite, or_damage, output};
 use crate::error::Result;
+use crate::store::geometry::Alignment;
 use crate::store::{Choice, CompactOptions, CompactPlan, Compacted, Store};
 use crate::units::{format_count, format_size, parse_percent, parse_size};
 
@@ -16,7 +17,7 @@ use crate::units::{format_count, format_size, parse_percent, parse_size};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store compact /srv/s --dry-run\n  granulo store compact /srv/s --dead 10% --rate 100MiB\n  \
-    granulo store compact /srv/s --all"
+    granulo store compact /srv/s --all\n  granulo store compact /srv/s --align 4096"
 )]
 pub(super) struct CompactArguments {
     #[command(flatten)]
@@ -30,6 +31,9 @@ pub(super) struct CompactArguments {
     /// Rewrite everything, so that all groups are together and in order
     #[arg(long, conflicts_with_all = ["dead", "order"])]
     all: bool,
+    /// Begin the content of files at multiples of so many bytes from now on, and rewrite segments in which it begins elsewhere: none, 512 or 4096
+    #[arg(long, value_name = "BYTES", value_parser = super::alignment)]
+    align: Option<Alignment>,
     /// Move at most so many bytes a second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
@@ -123,7 +127,7 @@ impl CompactArguments {
             (false, true) => Choice::DeadOrDisordered(self.dead),
             (false, false) => Choice::Dead(self.dead),
         };
-        CompactOptions { choice, is_alone: true, bytes_per_second: self.rate }
+        CompactOptions { choice, is_alone: true, alignment: self.align, bytes_per_second: self.rate }
     }
 
     fn compact(&self, store: &Store) -> Result<Ended> {

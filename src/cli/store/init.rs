@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Ended, output};
 use crate::error::Result;
 use crate::report::store::write_sentences;
-use crate::store::geometry::Survived;
+use crate::store::geometry::{Alignment, Survived};
 use crate::store::{Compression, DeviceEntry, Geometry, Plan, Store};
 use crate::units::{escape_path, parse_percent, parse_size};
 
@@ -54,6 +54,9 @@ pub(super) struct InitArguments {
     /// Compress records that become shorter by it: none, zstd or zstd:LEVEL
     #[arg(long, value_name = "HOW", value_parser = compression, default_value = "none", help_heading = "Layout")]
     compress: Compression,
+    /// Begin the content of files at multiples of so many bytes, so that it can be mapped: none, 512 or 4096
+    #[arg(long, value_name = "BYTES", value_parser = super::alignment, default_value = "none", help_heading = "Layout")]
+    align: Alignment,
     /// Size at which a segment, a file of records, is closed
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", help_heading = "Layout")]
     segment_size: u64,
@@ -149,6 +152,7 @@ impl InitArguments {
             compression: self.compress,
             watermarks_percent: (self.high_watermark, self.low_watermark),
             segment_bytes: self.segment_size,
+            alignment: self.align,
             file_mode: self.mode,
         }
     }
@@ -177,6 +181,7 @@ impl InitArguments {
             high_watermark_fraction: f64::from(geometry.high_watermark_percent) / 100.0,
             low_watermark_fraction: f64::from(geometry.low_watermark_percent) / 100.0,
             segment_bytes: geometry.segment_bytes,
+            alignment_bytes: geometry.alignment.bytes(),
             devices: geometry.devices.iter().map(device).collect(),
             survives: Survives { any_devices: any, fast_devices: fast, slow_devices: slow },
             explanation: geometry.explain(),
@@ -200,6 +205,7 @@ struct GeometryDocument {
     high_watermark_fraction: f64,
     low_watermark_fraction: f64,
     segment_bytes: u64,
+    alignment_bytes: Option<u64>,
     devices: Vec<DeviceRecord>,
     survives: Survives,
     explanation: Vec<String>,

@@ -36,9 +36,10 @@ use self::completeness::{say_completeness, with_completeness};
 use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};
+use crate::store::geometry::Alignment;
 use crate::store::tree::Reports;
 use crate::store::{Class, Key, Listed, OpenOptions, Store};
-use crate::units::{escape_path, format_count};
+use crate::units::{escape_path, format_count, parse_size};
 
 /// Keep files in a store: small ones as records in a few large files, large ones in stripes
 ///
@@ -230,6 +231,13 @@ fn say_reports(reports: &Reports) -> bool {
     reports.count > 0
 }
 
+/// Where the content of files is to begin, as `--align` says it.
+fn alignment(text: &str) -> std::result::Result<Alignment, String> {
+    let bytes = if text == Alignment::None.name() { Ok(None) } else { parse_size(text).map(Some) };
+    let found = Alignment::ALL.into_iter().find(|alignment| bytes == Ok(alignment.bytes()));
+    found.ok_or_else(|| "write none, 512 or 4096".to_owned())
+}
+
 /// The name of a class of devices.
 fn class_name(class: Class) -> &'static str {
     match class {
@@ -299,5 +307,21 @@ fn write_while_reading(
             Err(Error::io("write to", Path::new("standard output"), error))
         }
         (Ok(ended), Ok(())) => Ok(ended),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alignments_are_none_512_or_4096() {
+        assert_eq!(alignment("none"), Ok(Alignment::None));
+        assert_eq!(alignment("512"), Ok(Alignment::Sector));
+        assert_eq!(alignment("4096"), Ok(Alignment::Page));
+        assert_eq!(alignment("4KiB"), Ok(Alignment::Page));
+        for wrong in ["", "0", "4", "1024", "8KiB", "page"] {
+            assert_eq!(alignment(wrong), Err("write none, 512 or 4096".to_owned()), "{wrong}");
+        }
     }
 }

@@ -6,6 +6,8 @@
 //! - A **record** is a header, the key, the attributes and the content, padded to 4 bytes, and 8 bytes in the list of the commit that ends its
 //!   batch; `small` says how many copies lie on fast devices. What segments and batches take beside that is left out here: 128 bytes a
 //!   segment, 120 bytes a batch.
+//! - With an **alignment** ([`Alignment`]), each record takes a multiple of it, and the content of files begins at such multiples. All records begin
+//!   256 bytes before one ([`ALIGNED_HEAD_BYTES`]), so what a record takes depends on itself alone.
 //! - An object above the **cutoff** has a **descriptor**: a record with its first 4 KiB and the map of the rest ([`Striping`]). The rest is
 //!   cut into chunks, these into stripes of `data` units with parity units as `large` says ([`Stripes`]). The last stripe of a chunk is
 //!   as short as its longest unit; units are padded to 4 KiB, the unit of direct I/O. Units grow from chunk to chunk, so that a
@@ -17,6 +19,9 @@
 //! allocated falls at the cutoff: mirroring and RAID-5, three copies and RAID-6 go together. Files are never smaller than their
 //! content: compression is not foreseen here.
 
+mod alignment;
+
+pub use self::alignment::{ALIGNED_HEAD_BYTES, Alignment, Content};
 use super::{Kind, Layout, Opt, Placement, Range, Space, round_up, round_up_wide};
 use crate::units::{GIB, KIB, MIB};
 
@@ -70,9 +75,17 @@ const UNSHARED_KEY_BYTES: u64 = 8;
 const MOST_INDEX_COPIES: u64 = 2;
 
 /// What a record takes, one copy, in bytes.
-pub fn record_bytes(key_bytes: u64, attributes_bytes: u64, content_bytes: u64) -> u128 {
-    let bytes = [RECORD_HEADER_BYTES, key_bytes, attributes_bytes, content_bytes].map(u128::from).iter().sum();
-    round_up_wide(bytes, RECORD_ALIGNMENT_BYTES)
+pub fn record_bytes(
+    alignment: Alignment,
+    content: Content,
+    key_bytes: u64,
+    attributes_bytes: u64,
+    content_bytes: u64,
+) -> u128 {
+    let head_bytes = RECORD_HEADER_BYTES + key_bytes + attributes_bytes;
+    let padding = content.padding_bytes(alignment, head_bytes, content_bytes);
+    let bytes = u128::from(head_bytes) + u128::from(padding) + u128::from(content_bytes);
+    round_up_wide(bytes, alignment.unit_bytes())
 }
 
 /// Whether an object of `size_bytes` is a record; else it has a descriptor.
@@ -290,7 +303,7 @@ impl Stripes {
     }
 }
 
-/// `granulo:cutoff=64K,small=none,large=none,data=8,stripe_unit=64K,key=24,atime=off`.
+/// `granulo:cutoff=64K,small=none,large=none,data=8,stripe_unit=64K,key=24,atime=off,align=none`.
 pub(super) const GRANULO: Kind = Kind {
     name: "granulo",
     summary: "granulo's own store: records in segments, large objects striped",
@@ -337,6 +350,12 @@ pub(super) const GRANULO: Kind = Kind {
             range: Range::Switch,
             meaning: "access times are kept, as an import does",
         },
+        Opt {
+            name: "align",
+            default: "none",
+            range: Range::Choice(&["none", "512", "4096"]),
+            meaning: "content of files begins at multiples of so many bytes",
+        },
     ],
     build: |options| {
         let striping = Striping {
@@ -357,6 +376,7 @@ pub(super) const GRANULO: Kind = Kind {
                 _ => 1,
             },
             striping,
+            alignment: Alignment::of_name(options.choice("align")).unwrap_or_default(),
             key_bytes: options.count("key"),
             attributes_bytes: ATTRIBUTES_BYTES + if options.switch("atime") { ACCESS_TIME_BYTES } else { 0 },
         }))
@@ -368,25 +388,26 @@ struct Granulo {
     cutoff_bytes: u64,
     copies: u64,
     striping: Striping,
+    alignment: Alignment,
     key_bytes: u64,
     attributes_bytes: u64,
 }
 
 impl Granulo {
     /// All copies of a record with so many bytes of content, each with its place in a list.
-    fn records(&self, content_bytes: u64) -> u128 {
-        let record = record_bytes(self.key_bytes, self.attributes_bytes, content_bytes);
+    fn records(&self, content: Content, content_bytes: u64) -> u128 {
+        let record = record_bytes(self.alignment, content, self.key_bytes, self.attributes_bytes, content_bytes);
         u128::from(self.copies) * (record + u128::from(LISTED_BYTES))
     }
 
     /// Bytes with the records, and bytes in stripes.
     fn parts(&self, size_bytes: u64, cutoff_bytes: u64) -> (u128, u128) {
         if is_record(size_bytes, cutoff_bytes) {
-            return (self.records(size_bytes), 0);
+            return (self.records(Content::File, size_bytes), 0);
         }
         let descriptor = self.striping.descriptor_content_bytes(size_bytes);
         // The map of an object of 2^64 bytes is far below 2^64.
-        let records = self.records(u64::try_from(descriptor).unwrap_or(u64::MAX));
+        let records = self.records(Content::Descriptor, u64::try_from(descriptor).unwrap_or(u64::MAX));
         (records, self.striping.striped_bytes(size_bytes - PACKED_BYTES))
     }
 
@@ -427,11 +448,11 @@ impl Layout for Granulo {
 
     /// A directory is a record with attributes and nothing else; its listing is the order of the index.
     fn directory(&self, _entries: u64, _entries_bytes: u64) -> Option<Space> {
-        Some(Space { allocated_bytes: self.records(0), metadata_bytes: self.index_bytes() })
+        Some(Space { allocated_bytes: self.records(Content::Other, 0), metadata_bytes: self.index_bytes() })
     }
 
     fn symlink(&self, target_length: u64) -> Option<Space> {
-        Some(Space { allocated_bytes: self.records(target_length), metadata_bytes: self.index_bytes() })
+        Some(Space { allocated_bytes: self.records(Content::Other, target_length), metadata_bytes: self.index_bytes() })
     }
 }
 
@@ -445,6 +466,8 @@ pub(super) const TESTED: &[&str] = &[
     "granulo:small=none,large=raid6,data=64,stripe_unit=512K,cutoff=0",
     "granulo:small=triple,large=raid6,data=1,stripe_unit=4M,atime=on,key=0",
     "granulo:cutoff=1GiB",
+    "granulo:align=512",
+    "granulo:small=mirror,large=raid5,align=4096,key=300",
 ];
 
 #[cfg(test)]
@@ -493,7 +516,11 @@ mod tests {
         let size = 4 * KIB + 2 * 512 * KIB;
         let content = 16 + 4096 + 16 + 9 * 10 + 18 * 8;
         let allocated = model.layout.file(size).allocated_bytes;
-        assert_eq!(allocated, 2 * (record_bytes(24, 19, content) + 8) + 2 * 9 * 64 * u128::from(KIB));
+        assert_eq!(
+            allocated,
+            2 * (record_bytes(Alignment::None, Content::Descriptor, 24, 19, content) + 8)
+                + 2 * 9 * 64 * u128::from(KIB)
+        );
         // One byte more begins a stripe: a sector and a checksum of data, and of parity.
         assert_eq!(model.layout.file(size + 1).allocated_bytes, allocated + 2 * 4096 + 2 * 16);
         let placed = model.layout.place(size, 64 * KIB).unwrap();

@@ -108,7 +108,7 @@ impl Engine {
             return false;
         }
         let mut scan = SegmentScan::new(vec![(device, file)], self.seed(row.id()), 0);
-        let (header, _) = scan.header();
+        let (header, _) = scan.header(row.id().into());
         header.is_some_and(|header| header.id == row.id() && header.store == self.geometry().store)
     }
 
@@ -161,7 +161,7 @@ impl Engine {
         let mut scan = SegmentScan::new(copies.to_vec(), self.seed(row.id()), 0);
         scan.end = row.size_bytes;
         let mut copied = Copied::default();
-        match scan.header() {
+        match scan.header(row.id().into()) {
             (Some(header), _) => target.write_at(&header.encode(), 0).map_err(fail)?,
             (None, _) => {
                 copied.damaged_bytes += SEGMENT_HEADER_BYTES;

@@ -211,7 +211,8 @@ impl Engine {
     pub(crate) fn batch_of<'b>(&self, records: &'b mut [u8]) -> Batched<'b> {
         let highest_id = self.highest_id.load(Ordering::Relaxed);
         let now_nanoseconds = self.platform.now_nanoseconds();
-        Batched { records, highest_id, now_nanoseconds, epoch: self.epoch(), is_close: false }
+        let alignment = self.geometry().alignment;
+        Batched { records, alignment, highest_id, now_nanoseconds, epoch: self.epoch(), is_close: false }
     }
 
     /// The epoch of this writer.

@@ -26,7 +26,8 @@ use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::{Class, Compression};
 use crate::format::key::{Key, shared_key, shared_number};
 use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_number};
-use crate::layout::granulo::{Striping, is_record};
+use crate::layout::granulo::{Alignment, Striping, is_record};
+use crate::log::writer::Batched;
 use crate::{Durability, Store};
 
 /// Records of a batch that are committed together, in bytes.
@@ -41,6 +42,8 @@ const LEAST_COMPRESSED_BYTES: usize = 64;
 pub struct Batch<'s> {
     store: &'s Store,
     durability: Durability,
+    /// That of the store when it began.
+    alignment: Alignment,
     records: Vec<u8>,
     waiting: Vec<Waiting>,
     /// The highest key of what waits.
@@ -67,6 +70,7 @@ impl<'s> Batch<'s> {
         Batch {
             store,
             durability,
+            alignment: store.engine().geometry().alignment,
             records: Vec::new(),
             waiting: Vec::new(),
             highest_key: None,
@@ -278,7 +282,7 @@ impl<'s> Batch<'s> {
             attributes: &[],
             content: &[],
         };
-        record.encode(&mut self.records)?;
+        record.encode(self.alignment, &mut self.records)?;
         self.wait(key.stored().into(), start, subject)
     }
 
@@ -395,7 +399,7 @@ impl<'s> Batch<'s> {
         let name = shared_number(&key).is_none().then_some(&*key);
         let record =
             NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, number: 0, name, attributes, content };
-        record.encode(&mut self.records)?;
+        record.encode(self.alignment, &mut self.records)?;
         self.wait(key, start, Subject::Put(Box::new(entry), descriptor))
     }
 
@@ -437,6 +441,7 @@ impl<'s> Batch<'s> {
         self.nameless.clear();
         Piece {
             timestamp_milliseconds: self.timestamp(),
+            alignment: self.alignment,
             records: std::mem::take(&mut self.records),
             waiting: std::mem::take(&mut self.waiting),
             touched: std::mem::take(&mut self.touched),
@@ -509,13 +514,14 @@ impl Engine {
         records: &mut Vec<u8>,
         waiting: &mut Vec<Waiting>,
         touched: Touched,
+        alignment: Alignment,
         timestamp_milliseconds: u64,
     ) -> Result<()> {
         let mut writer = self.writer()?;
         let geometry = self.geometry();
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
-        let admitted = self.admit_piece(&ledger, records, waiting, timestamp_milliseconds)?;
+        let admitted = self.admit_piece(&ledger, records, waiting, alignment, timestamp_milliseconds)?;
         effects.reserve(waiting.len());
         let count = waiting.len() as u64;
         let first_id = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
@@ -554,7 +560,7 @@ impl Engine {
                 Subject::TreeRemoval => effects.remove_tree(&record.key, id, location).map(|_| ())?,
             }
         }
-        let batch = self.batch_of(records);
+        let batch = Batched { alignment, ..self.batch_of(records) };
         let written = self.append_somewhere(&mut writer, &geometry, batch)?;
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);

@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::units::{GIB, KIB, MIB, format_count, format_size};
 
 /// Objects up to this size are records whatever the cutoff: a descriptor would take more.
-pub use crate::layout::granulo::ALWAYS_RECORD_BYTES;
+pub use crate::layout::granulo::{ALWAYS_RECORD_BYTES, Alignment};
 
 /// Most data units in a stripe of a new store.
 pub const WIDEST_DATA: u8 = 10;
@@ -161,8 +161,8 @@ pub struct Geometry {
     pub home: PathBuf,
     /// Which directory that is.
     pub home_node: Node,
-    /// Content begins at multiples of 1 shifted left by this: 9 or 12; 0: anywhere.
-    pub alignment_shift: u8,
+    /// Where the content of files begins in segments that are begun from now on.
+    pub alignment: Alignment,
     /// Permission bits that files of the store may have; of directories, with those to search them.
     pub file_mode: u16,
 }
@@ -188,6 +188,8 @@ pub struct Plan {
     pub watermarks_percent: (u8, u8),
     /// Size at which a segment is closed, in bytes.
     pub segment_bytes: u64,
+    /// Where the content of files begins in segments.
+    pub alignment: Alignment,
     /// Permission bits of the store's files.
     pub file_mode: u16,
 }
@@ -204,6 +206,7 @@ impl Default for Plan {
             compression: Compression::None,
             watermarks_percent: (90, 80),
             segment_bytes: 64 * MIB,
+            alignment: Alignment::None,
             file_mode: PRIVATE_MODE,
         }
     }
@@ -270,7 +273,7 @@ impl Geometry {
             devices: directories.iter().enumerate().map(device).collect::<Result<_>>()?,
             home: if on_home { PathBuf::new() } else { places.home },
             home_node: Node::default(),
-            alignment_shift: 0,
+            alignment: plan.alignment,
             file_mode: plan.file_mode,
         };
         geometry.copies = geometry.copies_for(plan.copies, on_home)?;
@@ -319,8 +322,6 @@ impl Geometry {
                 "the owner reads and writes the files of a store, others may too, and nobody runs them; this is mode {:04o}",
                 self.file_mode
             ))
-        } else if !matches!(self.alignment_shift, 0 | 9 | 12) {
-            Some("content begins anywhere, or at multiples of 512 or 4,096 bytes".to_owned())
         } else if superblock_bytes > SUPERBLOCK_BYTES {
             Some(format!("{} devices with these paths are more than a superblock has room for", self.devices.len()))
         } else {

@@ -12,7 +12,7 @@ use super::entry::Kind;
 use super::ids::{LogOffset, SegmentId};
 use super::key::shared_key;
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::granulo::{MOVED_BYTES, RECORD_ALIGNMENT_BYTES, RECORD_HEADER_BYTES};
+use crate::layout::granulo::{Alignment, Content, MOVED_BYTES, RECORD_HEADER_BYTES};
 
 // Where the fields of a header begin.
 const CHECKSUM_AT: usize = 0;
@@ -26,9 +26,9 @@ const PARENT_AT: usize = NUMBER_AT + SIX;
 const SEQUENCE_AT: usize = PARENT_AT + SIX;
 const ATTRIBUTES_LENGTH_AT: usize = SEQUENCE_AT + SIX;
 const MARK_AT: usize = ATTRIBUTES_LENGTH_AT + 3;
-const VERSIONS_LENGTH_AT: usize = MARK_AT + 1;
+const FRONT_LENGTH_AT: usize = MARK_AT + 1;
 /// Length of a record's header.
-pub(crate) const HEADER_BYTES: usize = VERSIONS_LENGTH_AT + 2;
+pub(crate) const HEADER_BYTES: usize = FRONT_LENGTH_AT + 2;
 const _: () = assert!(HEADER_BYTES as u64 == RECORD_HEADER_BYTES);
 
 /// Numbers of objects and of records have six bytes.
@@ -47,16 +47,14 @@ const MOVED: u8 = 2;
 const NAME: u8 = 4;
 const ATTRIBUTES: u8 = 8;
 const CONTENT: u8 = 16;
+/// Its length is a multiple of 512, or of 4,096.
+const OF_SECTORS: u8 = 32;
+const OF_PAGES: u8 = 64;
 const LARGEST_ATTRIBUTES_BYTES: usize = (1 << 24) - 1;
 
 /// The hash that every checksum of the store is.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
-}
-
-/// Rounded up to where the next record begins.
-pub(crate) fn aligned(bytes: u64) -> u64 {
-    bytes.next_multiple_of(RECORD_ALIGNMENT_BYTES)
 }
 
 /// What the checksums of a segment are seeded with.
@@ -86,6 +84,25 @@ impl Seed {
 impl Seal {
     fn checksum(self, head: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(self.0, head)
+    }
+}
+
+/// The flag of a record that is encoded for an alignment.
+fn flag_of(alignment: Alignment) -> u8 {
+    match alignment {
+        Alignment::None => 0,
+        Alignment::Sector => OF_SECTORS,
+        Alignment::Page => OF_PAGES,
+    }
+}
+
+/// The alignment that a record with these flags is encoded for.
+fn alignment_of(flags: u8) -> Option<Alignment> {
+    match flags & (OF_SECTORS | OF_PAGES) {
+        0 => Some(Alignment::None),
+        OF_SECTORS => Some(Alignment::Sector),
+        OF_PAGES => Some(Alignment::Page),
+        _ => None,
     }
 }
 
@@ -120,11 +137,27 @@ pub(crate) struct NewRecord<'a> {
 }
 
 impl NewRecord<'_> {
-    /// Appends the record, padded and not sealed yet.
+    /// Appends the record, padded and not sealed yet; with an alignment, for a place that a record has in a segment with it.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if a part is too long for its length.
-    pub(crate) fn encode(&self, onto: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn encode(&self, alignment: Alignment, onto: &mut Vec<u8>) -> Result<()> {
+        let content = match self.kind {
+            Kind::File => Content::File,
+            Kind::Large => Content::Descriptor,
+            _ => Content::Other,
+        };
+        let versions_bytes = if self.is_moved { VERSIONS_BYTES } else { 0 };
+        let head_bytes = HEADER_BYTES + versions_bytes + self.name.map_or(0, <[u8]>::len) + self.attributes.len();
+        let padding_bytes = content.padding_bytes(alignment, head_bytes as u64, self.content.len() as u64);
+        self.encode_with(padding_bytes, alignment, onto)
+    }
+
+    /// Appends the record with so many zeroes in front of its name, not sealed yet; its length is a multiple of the alignment.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub(crate) fn encode_with(&self, padding_bytes: u64, alignment: Alignment, onto: &mut Vec<u8>) -> Result<()> {
         let too_long =
             || Error::new(ErrorKind::Usage, "write the record", "the name, the attributes or the content is too long");
         let name = self.name.unwrap_or_default();
@@ -136,13 +169,14 @@ impl NewRecord<'_> {
         let start = onto.len();
         let parts = parts(self.kind, self.name.is_some());
         assert!(parts.is_some(), "a record of kind {:?} has a name, or has none", self.kind);
-        let flags =
-            parts.unwrap_or_default() | if self.is_zstd { ZSTD } else { 0 } | if self.is_moved { MOVED } else { 0 };
+        let flags = if self.is_zstd { ZSTD } else { 0 } | if self.is_moved { MOVED } else { 0 };
+        let flags = parts.unwrap_or_default() | flags | flag_of(alignment);
         let six = |number: u64| -> [u8; SIX] {
             let [a, b, c, d, e, f, _, _] = number.to_le_bytes();
             [a, b, c, d, e, f]
         };
-        let versions_length = if self.is_moved { VERSIONS_BYTES as u16 } else { 0 };
+        let versions_bytes = if self.is_moved { VERSIONS_BYTES } else { 0 };
+        let front_length = u16::try_from(versions_bytes as u64 + padding_bytes).map_err(|_| too_long())?;
         onto.extend_from_slice(&[0; KIND_AT]);
         onto.extend_from_slice(&[self.kind as u8, flags]);
         onto.extend_from_slice(&name_length.to_le_bytes());
@@ -153,16 +187,17 @@ impl NewRecord<'_> {
         onto.extend_from_slice(&six(self.id));
         onto.extend_from_slice(&(self.attributes.len() as u32).to_le_bytes()[..3]);
         onto.push(MARK);
-        onto.extend_from_slice(&versions_length.to_le_bytes());
+        onto.extend_from_slice(&front_length.to_le_bytes());
         if self.is_moved {
             for _ in 0..3 {
                 onto.extend_from_slice(&six(self.id));
             }
         }
+        onto.resize(onto.len() + padding_bytes as usize, 0);
         onto.extend_from_slice(name);
         onto.extend_from_slice(self.attributes);
         onto.extend_from_slice(self.content);
-        onto.resize(start + aligned((onto.len() - start) as u64) as usize, 0);
+        onto.resize(start + (onto.len() - start).next_multiple_of(alignment.unit_bytes() as usize), 0);
         Ok(())
     }
 }
@@ -204,10 +239,12 @@ pub(crate) struct Listed {
 /// The lengths in a header, before anything is verified: enough to know how much to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lengths {
-    versions: usize,
+    /// Versions of a moved record, and zeroes.
+    front: u16,
     pub(crate) name: usize,
     pub(crate) attributes: usize,
     pub(crate) content: usize,
+    alignment: Alignment,
 }
 
 impl Lengths {
@@ -218,22 +255,23 @@ impl Lengths {
         let u24_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], 0]);
         let content = u32::from_le_bytes(*header[CONTENT_LENGTH_AT..].first_chunk()?);
         let lengths = Lengths {
-            versions: u16_at(VERSIONS_LENGTH_AT).into(),
+            front: u16_at(FRONT_LENGTH_AT),
             name: u16_at(NAME_LENGTH_AT).into(),
             attributes: u24_at(ATTRIBUTES_LENGTH_AT) as usize,
             content: content as usize,
+            alignment: alignment_of(header[FLAGS_AT])?,
         };
         (header[MARK_AT] == MARK && kind_of(header).is_some()).then_some(lengths)
     }
 
-    /// Header, versions, name and attributes.
+    /// Header, versions, zeroes in front of the name, name and attributes.
     pub(crate) fn head_bytes(&self) -> usize {
-        HEADER_BYTES + self.versions + self.name + self.attributes
+        HEADER_BYTES + usize::from(self.front) + self.name + self.attributes
     }
 
     /// The whole record with padding.
     pub(crate) fn record_bytes(&self) -> usize {
-        aligned((self.head_bytes() + self.content) as u64) as usize
+        (self.head_bytes() + self.content).next_multiple_of(self.alignment.unit_bytes() as usize)
     }
 }
 
@@ -278,15 +316,16 @@ impl<'a> Head<'a> {
         let kind = kind_of(head)?;
         let flags = head[FLAGS_AT];
         let versions = if flags & MOVED == 0 { 0 } else { VERSIONS_BYTES };
-        let name_at = HEADER_BYTES + lengths.versions;
+        let (padding_at, name_at) = (HEADER_BYTES + versions, HEADER_BYTES + usize::from(lengths.front));
         let (id, number) = (six(SEQUENCE_AT), six(NUMBER_AT));
         let has_name = flags & NAME != 0;
-        let sound = Some(flags & !(ZSTD | MOVED)) == parts(kind, has_name)
+        let padding = head.get(padding_at..name_at)?;
+        let sound = Some(flags & !(ZSTD | MOVED | OF_SECTORS | OF_PAGES)) == parts(kind, has_name)
             && (has_name || lengths.name == 0)
-            && lengths.versions == versions
+            && padding.iter().all(|&byte| byte == 0)
             && six(PARENT_AT) == 0
             && (number > 0) == kind.is_used()
-            && (HEADER_BYTES..name_at).step_by(SIX).all(|at| six(at) == id);
+            && (HEADER_BYTES..padding_at).step_by(SIX).all(|at| six(at) == id);
         let head = Head {
             kind,
             is_zstd: flags & ZSTD != 0,
@@ -350,7 +389,7 @@ impl<'a> Record<'a> {
 mod tests {
     use super::*;
     use crate::format::ids::Epoch;
-    use crate::layout::granulo::record_bytes;
+    use crate::layout::granulo::{DESCRIPTOR_HEADER_BYTES, record_bytes};
     use proptest::prelude::*;
 
     const STORE: [u8; 16] = [9; 16];
@@ -363,13 +402,20 @@ mod tests {
         seed().at(LogOffset(128))
     }
 
-    fn encode(kind: Kind, is_moved: bool, name: &[u8], attributes: &[u8], content: &[u8]) -> Vec<u8> {
+    fn encode(
+        alignment: Alignment,
+        kind: Kind,
+        is_moved: bool,
+        name: &[u8],
+        attributes: &[u8],
+        content: &[u8],
+    ) -> Vec<u8> {
         let name = parts(kind, true).map(|_| name);
         let number = if kind.is_used() { 0x0c0b_0a09_0807 } else { 0 };
         let record =
             NewRecord { kind, is_zstd: false, is_moved, id: 0x0605_0403_0201, number, name, attributes, content };
         let mut bytes = Vec::new();
-        record.encode(&mut bytes).unwrap();
+        record.encode(alignment, &mut bytes).unwrap();
         seal(&mut bytes, seed(), LogOffset(128));
         bytes
     }
@@ -381,14 +427,19 @@ mod tests {
             attributes in proptest::collection::vec(any::<u8>(), 0..100),
             content in proptest::collection::vec(any::<u8>(), 0..3000),
             is_moved in any::<bool>(),
+            turn in 0usize..3,
         ) {
-            let bytes = encode(Kind::File, is_moved, &key, &attributes, &content);
+            let alignment = Alignment::ALL[turn];
+            let bytes = encode(alignment, Kind::File, is_moved, &key, &attributes, &content);
             let beside = key.len() as u64 + if is_moved { MOVED_BYTES } else { 0 };
-            prop_assert_eq!(bytes.len() as u128, record_bytes(beside, attributes.len() as u64, content.len() as u64));
+            prop_assert_eq!(bytes.len() as u128, record_bytes(alignment, Content::File, beside, attributes.len() as u64, content.len() as u64));
             let record = Record::decode(&bytes, seal_here()).unwrap();
             prop_assert_eq!((record.head.name, record.head.attributes, record.content), (Some(&key[..]), &attributes[..], &content[..]));
             prop_assert_eq!((record.head.id, record.head.number), (0x0605_0403_0201, 0x0c0b_0a09_0807));
             prop_assert!(!record.head.is_zstd);
+            let unit = alignment.unit_bytes() as usize;
+            let content_at = unit - 256 % unit + record.head.lengths.head_bytes();
+            prop_assert!(alignment == Alignment::None || content.is_empty() || content_at.is_multiple_of(unit));
             let again = Record::verified(&bytes).unwrap();
             prop_assert_eq!((again.head.name, again.content), (record.head.name, record.content));
         }
@@ -401,8 +452,8 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_seen() {
-        for is_moved in [false, true] {
-            let bytes = encode(Kind::File, is_moved, b"a\0b", &[1; 19], b"content");
+        for (is_moved, alignment) in [(false, Alignment::None), (true, Alignment::None), (true, Alignment::Sector)] {
+            let bytes = encode(alignment, Kind::File, is_moved, b"a\0b", &[1; 19], b"content");
             for bit in 0..bytes.len() * 8 {
                 let mut damaged = bytes.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
@@ -423,7 +474,7 @@ mod tests {
             let (attributes, content) = (&[][..], &[][..]);
             let record = NewRecord { kind, is_zstd: false, is_moved: false, id: 9, number, name, attributes, content };
             let mut bytes = Vec::new();
-            record.encode(&mut bytes).unwrap();
+            record.encode(Alignment::None, &mut bytes).unwrap();
             seal(&mut bytes, seed(), LogOffset(128));
             bytes
         };
@@ -442,8 +493,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_front_of_a_name_is_zeroes_and_flags_say_one_alignment() {
+        let padded = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            seal(&mut bytes, seed(), LogOffset(128));
+            Record::decode(&bytes, seal_here()).is_some()
+        };
+        let bytes = encode(Alignment::Sector, Kind::Large, false, b"key", &[1; 19], &[2; 300]);
+        assert_eq!(bytes.len(), 1024);
+        let record = Record::decode(&bytes, seal_here()).unwrap();
+        assert_eq!(record.head.lengths.head_bytes() as u64 + DESCRIPTOR_HEADER_BYTES, 256);
+        assert!(padded(&bytes));
+        let mut other = bytes.clone();
+        other[HEADER_BYTES + 5] = 1;
+        assert!(!padded(&other));
+        let mut other = bytes;
+        other[FLAGS_AT] |= OF_PAGES;
+        assert_eq!(Lengths::peek(&other), None);
+    }
+
+    #[test]
     fn a_record_anywhere_else_is_none() {
-        let bytes = encode(Kind::Removal, false, b"key", &[], b"");
+        let bytes = encode(Alignment::None, Kind::Removal, false, b"key", &[], b"");
         assert!(Record::decode(&bytes, seal_here()).is_some());
         let others = [
             SegmentId::new(3, Epoch(4)).seed(&STORE).at(LogOffset(132)),
@@ -456,9 +527,9 @@ mod tests {
 
     #[test]
     fn an_id_can_be_given_later_and_a_list_has_what_was_sealed() {
-        let mut bytes = encode(Kind::Removal, false, b"key", &[], b"");
+        let mut bytes = encode(Alignment::None, Kind::Removal, false, b"key", &[], b"");
         let first = bytes.len();
-        bytes.extend(encode(Kind::File, false, b"other", &[1; 19], b"four"));
+        bytes.extend(encode(Alignment::None, Kind::File, false, b"other", &[1; 19], b"four"));
         give_id(&mut bytes, 9);
         give_number(&mut bytes[first..], 8);
         assert!(Record::decode(&bytes, seal_here()).is_none());

@@ -6,7 +6,7 @@ use super::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
 use super::record::{Listed, checksum};
 use super::superblock::VERSION;
 use crate::layout::granulo::{
-    COMMIT_HEADER_BYTES, LISTED_BYTES, RECORD_ALIGNMENT_BYTES, SEGMENT_HEADER_BYTES as HEADER,
+    Alignment, COMMIT_HEADER_BYTES, LISTED_BYTES, RECORD_ALIGNMENT_BYTES, SEGMENT_HEADER_BYTES as HEADER,
 };
 
 /// Directory of segments on a device.
@@ -34,6 +34,8 @@ pub(crate) struct Continued {
 pub(crate) struct SegmentHeader {
     pub(crate) class: Class,
     pub(crate) copies: u8,
+    /// Where the content of files begins in it.
+    pub(crate) alignment: Alignment,
     pub(crate) store: [u8; 16],
     pub(crate) id: SegmentId,
     pub(crate) created_nanoseconds: i64,
@@ -47,7 +49,7 @@ impl SegmentHeader {
         let mut bytes = vec![0; 8];
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(&[self.class as u8, self.copies, 0, 0, 0, 0]);
+        bytes.extend_from_slice(&[self.class as u8, self.copies, self.alignment.shift(), 0, 0, 0]);
         bytes.extend_from_slice(&self.store);
         let Continued { segment, offset, sequence, chain } = self.continues;
         for field in [
@@ -81,12 +83,14 @@ impl SegmentHeader {
             _ => return None,
         };
         let copies = at.u8()?;
-        at.u32().filter(|&zero| zero == 0)?;
+        let alignment = Alignment::of_shift(at.u8()?)?;
+        at.take(3).filter(|zeroes| *zeroes == [0; 3])?;
         let store = at.identity()?;
         let (epoch, number) = (Epoch(at.u64()?), SegmentNumber(at.u64()?));
         let header = SegmentHeader {
             class,
             copies,
+            alignment,
             store,
             id: SegmentId { number, epoch },
             created_nanoseconds: at.u64()? as i64,
@@ -232,6 +236,7 @@ mod tests {
     const HEADER: SegmentHeader = SegmentHeader {
         class: Class::Slow,
         copies: 2,
+        alignment: Alignment::Page,
         store: [7; 16],
         id: SegmentId { number: SegmentNumber(3), epoch: Epoch(0x1122_3344_5566_7788) },
         created_nanoseconds: -4,

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::decode::Decoder;
-use super::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
+use super::geometry::{Alignment, Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
 use super::history::History;
 use super::record::checksum;
 use crate::error::{Error, ErrorKind, Result};
@@ -91,7 +91,7 @@ impl Superblock {
         };
         slot.extend_from_slice(&[geometry.copies, geometry.parity, geometry.data, compression, level]);
         let watermarks = [geometry.high_watermark_percent, geometry.low_watermark_percent];
-        slot.extend_from_slice(&[watermarks[0], watermarks[1], geometry.alignment_shift]);
+        slot.extend_from_slice(&[watermarks[0], watermarks[1], geometry.alignment.shift()]);
         slot.extend_from_slice(&geometry.segment_bytes.to_le_bytes());
         slot.extend_from_slice(&geometry.file_mode.to_le_bytes());
         slot.extend_from_slice(&[0; RESERVED_BYTES]);
@@ -160,7 +160,7 @@ fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {
         _ => return None,
     };
     let (high_watermark_percent, low_watermark_percent) = (at.u8()?, at.u8()?);
-    let alignment_shift = at.u8()?;
+    let alignment = Alignment::of_shift(at.u8()?)?;
     let segment_bytes = at.u64()?;
     let file_mode = at.u16()?;
     at.take(RESERVED_BYTES).filter(|bytes| bytes.iter().all(|&byte| byte == 0))?;
@@ -198,7 +198,7 @@ fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {
         high_watermark_percent,
         low_watermark_percent,
         segment_bytes,
-        alignment_shift,
+        alignment,
         file_mode,
         devices,
         home: if home == Path::new(ON_DEVICE) { PathBuf::new() } else { home },
@@ -329,7 +329,6 @@ pub(crate) mod tests {
             |superblock| superblock.geometry.devices[1].number = 7,
             |superblock| superblock.geometry.file_mode = 0o4600,
             |superblock| superblock.geometry.file_mode = 0o200,
-            |superblock| superblock.geometry.alignment_shift = 10,
             |superblock| superblock.number = 5,
         ] {
             assert_eq!(Superblock::decode(&slot(change)).unwrap(), None);

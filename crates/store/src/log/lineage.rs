@@ -120,12 +120,14 @@ mod tests {
     use crate::format::geometry::Class;
     use crate::format::ids::{BatchSequence, Epoch, LogOffset};
     use crate::format::segment::Continued as Place;
+    use crate::layout::granulo::Alignment;
 
     fn found(number: u64, continues: Option<(u64, u64)>) -> Found {
         let id = SegmentId::new(number, Epoch(number));
         let header = continues.map(|(segment, offset)| SegmentHeader {
             class: Class::Fast,
             copies: 1,
+            alignment: Alignment::None,
             store: [1; 16],
             id,
             created_nanoseconds: 0,

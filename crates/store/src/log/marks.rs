@@ -18,6 +18,7 @@ use crate::format::record::NewRecord;
 use crate::format::release::Released;
 use crate::format::rows::Change;
 use crate::format::superblock::LogMark;
+use crate::layout::granulo::Alignment;
 use crate::log::recovery::RELEASED;
 
 impl Engine {
@@ -138,7 +139,7 @@ impl Engine {
     }
 }
 
-/// A release record, not sealed.
+/// A release record, not sealed. It is alone in its batch, and its commit says where the next begins: it needs no alignment.
 ///
 /// # Errors
 /// It is longer than a record can be.
@@ -154,7 +155,7 @@ pub(super) fn release_record(released: &Released) -> Result<Vec<u8>> {
         attributes: &[],
         content: &released.encode(),
     }
-    .encode(&mut bytes)?;
+    .encode(Alignment::None, &mut bytes)?;
     Ok(bytes)
 }
 

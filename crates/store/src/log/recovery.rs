@@ -28,6 +28,7 @@ use crate::format::record::Seed;
 use crate::format::release::Released;
 use crate::format::rows::{Change, Freed, Position, SegmentRow};
 use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
+use crate::layout::granulo::Alignment;
 
 /// Note with what was released.
 pub(crate) const RELEASED: &str = "log.released";
@@ -137,14 +138,13 @@ impl Engine {
             let row = known.get(&name.number.0).map(SegmentRow::id).filter(|&id| SegmentName::from(id) == name);
             let half = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
             let mut scan = self.scan(row.unwrap_or(half), devices, 0);
-            let header = scan.header().0;
+            let header = scan.header(name).0;
             if header.is_none()
                 && let Some((device, error)) = scan.take_error()
             {
                 self.unreadable(device, row.unwrap_or(half), error)?;
             }
-            let header =
-                header.filter(|header| SegmentName::from(header.id) == name && header.store == self.geometry().store);
+            let header = header.filter(|header| header.store == self.geometry().store);
             let id = header.map(|header| header.id).or(row);
             epochs.extend(id.map(|id| (id.epoch.low_half(), id.epoch)));
             // One that the index knows counts before all others.
@@ -405,7 +405,7 @@ impl Engine {
         let mut scan = SegmentScan::new(copies, self.seed(id), range.start);
         let mut repairs: Vec<(Vec<u16>, u64, Vec<u8>)> = Vec::new();
         if range.start == 0 {
-            let (header, without) = scan.header();
+            let (header, without) = scan.header(id.into());
             if let Some(header) = header.filter(|header| header.id == id && !without.is_empty()) {
                 repairs.push((without, 0, header.encode()));
             }
@@ -505,7 +505,9 @@ impl Engine {
             && copies.len() >= wanted.min(self.geometry().copies.into())
             && copies.iter().all(|(_, file)| file.size().is_ok_and(|size| size == end.offset));
         if is_whole && row.size_bytes < self.geometry().segment_bytes {
-            writer.active = Some(Active { id: row.id(), class: row.class, on: row.class, copies, end: end.offset });
+            let (id, class, alignment) =
+                (row.id(), row.class, header.map_or(Alignment::None, |header| header.alignment));
+            writer.active = Some(Active { id, class, on: class, alignment, copies, end: end.offset });
         }
         Ok(())
     }

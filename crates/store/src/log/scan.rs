@@ -14,7 +14,7 @@ use crate::devices::device::DeviceFile;
 use crate::format::entry::Kind;
 use crate::format::ids::{Epoch, LogOffset};
 use crate::format::record::{HEADER_BYTES, Lengths, Listed, Record, Seed, kind_of};
-use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName};
 use crate::layout::granulo::RECORD_ALIGNMENT_BYTES;
 
 /// What is read ahead, in bytes.
@@ -220,12 +220,14 @@ impl SegmentScan {
         unread.or_else(|| self.unopened.take())
     }
 
-    /// The header, from the first copy that has a sound one, and the devices on which it is not.
-    pub(crate) fn header(&mut self) -> (Option<SegmentHeader>, Vec<u16>) {
+    /// The header, from the first copy that has a sound one of this segment, by its name, and the devices on which it is not.
+    pub(crate) fn header(&mut self, segment: SegmentName) -> (Option<SegmentHeader>, Vec<u16>) {
+        let is_right = |header: &SegmentHeader| SegmentName::from(header.id) == segment;
         let mut found = None;
         let mut without = Vec::new();
         for copy in &mut self.copies {
-            match copy.bytes(0, SEGMENT_HEADER_BYTES as usize).and_then(SegmentHeader::decode) {
+            let header = copy.bytes(0, SEGMENT_HEADER_BYTES as usize).and_then(SegmentHeader::decode);
+            match header.filter(is_right) {
                 Some(header) => found = found.or(Some(header)),
                 None => without.push(copy.device),
             }

@@ -18,10 +18,11 @@ use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, Geometry};
 use crate::format::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
-use crate::format::record::{NewRecord, seal};
+use crate::format::record::{HEADER_BYTES, NewRecord, seal};
 use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow};
 use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, segment_path};
+use crate::layout::granulo::Alignment;
 
 /// A batch of so many bytes is written to all copies at the same time, and then the devices begin to write back what is left of it, while the next one is
 /// made. Small ones are left alone: they come again and again in one page, and mostly a sync follows.
@@ -35,6 +36,8 @@ pub(crate) struct Active {
     pub(crate) class: Class,
     /// Class of the devices it is on: the other one, if the store has no devices of that class.
     pub(crate) on: Class,
+    /// Where the content of files begins in it.
+    pub(crate) alignment: Alignment,
     /// Devices and their copies.
     pub(crate) copies: Vec<(u16, Arc<dyn DeviceFile>)>,
     /// Where the next record goes, in bytes.
@@ -106,6 +109,8 @@ pub(crate) struct Place {
 pub(crate) struct Batched<'b> {
     /// Encoded records; they are sealed for the place that they get.
     pub(crate) records: &'b mut [u8],
+    /// What they are encoded for.
+    pub(crate) alignment: Alignment,
     pub(crate) highest_id: u64,
     pub(crate) now_nanoseconds: i64,
     /// The epoch of this writer.
@@ -162,15 +167,19 @@ impl Writer {
         let length = batch.records.len() as u64;
         let stay = self.active.as_ref().is_some_and(|active| {
             active.class == place.class
+                && active.alignment == batch.alignment
                 && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= place.segment_bytes)
         });
         if !stay {
             self.begin_segment(devices, geometry, place.class, batch)?;
-            if !self.released.is_empty() {
-                let mut record = release_record(&self.released)?;
-                let mut first = Batched { records: &mut record, is_close: false, ..*batch };
-                self.write(devices, geometry, &mut first)?;
-            }
+        }
+        let is_new = self.active.as_ref().is_some_and(|active| active.end == SEGMENT_HEADER_BYTES);
+        let is_misplaced = batch.alignment.padding_to_batch(SEGMENT_HEADER_BYTES) > 0 && !batch.records.is_empty();
+        if is_new && (!self.released.is_empty() || is_misplaced) {
+            // With an alignment, its commit ends where the next batch may begin.
+            let mut records = if self.released.is_empty() { Vec::new() } else { release_record(&self.released)? };
+            let mut first = Batched { records: &mut records, is_close: false, ..*batch };
+            self.write(devices, geometry, &mut first)?;
         }
         self.write(devices, geometry, batch)
     }
@@ -194,7 +203,7 @@ impl Writer {
             is_close: batch.is_close,
             list: seal(batch.records, seed, LogOffset(begin)),
         };
-        let mut end_record = Vec::new();
+        let (content, mut end_record) = (commit.encode(), Vec::new());
         let record = NewRecord {
             kind: Kind::Commit,
             is_zstd: false,
@@ -203,9 +212,10 @@ impl Writer {
             number: 0,
             name: None,
             attributes: &[],
-            content: &commit.encode(),
+            content: &content,
         };
-        record.encode(&mut end_record)?;
+        let padding_bytes = active.alignment.padding_to_batch(begin + length + (HEADER_BYTES + content.len()) as u64);
+        record.encode_with(padding_bytes, Alignment::None, &mut end_record)?;
         seal(&mut end_record, seed, LogOffset(begin + length));
         if let Err((device, error)) = write_copies(&active.copies, batch.records, &end_record, begin) {
             let fail = Error::io("write to the segment", &devices.place(device, &segment_path(active.id)), error);
@@ -222,6 +232,7 @@ impl Writer {
             return Err(fail);
         }
         active.end = begin + length + end_record.len() as u64;
+        assert_eq!(active.alignment.padding_to_batch(active.end), 0, "a batch ends where another may begin");
         if length >= LARGE_BYTES {
             active.copies.iter().for_each(|(_, file)| file.start_writeback(begin, active.end - begin));
         }
@@ -263,6 +274,7 @@ impl Writer {
         let header = SegmentHeader {
             class: slots[0].entry.class,
             copies: slots.len() as u8,
+            alignment: batch.alignment,
             store: geometry.store,
             id,
             created_nanoseconds: batch.now_nanoseconds,
@@ -296,7 +308,8 @@ impl Writer {
         }
         self.dirty_directories.extend(slots.iter().map(|slot| slot.entry.number));
         self.newest_segment = number;
-        self.active = Some(Active { id, class, on: header.class, copies, end: SEGMENT_HEADER_BYTES });
+        let (on, alignment) = (header.class, header.alignment);
+        self.active = Some(Active { id, class, on, alignment, copies, end: SEGMENT_HEADER_BYTES });
         Ok(())
     }
 }

@@ -90,7 +90,7 @@ impl Engine {
         let mut tally = Tally::default();
         let mut running = None;
         if from <= SEGMENT_HEADER_BYTES {
-            let (header, without) = scan.header();
+            let (header, without) = scan.header(row.id().into());
             running = header.map(|header| Running {
                 sequence: header.continues.sequence.0,
                 chain: header.continues.chain,

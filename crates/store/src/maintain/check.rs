@@ -629,7 +629,7 @@ impl<'c> Checker<'c> {
         let mut unsound = Vec::new();
         for copy in copies {
             let device = copy.0;
-            let (header, _) = SegmentScan::new(vec![copy], self.engine.seed(row.id()), 0).header();
+            let (header, _) = SegmentScan::new(vec![copy], self.engine.seed(row.id()), 0).header(row.id().into());
             match header {
                 Some(header) if header.id == row.id() && header.store == store => sound.push(device),
                 Some(_) => unsound.push((device, "its header is of another segment or store")),

@@ -1,6 +1,6 @@
 //! Compaction: gives back what dead records take, and brings records back into the order of groups.
 //!
-//! Segments are chosen by what they would give back ([`choose`]), and what is in use in them is moved (see `moving`), as many at a time as there is room
+//! Segments are chosen by what they would give back ([`choose`]), or as the content in them is to begin elsewhere, and what is in use in them is moved (see `moving`), as many at a time as there is room
 //! for; extent files by the same rule (see `vacate`). Nothing is given back if the index does not agree with its accounts. Readers go on meanwhile: a file goes
 //! when none of them can need it any more. It may be interrupted at any time, by a signal or by a crash: what was moved stays moved, and the rest
 //! is as it was.
@@ -16,9 +16,10 @@ use crate::devices::placement::moving_bytes;
 use crate::engine::Engine;
 use crate::engine::pace::{Pace, Watch};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::Class;
-use crate::format::segment::SEGMENT_HEADER_BYTES;
+use crate::format::geometry::{Class, Geometry};
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::index::catalog::{Freed, SegmentRow};
+use crate::layout::granulo::{ALIGNED_HEAD_BYTES, Alignment};
 
 /// A segment with fewer records in use is not looked at for their order.
 const LEAST_ORDERED_RECORDS: u64 = 64;
@@ -47,13 +48,15 @@ pub struct CompactOptions {
     /// Whether no batch is open in this process while it runs. Only then are shared files without names told from those that somebody is about to
     /// name, and given back.
     pub is_alone: bool,
+    /// Where the content of files is to begin from now on. Segments in which it begins elsewhere are rewritten too.
+    pub alignment: Option<Alignment>,
     /// Bytes of records a second, at most.
     pub bytes_per_second: Option<u64>,
 }
 
 impl Default for CompactOptions {
     fn default() -> CompactOptions {
-        CompactOptions { choice: Choice::Dead(30), is_alone: false, bytes_per_second: None }
+        CompactOptions { choice: Choice::Dead(30), is_alone: false, alignment: None, bytes_per_second: None }
     }
 }
 
@@ -72,6 +75,8 @@ pub struct PlannedSegment {
     pub live_bytes: u64,
     /// Their number.
     pub live_records: u64,
+    /// Whether the content of its files is to begin elsewhere.
+    pub is_realigned: bool,
 }
 
 /// What would be done.
@@ -150,12 +155,14 @@ impl PlannedSegment {
             size_bytes: row.size_bytes,
             live_bytes: row.live_bytes,
             live_records: row.live_records,
+            is_realigned: false,
         }
     }
 
     /// What its records take where they are moved to, in bytes, if none was moved before.
-    fn moving_bytes(&self) -> u64 {
-        self.live_bytes + self.live_records * BESIDE_MOVED_BYTES
+    fn moving_bytes(&self, alignment: Alignment) -> u64 {
+        let padding_bytes = alignment.bytes().filter(|_| self.is_realigned).map_or(0, |unit| ALIGNED_HEAD_BYTES + unit);
+        self.live_bytes + self.live_records * (BESIDE_MOVED_BYTES + padding_bytes)
     }
 }
 
@@ -164,8 +171,14 @@ pub(crate) fn dead_bytes(row: &SegmentRow) -> u64 {
     row.size_bytes.saturating_sub(SEGMENT_HEADER_BYTES + row.live_bytes)
 }
 
-/// The segments that are worth rewriting. `breaks`: for each segment, how many of its records do not come right behind the one with the key before.
-pub(crate) fn choose(rows: &[&SegmentRow], choice: Choice, breaks: &BTreeMap<u64, u64>) -> Vec<PlannedSegment> {
+/// The segments that are worth rewriting. `breaks`: for each segment, how many of its records do not come right behind the one with the key before;
+/// `misaligned`: those in which the content of files does not begin where it is to.
+pub(crate) fn choose(
+    rows: &[&SegmentRow],
+    choice: Choice,
+    breaks: &BTreeMap<u64, u64>,
+    misaligned: &BTreeSet<u64>,
+) -> Vec<PlannedSegment> {
     let is_dead = |row: &SegmentRow, percent: u8| {
         let dead = dead_bytes(row);
         dead > 0
@@ -180,11 +193,16 @@ pub(crate) fn choose(rows: &[&SegmentRow], choice: Choice, breaks: &BTreeMap<u64
     let is_end = |row: &SegmentRow| Some(row.number) == newest && row.live_records == 0 && row.dead_records == 0;
     let is_chosen = |row: &&&SegmentRow| match choice {
         _ if is_end(row) => false,
+        _ if misaligned.contains(&row.number) => true,
         Choice::All => row.size_bytes > SEGMENT_HEADER_BYTES,
         Choice::Dead(percent) => is_dead(row, percent),
         Choice::DeadOrDisordered(percent) => is_dead(row, percent) || is_disordered(row),
     };
-    let mut chosen: Vec<PlannedSegment> = rows.iter().filter(is_chosen).map(|row| PlannedSegment::of(row)).collect();
+    let planned = |row: &&SegmentRow| PlannedSegment {
+        is_realigned: misaligned.contains(&row.number),
+        ..PlannedSegment::of(row)
+    };
+    let mut chosen: Vec<PlannedSegment> = rows.iter().filter(is_chosen).map(planned).collect();
     // What gives back most for what is written comes first, for the case that there is room for little.
     chosen.sort_by(|a, b| {
         (u128::from(a.live_bytes) * u128::from(b.size_bytes))
@@ -193,11 +211,15 @@ pub(crate) fn choose(rows: &[&SegmentRow], choice: Choice, breaks: &BTreeMap<u64
     chosen
 }
 
-/// Those of `segments` that there is room for at once, the first before the others; and the rest.
-pub(crate) fn round(segments: &[PlannedSegment], room_bytes: u64) -> (Vec<PlannedSegment>, Vec<PlannedSegment>) {
+/// Those of `segments` that there is room for at once in a store of this alignment, the first before the others; and the rest.
+pub(crate) fn round(
+    segments: &[PlannedSegment],
+    alignment: Alignment,
+    room_bytes: u64,
+) -> (Vec<PlannedSegment>, Vec<PlannedSegment>) {
     let mut left_bytes = room_bytes;
     segments.iter().partition(|segment| {
-        let left = left_bytes.checked_sub(segment.moving_bytes());
+        let left = left_bytes.checked_sub(segment.moving_bytes(alignment));
         left_bytes = left.unwrap_or(left_bytes);
         left.is_some()
     })
@@ -240,6 +262,32 @@ impl Engine {
         Ok(breaks)
     }
 
+    /// Those of the segments in which the content of files does not begin where it is to, or of which nobody knows.
+    fn misaligned(&self, rows: &[&SegmentRow], alignment: Alignment) -> BTreeSet<u64> {
+        let mut bytes = Vec::new();
+        let mut is_aligned = |row: &SegmentRow| {
+            row.devices.iter().any(|&device| {
+                bytes.clear();
+                let read = self.read_copy(device, row.id(), 0, SEGMENT_HEADER_BYTES as usize, &mut bytes);
+                let header = read.ok().and_then(|_| SegmentHeader::decode(&bytes));
+                header.is_some_and(|header| header.id == row.id() && header.alignment == alignment)
+            })
+        };
+        rows.iter().filter(|row| !is_aligned(row)).map(|row| row.number).collect()
+    }
+
+    /// Content of files begins there in segments that are begun from now on: durable on all devices before it is so.
+    fn align(&self, alignment: Alignment) -> Result<()> {
+        let geometry = self.geometry();
+        if geometry.alignment == alignment {
+            return Ok(());
+        }
+        let geometry = Geometry { alignment, ..(*geometry).clone() };
+        self.write_geometry(&geometry)?;
+        self.set_geometry(geometry);
+        Ok(())
+    }
+
     pub(crate) fn plan_compaction(&self, options: &CompactOptions) -> Result<CompactPlan> {
         let breaks = match options.choice {
             Choice::DeadOrDisordered(_) => self.breaks()?,
@@ -247,8 +295,9 @@ impl Engine {
         };
         let rows = std::sync::Arc::clone(&self.view().state.segments);
         let rows: Vec<&SegmentRow> = rows.values().filter(|row| !self.is_freed(row.number)).collect();
+        let misaligned = options.alignment.map_or_else(BTreeSet::new, |alignment| self.misaligned(&rows, alignment));
         Ok(CompactPlan {
-            segments: choose(&rows, options.choice, &breaks),
+            segments: choose(&rows, options.choice, &breaks, &misaligned),
             extents: self.choose_extents(options.choice),
             waiting_bytes: self.waiting_bytes(),
         })
@@ -274,6 +323,7 @@ impl Engine {
             let _writer = self.writer()?;
             self.drop_nameless()?;
         }
+        options.alignment.map_or(Ok(()), |alignment| self.align(alignment))?;
         let plan = self.plan_compaction(options)?;
         let mut pace = Pace::new(options.bytes_per_second, watch);
         let mut done = Compacted::default();
@@ -298,7 +348,7 @@ impl Engine {
             let mut left: Vec<PlannedSegment> =
                 plan.segments.iter().filter(|segment| segment.class == class).copied().collect();
             while !left.is_empty() && !done.is_interrupted {
-                let (chosen, later) = round(&left, self.room_for_moved(class)?);
+                let (chosen, later) = round(&left, self.geometry().alignment, self.room_for_moved(class)?);
                 if chosen.is_empty() {
                     return Err(self.no_room(left.iter().map(|segment| segment.live_bytes).min().unwrap_or(0)));
                 }
@@ -381,7 +431,7 @@ mod tests {
 
     fn numbers(rows: &[SegmentRow], choice: Choice, breaks: &BTreeMap<u64, u64>) -> Vec<u64> {
         let rows: Vec<&SegmentRow> = rows.iter().collect();
-        choose(&rows, choice, breaks).iter().map(|segment| segment.number).collect()
+        choose(&rows, choice, breaks, &BTreeSet::new()).iter().map(|segment| segment.number).collect()
     }
 
     #[test]
@@ -403,16 +453,26 @@ mod tests {
     }
 
     #[test]
+    fn segments_with_content_elsewhere_are_chosen_and_grow() {
+        let rows = [row(1, 10_080, 10_000), row(2, 10_080, 10_000), row(3, 10_080, 10_000)];
+        let rows: Vec<&SegmentRow> = rows.iter().collect();
+        let chosen = choose(&rows, Choice::Dead(30), &BTreeMap::new(), &BTreeSet::from([2]));
+        assert_eq!(chosen.iter().map(|one| (one.number, one.is_realigned)).collect::<Vec<_>>(), [(2, true)]);
+        let bytes = Alignment::ALL.map(|alignment| chosen[0].moving_bytes(alignment));
+        assert_eq!(bytes, [12_800, 12_800 + 100 * 768, 12_800 + 100 * 4352]);
+    }
+
+    #[test]
     fn a_round_takes_what_there_is_room_for() {
         let rows = [row(1, 20_080, 6_400), row(2, 20_080, 6_400), row(3, 20_080, 6_400)];
         let rows: Vec<&SegmentRow> = rows.iter().collect();
-        let segments = choose(&rows, Choice::All, &BTreeMap::new());
-        let taken = |room_bytes: u64| round(&segments, room_bytes).0.len();
+        let segments = choose(&rows, Choice::All, &BTreeMap::new(), &BTreeSet::new());
+        let taken = |room_bytes: u64| round(&segments, Alignment::Page, room_bytes).0.len();
         assert_eq!([taken(8_191), taken(8_192), taken(16_384), taken(u64::MAX)], [0, 1, 2, 3]);
         // One that there is no room for does not keep the others from going.
         let mut segments = segments;
         segments.insert(0, PlannedSegment { live_bytes: 10_000, ..segments[0] });
-        let (chosen, later) = round(&segments, 8_192);
+        let (chosen, later) = round(&segments, Alignment::None, 8_192);
         assert_eq!((chosen.len(), later.len(), later[0].live_bytes), (1, 3, 10_000));
     }
 }

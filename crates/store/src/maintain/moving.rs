@@ -19,7 +19,9 @@ use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, Freed, SegmentRow};
+use crate::layout::granulo::Alignment;
 use crate::log::scan::{SegmentScan, Step};
+use crate::log::writer::Batched;
 
 /// Records that are committed together, in bytes and in number.
 const BATCH_BYTES: u64 = 2 << 20;
@@ -78,6 +80,8 @@ struct Round<'r, 'w> {
     engine: &'r Engine,
     chosen: &'r BTreeSet<u64>,
     target: Target,
+    /// What records are encoded for.
+    alignment: Alignment,
     pace: &'r mut Pace<'w>,
     unsynced_bytes: u64,
     moved: Moved,
@@ -107,6 +111,7 @@ impl Engine {
             engine: self,
             chosen,
             target,
+            alignment: self.geometry().alignment,
             pace,
             unsynced_bytes: 0,
             moved: Moved::default(),
@@ -191,7 +196,7 @@ impl Round<'_, '_> {
         sort(&mut wanted);
         let slots: Vec<Mutex<Option<Result<Vec<u8>>>>> = batch.iter().map(|_| Mutex::new(None)).collect();
         self.engine.read_wanted(&wanted, JOINING, THREADS, &|at, record| {
-            let encoded = record.and_then(|record| moved(&record));
+            let encoded = record.and_then(|record| moved(&record, self.alignment));
             if let Ok(mut slot) = slots[wanted[at].tag as usize].lock() {
                 *slot = Some(encoded);
             }
@@ -227,7 +232,7 @@ impl Round<'_, '_> {
                     {
                         let location = Location { segment: row.number, offset, record_bytes: record.record_bytes() };
                         let entry = Entry { kind: head.kind, ..Entry::removal(head.id, location) };
-                        hand.add((&*head.stored_key()).into(), entry, &moved(&record)?);
+                        hand.add((&*head.stored_key()).into(), entry, &moved(&record, self.alignment)?);
                     }
                 }
             }
@@ -280,7 +285,7 @@ impl Round<'_, '_> {
                 false => effects.dead(location, entry.id),
             }
         }
-        let mut batch = engine.batch_of(&mut hand.bytes);
+        let mut batch = Batched { alignment: self.alignment, ..engine.batch_of(&mut hand.bytes) };
         let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Claim::Frees, &mut batch)?;
         let row = writer.active_row();
         let copies = row.as_ref().map_or(1, |row| row.devices.len()) as u64;
@@ -369,7 +374,7 @@ impl Hand {
 }
 
 /// A record as it is written when it is moved.
-fn moved(record: &Record<'_>) -> Result<Vec<u8>> {
+fn moved(record: &Record<'_>, alignment: Alignment) -> Result<Vec<u8>> {
     let head = record.head;
     let mut bytes = Vec::with_capacity(record.record_bytes() as usize);
     let new = NewRecord {
@@ -382,7 +387,7 @@ fn moved(record: &Record<'_>) -> Result<Vec<u8>> {
         attributes: head.attributes,
         content: record.content,
     };
-    new.encode(&mut bytes)?;
+    new.encode(alignment, &mut bytes)?;
     // The checksum goes with the content from the first write on: memory that flips in between is found.
     match Head::verified(&bytes).is_some_and(|again| again.content_checksum == head.content_checksum) {
         true => Ok(bytes),

@@ -69,7 +69,7 @@ impl Engine {
     pub(crate) fn plan_rebalance(&self) -> RebalancePlan {
         let overflowed: Vec<PlannedSegment> = self.overflowed().iter().map(PlannedSegment::of).collect();
         let room_bytes = self.fast_room_bytes(&self.geometry());
-        let (segments, left) = round(&overflowed, room_bytes);
+        let (segments, left) = round(&overflowed, self.geometry().alignment, room_bytes);
         RebalancePlan { segments, left, room_bytes }
     }
 

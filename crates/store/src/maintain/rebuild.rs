@@ -471,7 +471,7 @@ impl Rebuild<'_> {
                 Ok(moved) => {
                     self.report.objects += 1;
                     if !self.is_onto {
-                        done.moving.push(Moving::new(*entry, &record, Some(moved))?);
+                        done.moving.push(Moving::new(*entry, &record, Some(moved), engine.geometry().alignment)?);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,

@@ -405,7 +405,7 @@ impl Engine {
             ) else {
                 continue;
             };
-            let (header, _) = SegmentScan::new(vec![(number, file)], self.seed(row.id()), 0).header();
+            let (header, _) = SegmentScan::new(vec![(number, file)], self.seed(row.id()), 0).header(row.id().into());
             if header.is_some_and(|header| header.store == geometry.store && header.id == row.id()) {
                 return Ok(true);
             }

@@ -17,6 +17,7 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
+use crate::layout::granulo::Alignment;
 
 /// Records that are committed together, in bytes.
 const BATCH_BYTES: usize = 4 << 20;
@@ -29,7 +30,7 @@ pub(crate) struct Moving {
     pub(crate) entry: Entry,
     /// The map of a large object, if it is another one than before.
     pub(crate) descriptor: Option<Descriptor>,
-    /// The record as it will be.
+    /// The record as it will be, and what it is encoded for.
     bytes: Vec<u8>,
 }
 
@@ -38,7 +39,12 @@ impl Moving {
     ///
     /// # Errors
     /// The descriptor is too long for a record.
-    pub(crate) fn new(entry: Entry, record: &Record<'_>, descriptor: Option<Descriptor>) -> Result<Moving> {
+    pub(crate) fn new(
+        entry: Entry,
+        record: &Record<'_>,
+        descriptor: Option<Descriptor>,
+        alignment: Alignment,
+    ) -> Result<Moving> {
         let head = &record.head;
         let map = descriptor.as_ref().map(Descriptor::encode);
         let content = map.as_deref().unwrap_or(record.content);
@@ -53,7 +59,7 @@ impl Moving {
             content,
         };
         let mut bytes = Vec::new();
-        new.encode(&mut bytes)?;
+        new.encode(alignment, &mut bytes)?;
         // Of what was verified when it was read: memory that flips in between is found.
         let is_same = |again: Head<'_>| map.is_some() || again.content_checksum == head.content_checksum;
         if !Head::verified(&bytes).is_some_and(is_same) {
@@ -145,7 +151,7 @@ impl Engine {
                 (_, Some(entry)) => entry,
                 _ => return Ok(()),
             };
-            let record = Moving::new(entry, &met.record, None)?;
+            let record = Moving::new(entry, &met.record, None, self.geometry().alignment)?;
             bytes += record.bytes.len();
             moving.push(record);
             if bytes >= BATCH_BYTES {

@@ -12,7 +12,7 @@ use crate::devices::set::Slot;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::Kind;
-use crate::format::geometry::{Class, DeviceState};
+use crate::format::geometry::{Alignment, Class, DeviceState};
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::manifest;
 use crate::index::copies::Place;
@@ -101,6 +101,8 @@ pub struct StoreStatus {
     pub devices: Vec<DeviceStatus>,
     /// What is kept how often, and what that survives, in words.
     pub redundancy: Vec<String>,
+    /// Where the content of files begins in segments that are begun from now on.
+    pub alignment: Alignment,
     /// Records in use: objects and further names.
     pub live_records: u64,
     /// Bytes of records in use, of one copy.
@@ -179,6 +181,7 @@ impl Engine {
             epochs: history.entries().count() as u64,
             devices: self.devices.slots().iter().map(device).collect(),
             redundancy: self.geometry().explain(),
+            alignment: self.geometry().alignment,
             live_records: rows.iter().map(|row| row.live_records).sum(),
             live_bytes: rows.iter().map(|row| row.live_bytes).sum(),
             dead_records: rows.iter().map(|row| row.dead_records).sum(),

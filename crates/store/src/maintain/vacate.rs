@@ -282,7 +282,9 @@ impl Engine {
                 continue;
             }
             match self.move_object(&before, &components, unsettled, pace) {
-                Ok(moved) => unsettled.moving.push(Moving::new(*entry, &record, Some(moved))?),
+                Ok(moved) => {
+                    unsettled.moving.push(Moving::new(*entry, &record, Some(moved), self.geometry().alignment)?)
+                }
                 Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Corrupt) => {
                     let of = |&(chunk, component): &(usize, usize)| {
                         let component = before.chunks[chunk].components[component];

@@ -17,7 +17,7 @@ use crate::devices::set::{Lock, Platform, PrivateDevice};
 use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::{Node, PRIVATE_MODE};
+use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
 use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
@@ -122,7 +122,7 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
         devices: (0..fast + slow).map(entry).collect(),
         home: if fast + slow == 1 { PathBuf::new() } else { PathBuf::from(format!("{HERE}/{}", fast + slow)) },
         home_node: Node::default(),
-        alignment_shift: 0,
+        alignment: Alignment::None,
         file_mode: PRIVATE_MODE,
     }
 }
@@ -205,7 +205,13 @@ impl Subject for Simulated {
     }
 
     fn compact(&mut self) -> Result<()> {
-        let options = CompactOptions { is_alone: true, ..CompactOptions::default() };
+        // A store with an alignment gets another one each time.
+        let alignment = match self.store.geometry().alignment {
+            Alignment::None => None,
+            Alignment::Sector => Some(Alignment::Page),
+            Alignment::Page => Some(Alignment::Sector),
+        };
+        let options = CompactOptions { is_alone: true, alignment, ..CompactOptions::default() };
         self.store.compact(&options, &mut |_| true).map(|_| ())
     }
 
@@ -355,7 +361,9 @@ mod tests {
     }
 
     fn geometries() -> Vec<Geometry> {
-        vec![geometry(1, 0, 1, (1, 0)), geometry(2, 0, 2, (2, 0)), geometry(2, 3, 2, (2, 1)), geometry(3, 5, 3, (2, 2))]
+        let aligned = Geometry { alignment: Alignment::Page, ..geometry(2, 0, 2, (2, 0)) };
+        let apart = [geometry(2, 0, 2, (2, 0)), geometry(2, 3, 2, (2, 1)), geometry(3, 5, 3, (2, 2))];
+        [geometry(1, 0, 1, (1, 0))].into_iter().chain(apart).chain([aligned]).collect()
     }
 
     /// `GRANULO_CRASH_POINTS` of them (2,000), from `GRANULO_CRASH_SEED` (1). A failure says how to repeat it: `GRANULO_CRASH=SEED:OPERATION:REMAINS`.
@@ -437,7 +445,7 @@ mod tests {
                 (rustix::io::Errno::NOSPC, false),
                 (rustix::io::Errno::NOSPC, true),
             ] {
-                let trial = Trial { operations: 12, ..trial(operation % 4) };
+                let trial = Trial { operations: 12, ..trial(if operation % 6 == 5 { 4 } else { operation % 4 }) };
                 let fault = Fault { operation, errno, is_lasting, device: None };
                 let goes_on = |error: &Error| error.kind() == ErrorKind::NoSpace;
                 match run_with_fault::<Simulated>(&trial, fault, goes_on) {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The segments of a store as they are now, in a store of their own that has no index.
-fn without_index(home: &Path, copy: &Path) {
+pub(super) fn without_index(home: &Path, copy: &Path) {
     std::fs::create_dir_all(copy.join(SEGMENTS)).unwrap();
     std::fs::copy(home.join("superblock"), copy.join("superblock")).unwrap();
     for segment in segments(home) {

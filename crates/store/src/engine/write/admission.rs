@@ -17,6 +17,7 @@ use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind, Time};
 use crate::format::key::{Key, shared_key, shared_number};
 use crate::format::record::NewRecord;
+use crate::layout::granulo::Alignment;
 
 /// Where the number of a record's object comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +60,7 @@ impl Engine {
         ledger: &EngineLedger<'_>,
         records: &mut Vec<u8>,
         waiting: &mut Vec<Waiting>,
+        alignment: Alignment,
         timestamp_milliseconds: u64,
     ) -> Result<Vec<Admitted>> {
         let exists = |key: &[u8], cause: &str| {
@@ -182,7 +184,7 @@ impl Engine {
                 attributes: &stored,
                 content: &[],
             };
-            record.encode(records)?;
+            record.encode(alignment, records)?;
             let record_bytes = records.len() - start;
             let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes)), None);
             waiting.push(Waiting { key, start, record_bytes, subject });

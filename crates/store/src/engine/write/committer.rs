@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::{ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::Entry;
+use crate::layout::granulo::Alignment;
 
 /// What a record in hand is about.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) struct Piece {
     pub(super) waiting: Vec<Waiting>,
     /// Extent files with units of what waits.
     pub(super) touched: Touched,
+    /// What its records are encoded for.
+    pub(super) alignment: Alignment,
     pub(super) timestamp_milliseconds: u64,
 }
 
@@ -53,7 +56,8 @@ impl Piece {
     /// As [`Batch::commit`]; then nothing of it is there.
     pub(super) fn commit(&mut self, engine: &Engine) -> Result<()> {
         let touched = std::mem::take(&mut self.touched);
-        let committed = engine.commit(&mut self.records, &mut self.waiting, touched, self.timestamp_milliseconds);
+        let committed =
+            engine.commit(&mut self.records, &mut self.waiting, touched, self.alignment, self.timestamp_milliseconds);
         // After another failure what is in the log is not known, and units that it may name stay.
         if committed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
             abandon(engine, &self.waiting);

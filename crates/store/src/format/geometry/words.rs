@@ -2,13 +2,14 @@
 
 use super::{Class, Compression, Geometry, Survived};
 use crate::layout::granulo::ALWAYS_RECORD_BYTES;
-use crate::units::format_size;
+use crate::units::{format_count, format_size};
 
 impl Geometry {
     /// What the geometry is and what it survives, a sentence each.
     pub fn explain(&self) -> Vec<String> {
         let mut sentences = vec![self.records(), self.stripes()];
         sentences.extend(self.compressed());
+        sentences.extend(self.aligned());
         if self.has(Class::Fast) && self.has(Class::Slow) {
             let (high, low) = (self.high_watermark_percent, self.low_watermark_percent);
             sentences.push(format!(
@@ -63,6 +64,11 @@ impl Geometry {
                 Some(format!("Records are compressed with zstd, level {level}, where that makes them shorter."))
             }
         }
+    }
+
+    fn aligned(&self) -> Option<String> {
+        let bytes = self.alignment.bytes()?;
+        Some(format!("The content of files begins at multiples of {} bytes.", format_count(bytes.into())))
     }
 
     /// What may be lost, what may not, and what becomes of it.

@@ -18,6 +18,7 @@ use super::mishap::{Absence, FileKind, Rot};
 use super::subject::geometry;
 use super::workload::Durability;
 use crate::Geometry;
+use crate::format::geometry::Alignment;
 
 pub(crate) mod draw;
 pub(crate) mod laws;
@@ -43,11 +44,14 @@ pub(crate) enum Shape {
     Triple,
     /// Four devices of one class, two copies, one parity unit.
     FourAlike,
+    /// As `Mirror`, with content at multiples of 512 bytes, or after each second compaction of 4,096.
+    Aligned,
 }
 
 impl Shape {
     /// All there are.
-    pub(crate) const ALL: [Shape; 5] = [Shape::One, Shape::Mirror, Shape::Raid5, Shape::Triple, Shape::FourAlike];
+    pub(crate) const ALL: [Shape; 6] =
+        [Shape::One, Shape::Mirror, Shape::Raid5, Shape::Triple, Shape::FourAlike, Shape::Aligned];
 
     /// The geometry of a store.
     pub(crate) fn geometry(self) -> Geometry {
@@ -57,6 +61,7 @@ impl Shape {
             Shape::Raid5 => geometry(2, 3, 2, (2, 1)),
             Shape::Triple => geometry(3, 5, 3, (3, 2)),
             Shape::FourAlike => geometry(4, 0, 2, (3, 1)),
+            Shape::Aligned => Geometry { alignment: Alignment::Sector, ..Shape::Mirror.geometry() },
         }
     }
 }
