@@ -136,6 +136,14 @@ impl Writer {
         Writer { bucket, manifest, tag, given_up: BTreeSet::new(), end: None }
     }
 
+    /// The same once more, as a machine has it that was copied while it ran.
+    #[cfg(test)]
+    pub(crate) fn twin(&self, objects: Arc<dyn Objects>, surroundings: Arc<dyn Surroundings>) -> Writer {
+        let Writer { manifest, tag, given_up, end, .. } = self;
+        let bucket = Bucket { objects, surroundings };
+        Writer { bucket, manifest: manifest.clone(), tag: tag.clone(), given_up: given_up.clone(), end: *end }
+    }
+
     /// The manifest as this writer left it.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
