@@ -1,6 +1,6 @@
 # The one entry point for everything that is not `cargo build` and `cargo test`.
 
-FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table catalog archive strace columnar trace_readers ext xfs btrfs
+FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table catalog published archive strace columnar trace_readers ext xfs btrfs
 FUZZ_SECONDS ?= 60
 # Crashes that `torture` tries.
 CRASH_POINTS ?= 5000000

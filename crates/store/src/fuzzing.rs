@@ -24,6 +24,8 @@ use crate::index::table::block::{self, PAGE_BYTES, pages_of};
 use crate::index::table::footer::Footer;
 use crate::index::table::{BlockCache, KeyHash, Table, TableScan};
 use crate::layout::granulo::Alignment;
+use crate::log::published::Manifest;
+use crate::log::published::manifest::{self as published_manifest, ObjectName};
 use crate::log::scan::{Copies, SegmentScan, Step};
 
 /// A file of a device that has no other, only to be read.
@@ -410,6 +412,26 @@ pub fn catalog(bytes: &[u8]) {
     }
     let _ = manifest::decode(bytes, &[7; 16]);
     let _ = manifest::decode(&manifest::sealed(bytes), &[7; 16]);
+}
+
+/// The manifest of a log on a bucket: what decodes is written the same, also with length and checksum that hold; names of objects likewise.
+///
+/// # Panics
+/// If a law is broken.
+pub fn published(bytes: &[u8]) {
+    let mut sealed = bytes.to_vec();
+    published_manifest::seal(&mut sealed);
+    for bytes in [bytes, &sealed] {
+        let Ok(manifest) = Manifest::decode(bytes) else { continue };
+        assert_eq!(manifest.encode(), bytes);
+        let versions = manifest.pins().map(|(_, version)| version).chain([manifest.version()]);
+        for object in versions.flat_map(|version| manifest.at(version)) {
+            assert!(ObjectName::of(&object.path()).is_some_and(|name| manifest.names(name)));
+        }
+    }
+    if let Ok(path) = std::str::from_utf8(bytes) {
+        assert!(ObjectName::of(path).is_none_or(|name| name.path() == path));
+    }
 }
 
 /// Tar archives: members and their data, or an error that says where. Headers with `ustar` in them are tried with a checksum that holds, too.

@@ -6,8 +6,8 @@
 //! | wing | subject |
 //! | --- | --- |
 //! | `format` | bytes and what they mean; [`key`], [`attributes`], [`entry`]: what an object is called, carries, and what the index knows of it; [`geometry`]: which devices there are |
-//! | `devices` | the devices themselves, the machine underneath, what goes where; parity and the extents of large objects |
-//! | `log` | records appended to segments, read through, and what a writer does first; devices that were away then |
+//! | `devices` | the devices themselves, the machine underneath, what goes where; parity and the extents of large objects; [`objects`]: buckets |
+//! | `log` | records appended to segments, read through, and what a writer does first; devices that were away then; [`published`]: a log in a bucket |
 //! | `index` | the [`catalog`], sorted tables, look-up and order over both |
 //! | `engine` | an open store: batches, what they do to index and accounts, durability; making and opening |
 //! | `access` | reading, listings |
@@ -41,8 +41,10 @@ pub mod tree;
 // The modules of the core, under the names that they have there.
 pub(crate) use granulo_core::{error, io, layout, units};
 
+pub use devices::objects;
 pub use format::{attributes, entry, geometry, ids, key};
 pub use index::catalog;
+pub use log::published;
 
 pub use access::content::Content;
 pub use access::load::{Load, Loaded, LoadedObject};

@@ -1,4 +1,4 @@
-//! The devices: directories of files, which of them are in service, what goes where, and parity over them.
+//! The devices: directories of files, which of them are in service, what goes where, and parity over them; and objects of buckets.
 
 pub(crate) mod device;
 mod direct;
@@ -8,6 +8,7 @@ pub(crate) mod erasure;
 pub(crate) mod extents;
 pub(crate) mod host;
 pub(crate) mod names;
+pub mod objects;
 pub(crate) mod placement;
 pub(crate) mod set;
 pub(crate) mod superblocks;

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
+use crate::devices::objects::{Memory, Objects};
 use crate::index::catalog::tests::a_change;
 use crate::index::table::TableWriter;
 use crate::index::table::tests::{device, imported};
+use crate::log::published::manifest::tests::a_manifest;
+use crate::log::published::{MANIFEST, Machine, Writer};
 use crate::simulation::chance::Chance;
 use crate::{Durability, Key, Plan, Store};
 
@@ -16,13 +19,14 @@ const MUTATIONS: u64 = 200;
 type Target = fn(&[u8]);
 
 /// The target of each name.
-const TARGETS: [(&str, Target); 7] = [
+const TARGETS: [(&str, Target); 8] = [
     ("record", record),
     ("segment", segment),
     ("descriptor", descriptor),
     ("superblock", superblock),
     ("table", table),
     ("catalog", catalog),
+    ("published", published),
     ("archive", archive),
 ];
 
@@ -99,8 +103,21 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     state.apply(&change);
     bytes.push(("catalog", "state", encoding::encode_state(&state)));
     bytes.push(("catalog", "manifest", manifest::encode(&[7; 16], crate::format::ids::Epoch(1), 2, 3, &state).1));
+    bytes.push(("published", "manifest", a_manifest().encode()));
+    bytes.push(("published", "objects", published_by_a_writer()));
     bytes.push(("archive", "real", tar_of_several_kinds()));
     bytes
+}
+
+/// A manifest of two epochs, with batches, a pin, and objects that only the pin wants.
+fn published_by_a_writer() -> Vec<u8> {
+    let (bucket, machine) = (Arc::new(Memory::default()), Arc::new(Machine::default()));
+    let mut writer = Writer::create(bucket.clone(), machine.clone()).unwrap();
+    writer.publish(&[b"one", b"two"], &[]).unwrap();
+    writer.pin("pin").unwrap();
+    let mut writer = Writer::open(bucket.clone(), machine).unwrap();
+    writer.publish(&[b"three"], &[1]).unwrap();
+    bucket.read(MANIFEST, 0..u64::MAX).unwrap().bytes
 }
 
 fn tar_of_several_kinds() -> Vec<u8> {

@@ -2,6 +2,7 @@
 //!
 //! | module | subject |
 //! | --- | --- |
+//! | [`bucket`] | a log that is published to a bucket, on a world of its own |
 //! | [`chance`] | random numbers from a seed |
 //! | [`media`] | what is written, apart from what is durable: one file, the names of one device |
 //! | [`mishap`] | what befalls whole devices and single writes: away, empty, old, swapped, rotten, betrayed |
@@ -16,6 +17,7 @@
 //! Everything follows from seeds: the same seeds give the same operations, the same crash and the same remains of it. Nothing is assumed
 //! of the media but what docs/FORMAT.md, section 2, assumes.
 
+pub(crate) mod bucket;
 pub(crate) mod chance;
 pub(crate) mod device;
 pub(crate) mod media;

@@ -1,0 +1,354 @@
+//! The manifest: which objects the log has, in one document that is replaced whole (docs/FORMAT.md, section 12, has the bytes).
+
+use std::collections::BTreeMap;
+
+use crate::format::decode::Decoder;
+use crate::format::ids::Epoch;
+use crate::format::record::checksum;
+
+const CHECKSUM_BYTES: usize = 8;
+const MAGIC: &[u8; 8] = b"granpub\0";
+/// The version of the document's format.
+const FORMAT_VERSION: u16 = 2;
+const LENGTH_AT: usize = CHECKSUM_BYTES + 8 + 2 + 6;
+/// Bytes before the epochs.
+const HEAD_BYTES: usize = LENGTH_AT + 8 + 16 + 8 + 8 + 8 + 4 + 4 + 8;
+const EPOCH_BYTES: usize = 8 + 8 + 8 + 8;
+/// Bytes of a pin without its name.
+const PIN_BYTES: usize = 8 + 2;
+const OBJECT_BYTES: usize = 8 + 8 + 4 + 8 + 8 + 8 + 8;
+
+/// Versions and numbers are not larger, so that none overflows.
+const LARGEST: u64 = u64::MAX >> 1;
+/// Epochs that are kept; older ones are forgotten.
+pub(super) const MOST_EPOCHS: usize = 256;
+/// What the names of published objects begin with.
+pub(super) const PREFIX: &str = "segments/";
+
+/// What an object is called: its number, the epoch of the writer that put it, and a number drawn for this one put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ObjectName {
+    pub(super) number: u64,
+    pub(super) epoch: Epoch,
+    pub(super) nonce: u32,
+}
+
+impl ObjectName {
+    pub(crate) fn path(self) -> String {
+        format!("{PREFIX}{:016x}-{:016x}-{:08x}", self.number, self.epoch.0, self.nonce)
+    }
+
+    /// The name that a path is, if it is one.
+    pub(crate) fn of(path: &str) -> Option<ObjectName> {
+        let mut parts = path.strip_prefix(PREFIX)?.split('-');
+        let mut part = || u64::from_str_radix(parts.next()?, 16).ok();
+        let name = ObjectName { number: part()?, epoch: Epoch(part()?), nonce: u32::try_from(part()?).ok()? };
+        // Only what it is written as: no capitals, no signs, nothing behind it.
+        (name.path() == path).then_some(name)
+    }
+}
+
+/// An object that the manifest names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedObject {
+    pub(super) name: ObjectName,
+    pub(super) length_bytes: u64,
+    /// XXH3 of all of it.
+    pub(super) checksum: u64,
+    /// The version of the manifest that named it first; those of one batch have the same.
+    pub(super) added: u64,
+    /// The version that did not count it any more; 0 while all do. Such an object is named as long as a pin wants it.
+    pub(super) removed: u64,
+}
+
+impl PublishedObject {
+    /// Its number: numbers rise in the order in which objects were published.
+    pub fn number(&self) -> u64 {
+        self.name.number
+    }
+
+    /// Where it is in the bucket.
+    pub fn path(&self) -> String {
+        self.name.path()
+    }
+
+    /// Its length in bytes.
+    pub fn length_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+
+    /// The version that the batch made which it is of.
+    pub fn version(&self) -> u64 {
+        self.added
+    }
+
+    fn counts_at(&self, version: u64) -> bool {
+        self.added <= version && (self.removed == 0 || version < self.removed)
+    }
+}
+
+/// The time of one writer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct EpochEntry {
+    pub(super) epoch: Epoch,
+    pub(super) began_nanoseconds: i64,
+    /// The version that it went on from; 0 for the first.
+    pub(super) follows_version: u64,
+    /// The nonce of that manifest.
+    pub(super) follows_nonce: u64,
+}
+
+/// Which objects the log has, who writes to it, and what is pinned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    pub(super) store: [u8; 16],
+    /// Rises by one with each replacement.
+    pub(super) version: u64,
+    /// Drawn for this one document: whoever put it knows it again.
+    pub(super) nonce: u64,
+    pub(super) next_number: u64,
+    /// The newest last; never empty.
+    pub(super) epochs: Vec<EpochEntry>,
+    /// The version that each keeps.
+    pub(super) pins: BTreeMap<String, u64>,
+    /// By number.
+    pub(super) objects: Vec<PublishedObject>,
+}
+
+/// Whether a document took effect, as a manifest tells that was read after it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is what was read.
+    Newest,
+    /// What was read is older: it has not taken effect yet.
+    Before,
+    /// It did, and another epoch went on from it.
+    Followed,
+    /// It did not and never will.
+    Overtaken,
+    /// That is forgotten.
+    Unknown,
+}
+
+impl Manifest {
+    /// Who the store is.
+    pub fn store(&self) -> &[u8; 16] {
+        &self.store
+    }
+
+    /// Rises by one whenever the manifest changes.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The epoch of the writer that may write.
+    pub fn epoch(&self) -> Epoch {
+        self.epochs.last().map(|entry| entry.epoch).unwrap_or_default()
+    }
+
+    /// The epoch before it, if there was one.
+    pub fn parent(&self) -> Option<Epoch> {
+        self.epochs.iter().nth_back(1).map(|entry| entry.epoch)
+    }
+
+    /// When the epoch began, in nanoseconds since 1970 by the clock of its writer.
+    pub fn began_nanoseconds(&self) -> i64 {
+        self.epochs.last().map_or(0, |entry| entry.began_nanoseconds)
+    }
+
+    /// The objects that the log has, in order.
+    pub fn objects(&self) -> impl DoubleEndedIterator<Item = &PublishedObject> + Clone {
+        self.at(self.version)
+    }
+
+    /// The objects that the log had at a version that is pinned (or is the newest), in order.
+    pub fn at(&self, version: u64) -> impl DoubleEndedIterator<Item = &PublishedObject> + Clone {
+        self.objects.iter().filter(move |object| object.counts_at(version))
+    }
+
+    /// Names of the pins, each with the version that it keeps.
+    pub fn pins(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.pins.iter().map(|(name, version)| (name.as_str(), *version))
+    }
+
+    /// Whether it names an object, for itself or for a pin.
+    pub(crate) fn names(&self, name: ObjectName) -> bool {
+        let found = self.objects.binary_search_by_key(&name.number, |object| object.name.number);
+        found.ok().and_then(|at| self.objects.get(at)).is_some_and(|object| object.name == name)
+    }
+
+    /// The one after this, with nothing changed.
+    pub(super) fn succeeded_by(&self, nonce: u64) -> Manifest {
+        Manifest { version: self.version + 1, nonce, ..self.clone() }
+    }
+
+    /// Leaves out what no version needs that is pinned or the newest.
+    pub(super) fn forget(&mut self) {
+        let Manifest { objects, pins, .. } = self;
+        objects.retain(|object| object.removed == 0 || pins.values().any(|&version| object.counts_at(version)));
+    }
+
+    /// What became of `sent`, as this manifest tells, which was read after `sent` was.
+    pub(super) fn fate_of(&self, sent: &Manifest) -> Fate {
+        if self.store != sent.store {
+            // Two began a store at once, or somebody has put another one here.
+            return if sent.version == 1 { Fate::Overtaken } else { Fate::Unknown };
+        }
+        if self.version <= sent.version {
+            return match (self.version == sent.version, self.nonce == sent.nonce) {
+                (false, _) => Fate::Before,
+                (true, true) => Fate::Newest,
+                (true, false) => Fate::Overtaken,
+            };
+        }
+        // Whose was the version that it would have been? Each epoch says what it went on from.
+        if let Some(next) = self.epochs.iter().find(|entry| entry.follows_version == sent.version) {
+            return if next.follows_nonce == sent.nonce { Fate::Followed } else { Fate::Overtaken };
+        }
+        match self.epochs.iter().rfind(|entry| entry.follows_version < sent.version) {
+            Some(held) if held.epoch != sent.epoch() => Fate::Overtaken,
+            // A copy of this very process went on, or the history does not reach back that far.
+            _ => Fate::Unknown,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let pins: usize = self.pins.keys().map(|name| PIN_BYTES + name.len()).sum();
+        let rows = EPOCH_BYTES * self.epochs.len() + OBJECT_BYTES * self.objects.len();
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + pins + rows);
+        bytes.resize(CHECKSUM_BYTES, 0);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes.resize(LENGTH_AT + 8, 0);
+        bytes.extend_from_slice(&self.store);
+        for word in [self.version, self.nonce, self.next_number] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for count in [self.epochs.len(), self.pins.len()] {
+            bytes.extend_from_slice(&(count as u32).to_le_bytes());
+        }
+        bytes.extend_from_slice(&(self.objects.len() as u64).to_le_bytes());
+        for entry in &self.epochs {
+            bytes.extend_from_slice(&entry.epoch.0.to_le_bytes());
+            bytes.extend_from_slice(&entry.began_nanoseconds.to_le_bytes());
+            bytes.extend_from_slice(&entry.follows_version.to_le_bytes());
+            bytes.extend_from_slice(&entry.follows_nonce.to_le_bytes());
+        }
+        for (name, version) in &self.pins {
+            bytes.extend_from_slice(&version.to_le_bytes());
+            bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+        }
+        for object in &self.objects {
+            bytes.extend_from_slice(&object.name.number.to_le_bytes());
+            bytes.extend_from_slice(&object.name.epoch.0.to_le_bytes());
+            bytes.extend_from_slice(&object.name.nonce.to_le_bytes());
+            for word in [object.length_bytes, object.checksum, object.added, object.removed] {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        seal(&mut bytes);
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, Flaw> {
+        let mut at = Decoder::new(bytes);
+        let (sum, magic) = (at.u64(), at.take(MAGIC.len()));
+        if magic != Some(MAGIC) {
+            return Err(Flaw::Damaged("it is none"));
+        }
+        match at.u16() {
+            Some(FORMAT_VERSION) => {}
+            Some(version) if version > FORMAT_VERSION => return Err(Flaw::Newer(version)),
+            _ => return Err(Flaw::Damaged("it is not whole")),
+        }
+        let (zero, length) = (at.take(6), at.u64());
+        if zero != Some(&[0; 6]) || length != Some(bytes.len() as u64) {
+            return Err(Flaw::Damaged("it is not whole"));
+        }
+        if sum != bytes.get(CHECKSUM_BYTES..).map(checksum) {
+            return Err(Flaw::Damaged("its checksum does not hold"));
+        }
+        fields(at).filter(Manifest::is_sound).ok_or(Flaw::Damaged("what it says contradicts itself"))
+    }
+
+    /// Whether each part agrees with the others, so that nobody need ask again.
+    fn is_sound(&self) -> bool {
+        let rise = |one: &EpochEntry, next: &EpochEntry| one.follows_version < next.follows_version;
+        let follow = |one: &PublishedObject, next: &PublishedObject| {
+            one.name.number < next.name.number && one.added <= next.added
+        };
+        let is_needed = |object: &PublishedObject| {
+            object.removed == 0 || self.pins.values().any(|&version| object.counts_at(version))
+        };
+        let is_sound = |object: &PublishedObject| {
+            (1..=self.version).contains(&object.added)
+                && object.name.number < self.next_number
+                && (object.removed == 0 || (object.added + 1..=self.version).contains(&object.removed))
+                && is_needed(object)
+        };
+        (1..=LARGEST).contains(&self.version)
+            && self.next_number <= LARGEST
+            && (1..=MOST_EPOCHS).contains(&self.epochs.len())
+            && self.epochs.is_sorted_by(rise)
+            && self.epochs.last().is_some_and(|entry| entry.follows_version < self.version)
+            && self.pins.iter().all(|(name, version)| !name.is_empty() && (1..=self.version).contains(version))
+            && self.objects.is_sorted_by(follow)
+            && self.objects.iter().all(is_sound)
+    }
+}
+
+/// All behind the length.
+fn fields(mut at: Decoder<'_>) -> Option<Manifest> {
+    let store = at.identity()?;
+    let (version, nonce, next_number) = (at.u64()?, at.u64()?, at.u64()?);
+    let (epoch_count, pin_count, object_count) = (at.u32()? as usize, at.u32()?, usize::try_from(at.u64()?).ok()?);
+    // Nothing is reserved for what is not there.
+    let mut rows = Decoder::new(at.take(epoch_count.checked_mul(EPOCH_BYTES)?)?);
+    let mut epochs = Vec::with_capacity(epoch_count);
+    for _ in 0..epoch_count {
+        let (epoch, began) = (Epoch(rows.u64()?), rows.u64()?);
+        let (follows_version, follows_nonce) = (rows.u64()?, rows.u64()?);
+        epochs.push(EpochEntry { epoch, began_nanoseconds: began as i64, follows_version, follows_nonce });
+    }
+    let mut pins = BTreeMap::new();
+    for _ in 0..pin_count {
+        let (version, length) = (at.u64()?, at.u16()?);
+        let name = std::str::from_utf8(at.take(length.into())?).ok()?;
+        if pins.last_key_value().is_some_and(|(last, _): (&String, _)| last.as_str() >= name) {
+            return None;
+        }
+        pins.insert(name.to_owned(), version);
+    }
+    let mut rows = Decoder::new(at.take(object_count.checked_mul(OBJECT_BYTES)?)?);
+    let mut objects = Vec::with_capacity(object_count);
+    for _ in 0..object_count {
+        let name = ObjectName { number: rows.u64()?, epoch: Epoch(rows.u64()?), nonce: rows.u32()? };
+        let (length_bytes, checksum, added, removed) = (rows.u64()?, rows.u64()?, rows.u64()?, rows.u64()?);
+        objects.push(PublishedObject { name, length_bytes, checksum, added, removed });
+    }
+    at.rest().is_empty().then_some(Manifest { store, version, nonce, next_number, epochs, pins, objects })
+}
+
+/// Writes length and checksum into a document that is complete but for them.
+pub(crate) fn seal(bytes: &mut [u8]) {
+    let length = bytes.len() as u64;
+    if let Some(place) = bytes.get_mut(LENGTH_AT..LENGTH_AT + 8) {
+        place.copy_from_slice(&length.to_le_bytes());
+    }
+    if let Some((place, rest)) = bytes.split_first_chunk_mut::<CHECKSUM_BYTES>() {
+        *place = checksum(rest).to_le_bytes();
+    }
+}
+
+/// Why bytes are no manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// What is wrong with them.
+    Damaged(&'static str),
+    /// They have a later version of the format.
+    Newer(u16),
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,68 @@
+//! A log of batches on a device of immutable objects: published, not appended (docs/FORMAT.md, section 12).
+//!
+//! A bucket has no append, no sync and no rename. A **batch** is one or more [`objects`](crate::objects) that are put whole under names that nobody else uses, and it
+//! is acknowledged once the **manifest** that names them, with length and checksum, was replaced. The manifest is the only object that ever changes, and only by
+//! conditional replace: whoever replaces it says which one was there.
+//!
+//! - A writer begins an **epoch** by a manifest that names it. From then on the writer before it is **fenced**: it expects a manifest that is not there any more.
+//! - A **lost answer** is settled by reading the manifest again: each has a random number that whoever put it knows, and each epoch says which manifest it went on from.
+//! - An object is **garbage** if the manifest does not name it and its writer is fenced, or this writer itself gave it up. No manifest will ever name it then.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | `manifest` | the document, its bytes, and what it tells of another |
+//! | `settle` | reading it, replacing it, and what became of a replacement |
+//! | `writer` | epochs, batches and pins |
+//! | `collect` | garbage |
+//! | `reader` | content, verified; what is new |
+//! | `surroundings` | random numbers, the time, and patience |
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use granulo_store::objects::Memory;
+//! use granulo_store::published::{Machine, Reader, WriteError, Writer};
+//!
+//! let (bucket, machine) = (Arc::new(Memory::default()), Arc::new(Machine::default()));
+//! let mut first = Writer::create(bucket.clone(), machine.clone())?;
+//! first.publish(&[b"one", b"two"], &[])?;
+//!
+//! // A second writer goes on, and the first one is fenced.
+//! let mut second = Writer::open(bucket.clone(), machine.clone())?;
+//! assert!(matches!(first.publish(&[b"late"], &[]), Err(WriteError::Fenced(_))));
+//! second.pin("before")?;
+//! let replaced: Vec<u64> = second.manifest().objects().map(|object| object.number()).collect();
+//! second.publish(&[b"one and two"], &replaced)?;
+//!
+//! let mut reader = Reader::open(bucket, machine)?;
+//! let contents = |reader: &Reader, version| -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
+//!     reader.manifest().at(version).map(|object| Ok(reader.read(object)?)).collect()
+//! };
+//! assert_eq!(contents(&reader, reader.manifest().version())?, [b"one and two"]);
+//! let (_, pinned) = reader.manifest().pins().next().unwrap();
+//! assert_eq!(contents(&reader, pinned)?, [b"one", b"two"]);
+//!
+//! // Once nobody needs them, they are garbage; so is what the fenced writer left.
+//! second.unpin("before")?;
+//! assert_eq!(second.collect()?.deleted_objects, 3);
+//! assert!(reader.refresh()? && reader.manifest().pins().next().is_none());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod collect;
+pub(crate) mod manifest;
+mod reader;
+mod settle;
+mod surroundings;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use collect::Collected;
+pub use manifest::{Manifest, PublishedObject};
+pub use reader::Reader;
+pub use surroundings::{Machine, Surroundings};
+pub use writer::{WriteError, Writer};
+
+/// The name of the manifest.
+pub(crate) const MANIFEST: &str = "manifest";

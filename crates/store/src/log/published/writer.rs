@@ -1,0 +1,311 @@
+//! The writer: it begins an epoch, publishes batches and pins, and stops when it is fenced.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use super::manifest::{EpochEntry, MOST_EPOCHS, Manifest, ObjectName, PublishedObject};
+use super::settle::{Bucket, Current, Settled};
+use super::surroundings::Surroundings;
+use crate::devices::objects::{Expected, ObjectError, Objects, Tag};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::ids::Epoch;
+use crate::format::record::checksum;
+
+const BEGIN: &str = "begin an epoch in";
+const PUBLISH: &str = "publish to";
+const PUT: &str = "put";
+
+/// Why nothing was written, or what is not known of it.
+#[derive(Debug)]
+pub enum WriteError {
+    /// Nothing was changed, and nothing will be. The writer can go on, unless the error says otherwise.
+    Failed(Error),
+    /// Another writer has begun an epoch. Nothing was changed, and nothing will be; this writer has ended.
+    Fenced(Error),
+    /// It took effect as a whole, or not at all; the next writer that opens finds it in the one way or the other, and so it stays. This writer has ended.
+    Unsettled(Error),
+}
+
+impl WriteError {
+    /// What happened.
+    pub fn error(&self) -> &Error {
+        let (WriteError::Failed(error) | WriteError::Fenced(error) | WriteError::Unsettled(error)) = self;
+        error
+    }
+}
+
+impl From<Error> for WriteError {
+    fn from(error: Error) -> WriteError {
+        WriteError::Failed(error)
+    }
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error().fmt(f)
+    }
+}
+
+impl std::error::Error for WriteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.error())
+    }
+}
+
+/// Why a writer has ended.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Fenced,
+    Unsettled,
+}
+
+/// The one that may write: its epoch is the newest, as far as it knows.
+#[derive(Debug)]
+pub struct Writer {
+    pub(super) bucket: Bucket,
+    pub(super) manifest: Manifest,
+    pub(super) tag: Tag,
+    /// Names that this writer drew or dropped, and that no manifest has any more or will have.
+    pub(super) given_up: BTreeSet<ObjectName>,
+    end: Option<End>,
+}
+
+impl Writer {
+    /// Makes a store in a bucket that has none.
+    ///
+    /// # Errors
+    /// [`Exists`](crate::error::ErrorKind::Exists) if it has one; else as [`open`](Self::open).
+    pub fn create(
+        objects: Arc<dyn Objects>,
+        surroundings: Arc<dyn Surroundings>,
+    ) -> std::result::Result<Writer, WriteError> {
+        let bucket = Bucket { objects, surroundings };
+        let exists = || {
+            let error = Error::new(ErrorKind::Exists, "make a store in", "there is one already");
+            WriteError::Failed(error.at(&bucket.objects.place()))
+        };
+        if bucket.manifest()?.is_some() {
+            return Err(exists());
+        }
+        let first = Manifest {
+            store: bucket.identity()?,
+            version: 1,
+            nonce: bucket.surroundings.random()?,
+            next_number: 1,
+            epochs: vec![bucket.epoch_after(0, 0)?],
+            pins: Default::default(),
+            objects: Vec::new(),
+        };
+        match bucket.settle(&first, &Expected::Absent, &mut bucket.attempts())? {
+            Settled::Newest(tag) => Ok(Writer::of(bucket, first, tag)),
+            Settled::Followed => Err(WriteError::Fenced(fenced(&bucket, BEGIN))),
+            Settled::Overtaken => Err(exists()),
+        }
+    }
+
+    /// Begins an epoch: whoever wrote before is fenced. What was acknowledged is there, and what was unsettled is settled.
+    ///
+    /// # Errors
+    /// [`WriteError`]; [`NotFound`](crate::error::ErrorKind::NotFound) if there is no store, [`Corrupt`](crate::error::ErrorKind::Corrupt) if its manifest is damaged.
+    pub fn open(
+        objects: Arc<dyn Objects>,
+        surroundings: Arc<dyn Surroundings>,
+    ) -> std::result::Result<Writer, WriteError> {
+        let bucket = Bucket { objects, surroundings };
+        let mut attempts = bucket.attempts();
+        loop {
+            let Current { manifest, tag } = bucket.manifest()?.ok_or_else(|| absent(&bucket))?;
+            let mut next = manifest.succeeded_by(bucket.surroundings.random()?);
+            next.epochs.drain(..next.epochs.len().saturating_sub(MOST_EPOCHS - 1));
+            next.epochs.push(bucket.epoch_after(manifest.version, manifest.nonce)?);
+            match bucket.settle(&next, &Expected::Tagged(tag), &mut attempts)? {
+                Settled::Newest(tag) => return Ok(Writer::of(bucket, next, tag)),
+                Settled::Followed => return Err(WriteError::Fenced(fenced(&bucket, BEGIN))),
+                // Somebody wrote in between: once more, on what there is now.
+                Settled::Overtaken if attempts.again() => {}
+                Settled::Overtaken => {
+                    let error = Error::new(ErrorKind::Busy, BEGIN, "others write to it all the time");
+                    return Err(WriteError::Failed(error.at(&bucket.objects.place())));
+                }
+            }
+        }
+    }
+
+    fn of(bucket: Bucket, manifest: Manifest, tag: Tag) -> Writer {
+        Writer { bucket, manifest, tag, given_up: BTreeSet::new(), end: None }
+    }
+
+    /// The same once more, as a machine has it that was copied while it ran.
+    #[cfg(test)]
+    pub(crate) fn twin(&self, objects: Arc<dyn Objects>, surroundings: Arc<dyn Surroundings>) -> Writer {
+        let Writer { manifest, tag, given_up, end, .. } = self;
+        let bucket = Bucket { objects, surroundings };
+        Writer { bucket, manifest: manifest.clone(), tag: tag.clone(), given_up: given_up.clone(), end: *end }
+    }
+
+    /// The manifest as this writer left it.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Publishes a batch: the objects `added`, in the place of those `removed` (by number), all at once. Gives the version that has it, which is acknowledged then.
+    ///
+    /// # Errors
+    /// [`WriteError`]; [`Usage`](crate::error::ErrorKind::Usage) if an object to be removed is not there.
+    pub fn publish(&mut self, added: &[&[u8]], removed: &[u64]) -> std::result::Result<u64, WriteError> {
+        self.may_write()?;
+        let mut next = self.succeeding()?;
+        for number in removed {
+            let found = next.objects.binary_search_by_key(number, PublishedObject::number);
+            let found = found.ok().and_then(|at| next.objects.get_mut(at)).filter(|object| object.removed == 0);
+            let Some(object) = found else {
+                let error = Error::new(ErrorKind::Usage, PUBLISH, format!("there is no object {number} to remove"));
+                return Err(WriteError::Failed(error.at(&self.bucket.objects.place())));
+            };
+            object.removed = next.version;
+        }
+        for bytes in added {
+            let name = self.put(next.next_number, bytes)?;
+            let (length_bytes, checksum) = (bytes.len() as u64, checksum(bytes));
+            next.objects.push(PublishedObject { name, length_bytes, checksum, added: next.version, removed: 0 });
+            next.next_number += 1;
+        }
+        self.replace(next)
+    }
+
+    /// Keeps what the log has now, until [`unpin`](Self::unpin), whatever is removed meanwhile and whoever writes. A name that is pinned already moves to what there is
+    /// now. Gives the version that is kept.
+    ///
+    /// # Errors
+    /// [`WriteError`]; [`Usage`](crate::error::ErrorKind::Usage) for a name that is empty or longer than 65,535 bytes.
+    pub fn pin(&mut self, name: &str) -> std::result::Result<u64, WriteError> {
+        self.may_write()?;
+        if name.is_empty() || name.len() > usize::from(u16::MAX) {
+            let error = Error::new(ErrorKind::Usage, "pin", "the name must have 1 to 65,535 bytes");
+            return Err(WriteError::Failed(error.at(&self.bucket.objects.place())));
+        }
+        let mut next = self.succeeding()?;
+        next.pins.insert(name.to_owned(), next.version);
+        self.replace(next)
+    }
+
+    /// Releases a pin; gives whether there was one of the name.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn unpin(&mut self, name: &str) -> std::result::Result<bool, WriteError> {
+        self.may_write()?;
+        let mut next = self.succeeding()?;
+        if next.pins.remove(name).is_none() {
+            return Ok(false);
+        }
+        self.replace(next)?;
+        Ok(true)
+    }
+
+    fn succeeding(&self) -> Result<Manifest> {
+        Ok(self.manifest.succeeded_by(self.bucket.surroundings.random()?))
+    }
+
+    /// An error once the writer has ended.
+    pub(super) fn may_write(&self) -> std::result::Result<(), WriteError> {
+        match self.end {
+            None => Ok(()),
+            Some(End::Fenced) => Err(WriteError::Fenced(fenced(&self.bucket, PUBLISH))),
+            Some(End::Unsettled) => {
+                let cause = "it is not known what became of what was written last";
+                let error = Error::new(ErrorKind::ReadOnly, PUBLISH, cause).at(&self.bucket.objects.place());
+                Err(WriteError::Failed(error.advise("open it again")))
+            }
+        }
+    }
+
+    /// Notes that another has begun an epoch.
+    pub(super) fn fence(&mut self) -> WriteError {
+        self.end = Some(End::Fenced);
+        WriteError::Fenced(fenced(&self.bucket, PUBLISH))
+    }
+
+    /// Puts an object under a name that nobody else has; gives the name.
+    fn put(&mut self, number: u64, bytes: &[u8]) -> std::result::Result<ObjectName, WriteError> {
+        let mut attempts = self.bucket.attempts();
+        let like = ObjectName { number, epoch: self.manifest.epoch(), nonce: 0 };
+        let mut name = self.bucket.name(like)?;
+        loop {
+            // Until a manifest names it.
+            self.given_up.insert(name);
+            let path = name.path();
+            let cause = match self.bucket.objects.put(&path, bytes) {
+                Ok(_) => return Ok(name),
+                // It is ours that was sent twice on the way; or it is not, and keeps its name.
+                Err(ObjectError::Refused) => match self.bucket.has(&path, bytes) {
+                    Ok(true) => return Ok(name),
+                    Ok(false) => {
+                        self.given_up.remove(&name);
+                        name = self.bucket.name(like)?;
+                        ObjectError::Refused
+                    }
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            if !attempts.again() {
+                return Err(WriteError::Failed(self.bucket.failed(PUT, &path, cause)));
+            }
+        }
+    }
+
+    /// Replaces the manifest by `next`; gives its version.
+    fn replace(&mut self, mut next: Manifest) -> std::result::Result<u64, WriteError> {
+        next.forget();
+        let settled = self.bucket.settle(&next, &Expected::Tagged(self.tag.clone()), &mut self.bucket.attempts());
+        match settled {
+            Ok(Settled::Newest(tag)) => {
+                let before = std::mem::replace(&mut self.manifest, next);
+                self.tag = tag;
+                let Writer { manifest, given_up, .. } = self;
+                given_up.retain(|name| !manifest.names(*name));
+                given_up.extend(before.objects.iter().map(|object| object.name).filter(|name| !manifest.names(*name)));
+                Ok(self.manifest.version)
+            }
+            // Acknowledged: whoever went on has it.
+            Ok(Settled::Followed) => {
+                self.end = Some(End::Fenced);
+                self.manifest = next;
+                Ok(self.manifest.version)
+            }
+            Ok(Settled::Overtaken) => Err(self.fence()),
+            Err(error) => {
+                if let WriteError::Unsettled(_) = error {
+                    self.end = Some(End::Unsettled);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// What is said of a bucket without a manifest.
+pub(super) fn absent(bucket: &Bucket) -> Error {
+    Error::new(ErrorKind::NotFound, "open a store in", "there is no manifest").at(&bucket.objects.place())
+}
+
+fn fenced(bucket: &Bucket, operation: &'static str) -> Error {
+    let error = Error::new(ErrorKind::Busy, operation, "another writer has begun an epoch");
+    error.at(&bucket.objects.place()).advise("end the other one, and open it again")
+}
+
+impl Bucket {
+    /// A store's identity.
+    fn identity(&self) -> Result<[u8; 16]> {
+        let (low, high) = (self.surroundings.random()?, self.surroundings.random()?);
+        Ok((u128::from(high) << 64 | u128::from(low)).to_le_bytes())
+    }
+
+    /// A new epoch that goes on from a manifest.
+    fn epoch_after(&self, follows_version: u64, follows_nonce: u64) -> Result<EpochEntry> {
+        let epoch = Epoch(self.surroundings.random()?);
+        Ok(EpochEntry { epoch, began_nanoseconds: self.surroundings.now_nanoseconds(), follows_version, follows_nonce })
+    }
+}

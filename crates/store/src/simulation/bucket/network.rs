@@ -1,0 +1,426 @@
+//! A bucket as a client sees it, over a network: requests fail, their answers are lost, they land late or twice, the client dies, and others act in between.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::{fmt, io};
+
+use super::super::chance::Chance;
+use super::play::Play;
+use super::truth::{Truth, Verdict};
+use crate::devices::objects::{Expected, Head, ListedObject, Memory, ObjectError, Objects, Page, Piece, Tag};
+use crate::error::Result as StoreResult;
+use crate::log::published::{MANIFEST, Surroundings};
+
+/// A request that changes something.
+#[derive(Debug, Clone)]
+pub(super) enum Request {
+    Put(String, Vec<u8>),
+    Replace(String, Vec<u8>, Expected),
+    Delete(String),
+}
+
+/// How the world of a scenario is; drawn once.
+#[derive(Debug, Clone)]
+pub(super) struct Weather {
+    /// Of 1,000 requests, so many go wrong in some way.
+    pub(super) faults: u64,
+    /// Of 1,000 moments between requests, in so many another one acts.
+    pub(super) interludes: u64,
+    /// Of 1,000 moments between requests, in so many a late request lands.
+    pub(super) landings: u64,
+    /// The bucket knows no condition when an object is put.
+    pub(super) overwrites: bool,
+    /// Listings lag.
+    pub(super) lags: bool,
+    /// Of 100 turns of a writer, so many make a copy of it.
+    pub(super) twins: u64,
+    /// How often requests are sent.
+    pub(super) attempts: u32,
+    pub(super) page_objects: usize,
+}
+
+/// The bucket, what is under way to it, and what it went through.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub(super) chance: Chance,
+    pub(super) weather: Weather,
+    pub(super) bucket: Memory,
+    pub(super) truth: Truth,
+    /// With the numbers of the clients that sent them.
+    late: Vec<(usize, Request)>,
+    /// What listings show, if they lag.
+    lagging: Vec<ListedObject>,
+    /// What went wrong or came in between so far.
+    pub(super) disturbances: u64,
+    /// What came about, and how often.
+    pub(super) seen: BTreeMap<&'static str, u64>,
+    /// The first law that was broken.
+    pub(super) broken: Option<String>,
+    /// What happened, if somebody wants to know.
+    pub(super) trace: Option<Vec<String>>,
+}
+
+impl Network {
+    pub(super) fn new(seed: u64, is_traced: bool) -> Network {
+        let mut chance = Chance::new(seed);
+        let weather = Weather {
+            faults: *chance.pick(&[0, 20, 60, 150, 400]),
+            interludes: *chance.pick(&[0, 20, 60, 200]),
+            landings: *chance.pick(&[20, 100, 300]),
+            overwrites: chance.happens(1, 3),
+            lags: chance.happens(1, 3),
+            twins: *chance.pick(&[0, 5, 30]),
+            attempts: *chance.pick(&[1, 2, 3, 5]),
+            page_objects: *chance.pick(&[1, 2, 5, 1000]),
+        };
+        let bucket = Memory::with_pages_of(weather.page_objects);
+        let trace = is_traced.then(|| vec![format!("{weather:?}")]);
+        Network {
+            chance,
+            weather,
+            bucket,
+            truth: Truth::default(),
+            late: Vec::new(),
+            lagging: Vec::new(),
+            disturbances: 0,
+            seen: BTreeMap::new(),
+            broken: None,
+            trace,
+        }
+    }
+
+    pub(super) fn say(&mut self, words: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(words());
+        }
+    }
+
+    /// Notes that something came about.
+    pub(super) fn note(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
+    pub(super) fn judge(&mut self, verdict: Verdict) {
+        if let Err(broken) = verdict {
+            self.say(|| format!("BROKEN: {broken}"));
+            self.broken.get_or_insert(broken);
+        }
+    }
+
+    /// A request arrives.
+    fn land(&mut self, client: usize, request: &Request) -> Result<Option<Tag>, ObjectError> {
+        let (bucket, overwrites) = (&self.bucket, self.weather.overwrites);
+        let answer = match request {
+            Request::Put(name, bytes) => {
+                if overwrites {
+                    _ = bucket.delete(name);
+                }
+                bucket.put(name, bytes).map(Some)
+            }
+            Request::Replace(name, bytes, expected) => bucket.replace(name, bytes, expected).map(Some),
+            Request::Delete(name) => bucket.delete(name).map(|()| None),
+        };
+        let verdict = match request {
+            Request::Replace(..) if answer.is_ok() => self.truth.observe(bucket, client),
+            Request::Put(..) if !overwrites => Ok(()),
+            Request::Put(name, _) | Request::Delete(name) if self.truth.names(name) => self.truth.whole(bucket),
+            _ => Ok(()),
+        };
+        self.judge(verdict);
+        answer
+    }
+
+    /// One of the late requests arrives, if there is one.
+    pub(super) fn land_late(&mut self) -> bool {
+        if self.late.is_empty() {
+            return false;
+        }
+        let at = self.chance.index(self.late.len());
+        let (client, request) = self.late.swap_remove(at);
+        self.disturbances += 1;
+        let answer = self.land(client, &request).is_ok();
+        if let (true, Request::Replace(..)) = (answer, &request) {
+            self.note("a manifest landed late");
+        }
+        self.say(|| format!("    late: {} (effect: {answer})", brief(&request)));
+        true
+    }
+
+    /// Some late requests never arrive.
+    pub(super) fn lose_some(&mut self) {
+        let chance = &mut self.chance;
+        self.late.retain(|_| chance.happens(1, 2));
+    }
+
+    /// Listings show what there is now.
+    pub(super) fn catch_up(&mut self) {
+        let (mut listed, mut after): (Vec<ListedObject>, Option<String>) = (Vec::new(), None);
+        while let Ok(page) = self.bucket.list("", after.as_deref()) {
+            listed.extend(page.objects);
+            if page.is_last {
+                break;
+            }
+            after = listed.last().map(|last| last.name.clone());
+        }
+        self.lagging = listed;
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>) -> Result<Page, ObjectError> {
+        if !self.weather.lags {
+            return self.bucket.list(prefix, after);
+        }
+        let found = |listed: &&ListedObject| {
+            listed.name.starts_with(prefix) && after.is_none_or(|after| listed.name.as_str() > after)
+        };
+        let mut found = self.lagging.iter().filter(found).cloned();
+        let objects = found.by_ref().take(self.weather.page_objects).collect();
+        Ok(Page { objects, is_last: found.next().is_none() })
+    }
+}
+
+fn brief(request: &Request) -> String {
+    match request {
+        Request::Put(name, _) => format!("put {name}"),
+        Request::Replace(name, _, expected) => format!("replace {name} {expected:?}"),
+        Request::Delete(name) => format!("delete {name}"),
+    }
+}
+
+/// One process's way to the bucket, its random numbers and its patience.
+pub(super) struct Client {
+    play: Weak<Play>,
+    pub(super) number: usize,
+    /// No request gets through any more, and nobody hears what it says.
+    pub(super) is_dead: AtomicBool,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client {}", self.number)
+    }
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    None,
+    /// It does not arrive, and that is known.
+    Fails,
+    /// It arrives, and the answer is lost.
+    AnswerLost,
+    /// It does not arrive, and that is not known.
+    Lost,
+    /// It arrives some time.
+    Late,
+    /// Somebody on the way sends it twice, and gives the second answer.
+    Resent,
+    /// It is answered, and arrives once more some time.
+    Repeated,
+    /// The client dies; the request arrived.
+    Dies,
+    /// The client dies before.
+    DiesBefore,
+    /// The client dies, and the request arrives some time.
+    DiesLate,
+}
+
+const FAULTS: [Fault; 12] = [
+    Fault::Fails,
+    Fault::Fails,
+    Fault::AnswerLost,
+    Fault::AnswerLost,
+    Fault::Lost,
+    Fault::Late,
+    Fault::Late,
+    Fault::Resent,
+    Fault::Repeated,
+    Fault::Dies,
+    Fault::DiesBefore,
+    Fault::DiesLate,
+];
+
+fn lost() -> ObjectError {
+    ObjectError::Unknown(io::ErrorKind::TimedOut.into())
+}
+
+fn failed() -> ObjectError {
+    ObjectError::Failed(io::ErrorKind::ConnectionRefused.into())
+}
+
+impl Client {
+    pub(super) fn new(play: Weak<Play>, number: usize) -> Client {
+        Client { play, number, is_dead: AtomicBool::new(false) }
+    }
+
+    fn with<T>(&self, of: impl FnOnce(&mut Network) -> T) -> T {
+        let play = self.play.upgrade().expect("a client does not outlive the play");
+        of(&mut play.network())
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Relaxed)
+    }
+
+    /// Whatever may happen between two requests.
+    fn between(&self) {
+        let play = self.play.upgrade().expect("a client does not outlive the play");
+        let acts = {
+            let mut network = play.network();
+            let (landings, interludes) = (network.weather.landings, network.weather.interludes);
+            if network.chance.happens(landings, 1000) {
+                network.land_late();
+            }
+            if network.weather.lags && network.chance.happens(1, 4) {
+                network.catch_up();
+            }
+            network.chance.happens(interludes, 1000)
+        };
+        if acts {
+            play.interlude();
+        }
+    }
+
+    fn draw(&self) -> Fault {
+        self.with(|network| {
+            let faults = network.weather.faults;
+            match network.chance.happens(faults, 1000) {
+                true => {
+                    network.disturbances += 1;
+                    *network.chance.pick(&FAULTS)
+                }
+                false => Fault::None,
+            }
+        })
+    }
+
+    fn send(&self, request: Request) -> Result<Option<Tag>, ObjectError> {
+        if self.is_dead() {
+            return Err(failed());
+        }
+        self.between();
+        let fault = self.draw();
+        let answer = self.with(|network| {
+            network.say(|| format!("    {self:?}: {} {fault:?}", brief(&request)));
+            let answer = match fault {
+                Fault::None => network.land(self.number, &request),
+                Fault::Fails => Err(failed()),
+                Fault::AnswerLost | Fault::Dies => {
+                    _ = network.land(self.number, &request);
+                    Err(lost())
+                }
+                Fault::Lost | Fault::DiesBefore => Err(lost()),
+                Fault::Late | Fault::DiesLate => {
+                    network.late.push((self.number, request));
+                    Err(lost())
+                }
+                Fault::Resent => {
+                    _ = network.land(self.number, &request);
+                    network.land(self.number, &request)
+                }
+                Fault::Repeated => {
+                    network.late.push((self.number, request.clone()));
+                    network.land(self.number, &request)
+                }
+            };
+            network.say(|| format!("      {answer:?}"));
+            answer
+        });
+        if let Fault::Dies | Fault::DiesBefore | Fault::DiesLate = fault {
+            self.is_dead.store(true, Ordering::Relaxed);
+        }
+        self.between();
+        answer
+    }
+
+    fn ask<T>(
+        &self,
+        what: &str,
+        name: &str,
+        of: impl FnOnce(&Network) -> Result<T, ObjectError>,
+    ) -> Result<(T, bool), ObjectError> {
+        if self.is_dead() {
+            return Err(failed());
+        }
+        self.between();
+        let fault = self.draw();
+        let answer = self.with(|network| {
+            network.say(|| format!("    {self:?}: {what} {name} {fault:?}"));
+            match fault {
+                Fault::None => of(network).map(|answer| (answer, false)),
+                // Damaged on the way.
+                Fault::Resent | Fault::Repeated => of(network).map(|answer| (answer, true)),
+                _ => Err(lost()),
+            }
+        });
+        if let Fault::Dies | Fault::DiesBefore | Fault::DiesLate = fault {
+            self.is_dead.store(true, Ordering::Relaxed);
+        }
+        self.between();
+        answer
+    }
+}
+
+impl Objects for Client {
+    fn place(&self) -> PathBuf {
+        PathBuf::from("bucket")
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<Tag, ObjectError> {
+        self.send(Request::Put(name.to_owned(), bytes.to_vec())).map(|tag| tag.expect("what is put has a tag"))
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8], expected: &Expected) -> Result<Tag, ObjectError> {
+        let request = Request::Replace(name.to_owned(), bytes.to_vec(), expected.clone());
+        self.send(request).map(|tag| tag.expect("what is put has a tag"))
+    }
+
+    fn read(&self, name: &str, range: Range<u64>) -> Result<Piece, ObjectError> {
+        let (mut piece, is_damaged) = self.ask("read", name, |network| network.bucket.read(name, range))?;
+        if is_damaged && !piece.bytes.is_empty() {
+            let at = self.with(|network| network.chance.index(piece.bytes.len()));
+            piece.bytes[at] ^= 0x10;
+        }
+        Ok(piece)
+    }
+
+    fn head(&self, name: &str) -> Result<Head, ObjectError> {
+        self.ask("head", name, |network| network.bucket.head(name)).map(|(head, _)| head)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>) -> Result<Page, ObjectError> {
+        self.ask("list", after.unwrap_or(prefix), |network| network.list(prefix, after)).map(|(page, _)| page)
+    }
+
+    fn delete(&self, name: &str) -> Result<(), ObjectError> {
+        debug_assert_ne!(name, MANIFEST);
+        self.send(Request::Delete(name.to_owned())).map(drop)
+    }
+}
+
+impl Surroundings for Client {
+    fn random(&self) -> StoreResult<u64> {
+        Ok(self.with(|network| network.chance.next()))
+    }
+
+    fn now_nanoseconds(&self) -> i64 {
+        0
+    }
+
+    fn wait(&self, attempts: u32) -> bool {
+        attempts < self.with(|network| network.weather.attempts)
+    }
+}
+
+impl Play {
+    /// The network; nobody holds it while another acts.
+    pub(super) fn network(&self) -> MutexGuard<'_, Network> {
+        lock(&self.network)
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
