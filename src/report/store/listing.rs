@@ -141,7 +141,17 @@ mod tests {
     fn entry(size_bytes: u64) -> Entry {
         let location = Location { segment: 1, offset: 80, record_bytes: 60 };
         let (mode, mtime) = (0o100_640, Time { seconds: 86_400, nanoseconds: 0 });
-        Entry { kind: Kind::File, id: 1, location, size_bytes, mode, uid: 4_000_000_000, gid: 4_000_000_001, mtime }
+        Entry {
+            kind: Kind::File,
+            id: 1,
+            number: 1,
+            location,
+            size_bytes,
+            mode,
+            uid: 4_000_000_000,
+            gid: 4_000_000_001,
+            mtime,
+        }
     }
 
     fn line(name: &str, entry: &Entry) -> Line<'static> {
