@@ -53,7 +53,7 @@ pub(crate) enum Sight<'r> {
     /// The header, and the devices on whose copy it is not sound.
     Header(Option<SegmentHeader>, Vec<u16>),
     /// A record that holds.
-    Record(Met<'r>),
+    Record(&'r Met<'r>),
     /// Bytes that are no record on any copy.
     Damage(Range<u64>),
     /// A commit record that is not the end of the batch before it.
@@ -111,7 +111,7 @@ impl Engine {
                     running = Some(follow(running, &committed, &mut |sight| see(sight, pace))?);
                     let Copies { without, differ } = copies;
                     let met = Met { at: range.start, record, without, differ, live: None, known: None };
-                    see(Sight::Record(met), pace)?;
+                    see(Sight::Record(&met), pace)?;
                     (range, true)
                 }
                 Step::Record(at, record, copies) => {
@@ -128,7 +128,7 @@ impl Engine {
                         tally.live_records += 1;
                         tally.live_bytes += record.record_bytes();
                     }
-                    see(Sight::Record(met), pace)?;
+                    see(Sight::Record(&met), pace)?;
                     (range, false)
                 }
             };

@@ -221,7 +221,7 @@ impl Mender<'_> {
                     }
                 }
                 Sight::Record(met) => {
-                    if let Some(flaw) = flaws.add(&met) {
+                    if let Some(flaw) = flaws.add(met) {
                         self.flaw(row, flaw)?;
                     }
                     if let (crate::Kind::Large, Some(_)) = (met.record.head.kind, met.live) {

@@ -70,10 +70,10 @@ impl Checker<'_> {
                     self.found(problem.within(row.number, range));
                 }
                 Sight::Record(met) => {
-                    if let Some(flaw) = flaws.add(&met) {
+                    if let Some(flaw) = flaws.add(met) {
                         self.flaw(row, flaw);
                     }
-                    self.record(row, &met, seen, pace)?;
+                    self.record(row, met, seen, pace)?;
                 }
             }
             Ok(())
