@@ -157,12 +157,26 @@ class Store:
                 self.segments.append(Segment(first.store, paths[name]))
             except ValueError as error:
                 complain(f"{paths[name][0]}: {error}")
-        # What lies behind the place that a later segment continues is no part of the log.
+        # What lies behind the place that a later segment continues is no part of the log. Of a later one that was released, the last release says where (section 8).
+        for number, end in self.ends().items():
+            for other in self.segments:
+                if other.number == number:
+                    other.end = min(other.end, end)
         for segment in self.segments:
             for other in self.segments:
                 if other.number == segment.continues[0]:
                     other.end = min(other.end, segment.continues[1])
         self.replay()
+
+    def ends(self):
+        for segment in reversed(self.segments):
+            releases = [record.content for record in segment.records() if record.kind == RELEASE]
+            if releases:
+                content = releases[-1]
+                at = 4 + 16 * unpack("I", content)[0]
+                at += 4 + 10 * unpack("I", content, at)[0]
+                return dict(unpack("QQ", content, at + 4 + 16 * number) for number in range(unpack("I", content, at)[0]))
+        return {}
 
     def replay(self):
         """The newest record of each path that is not removed, by itself or with a directory above it."""

@@ -1,12 +1,13 @@
 //! What was superseded and may be gone: content of a release record (docs/FORMAT.md, section 8).
 //!
 //! It is complete: it repeats all that was ever released, as ranges, so that the newest alone counts. A segment that is named here is passed over
-//! wherever it turns up; one that is neither here nor on a device is missing.
+//! wherever it turns up; one that is neither here nor on a device is missing. Where a segment ends is said by the one that continues it; of one that is
+//! left when that was released, it is said here: what a crash left behind its end must not become part of the log.
 
 use std::collections::BTreeMap;
 
 use super::decode::Decoder;
-use super::ids::{DeviceNumber, SegmentNumber};
+use super::ids::{DeviceNumber, LogOffset, SegmentNumber};
 
 /// Numbers as ranges that neither touch nor overlap: the first of each, and the last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,11 +36,13 @@ impl Numbers {
     }
 }
 
-/// Segments and extent files that were released.
+/// Segments and extent files that were released, and where segments end that are left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Released {
     segments: Numbers,
     extents: BTreeMap<DeviceNumber, Numbers>,
+    /// Of segments that were not released, and whose continuation was.
+    ends: BTreeMap<u64, u64>,
 }
 
 impl Released {
@@ -59,6 +62,17 @@ impl Released {
 
     pub(crate) fn add_segment(&mut self, number: SegmentNumber) {
         self.segments.add(number.0, number.0);
+        self.ends.remove(&number.0);
+    }
+
+    /// The segment that went on where this one ends was released.
+    pub(crate) fn add_end(&mut self, number: SegmentNumber, end: LogOffset) {
+        self.ends.insert(number.0, end.0);
+    }
+
+    /// Where a segment ends, if the one that would say so was released.
+    pub(crate) fn end_of(&self, number: SegmentNumber) -> Option<LogOffset> {
+        self.ends.get(&number.0).copied().map(LogOffset)
     }
 
     pub(crate) fn add_extent(&mut self, device: DeviceNumber, file: u32) {
@@ -81,6 +95,9 @@ impl Released {
             let mine = self.extents.entry(device).or_default();
             files.0.iter().for_each(|(&first, &last)| mine.add(first, last));
         }
+        self.ends.extend(&other.ends);
+        let segments = &self.segments;
+        self.ends.retain(|&number, _| !segments.contains(number));
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -99,6 +116,11 @@ impl Released {
                 bytes.extend_from_slice(&(count as u32).to_le_bytes());
             }
         }
+        bytes.extend_from_slice(&(self.ends.len() as u32).to_le_bytes());
+        for (number, end) in &self.ends {
+            bytes.extend_from_slice(&number.to_le_bytes());
+            bytes.extend_from_slice(&end.to_le_bytes());
+        }
         bytes
     }
 
@@ -115,6 +137,12 @@ impl Released {
             let (device, first, count) = (DeviceNumber(at.u16()?), at.u32()?, at.u32()?);
             let last = last(first.into(), count.into()).filter(|&last| last <= u32::MAX.into())?;
             released.extents.entry(device).or_default().add(first.into(), last);
+        }
+        for _ in 0..at.u32()? {
+            let (number, end) = (at.u64()?, at.u64()?);
+            if released.segments.contains(number) || released.ends.insert(number, end).is_some() {
+                return None;
+            }
         }
         at.rest().is_empty().then_some(released)
     }
@@ -159,19 +187,36 @@ mod tests {
     }
 
     #[test]
+    fn an_end_stands_until_its_segment_is_released_too() {
+        let mut released = Released::default();
+        released.add_segment(SegmentNumber(2));
+        released.add_end(SegmentNumber(1), LogOffset(500));
+        assert_eq!(released.end_of(SegmentNumber(1)), Some(LogOffset(500)));
+        let mut later = Released::default();
+        later.add_segment(SegmentNumber(1));
+        for (mut one, other) in [(released.clone(), later.clone()), (later, released)] {
+            one.merge(&other);
+            assert_eq!(one.end_of(SegmentNumber(1)), None);
+        }
+    }
+
+    #[test]
     fn what_is_cut_off_or_overflows_is_refused() {
         let mut released = Released::default();
         released.add_segment(SegmentNumber(7));
         released.add_extent(DeviceNumber(1), 9);
+        released.add_end(SegmentNumber(6), LogOffset(500));
         let bytes = released.encode();
-        assert_eq!(bytes.len(), 4 + 16 + 4 + 10);
+        assert_eq!(bytes.len(), 4 + 16 + 4 + 10 + 4 + 16);
+        assert_eq!(Released::decode(&bytes), Some(released));
         assert!((0..bytes.len()).all(|length| Released::decode(&bytes[..length]).is_none()));
         let wrong = |first: u64, count: u64| {
             let mut bytes = 1u32.to_le_bytes().to_vec();
             bytes.extend([first, count].iter().flat_map(|number| number.to_le_bytes()));
-            bytes.extend(0u32.to_le_bytes());
+            bytes.extend([0u32; 2].iter().flat_map(|count| count.to_le_bytes()));
             Released::decode(&bytes)
         };
+        assert!(wrong(3, 1).is_some());
         assert_eq!((wrong(3, 0), wrong(u64::MAX, 2)), (None, None));
     }
 }

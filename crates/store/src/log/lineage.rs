@@ -28,7 +28,7 @@ pub(crate) struct Found {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) found: Found,
-    /// Where the segment that continues it goes on, if one does.
+    /// Where the segment that continues it goes on, if one does, or did before it was released.
     pub(crate) end: Option<u64>,
     /// Numbers before it of segments that should be there, and are not and were not released: first and last.
     pub(crate) missing: Option<(u64, u64)>,
@@ -88,7 +88,8 @@ impl Lineage {
                     continue;
                 }
                 Continued::At(segment, offset) if number == segment => Some(offset),
-                _ => None,
+                // The one that went on there may have been released since.
+                _ => released.end_of(found.id.number).map(|end| end.0),
             };
             continued = match found.header {
                 Some(header) => Continued::At(header.continues.segment.0, header.continues.offset.0),
@@ -177,7 +178,9 @@ mod tests {
         released.add_segment(SegmentNumber(2));
         assert_eq!(parts(&Lineage::new(all.clone(), &released, 1))[1], (5, None, Some((3, 4))));
         (3..5).for_each(|number| released.add_segment(SegmentNumber(number)));
-        assert_eq!(parts(&Lineage::new(all, &released, 1)), [(1, None, None), (5, None, None)]);
+        assert_eq!(parts(&Lineage::new(all.clone(), &released, 1)), [(1, None, None), (5, None, None)]);
+        released.add_end(SegmentNumber(1), LogOffset(700));
+        assert_eq!(parts(&Lineage::new(all, &released, 1)), [(1, Some(700), None), (5, None, None)]);
         // The first of all as well; and what an index has from before is not looked for.
         assert_eq!(parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), 1)), [(3, None, Some((1, 2)))]);
         assert_eq!(parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), 3)), [(3, None, None)]);

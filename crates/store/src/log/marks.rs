@@ -14,6 +14,7 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{ErrorKind, Result};
 use crate::format::entry::Kind;
+use crate::format::ids::{LogOffset, SegmentNumber};
 use crate::format::record::NewRecord;
 use crate::format::release::Released;
 use crate::format::rows::Change;
@@ -123,6 +124,15 @@ impl Engine {
     /// What writing or syncing fails with: nothing may be unlinked then.
     pub(crate) fn release(&self, writer: &mut Writer, released: &Released) -> Result<()> {
         writer.released.merge(released);
+        // What a crash left behind the end of a segment is told from the log by the header of the one that went on, which goes now. Only another
+        // writer begins a segment behind an end that is not clean.
+        let rows = Arc::clone(&self.view().state.segments);
+        for (row, next) in rows.values().zip(rows.values().skip(1)) {
+            let (number, next_number) = (SegmentNumber(row.number), SegmentNumber(next.number));
+            if released.has_segment(next_number) && !writer.released.has_segment(number) && row.epoch != next.epoch {
+                writer.released.add_end(number, LogOffset(row.size_bytes));
+            }
+        }
         let mut record = release_record(&writer.released)?;
         let batch = self.batch_of(&mut record);
         let written = self.append_somewhere(writer, &self.geometry(), batch)?;

@@ -223,8 +223,8 @@ impl Writer {
                 return Err(fail);
             }
             for (device, file) in &active.copies {
-                // Then what is in the log is not known, whatever the reason.
-                file.set_size(begin).map_err(|error| {
+                // Durably: a copy that has all of it would be taken for the end of the log after a crash. If that fails, what is in the log is not known.
+                file.set_size(begin).and_then(|()| file.sync()).map_err(|error| {
                     Error::new(ErrorKind::Io, "cut off the segment", os_message(&error))
                         .at(&devices.place(*device, &segment_path(active.id)))
                 })?;

@@ -457,4 +457,19 @@ mod tests {
             operation += if operation < 100 { 1 } else { 7 };
         }
     }
+
+    #[test]
+    fn what_a_full_device_left_behind_the_end_of_the_log_never_comes_back() {
+        // Among these are a segment with such an end whose continuation is compacted away, and an index that a crash takes after that.
+        for seed in 0..4 {
+            for operation in (20..80).step_by(if seed == 3 { 1 } else { 7 }) {
+                let trial = Trial { operations: 12, ..trial(seed) };
+                let fault = Fault { operation, errno: rustix::io::Errno::NOSPC, is_lasting: true, device: None };
+                let goes_on = |error: &Error| error.kind() == ErrorKind::NoSpace;
+                if let Err(cause) = run_with_fault::<Simulated>(&trial, fault, goes_on) {
+                    panic!("{cause}");
+                }
+            }
+        }
+    }
 }
