@@ -51,6 +51,10 @@ impl Engine {
             false => writer.record_sequence <= writer.marked_sequence,
         };
         if is_said {
+            if is_close {
+                // Ids that were reserved and not given: where this cannot be written, the next writer passes over them.
+                let _ = self.devices.reserve_ids(self.highest_id.load(Ordering::Relaxed));
+            }
             return Ok(());
         }
         self.append_and_settle_mark(&mut writer, is_close)
