@@ -390,7 +390,7 @@ fn look_through(bytes: &[u8]) {
 /// If a law is broken.
 pub fn catalog(bytes: &[u8]) {
     if let Ok((version, change)) = encoding::decode(bytes) {
-        let mut state = State { version: version.wrapping_sub(1), ..State::default() };
+        let mut state = State { version: version.saturating_sub(1), ..State::default() };
         let again = encoding::encode_change(version, &change);
         assert_eq!(encoding::decode(&again).map(|(version, _)| version), Ok(version));
         assert_eq!(encoding::encode_change(version, &encoding::decode(&again).unwrap_or_default().1), again);
