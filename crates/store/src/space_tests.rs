@@ -53,6 +53,13 @@ fn compact(store: &Store, options: &CompactOptions) -> Compacted {
     store.compact(options, &mut |_| true).unwrap()
 }
 
+fn is_sound(store: &Store) {
+    let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
+    let mut problems = Vec::new();
+    store.check(options, &mut |problem| problems.push(problem.to_string()), &mut |_| true).unwrap();
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
 /// All names with their content, by loading.
 fn loaded(store: &Store, top: &Key) -> Model {
     let (mut found, mut names, mut shared) = (Model::new(), Vec::new(), BTreeMap::new());

@@ -483,9 +483,12 @@ impl Engine {
     /// The log goes on where it ends: in its last segment after a clean close of which every copy has the length that it should, else in a new one.
     fn resume(&self, lineage: &Lineage, replay: Replay<'_>) -> Result<()> {
         let end = replay.position;
-        let row = self.view().state.segments.get(&end.segment).cloned();
+        let rows = Arc::clone(&self.view().state.segments);
+        let row = rows.get(&end.segment).cloned();
         let header = lineage.parts.last().and_then(|part| part.found.header);
-        let newest = lineage.newest.max(end.segment).max(self.known_segments_begun());
+        // The index may have one whose file a crash took before it had a batch: its number is used up all the same.
+        let in_index = rows.last_key_value().map_or(0, |(&number, _)| number);
+        let newest = lineage.newest.max(end.segment).max(self.known_segments_begun()).max(in_index);
         let is_clean = self.is_closed_at(end) && !replay.has_rest() && newest == end.segment;
         let mut writer = self.writer()?;
         *writer = Writer {

@@ -52,13 +52,6 @@ fn look_at_segments(store: &Store) -> [usize; 3] {
     count
 }
 
-fn is_sound(store: &Store) {
-    let options = crate::CheckOptions { is_deep: true, ..crate::CheckOptions::default() };
-    let mut problems = Vec::new();
-    store.check(options, &mut |problem| problems.push(problem.to_string()), &mut |_| true).unwrap();
-    assert!(problems.is_empty(), "{problems:#?}");
-}
-
 /// Files of every kind and many sizes, some with long names, in batches of every durability.
 fn fill(store: &Store, seed: u64, model: &mut Model) {
     for (turn, durability) in [Durability::None, Durability::Batch, Durability::Each].into_iter().enumerate() {

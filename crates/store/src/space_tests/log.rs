@@ -1,6 +1,9 @@
 //! The log by itself, without an index: what a crash took from it, and what compaction did.
 
 use super::*;
+use crate::format::ids::Epoch;
+use crate::format::segment::SEGMENT_HEADER_BYTES;
+use crate::index::catalog::{Change, SegmentRow, State};
 
 /// The segments of a store as they are now, in a store of their own that has no index.
 pub(super) fn without_index(home: &Path, copy: &Path) {
@@ -84,4 +87,45 @@ fn a_removal_in_quarantine_is_none_after_compaction_either() {
     assert_eq!((done.segments, segments(&copy).contains(&taken[0])), (1, true));
     without_index(&copy, &again);
     assert!(loaded(&Store::open(&again).unwrap(), &Key::root()) == expected, "a removal came out of quarantine");
+}
+
+#[test]
+fn a_number_that_only_the_index_has_is_not_used_again() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("home");
+    let store = Store::create(&home, &small_segments()).unwrap();
+    store.put(&key("before"), &file(), b"before").unwrap();
+    // A writer took the segment in that another one had just begun, and the power failed: its name was not durable, what the index wrote was.
+    let never = |state: &State| {
+        let newest = state.segments.last_key_value().unwrap().1.clone();
+        let (live_bytes, live_records, dead_records) = (0, 0, 0);
+        let (number, epoch, size_bytes) = (newest.number + 1, Epoch(7), SEGMENT_HEADER_BYTES);
+        let row = SegmentRow {
+            number,
+            epoch,
+            size_bytes,
+            live_bytes,
+            live_records,
+            dead_records,
+            lowest_id: u64::MAX,
+            ..newest
+        };
+        Change { segments: vec![row], durable: true, ..Change::default() }
+    };
+    store.engine().adjust(never).unwrap();
+    drop(store);
+    let store = Store::open(&home).unwrap();
+    store.engine().close_active_segment().unwrap();
+    store.put(&key("after"), &file(), b"after").unwrap();
+    for name in ["before", "after"] {
+        assert_eq!(store.get(&key(name)).unwrap().as_deref(), Some(name.as_bytes()));
+    }
+    is_sound(&store);
+    drop(store);
+    // Of the log alone the same.
+    let copy = sandbox.path().join("copy");
+    without_index(&home, &copy);
+    let store = Store::open(&copy).unwrap();
+    assert!(store.completeness().is_complete());
+    assert_eq!(store.get(&key("after")).unwrap().as_deref(), Some(&b"after"[..]));
 }
