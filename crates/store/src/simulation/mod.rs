@@ -29,3 +29,8 @@ pub(crate) mod subject;
 pub(crate) mod trial;
 pub(crate) mod workload;
 pub(crate) mod world;
+
+/// What an environment variable asks for: a seed, or how many of something.
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}

@@ -352,13 +352,10 @@ impl Simulated {
 
 #[cfg(test)]
 mod tests {
+    use super::super::number;
     use super::super::trial::{Trial, repeat, run, run_with_fault};
     use super::super::world::Fault;
     use super::*;
-
-    fn number(name: &str) -> Option<u64> {
-        std::env::var(name).ok()?.parse().ok()
-    }
 
     fn geometries() -> Vec<Geometry> {
         let aligned = Geometry { alignment: Alignment::Page, ..geometry(2, 0, 2, (2, 0)) };

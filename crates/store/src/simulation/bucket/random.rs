@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::super::number;
 use super::play::play;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// `GRANULO_BUCKETS` scenarios (2,000), from `GRANULO_BUCKET_SEED` (1); or the one of `GRANULO_BUCKET`.
 #[test]

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use super::super::number;
 use super::super::workload::Durability;
 use super::draw::draw;
 use super::play::{Failure, play};
 use super::shrink::shrink;
 use super::{Scenario, Shape, Step, Work};
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// `GRANULO_CRASH_POINTS` openings (2,000), from `GRANULO_CRASH_SEED` (1); or the one of `GRANULO_SCENARIO`. With `GRANULO_GO_ON` all that fail are listed.
 #[test]
