@@ -23,7 +23,7 @@ use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry, Node, P
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::segment::segment_path;
-use crate::format::superblock::{LogMark, NO_DEVICE, Superblock};
+use crate::format::superblock::{LogMark, Superblock};
 
 /// Open files that are kept, at most.
 const OPEN_FILES: usize = 200;
@@ -318,14 +318,7 @@ impl Devices {
             };
             let history = known.history.followed_by(entry);
             let mark = LogMark { is_closed: false, ids_reserved: at.ids_reserved, ..known.mark.unwrap_or_default() };
-            let superblock = Superblock {
-                writes: 0,
-                number: NO_DEVICE,
-                identity: [0; 16],
-                geometry: geometry.clone(),
-                history: history.clone(),
-                mark: Some(mark),
-            };
+            let superblock = Superblock::of_store(geometry.clone(), history.clone(), Some(mark));
             let mut failed = known.write(&slots, &superblock);
             if failed.is_empty() {
                 known.mark = Some(mark);
@@ -427,16 +420,9 @@ impl Devices {
 }
 
 impl Known {
-    /// What superblocks say now, but for whose they are.
+    /// What superblocks say now.
     fn superblock(&self) -> Superblock {
-        Superblock {
-            writes: 0,
-            number: NO_DEVICE,
-            identity: [0; 16],
-            geometry: self.geometry.clone(),
-            history: self.history.clone(),
-            mark: self.mark,
-        }
+        Superblock::of_store(self.geometry.clone(), self.history.clone(), self.mark)
     }
 
     /// Writes a superblock to devices, side by side. Gives those that failed.

@@ -20,7 +20,7 @@ use crate::format::geometry::{DeviceState, Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::segment::SEGMENTS;
-use crate::format::superblock::{NO_DEVICE, SUPERBLOCK, Superblock};
+use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES};
 use crate::log::completeness::{Cause, Missing};
 use crate::log::recovery::{Recovered, Recovery};
@@ -92,14 +92,7 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
         last_batch: 0,
         in_sync: geometry.devices.iter().map(|entry| DeviceNumber(entry.number)).collect(),
     };
-    let superblock = Superblock {
-        writes: 0,
-        number: NO_DEVICE,
-        identity: [0; 16],
-        geometry,
-        history: History::new(first),
-        mark: None,
-    };
+    let superblock = Superblock::of_store(geometry, History::new(first), None);
     let geometry = &superblock.geometry;
     for entry in &geometry.devices {
         let of_device = Superblock { number: entry.number, identity: entry.identity, ..superblock.clone() };

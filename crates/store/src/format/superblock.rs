@@ -68,6 +68,11 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
+    /// What all superblocks of a store say: that of its home, as long as nobody says which device it is on.
+    pub(crate) fn of_store(geometry: Geometry, history: History, mark: Option<LogMark>) -> Superblock {
+        Superblock { writes: 0, number: NO_DEVICE, identity: [0; 16], geometry, history, mark }
+    }
+
     /// The bytes of a slot.
     ///
     /// # Errors
