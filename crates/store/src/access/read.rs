@@ -5,11 +5,10 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::devices::device::make_landing;
-use crate::engine::Engine;
+use crate::engine::{Engine, look_up_in};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
 use crate::format::descriptor::Descriptor;
@@ -18,7 +17,6 @@ use crate::format::ids::{Epoch, LogOffset, SegmentId};
 use crate::format::key::{Key, shared_key, shared_number};
 use crate::format::record::Record;
 use crate::format::segment::segment_path;
-use crate::index::{Expected, look_up_recent, look_up_tables};
 use crate::layout::granulo::LISTED_BYTES;
 use crate::units::format_size;
 
@@ -104,17 +102,7 @@ pub(crate) fn object<'b>(key: &Key, stored: Stored, buffer: &'b mut Buffer) -> R
 impl Engine {
     /// The entry of a key, links followed.
     pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Found>> {
-        let look_up = |key: &[u8]| -> Result<Option<Entry>> {
-            let (tables, ranges) = {
-                let view = self.fresh()?;
-                if let Some(entry) = look_up_recent(&view.state, key) {
-                    return Ok(entry);
-                }
-                // Devices are read without the lock.
-                (Arc::clone(&view.tables), Arc::clone(&view.state.ranges))
-            };
-            look_up_tables(&tables, &ranges, key, Expected::There)
-        };
+        let look_up = |key: &[u8]| look_up_in(self.fresh()?, key).map(|(_, entry)| entry);
         let Some(entry) = look_up(key)? else { return Ok(None) };
         if entry.kind != Kind::Link {
             return Ok(Some(Found { entry, shared: shared_number(key) }));

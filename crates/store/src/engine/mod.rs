@@ -32,7 +32,7 @@ use crate::engine::directories::KnownDirectories;
 use crate::engine::effects::Ledger;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::Location;
+use crate::format::entry::{Entry, Location};
 use crate::format::geometry::Geometry;
 use crate::format::ids::{Epoch, SegmentId};
 use crate::format::record::Seed;
@@ -40,7 +40,7 @@ use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State};
 use crate::index::copies::Copies;
 use crate::index::table::BlockCache;
-use crate::index::{Snapshot, Tables, open_tables};
+use crate::index::{Expected, Snapshot, Tables, look_up_recent, look_up_tables, open_tables};
 use crate::layout::granulo::LARGEST_EXTENT_FILE_BYTES;
 use crate::log::writer::{Batched, Writer};
 
@@ -64,6 +64,20 @@ impl View {
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot::new(&self.state, Arc::clone(&self.tables))
     }
+}
+
+/// What a view has for a stored key that is thought to be there, with the view's version. Tables are read without the lock.
+///
+/// # Errors
+/// As [`look_up_tables`].
+pub(crate) fn look_up_in(view: RwLockReadGuard<'_, View>, key: &[u8]) -> Result<(u64, Option<Entry>)> {
+    let version = view.state.version;
+    if let Some(entry) = look_up_recent(&view.state, key) {
+        return Ok((version, entry));
+    }
+    let (tables, ranges) = (Arc::clone(&view.tables), Arc::clone(&view.state.ranges));
+    drop(view);
+    Ok((version, look_up_tables(&tables, &ranges, key, Expected::There)?))
 }
 
 /// What all handles of an open store share.

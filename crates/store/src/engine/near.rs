@@ -2,12 +2,10 @@
 //!
 //! It answers as [`Engine::look_up_now`] does. Where keys do not rise, or lie far apart, that is what answers.
 
-use std::sync::Arc;
-
-use crate::engine::Engine;
+use crate::engine::{Engine, look_up_in};
 use crate::error::Result;
 use crate::format::entry::Entry;
-use crate::index::{Expected, Scan, look_up_recent, look_up_tables};
+use crate::index::Scan;
 
 /// So many keys have to rise before a scan begins: in random order they do not.
 const RISING: i32 = 8;
@@ -96,15 +94,6 @@ impl Near {
 impl Engine {
     /// What the index has for a key now, with the version of it: as long as that is the same, so is what it has.
     pub(super) fn look_up_now(&self, key: &[u8]) -> Result<(u64, Option<Entry>)> {
-        let (version, tables, ranges) = {
-            let view = self.view();
-            let version = view.state.version;
-            if let Some(entry) = look_up_recent(&view.state, key) {
-                return Ok((version, entry));
-            }
-            // Devices are read without the lock.
-            (version, Arc::clone(&view.tables), Arc::clone(&view.state.ranges))
-        };
-        Ok((version, look_up_tables(&tables, &ranges, key, Expected::There)?))
+        look_up_in(self.view(), key)
     }
 }
