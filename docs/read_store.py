@@ -67,8 +67,8 @@ class Record:  # section 6; None of it is believed before its checksums hold
         self.version = u48(data, at + 48) if self.flags & 2 else self.sequence
         self.name, self.attributes = data[name_at:name_at + name], data[name_at + name:end]
         # A file with several names has no name in its own record, and is known by its number.
-        self.number = u48(head, 24)
-        self.key = self.name if self.flags & 4 else self.number
+        self.number, self.parent = u48(head, 24), u48(head, 30)
+        self.key = (self.parent, self.name) if self.flags & 4 else self.number
         self.content = data[end:end + content]
         self.is_whole = len(self.content) == content and xxh3(self.content) == content_checksum
         unit = 512 if self.flags & 32 else 4096 if self.flags & 64 else 4
@@ -179,28 +179,50 @@ class Store:
         return {}
 
     def replay(self):
-        """The newest record of each path that is not removed, by itself or with a directory above it."""
+        """The newest record of each name in a directory, and of each file with several names, that is not removed, by itself or with its directory."""
         newest, trees = {}, {}
         for segment in self.segments:
             for record in segment.records():
                 if record.kind in (COMMIT, RELEASE):
                     continue
                 if record.kind == TREE_REMOVAL:
-                    trees[record.name] = max(record.version, trees.get(record.name, 0))
-                elif record.key not in newest or newest[record.key].version < record.version:
+                    for at in range(0, len(record.content), 6):
+                        directory = u48(record.content, at)
+                        trees[directory] = max(record.version, trees.get(directory, 0))
+                if record.key not in newest or newest[record.key].version < record.version:
                     newest[record.key] = record
 
-        def removed(name, version):
-            above = [name] + [name[:end] for end, byte in enumerate(name) if byte == 0] + [b""]
-            return any(trees.get(tree, -1) > version for tree in above)
+        def is_there(record):
+            return record.kind not in (REMOVAL, TREE_REMOVAL) and not (record.flags & 4 and trees.get(record.parent, 0) > record.version)
 
-        self.objects = {key: record for key, record in newest.items()
-                        if record.kind != REMOVAL and (key == record.number or not removed(key, record.version))}
+        self.records = {key: record for key, record in newest.items() if is_there(record)}
+        by_version = sorted(self.records.values(), key=lambda record: record.version)
+        self.directories = {record.number: record for record in by_version if record.kind == DIRECTORY}
+        self.objects = {}
+        for record in self.records.values():
+            if record.flags & 4:
+                self.objects[self.path(record)] = record
 
-    def resolve(self, name):
-        record = self.objects.get(name)
+    def path(self, record):
+        """The path of a name; what is in no directory is shown in lost+found."""
+        way = [record]
+        while record.parent > 1:
+            above = self.directories.get(record.parent)
+            if above is None or above in way:
+                # Of directories that are in each other the one with the oldest name.
+                circle = way[way.index(above):] if above else []
+                top = min(circle, key=lambda one: one.version, default=None)
+                below = way[:way.index(top)] if top else way
+                number = top.number if top else record.parent
+                return b"/".join([b"lost+found", b"#%d" % number] + [one.name for one in reversed(below)])
+            record = above
+            way.append(record)
+        return b"/".join(one.name for one in reversed(way))
+
+    def resolve(self, path):
+        record = self.objects.get(path)
         if record is not None and record.kind == LINK:
-            return self.objects.get(record.number)
+            return self.records.get(record.number)
         return record
 
     def stored(self, record):
@@ -269,7 +291,7 @@ class Store:
         return len(record.content)
 
     def get(self, path, out):
-        record = self.resolve(path.strip(b"/").replace(b"/", b"\0"))
+        record = self.resolve(path.strip(b"/"))
         if record is None or record.kind not in (FILE, LARGE):
             raise ValueError("there is no such file")
         holes = self.holes(record)
@@ -297,11 +319,10 @@ def main():
         except ValueError as error:
             complain(f"{os.fsdecode(arguments.get)}: {error}")
     else:
-        for name in sorted(key for key in store.objects if isinstance(key, bytes)):
-            if name:
-                record = store.resolve(name)
-                size = store.size(record) if record and record.kind in (FILE, LARGE) else "-"
-                sys.stdout.buffer.write(f"{size:>12} ".encode() + name.replace(b"\0", b"/") + b"\n")
+        for path in sorted(filter(None, store.objects)):
+            record = store.resolve(path)
+            size = store.size(record) if record and record.kind in (FILE, LARGE) else "-"
+            sys.stdout.buffer.write(f"{size:>12} ".encode() + path + b"\n")
     sys.exit(1 if problems else 0)
 
 

@@ -87,7 +87,7 @@ fn is_as_predicted(model: &str, copies: u64, init: &[&str], align: Option<u64>) 
     run(all).ended(0);
     run(args!["store", "import", &home, &tree, "--threads", "2"]).ended(0);
 
-    let files = predicted(&format!("{model},key=16,atime=on"), &sizes);
+    let files = predicted(&format!("{model},name=6,atime=on"), &sizes);
     for number in [0, 1, 8, 17, 25, 35, sizes.len() - 1] {
         let key = format!("directory/{number:06}");
         let status = run(args!["store", "stat", &home, &key, "--json"]).ended(0).json();
@@ -95,8 +95,8 @@ fn is_as_predicted(model: &str, copies: u64, init: &[&str], align: Option<u64>) 
         assert_eq!(status["allocated_bytes"], files[number], "{key} of {} bytes", sizes[number]);
     }
     // A directory is a record without content, like an empty file: the root, and the one below it.
-    let directories =
-        predicted(&format!("{model},key=0,atime=on"), &[0])[0] + predicted(&format!("{model},key=9,atime=on"), &[0])[0];
+    let directories = predicted(&format!("{model},name=0,atime=on"), &[0])[0]
+        + predicted(&format!("{model},name=9,atime=on"), &[0])[0];
 
     let status = run(args!["store", "status", &home, "--json"]).ended(0).json();
     let devices = status["devices"].as_array().unwrap();

@@ -91,8 +91,8 @@ fn the_script_verifies_what_it_reads_and_goes_on_behind_damage() {
     let ran = script(python, &place.devices, Some("i1/d3/0003")).ended(1);
     assert!(ran.stdout.is_empty() && !ran.said().is_empty());
     // In the head of a record: only that record is lost.
-    let (path, at) = find(&place.home.join("segments"), b"i1\0d4\x000004").unwrap();
-    flip(&path, at);
+    let (path, at) = find(&place.home.join("segments"), &place.objects["i1/d4/0004"]).unwrap();
+    flip(&path, at - 10);
     let ran = script(python, &place.devices, None).ended(1);
     assert!(ran.said().contains("damage from byte"), "{}", ran.said());
     let listed = listed(&ran);

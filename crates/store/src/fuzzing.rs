@@ -16,6 +16,7 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::Kind;
 use crate::format::geometry::Class;
 use crate::format::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
+use crate::format::index_key::is_name;
 use crate::format::record::{LARGEST_ID, NewRecord, Record, checksum, seal};
 use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::superblock::{Superblock, VERSION};
@@ -138,10 +139,12 @@ pub fn record(bytes: &[u8]) {
     let (key_length, attributes_length) = (number(&mut rest, 1), number(&mut rest, 2));
     let (key, attributes) = (take(&mut rest, key_length as usize), take(&mut rest, attributes_length as usize));
     let (is_zstd, is_moved) = (flags & 1 != 0, flags & 2 != 0);
-    let number = if kind.is_used() { id.max(1) & LARGEST_ID } else { 0 };
+    let number = if kind.is_used() || kind == Kind::TreeRemoval { id.max(1) & LARGEST_ID } else { 0 };
     let is_nameless = matches!(kind, Kind::Commit | Kind::Release);
+    // What is no name is the root's.
+    let (parent, key) = if is_name(key) && !is_nameless { (1, key) } else { (0, &[][..]) };
     let name = (!is_nameless).then_some(key);
-    let new = NewRecord { kind, is_zstd, is_moved, id, number, name, attributes, content: rest };
+    let new = NewRecord { kind, is_zstd, is_moved, id, number, parent, name, attributes, content: rest };
     let mut encoded = Vec::new();
     let alignment = Alignment::ALL[flags as usize / 4 % 3];
     new.encode(alignment, &mut encoded).expect("no part is too long");
@@ -150,7 +153,7 @@ pub fn record(bytes: &[u8]) {
     assert_eq!(list, [record.head.listed()]);
     assert_eq!(record.record_bytes(), encoded.len() as u64);
     let head = record.head;
-    assert_eq!((head.kind, head.id, head.number), (kind, id & LARGEST_ID, number));
+    assert_eq!((head.kind, head.id, head.number, head.parent), (kind, id & LARGEST_ID, number, parent));
     assert_eq!((head.name, head.attributes, record.content, head.is_zstd), (name, attributes, rest, is_zstd));
     look_into(&record);
 }
@@ -193,9 +196,10 @@ pub fn segment(bytes: &[u8]) {
     let seed = SEED_OF.seed(&STORE);
     let append = |file: &mut Vec<u8>, kind: Kind, id: u64, content: &[u8]| {
         let begin = file.len();
-        let number = if kind.is_used() { id.max(1) } else { 0 };
+        let number = if kind.is_used() || kind == Kind::TreeRemoval { id.max(1) } else { 0 };
         let name = (!matches!(kind, Kind::Commit | Kind::Release)).then_some(&b""[..]);
-        let new = NewRecord { kind, is_zstd: false, is_moved: false, id, number, name, attributes: &[], content };
+        let (is_zstd, is_moved, parent) = (false, false, 0);
+        let new = NewRecord { kind, is_zstd, is_moved, id, number, parent, name, attributes: &[], content };
         new.encode(Alignment::None, file).expect("no part is too long");
         (begin, seal(&mut file[begin..], seed, LogOffset(begin as u64)))
     };

@@ -55,7 +55,7 @@ pub use devices::set::Trouble;
 pub use devices::survey::OpenOptions;
 pub use engine::open::is_store;
 pub use engine::pace::{Progress, Watch};
-pub use engine::write::Batch;
+pub use engine::write::{Batch, Existing};
 pub use format::attributes::{Attributes, Holes, Xattrs};
 pub use format::entry::{Entry, Kind, Location, Time};
 pub use format::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Plan};
@@ -166,7 +166,7 @@ impl Store {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(home: &Path, options: &OpenOptions) -> Result<Store> {
-        open::open_here(home, Access::Write, options).map(Store::of)
+        open::open_here(home, Access::Write, options).and_then(Store::of)
     }
 
     /// Opens for reading, beside a writer or without one. Sees what a writer makes durable, a millisecond later at most.
@@ -182,17 +182,21 @@ impl Store {
     /// # Errors
     /// As [`open_read_only`](Self::open_read_only).
     pub fn open_read_only_with(home: &Path, options: &OpenOptions) -> Result<Store> {
-        open::open_here(home, Access::Read, options).map(Store::of)
+        open::open_here(home, Access::Read, options).and_then(Store::of)
     }
 
-    pub(crate) fn of((engine, recovered): (Engine, Recovered)) -> Store {
+    /// # Errors
+    /// As [`attach_detached`](Self::attach_detached).
+    pub(crate) fn of((engine, recovered): (Engine, Recovered)) -> Result<Store> {
         let engine = Arc::new(engine);
         let idle = engine.platform.idle_interval().filter(|_| engine.is_writer()).map(|interval| {
             let marking = Arc::clone(&engine);
             // What fails here is said by the next write.
             Idle::begin(interval, move || _ = marking.mark(false))
         });
-        Store { engine: Arc::new(Closing { engine, idle }), recovered }
+        let mut store = Store { engine: Arc::new(Closing { engine, idle }), recovered };
+        store.recovered.detached = store.attach_detached()?;
+        Ok(store)
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -249,6 +253,36 @@ impl Store {
         let was_there = batch.remove(key)?;
         batch.commit()?;
         Ok(was_there)
+    }
+
+    /// Renames an object, durable on return.
+    ///
+    /// # Errors
+    /// As [`Batch::rename`].
+    pub fn rename(&self, from: &Key, to: &Key, existing: Existing) -> Result<()> {
+        let mut batch = self.batch(Durability::Batch);
+        batch.rename(from, to, existing)?;
+        batch.commit()
+    }
+
+    /// Lets two objects have each other's name, durable on return.
+    ///
+    /// # Errors
+    /// As [`Batch::exchange`].
+    pub fn exchange(&self, one: &Key, other: &Key) -> Result<()> {
+        let mut batch = self.batch(Durability::Batch);
+        batch.exchange(one, other)?;
+        batch.commit()
+    }
+
+    /// Gives a file another name, durable on return.
+    ///
+    /// # Errors
+    /// As [`Batch::hard_link`].
+    pub fn hard_link(&self, existing: &Key, name: &Key) -> Result<()> {
+        let mut batch = self.batch(Durability::Batch);
+        batch.hard_link(existing, name)?;
+        batch.commit()
     }
 
     /// Removes an object and, of a directory, all below it, durable on return; gives whether it was there. The root itself stays.
@@ -366,7 +400,7 @@ impl Store {
     /// # Errors
     /// [`NotFound`](crate::error::ErrorKind::NotFound) and [`Usage`](crate::error::ErrorKind::Usage) if there is no such directory.
     pub fn list(&self, directory: &Key) -> Result<Walk> {
-        self.engine().walk(directory, true, &[])
+        self.engine().list(directory, &[])
     }
 
     /// An object and all below it, in order of keys. Empty if there is no such object.
@@ -374,6 +408,6 @@ impl Store {
     /// # Errors
     /// What reading the index fails with.
     pub fn walk(&self, top: &Key) -> Result<Walk> {
-        self.engine().walk(top, false, &[])
+        self.engine().walk(top, &Key::root())
     }
 }

@@ -65,7 +65,7 @@ fn loaded(store: &Store, top: &Key) -> Model {
     let (mut found, mut names, mut shared) = (Model::new(), Vec::new(), BTreeMap::new());
     for piece in store.load(top).unwrap() {
         for object in piece.unwrap().objects() {
-            let Some(key) = object.key() else {
+            let Some(key) = object.key().unwrap() else {
                 shared.insert(object.shared().unwrap(), object.content().to_vec());
                 continue;
             };

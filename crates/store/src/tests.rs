@@ -10,6 +10,8 @@ use crate::OpenOptions;
 use crate::engine::open::{Access, open_here};
 use crate::error::ErrorKind;
 
+mod names;
+
 fn key(path: &str) -> Key {
     Key::parse(path).unwrap()
 }
@@ -212,7 +214,7 @@ fn a_shared_file_and_its_first_name_are_in_one_piece_of_the_log() {
         while let Some(Step::Record(_, record, _) | Step::Commit(_, record, _)) = scan.next(false) {
             match record.head.kind {
                 Kind::File if record.head.name.is_none() => {
-                    nameless = Some(record.head.stored_key().into_owned());
+                    nameless = Some(record.head.key());
                     files += 1;
                 }
                 Kind::Link => nameless = None,

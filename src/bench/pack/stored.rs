@@ -99,7 +99,7 @@ fn compare(object: LoadedObject<'_>, content: &Content) -> Option<Tally> {
     if object.kind() == Kind::Directory {
         return Some(Tally::default());
     }
-    let key = object.key()?;
+    let key = object.key().ok().flatten()?;
     let number = number_of(key.stored(), 0)?;
     if !content.is(number, object.offset(), object.content()) {
         return None;

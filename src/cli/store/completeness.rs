@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use serde::Serialize;
 
+use super::problems::counted;
 use crate::cli::{Ended, output};
 use crate::error::Result;
 use crate::store::{Completeness, Store};
@@ -15,6 +16,15 @@ static FOUND: OnceLock<Completeness> = OnceLock::new();
 /// Says what may be missing, and what a crash has left, before anything else is said of the store.
 pub(super) fn say_completeness(store: &Store) {
     say(store.completeness());
+    match store.recovered().detached {
+        0 => {}
+        detached => output::warn(&format!(
+            "nothing led to {} any more: {} in lost+found now, with what is in {}",
+            counted(detached, "directory", "directories"),
+            if detached == 1 { "it is" } else { "they are" },
+            if detached == 1 { "it" } else { "them" }
+        )),
+    }
 }
 
 /// As [`say_completeness`], of what an opening found.

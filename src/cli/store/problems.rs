@@ -31,7 +31,7 @@ impl ProblemRecord {
             path: escape_path(&problem.path),
             segment: problem.segment,
             range: problem.range.clone().map(|range| (range.start, range.end)),
-            object: problem.object(),
+            object: problem.object.clone(),
             cause: problem.cause.clone(),
             repaired,
         }

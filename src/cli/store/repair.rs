@@ -67,6 +67,7 @@ struct RepairDocument {
     files_removed: u64,
     objects_dropped: u64,
     directories_restored: u64,
+    directories_detached: u64,
     segments_given_back: u64,
     quarantined_bytes: u64,
     accepted: bool,
@@ -181,6 +182,11 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
             (report.given_back, "damaged segment emptied and given back", "damaged segments emptied and given back"),
             (report.released, "segment given back with its quarantine", "segments given back with their quarantine"),
             (report.restored_directories, "directory rebuilt from the index", "directories rebuilt from the index"),
+            (
+                report.detached,
+                "directory that nothing led to is in lost+found now",
+                "directories that nothing led to are in lost+found now",
+            ),
             (report.dropped, "lost object removed", "lost objects removed"),
         ];
         for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
@@ -217,6 +223,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         accepted: report.is_accepted,
         segments_released: report.released,
         directories_restored: report.restored_directories,
+        directories_detached: report.detached,
         segments_given_back: report.given_back,
         problems_left: report.check.problems(),
         lost: lost.iter().map(|problem| ProblemRecord::new(problem, None)).collect(),

@@ -136,7 +136,7 @@ impl Reader for Opened {
     fn load(&self, visit: &mut dyn FnMut(Piece<'_>)) -> Result<()> {
         for piece in self.0.load(&Key::root())? {
             for object in piece?.objects().filter(|object| object.kind() != Kind::Directory) {
-                let key = object.key().ok_or("an object without a name")?.to_path();
+                let key = object.key()?.ok_or("an object without a name")?.to_path();
                 visit(Piece {
                     key: key.as_os_str().as_encoded_bytes(),
                     size: object.content_bytes() as usize,

@@ -3,7 +3,7 @@
 //! The store allocates with these functions, so that what is planned and what is taken cannot differ; docs/FORMAT.md has the format
 //! that they count (records and commits: sections 6 and 8, descriptors and stripes: section 7).
 //!
-//! - A **record** is a header, the key, the attributes and the content, padded to 4 bytes, and 8 bytes in the list of the commit that ends its
+//! - A **record** is a header, the name, the attributes and the content, padded to 4 bytes, and 8 bytes in the list of the commit that ends its
 //!   batch; `small` says how many copies lie on fast devices. What segments and batches take beside that is left out here: 128 bytes a
 //!   segment, 120 bytes a batch.
 //! - With an **alignment** ([`Alignment`]), each record takes a multiple of it, and the content of files begins at such multiples. All records begin
@@ -67,10 +67,10 @@ pub const LARGEST_EXTENT_FILE_BYTES: u64 = GIB;
 pub const MOST_DATA: u8 = 64;
 /// Parity units in a stripe, at most.
 pub const MOST_PARITY: u8 = 2;
-/// What an entry of the index takes beside its key, in blocks that are as full as merged tables are; 1.6 of it for filters.
+/// What an entry of the index takes beside its name, in blocks that are as full as merged tables are; 1.6 of it for filters.
 const INDEX_ENTRY_BYTES: u64 = 22;
-/// What of a key the entry before does not have, about.
-const UNSHARED_KEY_BYTES: u64 = 8;
+/// What of a name the entry before does not have, about.
+const UNSHARED_NAME_BYTES: u64 = 8;
 /// The index is on two devices at most.
 const MOST_INDEX_COPIES: u64 = 2;
 
@@ -78,11 +78,11 @@ const MOST_INDEX_COPIES: u64 = 2;
 pub fn record_bytes(
     alignment: Alignment,
     content: Content,
-    key_bytes: u64,
+    name_bytes: u64,
     attributes_bytes: u64,
     content_bytes: u64,
 ) -> u128 {
-    let head_bytes = RECORD_HEADER_BYTES + key_bytes + attributes_bytes;
+    let head_bytes = RECORD_HEADER_BYTES + name_bytes + attributes_bytes;
     let padding = content.padding_bytes(alignment, head_bytes, content_bytes);
     let bytes = u128::from(head_bytes) + u128::from(padding) + u128::from(content_bytes);
     round_up_wide(bytes, alignment.unit_bytes())
@@ -303,7 +303,7 @@ impl Stripes {
     }
 }
 
-/// `granulo:cutoff=64K,small=none,large=none,data=8,stripe_unit=64K,key=24,atime=off,align=none`.
+/// `granulo:cutoff=64K,small=none,large=none,data=8,stripe_unit=64K,name=24,atime=off,align=none`.
 pub(super) const GRANULO: Kind = Kind {
     name: "granulo",
     summary: "granulo's own store: records in segments, large objects striped",
@@ -339,10 +339,10 @@ pub(super) const GRANULO: Kind = Kind {
             meaning: "size of a stripe unit at the start of an object",
         },
         Opt {
-            name: "key",
+            name: "name",
             default: "24",
             range: Range::Count { least: 0, most: u16::MAX as u64 },
-            meaning: "length of a key (a path), in bytes",
+            meaning: "length of a name, in bytes",
         },
         Opt {
             name: "atime",
@@ -377,7 +377,7 @@ pub(super) const GRANULO: Kind = Kind {
             },
             striping,
             alignment: Alignment::of_name(options.choice("align")).unwrap_or_default(),
-            key_bytes: options.count("key"),
+            name_bytes: options.count("name"),
             attributes_bytes: ATTRIBUTES_BYTES + if options.switch("atime") { ACCESS_TIME_BYTES } else { 0 },
         }))
     },
@@ -389,14 +389,14 @@ struct Granulo {
     copies: u64,
     striping: Striping,
     alignment: Alignment,
-    key_bytes: u64,
+    name_bytes: u64,
     attributes_bytes: u64,
 }
 
 impl Granulo {
     /// All copies of a record with so many bytes of content, each with its place in a list.
     fn records(&self, content: Content, content_bytes: u64) -> u128 {
-        let record = record_bytes(self.alignment, content, self.key_bytes, self.attributes_bytes, content_bytes);
+        let record = record_bytes(self.alignment, content, self.name_bytes, self.attributes_bytes, content_bytes);
         u128::from(self.copies) * (record + u128::from(LISTED_BYTES))
     }
 
@@ -412,7 +412,7 @@ impl Granulo {
     }
 
     fn index_bytes(&self) -> u128 {
-        let entry = INDEX_ENTRY_BYTES + self.key_bytes.min(UNSHARED_KEY_BYTES);
+        let entry = INDEX_ENTRY_BYTES + self.name_bytes.min(UNSHARED_NAME_BYTES);
         u128::from(self.copies.min(MOST_INDEX_COPIES) * entry)
     }
 }
@@ -462,12 +462,12 @@ pub(super) const TESTED: &[&str] = &[
     "granulo:small=mirror,large=raid5",
     "granulo:small=triple,large=raid6,data=10",
     "granulo:small=none,large=raid5,data=2,stripe_unit=1M",
-    "granulo:small=mirror,large=raid5,cutoff=0,stripe_unit=4K,key=4096",
+    "granulo:small=mirror,large=raid5,cutoff=0,stripe_unit=4K,name=4096",
     "granulo:small=none,large=raid6,data=64,stripe_unit=512K,cutoff=0",
-    "granulo:small=triple,large=raid6,data=1,stripe_unit=4M,atime=on,key=0",
+    "granulo:small=triple,large=raid6,data=1,stripe_unit=4M,atime=on,name=0",
     "granulo:cutoff=1GiB",
     "granulo:align=512",
-    "granulo:small=mirror,large=raid5,align=4096,key=300",
+    "granulo:small=mirror,large=raid5,align=4096,name=300",
 ];
 
 #[cfg(test)]
@@ -491,17 +491,17 @@ mod tests {
 
     #[test]
     fn twenty_thousand_bytes_take_half_a_per_cent_more() {
-        // The data set of Vorontsov: 50,000 files of 20,000 bytes, here with their keys and their index entries.
-        let space = Model::parse("granulo:key=12").unwrap().layout.file(20_000);
+        // The data set of Vorontsov: 50,000 files of 20,000 bytes, here with their names and their index entries.
+        let space = Model::parse("granulo:name=12").unwrap().layout.file(20_000);
         assert_eq!(space.allocated_bytes, 20_088);
         assert_eq!(space.allocated_bytes + space.metadata_bytes, 20_118);
     }
 
     #[test]
-    fn an_access_time_and_a_key_are_counted_to_the_byte() {
-        // Header, place in the list, key, attributes, access time, content, padding.
+    fn an_access_time_and_a_name_are_counted_to_the_byte() {
+        // Header, place in the list, name, attributes, access time, content, padding.
         for (model, bytes) in
-            [("granulo:key=0", 48 + 8 + 19 + 5), ("granulo:key=9,atime=on", 48 + 8 + 9 + 19 + 14 + 5 + 1)]
+            [("granulo:name=0", 48 + 8 + 19 + 5), ("granulo:name=9,atime=on", 48 + 8 + 9 + 19 + 14 + 5 + 1)]
         {
             let layout = Model::parse(model).unwrap().layout;
             assert_eq!(layout.symlink(5).unwrap().allocated_bytes, bytes, "{model}");

@@ -14,27 +14,29 @@
 //! with that number. So content comes once, and a group has the content of every name in it.
 
 use std::collections::{HashSet, VecDeque};
-use std::ops::{Bound, Range};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use super::gather::{Joining, Span, Wanted, sort, spans};
 use super::read::{decode_attributes, decompress};
+use super::walk::Walk;
 use crate::Store;
 use crate::devices::device::make_landing;
 use crate::devices::set::Lock;
 use crate::devices::threads;
 use crate::engine::Engine;
-use crate::engine::effects::is_within;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::Kind;
-use crate::format::key::{Key, shared_key};
+use crate::format::entry::{Entry, Kind};
+use crate::format::index_key::object_key;
+use crate::format::key::Key;
 use crate::format::record::{Head, Record};
-use crate::index::Snapshot;
+use crate::index::paths::Ways;
+use crate::index::{Scan, Snapshot};
 use crate::layout::granulo::{ALWAYS_RECORD_BYTES, PACKED_BYTES};
 
 /// What is read at once: larger pieces leave the processor's cache before they are verified.
@@ -79,11 +81,34 @@ pub struct Loaded {
     aside: Vec<u8>,
     objects: Vec<Placed>,
     spare: Spare,
+    names: Arc<Names>,
+}
+
+/// Where the directories are that names of what is loaded are in; put together for the first who asks.
+#[derive(Debug)]
+struct Names {
+    snapshot: Snapshot,
+    ways: OnceLock<Ways>,
+}
+
+impl Names {
+    fn path(&self, directory: u64, name: &[u8]) -> Result<Key> {
+        let ways = match self.ways.get() {
+            Some(ways) => ways,
+            None => {
+                let ways = Ways::of(&self.snapshot)?;
+                self.ways.get_or_init(|| ways)
+            }
+        };
+        let lost = || Error::new(ErrorKind::Corrupt, "load", "the index has no path of a record that it names");
+        ways.path(directory, name).ok_or_else(lost)
+    }
 }
 
 /// An object of a piece; verified.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadedObject<'p> {
+    names: &'p Names,
     head: Head<'p>,
     content: &'p [u8],
     offset: u64,
@@ -91,9 +116,10 @@ pub struct LoadedObject<'p> {
 }
 
 impl Loaded {
-    fn new(spare: &Spare) -> Loaded {
-        let read = lock(spare).pop().unwrap_or_default();
-        Loaded { read, aside: Vec::new(), objects: Vec::new(), spare: Arc::clone(spare) }
+    fn new(work: &Work) -> Loaded {
+        let read = lock(&work.spare).pop().unwrap_or_default();
+        let (spare, names) = (Arc::clone(&work.spare), Arc::clone(&work.names));
+        Loaded { read, aside: Vec::new(), objects: Vec::new(), spare, names }
     }
 
     /// Its objects, in the order of the disk.
@@ -101,6 +127,7 @@ impl Loaded {
         self.objects.iter().filter_map(|placed| {
             let head = Head::verified(self.bytes(&placed.head))?;
             Some(LoadedObject {
+                names: &self.names,
                 head,
                 content: self.bytes(&placed.content),
                 offset: placed.offset,
@@ -154,8 +181,11 @@ impl Drop for Loaded {
 
 impl<'p> LoadedObject<'p> {
     /// Its key; `None` of a file with several names, whose names are objects of their own.
-    pub fn key(&self) -> Option<Key> {
-        Key::from_stored(self.head.name?)
+    ///
+    /// # Errors
+    /// What reading the index fails with: the first that is asked for a key puts together where the directories are.
+    pub fn key(&self) -> Result<Option<Key>> {
+        self.head.name.map(|name| self.names.path(self.head.parent, name)).transpose()
     }
 
     /// What it is. [`Kind::Link`] is a name of a file with several.
@@ -268,6 +298,19 @@ struct Work {
     /// Nobody wants more.
     is_over: AtomicBool,
     spare: Spare,
+    names: Arc<Names>,
+}
+
+impl Work {
+    fn new(scope: &Scope, plans: Receiver<Result<Planned>>) -> Work {
+        Work {
+            plans: Mutex::new(plans),
+            large: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            spare: Spare::default(),
+            names: Arc::new(Names { snapshot: scope.snapshot.clone(), ways: OnceLock::new() }),
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -284,12 +327,7 @@ impl Store {
         let threads = default_threads();
         let (plan, plans) = sync_channel(PLANNED);
         let (give, pieces) = sync_channel(threads);
-        let work = Arc::new(Work {
-            plans: Mutex::new(plans),
-            large: Mutex::default(),
-            is_over: AtomicBool::new(false),
-            spare: Spare::default(),
-        });
+        let work = Arc::new(Work::new(&scope, plans));
         let mut handles = Vec::new();
         // The pin goes when the last worker has ended.
         let scope = Arc::new(scope);
@@ -324,12 +362,7 @@ impl Store {
         let scope = self.engine().scope(group)?;
         let count = if threads == 0 { default_threads() } else { threads.min(MOST_THREADS) };
         let (plan, plans) = sync_channel(PLANNED);
-        let work = Work {
-            plans: Mutex::new(plans),
-            large: Mutex::default(),
-            is_over: AtomicBool::new(false),
-            spare: Spare::default(),
-        };
+        let work = Work::new(&scope, plans);
         let take = |piece: Result<Loaded>| match piece {
             Ok(piece) => piece.objects().all(|object| each(Ok(object))),
             Err(error) => each(Err(error)),
@@ -356,7 +389,7 @@ impl Engine {
     fn scope(&self, top: &Key) -> Result<Scope> {
         let (pin, view) = self.pinned()?;
         let snapshot = view.snapshot();
-        if !top.is_root() && snapshot.look_up(top.stored())?.is_none() {
+        if !top.is_root() && snapshot.look_up_path(top.stored())?.is_none() {
             return Err(Error::new(ErrorKind::NotFound, "load", "there is no such object").at(&top.to_path()));
         }
         Ok(Scope { snapshot, top: top.clone(), _pin: pin })
@@ -414,23 +447,43 @@ fn plan_all(scope: &Scope, plan: &SyncSender<Result<Planned>>, is_over: &AtomicB
     }
 }
 
+/// The entries of what is to be loaded.
+enum Entries {
+    All(Scan),
+    Below(Box<Walk>),
+}
+
+impl Entries {
+    fn of(scope: &Scope) -> Result<Entries> {
+        Ok(match scope.top.is_root() {
+            true => Entries::All(scope.snapshot.scan_from(&[])?),
+            false => Entries::Below(Box::new(Walk::from(scope.snapshot.clone(), &scope.top, &Key::root())?)),
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<Entry>> {
+        match self {
+            Entries::All(scan) => Ok(scan.next_entry()?.map(|(_, entry)| *entry)),
+            Entries::Below(walk) => walk.next_unfollowed(),
+        }
+    }
+}
+
 /// Gives the stretches of all wanted records to `give`, until it wants no more.
 fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<Span>) -> bool) -> Result<()> {
     let mut window = Window::default();
     for pass in 0.. {
-        let mut scan = scope.snapshot.scan(Bound::Included(scope.top.stored()), Bound::Unbounded)?;
+        let mut entries = Entries::of(scope)?;
         let mut files = HashSet::new();
         let mut run: Vec<Wanted> = Vec::with_capacity(RUN_KEYS + 1);
         loop {
             let mut is_end = true;
-            if let Some((key, entry)) = scan.next_entry()?
-                && (scope.top.is_root() || is_within(key, scope.top.stored()))
-            {
+            if let Some(entry) = entries.next()? {
                 is_end = false;
-                run.push(Wanted::new(entry, 0));
+                run.push(Wanted::new(&entry, 0));
                 // Of everything, files with several names come by themselves.
                 if entry.kind == Kind::Link && !scope.top.is_root() && files.insert(entry.size_bytes) {
-                    let file = scope.snapshot.look_up(&shared_key(entry.size_bytes))?;
+                    let file = scope.snapshot.look_up(&object_key(entry.size_bytes))?;
                     run.extend(file.map(|file| Wanted::new(&file, 0)));
                 }
             }
@@ -505,7 +558,7 @@ impl Work {
     }
 
     fn piece(&self, engine: &Engine, planned: &Planned, give: &dyn Fn(Result<Loaded>) -> bool) -> bool {
-        let mut piece = Loaded::new(&self.spare);
+        let mut piece = Loaded::new(self);
         let mut read = std::mem::take(&mut piece.read);
         engine.read_span(&planned.span, planned.turn, &mut read);
         let mut other = Vec::new();
@@ -572,7 +625,7 @@ impl Work {
     }
 
     fn part(&self, engine: &Engine, large: &Large, range: Range<u64>) -> Result<Loaded> {
-        let mut piece = Loaded::new(&self.spare);
+        let mut piece = Loaded::new(self);
         let begin = make_landing(&mut piece.read, (range.end - range.start) as usize);
         engine.read_units(&large.descriptor, range.clone(), &mut piece.read)?;
         let head = piece.put_aside(&large.head);

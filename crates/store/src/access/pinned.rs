@@ -7,10 +7,10 @@ use super::read::{Buffer, Object, object};
 use super::walk::{Listed, Walk};
 use crate::Store;
 use crate::devices::set::Lock;
-use crate::engine::effects::below;
 use crate::error::Result;
 use crate::format::entry::Kind;
-use crate::format::key::{Key, shared_key};
+use crate::format::index_key::object_key;
+use crate::format::key::Key;
 use crate::index::Snapshot;
 
 /// A state that stays. See [`Store::snapshot`].
@@ -67,7 +67,7 @@ impl Store {
     /// # Errors
     /// As [`list`](Self::list).
     pub fn list_from(&self, directory: &Key, name: &[u8]) -> Result<Walk> {
-        self.engine().walk(directory, true, &named(directory, name))
+        self.engine().list(directory, name)
     }
 
     /// An object and all below it from a key on, that one included, in order of keys.
@@ -75,7 +75,7 @@ impl Store {
     /// # Errors
     /// What reading the index fails with.
     pub fn walk_from(&self, top: &Key, from: &Key) -> Result<Walk> {
-        self.engine().walk(top, false, from.stored())
+        self.engine().walk(top, from)
     }
 
     /// Reads what a listing returned, as it was listed, without another look-up. `None`: it is there no more, and neither is its place.
@@ -107,12 +107,12 @@ impl PinnedSnapshot {
     /// # Errors
     /// What reading the index fails with.
     pub fn entry(&self, key: &Key) -> Result<Option<Listed>> {
-        let Some(entry) = self.snapshot.look_up(key.stored())? else { return Ok(None) };
+        let Some(entry) = self.snapshot.look_up_path(key.stored())? else { return Ok(None) };
         if entry.kind != Kind::Link {
             return Ok(Some(Listed { key: key.clone(), entry, shared: None }));
         }
         let shared = entry.size_bytes;
-        let entry = self.snapshot.look_up(&shared_key(shared))?;
+        let entry = self.snapshot.look_up(&object_key(shared))?;
         Ok(entry.map(|entry| Listed { key: key.clone(), entry, shared: Some(shared) }))
     }
 
@@ -135,7 +135,7 @@ impl PinnedSnapshot {
     /// # Errors
     /// As [`Store::list`].
     pub fn list(&self, directory: &Key, name: &[u8]) -> Result<Walk> {
-        Walk::new(self.snapshot.clone(), directory, true, &named(directory, name))
+        Walk::list(self.snapshot.clone(), directory, name)
     }
 
     /// An object and all below it, in order of keys; from `from` on.
@@ -143,16 +143,6 @@ impl PinnedSnapshot {
     /// # Errors
     /// What reading the index fails with.
     pub fn walk(&self, top: &Key, from: &Key) -> Result<Walk> {
-        Walk::new(self.snapshot.clone(), top, false, from.stored())
+        Walk::from(self.snapshot.clone(), top, from)
     }
-}
-
-/// Where in the order of keys a name in a directory is.
-fn named(directory: &Key, name: &[u8]) -> Vec<u8> {
-    if directory.is_root() && !name.is_empty() {
-        return name.to_vec();
-    }
-    let mut stored = below(directory.stored());
-    stored.extend_from_slice(name);
-    stored
 }

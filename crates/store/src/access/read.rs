@@ -14,7 +14,8 @@ use crate::format::attributes::{Attributes, Holes};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::ids::{Epoch, LogOffset, SegmentId};
-use crate::format::key::{Key, shared_key, shared_number};
+use crate::format::index_key::object_key;
+use crate::format::key::Key;
 use crate::format::record::Record;
 use crate::format::segment::segment_path;
 use crate::layout::granulo::LISTED_BYTES;
@@ -100,15 +101,15 @@ pub(crate) fn object<'b>(key: &Key, stored: Stored, buffer: &'b mut Buffer) -> R
 }
 
 impl Engine {
-    /// The entry of a key, links followed.
-    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Found>> {
-        let look_up = |key: &[u8]| look_up_in(self.fresh()?, key).map(|(_, entry)| entry);
-        let Some(entry) = look_up(key)? else { return Ok(None) };
+    /// The entry of a path, links followed.
+    pub(crate) fn find(&self, path: &[u8]) -> Result<Option<Found>> {
+        let Some(entry) = self.look_up_path(self.fresh()?, path)? else { return Ok(None) };
         if entry.kind != Kind::Link {
-            return Ok(Some(Found { entry, shared: shared_number(key) }));
+            return Ok(Some(Found { entry, shared: None }));
         }
         let shared = entry.size_bytes;
-        Ok(look_up(&shared_key(shared))?.map(|entry| Found { entry, shared: Some(shared) }))
+        let (_, entry) = look_up_in(self.fresh()?, &object_key(shared))?;
+        Ok(entry.map(|entry| Found { entry, shared: Some(shared) }))
     }
 
     /// Calls `read` with the entry of `key`; if that fails for what was read, once more with a fresh index.

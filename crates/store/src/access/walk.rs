@@ -1,11 +1,19 @@
-//! Listings: entries in order of keys, of one consistent state, however long they take.
+//! Listings: entries in order of names, of one consistent state, however long they take.
+//!
+//! A walk goes from directory to directory, each before what is in it: that is the order of whole paths. Of the directories on the way it keeps
+//! the scans of the deepest [`MOST_SCANS`], so that memory does not grow with depth; one that it comes back to after that is sought again by name.
+
+use std::ops::Bound;
 
 use crate::engine::Engine;
-use crate::engine::effects::{below, is_within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
-use crate::format::key::{Key, shared_key};
+use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, object_key};
+use crate::format::key::Key;
 use crate::index::{Scan, Snapshot};
+
+/// Scans that are kept at once.
+const MOST_SCANS: usize = 16;
 
 /// An entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,46 +37,116 @@ pub struct Lent<'w> {
     pub shared: Option<u64>,
 }
 
+/// A directory that is being gone through.
+#[derive(Debug)]
+struct Level {
+    directory: u64,
+    /// Length of its path.
+    path_bytes: usize,
+    /// `None`: to be sought again.
+    scan: Option<Scan>,
+}
+
 /// Entries in order of keys, of one consistent state. See [`Store::list`](crate::Store::list) and [`Store::walk`](crate::Store::walk).
 ///
 /// As an iterator it gives entries to keep; [`lend`](Self::lend) takes no memory for each.
 #[derive(Debug)]
 pub struct Walk {
     snapshot: Snapshot,
-    scan: Scan,
-    top: Key,
-    /// The key of the entry that was given last.
+    /// What comes first, if it is not in a directory that is gone through.
+    top: Option<Entry>,
+    /// The deepest last.
+    levels: Vec<Level>,
+    /// The path of the entry that was given last.
     key: Key,
-    /// The shared object of the name that was given last, if it is a link.
-    shared: Option<(u64, Entry)>,
-    /// Only the entries of `top` itself.
+    /// Only the entries of one directory.
     is_flat: bool,
     ended: bool,
 }
 
 impl Engine {
-    /// What is at and below `top`, or only its entries; from the stored key `from` on, if that is behind the first.
-    pub(crate) fn walk(&self, top: &Key, is_flat: bool, from: &[u8]) -> Result<Walk> {
+    /// What is at and below `top`, from the path `from` on.
+    pub(crate) fn walk(&self, top: &Key, from: &Key) -> Result<Walk> {
         self.refresh()?;
         let snapshot = self.view().snapshot();
-        Walk::new(snapshot, top, is_flat, from)
+        Walk::from(snapshot, top, from)
+    }
+
+    /// The entries of a directory from a name on.
+    pub(crate) fn list(&self, directory: &Key, from: &[u8]) -> Result<Walk> {
+        self.refresh()?;
+        let snapshot = self.view().snapshot();
+        Walk::list(snapshot, directory, from)
     }
 }
 
 impl Walk {
-    /// As [`Engine::walk`], of one state.
-    pub(crate) fn new(snapshot: Snapshot, top: &Key, is_flat: bool, from: &[u8]) -> Result<Walk> {
-        let found = snapshot.look_up(top.stored())?;
-        if is_flat && !top.is_root() && found.is_none_or(|entry| entry.kind != Kind::Directory) {
-            let (kind, cause) = match found {
+    /// As [`Engine::list`], of one state.
+    pub(crate) fn list(snapshot: Snapshot, directory: &Key, from: &[u8]) -> Result<Walk> {
+        let Some(number) = snapshot.directory(directory.stored())? else {
+            let (kind, cause) = match snapshot.look_up_path(directory.stored())? {
                 None => (ErrorKind::NotFound, "there is no such object"),
                 Some(_) => (ErrorKind::Usage, "it is no directory"),
             };
-            return Err(Error::new(kind, "list", cause).at(&top.to_path()));
+            return Err(Error::new(kind, "list", cause).at(&directory.to_path()));
+        };
+        let mut walk = Walk::empty(snapshot, directory, true);
+        walk.enter(number, Bound::Included(from))?;
+        Ok(walk)
+    }
+
+    /// As [`Engine::walk`], of one state.
+    pub(crate) fn from(snapshot: Snapshot, top: &Key, from: &Key) -> Result<Walk> {
+        let mut walk = Walk::empty(snapshot, top, false);
+        let found = walk.snapshot.look_up_path(top.stored())?;
+        let is_directory = found.is_some_and(|entry| entry.kind == Kind::Directory);
+        let number = if top.is_root() { Some(ROOT) } else { found.filter(|_| is_directory).map(|entry| entry.number) };
+        if from <= top {
+            walk.top = found;
+            // A directory that is given is entered then.
+            if let Some(number) = number.filter(|_| found.is_none()) {
+                walk.enter(number, Bound::Unbounded)?;
+            }
+        } else if let (Some(number), Some(below)) = (number, from.below(top)) {
+            walk.enter_before(number, &below)?;
         }
-        let first = if is_flat { below(top.stored()) } else { top.stored().to_vec() };
-        let scan = snapshot.scan_from(first.as_slice().max(from))?;
-        Ok(Walk { snapshot, scan, top: top.clone(), key: Key::root(), shared: None, is_flat, ended: false })
+        Ok(walk)
+    }
+
+    fn empty(snapshot: Snapshot, top: &Key, is_flat: bool) -> Walk {
+        Walk { snapshot, top: None, levels: Vec::new(), key: top.clone(), is_flat, ended: false }
+    }
+
+    /// Goes down as far as a path leads, so that what comes next is the first entry that is not before it.
+    fn enter_before(&mut self, top: u64, path: &Key) -> Result<()> {
+        let mut number = top;
+        let mut names = path.components().peekable();
+        while let Some(name) = names.next() {
+            let is_last = names.peek().is_none();
+            let entry = if is_last { None } else { self.snapshot.look_up(&entry_key(number, name))? };
+            if is_last || entry.is_none() {
+                return self.enter(number, Bound::Included(name));
+            }
+            self.enter(number, Bound::Excluded(name))?;
+            match entry {
+                Some(entry) if entry.kind == Kind::Directory => number = entry.number,
+                _ => return Ok(()),
+            }
+            self.key.push(name);
+        }
+        Ok(())
+    }
+
+    /// Goes into the directory whose path is the key.
+    fn enter(&mut self, directory: u64, from: Bound<&[u8]>) -> Result<()> {
+        let scan = Some(scan_of(&self.snapshot, directory, from)?);
+        self.levels.push(Level { directory, path_bytes: self.key.stored().len(), scan });
+        if let Some(above) = self.levels.len().checked_sub(MOST_SCANS + 1)
+            && let Some(level) = self.levels.get_mut(above)
+        {
+            level.scan = None;
+        }
+        Ok(())
     }
 
     /// The next entry, as the iterator gives it, with a key that is this walk's.
@@ -80,51 +158,74 @@ impl Walk {
             return Ok(None);
         }
         let step = self.step();
-        self.ended = !matches!(step, Ok(true));
-        step?;
-        Ok(match (&self.shared, self.scan.given()) {
-            _ if self.ended => None,
-            (Some((shared, entry)), _) => Some(Lent { key: &self.key, entry: *entry, shared: Some(*shared) }),
-            // The one copy of it that is made.
-            (None, given) => given.map(|(_, entry)| Lent { key: &self.key, entry: *entry, shared: None }),
-        })
+        self.ended = !matches!(step, Ok(Some(_)));
+        Ok(step?.map(|(entry, shared)| Lent { key: &self.key, entry, shared }))
     }
 
-    /// Goes on to the next entry: its key is then `self.key`, and it is the scan's, or that of `self.shared`. Gives whether there is one.
+    /// Goes on to the next entry that leads somewhere, links followed.
     #[inline]
-    fn step(&mut self) -> Result<bool> {
-        self.shared = None;
-        loop {
-            let Some((stored, entry)) = self.scan.next_entry()? else { return Ok(false) };
-            if !self.key.set_stored(stored) {
-                // Shared objects lie before all paths but the root.
-                self.scan.seek(&[1])?;
-                continue;
-            }
-            let top = self.top.stored();
-            if !is_within(stored, top) {
-                return Ok(false);
-            }
-            let start = if top.is_empty() { 0 } else { (top.len() + 1).min(stored.len()) };
-            if self.is_flat
-                && let Some(first) = stored[start..].iter().position(|&byte| byte == 0)
-            {
-                // Past everything below that entry of the directory.
-                let mut past = stored[..start + first].to_vec();
-                past.push(1);
-                self.scan.seek(&past)?;
-                continue;
-            }
+    fn step(&mut self) -> Result<Option<(Entry, Option<u64>)>> {
+        while let Some(entry) = self.next_unfollowed()? {
             if entry.kind != Kind::Link {
-                return Ok(true);
+                return Ok(Some((entry, None)));
             }
             let shared = entry.size_bytes;
-            if let Some(entry) = self.snapshot.look_up(&shared_key(shared))? {
-                self.shared = Some((shared, entry));
-                return Ok(true);
+            if let Some(entry) = self.snapshot.look_up(&object_key(shared))? {
+                return Ok(Some((entry, Some(shared))));
             }
         }
+        Ok(None)
     }
+
+    /// Goes on to the next entry, a link as the link that it is: its path is then the key.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    #[inline]
+    pub(crate) fn next_unfollowed(&mut self) -> Result<Option<Entry>> {
+        if let Some(top) = self.top.take() {
+            if top.kind == Kind::Directory {
+                self.enter(top.number, Bound::Unbounded)?;
+            }
+            return Ok(Some(top));
+        }
+        loop {
+            let Some(level) = self.levels.last_mut() else { return Ok(None) };
+            let path_bytes = level.path_bytes;
+            let scan = match &mut level.scan {
+                Some(scan) => scan,
+                sought => {
+                    // The name in it that was gone into is still in the key.
+                    let name = self.key.stored().get(path_bytes..).unwrap_or_default();
+                    let name = name.strip_prefix(&[0]).unwrap_or(name);
+                    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+                    sought.insert(scan_of(&self.snapshot, level.directory, Bound::Excluded(name))?)
+                }
+            };
+            let Some((key, entry)) = scan.next_entry()? else {
+                self.levels.pop();
+                continue;
+            };
+            let entry = *entry;
+            self.key.truncate(path_bytes);
+            self.key.push(key.get(ROOT_KEY.len()..).unwrap_or_default());
+            if entry.kind == Kind::Directory && !self.is_flat {
+                self.enter(entry.number, Bound::Unbounded)?;
+            }
+            return Ok(Some(entry));
+        }
+    }
+}
+
+/// The entries of a directory from a name on, or behind it.
+fn scan_of(snapshot: &Snapshot, directory: u64, from: Bound<&[u8]>) -> Result<Scan> {
+    let (first, end) = entries_of(directory);
+    let from = match from {
+        Bound::Included(name) => Bound::Included(entry_key(directory, name)),
+        Bound::Excluded(name) => Bound::Excluded(entry_key(directory, name)),
+        Bound::Unbounded => Bound::Included(first),
+    };
+    snapshot.scan(from.as_ref().map(Vec::as_slice), Bound::Excluded(&end))
 }
 
 impl Iterator for Walk {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Slot;
 
-use super::effects::is_within;
 use crate::format::entry::Entry;
+use crate::format::index_key::entry_of_key;
 use crate::format::record::checksum;
 
 /// What a batch makes of a key; `None`: forgotten, nothing below can show through.
@@ -53,9 +53,11 @@ impl ChangedKeys {
         }
     }
 
-    /// Those at or below a key.
-    pub(crate) fn within<'c>(&'c self, top: &'c [u8]) -> impl Iterator<Item = &'c Changed> {
-        self.list.iter().filter(move |(key, _)| is_within(key, top))
+    /// What it makes of entries of a directory, but for those that it forgets.
+    pub(crate) fn entries_of(&self, directory: u64) -> Vec<(Arc<[u8]>, Entry)> {
+        let is_in = |key: &[u8]| entry_of_key(key).is_some_and(|(of, _)| of == directory);
+        let changed = self.list.iter().filter(|(key, _)| is_in(key));
+        changed.filter_map(|(key, entry)| Some((Arc::clone(key), (*entry)?))).collect()
     }
 
     /// All entries, for changes.
@@ -84,23 +86,26 @@ mod tests {
 
     use super::*;
     use crate::format::entry::Location;
+    use crate::format::index_key::{entries_of, entry_key};
 
     proptest! {
         #[test]
-        fn it_is_a_map(steps in proptest::collection::vec((0..4u8, 0..3usize, any::<bool>()), 0..60), top in 0..4u8) {
+        fn it_is_a_map(steps in proptest::collection::vec((0..4u64, 0..3usize, any::<bool>()), 0..60), directory in 0..4u64) {
             let (mut changed, mut model) = (ChangedKeys::default(), BTreeMap::new());
-            for (id, (byte, length, is_there)) in steps.into_iter().enumerate() {
-                let key: Arc<[u8]> = [byte, 0, byte][..length].into();
+            for (id, (directory, length, is_there)) in steps.into_iter().enumerate() {
+                let key: Arc<[u8]> = entry_key(directory, &b"name"[..length]).into();
                 let location = Location { segment: 1, offset: 0, record_bytes: 64 };
                 let entry = is_there.then(|| Entry::removal(id as u64, location));
                 prop_assert_eq!(changed.get(&key), model.get(&key).copied());
                 changed.insert(&key, entry);
                 model.insert(key, entry);
             }
-            let mut within: Vec<_> = changed.within(&[top]).cloned().collect();
-            within.sort_by(|one, other| one.0.cmp(&other.0));
-            let expected = model.iter().filter(|(key, _)| is_within(key, &[top]));
-            prop_assert!(within.iter().map(|(key, entry)| (key, entry)).eq(expected));
+            let mut entries = changed.entries_of(directory);
+            entries.sort_by(|one, other| one.0.cmp(&other.0));
+            let (from, to) = entries_of(directory);
+            let expected = model.iter().filter(|(key, _)| ***key >= from[..] && ***key < to[..]);
+            let expected = expected.filter_map(|(key, entry)| Some((Arc::clone(key), (*entry)?)));
+            prop_assert!(entries.into_iter().eq(expected));
             prop_assert!(changed.into_sorted().into_iter().eq(model));
         }
     }

@@ -1,54 +1,91 @@
-//! Directories that are known to be there: objects of a batch lie in few, and each would be looked up in tables for every batch.
+//! Directories that are known to be there, by the number of the one above and their name: what would be looked up in tables for every object in them.
 //!
-//! What is here is in the state that the writer's next batch is built on. A change that says anything else about a key takes it out,
-//! and it may be forgotten at any time.
+//! What is here is in the view. A change that says anything else about an entry takes it out, and it may be forgotten at any time.
 
-use hashbrown::HashSet;
+use hashbrown::{Equivalent, HashMap};
 
 use crate::format::entry::Kind;
+use crate::format::index_key::{ROOT, entry_of_key};
 use crate::index::catalog::Change;
 
-/// Keys of so many bytes are kept at most.
-const MOST_BYTES: usize = 1 << 20;
-/// What a key takes besides its bytes, about.
-const KEY_BYTES: usize = 32;
+/// So many bytes are kept at most.
+const MOST_BYTES: usize = 4 << 20;
+/// What a directory takes besides its name, about.
+const DIRECTORY_BYTES: usize = 48;
 
-/// Keys of directories.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Name {
+    above: u64,
+    name: Box<[u8]>,
+}
+
+#[derive(Debug, Hash)]
+struct Lent<'n> {
+    above: u64,
+    name: &'n [u8],
+}
+
+impl Equivalent<Name> for Lent<'_> {
+    fn equivalent(&self, name: &Name) -> bool {
+        self.above == name.above && self.name == &*name.name
+    }
+}
+
+/// Numbers of directories.
 #[derive(Debug, Default)]
 pub(crate) struct KnownDirectories {
-    keys: HashSet<Box<[u8]>>,
+    numbers: HashMap<Name, u64>,
     bytes: usize,
 }
 
 impl KnownDirectories {
-    /// Whether it is known that this is a directory.
-    pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.keys.contains(key)
+    /// The number of the directory `name` in another, if it is known.
+    pub(crate) fn get(&self, above: u64, name: &[u8]) -> Option<u64> {
+        self.numbers.get(&Lent { above, name }).copied()
     }
 
-    /// This is a directory.
-    pub(crate) fn add(&mut self, key: &[u8]) {
-        if self.bytes + key.len() + KEY_BYTES > MOST_BYTES {
+    /// The number of the directory that a path names, if all of the way is known.
+    pub(crate) fn directory(&self, path: &[u8]) -> Option<u64> {
+        let mut names = path.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+        names.try_fold(ROOT, |above, name| self.get(above, name))
+    }
+
+    /// A directory in another has this number.
+    pub(crate) fn add(&mut self, above: u64, name: &[u8], number: u64) {
+        if self.bytes + name.len() + DIRECTORY_BYTES > MOST_BYTES {
             self.clear();
         }
-        if self.keys.insert(key.into()) {
-            self.bytes += key.len() + KEY_BYTES;
+        if self.numbers.insert(Name { above, name: name.into() }, number).is_none() {
+            self.bytes += name.len() + DIRECTORY_BYTES;
         }
     }
 
-    /// Forgets all that a change makes something else of, or may.
+    /// Takes in what a change makes of entries. What was in a removed tree is asked for by nobody, as its numbers are not given again; but what was in the
+    /// root is.
     pub(crate) fn take_in(&mut self, change: &Change) {
-        if self.keys.is_empty() {
+        if self.numbers.is_empty() {
             return;
         }
-        if change.ranges.is_some() {
-            self.clear();
+        if change.ranges.iter().flatten().any(|row| row.directory == ROOT) {
+            return self.clear();
         }
-        let others = change.recent.iter().filter(|(_, entry)| entry.kind != Kind::Directory).map(|(key, _)| key);
-        for key in others.chain(&change.forget) {
-            if self.keys.remove(&**key) {
-                self.bytes -= key.len() + KEY_BYTES;
+        for (key, entry) in &change.recent {
+            let Some((above, name)) = entry_of_key(key) else { continue };
+            match entry.kind {
+                Kind::Directory => {
+                    if let Some(number) = self.numbers.get_mut(&Lent { above, name }) {
+                        *number = entry.number;
+                    }
+                }
+                _ => self.forget(above, name),
             }
+        }
+        change.forget.iter().filter_map(|key| entry_of_key(key)).for_each(|(above, name)| self.forget(above, name));
+    }
+
+    fn forget(&mut self, above: u64, name: &[u8]) {
+        if self.numbers.remove(&Lent { above, name }).is_some() {
+            self.bytes -= name.len() + DIRECTORY_BYTES;
         }
     }
 
@@ -62,33 +99,54 @@ impl KnownDirectories {
 mod tests {
     use super::*;
     use crate::format::entry::{Entry, Location};
+    use crate::format::index_key::{entry_key, object_key};
     use crate::index::catalog::RangeRow;
 
     #[test]
     fn what_changes_is_forgotten_and_the_rest_stays() {
         let mut known = KnownDirectories::default();
-        for key in [&b"a"[..], b"b", b"c", b"d"] {
-            known.add(key);
+        for (number, name) in (10..).zip([&b"a"[..], b"b", b"c", b"d"]) {
+            known.add(ROOT, name, number);
         }
+        known.add(10, b"e", 20);
+        assert_eq!(
+            (known.directory(b""), known.directory(b"a\0e"), known.directory(b"a\0x")),
+            (Some(1), Some(20), None)
+        );
         let place = Location { segment: 1, offset: 80, record_bytes: 80 };
         let removal = Entry::removal(9, place);
-        let directory = Entry { kind: Kind::Directory, ..removal };
-        let recent = vec![(b"a"[..].into(), removal), (b"b"[..].into(), directory)];
-        known.take_in(&Change { recent, forget: vec![b"c"[..].into()], ..Change::default() });
-        let has = |known: &KnownDirectories| [&b"a"[..], b"b", b"c", b"d"].map(|key| known.has(key));
-        assert_eq!(has(&known), [false, true, false, true]);
-        let ranges = Some(vec![RangeRow { key: b"x".to_vec(), id: 9 }]);
-        known.take_in(&Change { ranges, ..Change::default() });
-        assert_eq!(has(&known), [false; 4], "what lies below a removed tree is not looked for");
+        let directory = Entry { kind: Kind::Directory, number: 30, ..removal };
+        let key = |name| entry_key(ROOT, name);
+        let recent = vec![
+            (key(b"a").into(), removal),
+            (key(b"b").into(), directory),
+            (object_key(10)[..].into(), directory),
+            (key(b"new").into(), directory),
+        ];
+        known.take_in(&Change { recent, forget: vec![key(b"c").into()], ..Change::default() });
+        let numbers = [&b"a"[..], b"b", b"c", b"d", b"new"].map(|name| known.get(ROOT, name));
+        assert_eq!(numbers, [None, Some(30), None, Some(13), None]);
+        assert_eq!((known.get(10, b"e"), known.directory(b"a\0e")), (Some(20), None));
+        assert_eq!(known.bytes, known.numbers.keys().map(|name| name.name.len() + DIRECTORY_BYTES).sum::<usize>());
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_root_that_was_emptied() {
+        let mut known = KnownDirectories::default();
+        known.add(ROOT, b"a", 10);
+        known.take_in(&Change { ranges: Some(vec![RangeRow { directory: 5, id: 9 }]), ..Change::default() });
+        assert_eq!(known.get(ROOT, b"a"), Some(10));
+        known.take_in(&Change { ranges: Some(vec![RangeRow { directory: ROOT, id: 9 }]), ..Change::default() });
+        assert_eq!((known.get(ROOT, b"a"), known.bytes), (None, 0));
     }
 
     #[test]
     fn it_does_not_grow() {
         let mut known = KnownDirectories::default();
-        for number in 0..100_000u32 {
-            known.add(&number.to_be_bytes());
-            assert!(known.has(&number.to_be_bytes()));
+        for number in 0..200_000u32 {
+            known.add(ROOT, &number.to_be_bytes(), number.into());
+            assert_eq!(known.get(ROOT, &number.to_be_bytes()), Some(number.into()));
         }
-        assert!(known.bytes <= MOST_BYTES && known.keys.len() <= MOST_BYTES / KEY_BYTES);
+        assert!(known.bytes <= MOST_BYTES && known.numbers.len() <= MOST_BYTES / DIRECTORY_BYTES);
     }
 }

@@ -6,7 +6,8 @@
 //! large objects in their extent files; a shared object goes when its last name goes (when the index is rebuilt, names may come
 //! in another order than they did, so that is looked at in the end).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::changed::ChangedKeys;
@@ -15,7 +16,7 @@ use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
-use crate::format::key::shared_key;
+use crate::format::index_key::{entries_of, leading_number, object_key};
 use crate::index::Snapshot;
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 
@@ -29,7 +30,7 @@ pub(crate) trait Ledger {
     fn extent(&self, device: u16, file: u32) -> Option<ExtentRow>;
     /// Names of a shared object before the batch.
     fn names(&self, shared: u64) -> u64;
-    /// Removed trees before the batch.
+    /// Directories of removed trees before the batch.
     fn ranges(&self) -> &[RangeRow];
     /// The descriptor of a large object; `None` if it is damaged on every copy. Its units then count as in use until compaction has counted them.
     ///
@@ -75,23 +76,13 @@ pub(crate) struct Effects<'l, L: Ledger> {
     segments: BTreeMap<u64, SegmentRow>,
     extents: BTreeMap<(u16, u32), ExtentRow>,
     shared: BTreeMap<u64, u64>,
-    ranges: Vec<RangeRow>,
+    /// Shared objects that lost their last name, unless they get another before the batch ends.
+    emptied: Vec<u64>,
+    /// Directories that it removes, with the id of the removal.
+    ranges: HashMap<u64, u64>,
     /// Units of large objects in records that are not appended yet, by offset.
     unplaced_runs: BTreeMap<u64, Vec<Run>>,
     highest_id: u64,
-}
-
-/// Whether `key` is `top` or lies below it. Shared objects lie below nothing.
-pub(crate) fn is_within(key: &[u8], top: &[u8]) -> bool {
-    if top.is_empty() {
-        return key.first() != Some(&0);
-    }
-    key.strip_prefix(top).is_some_and(|rest| rest.first().is_none_or(|&byte| byte == 0))
-}
-
-/// Whether `key` goes with the tree of `top`. The root stays: it is always there, and its record has its attributes.
-pub(crate) fn goes_with(key: &[u8], top: &[u8]) -> bool {
-    !key.is_empty() && is_within(key, top)
 }
 
 impl<'l, L: Ledger> Effects<'l, L> {
@@ -103,7 +94,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
             segments: BTreeMap::new(),
             extents: BTreeMap::new(),
             shared: BTreeMap::new(),
-            ranges: Vec::new(),
+            emptied: Vec::new(),
+            ranges: HashMap::new(),
             unplaced_runs: BTreeMap::new(),
             highest_id: 0,
         }
@@ -131,27 +123,10 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(before.filter(|entry| !self.is_hidden(key, entry.id)))
     }
 
-    /// Whether a tree was removed by this batch that an older record lies in.
+    /// Whether this batch removed the directory that an older record lies in.
     fn is_hidden(&self, key: &[u8], id: u64) -> bool {
-        self.ranges.iter().any(|range| range.id > id && goes_with(key, &range.key))
-    }
-
-    /// Whether anything lies below `key`, as the batch has it so far.
-    pub(crate) fn has_below(&self, key: &[u8]) -> Result<bool> {
-        let is_used = |entry: &Option<Entry>| entry.is_some_and(|entry| entry.kind.is_used());
-        if self.keys.within(key).any(|(at, entry)| **at != *key && is_used(entry)) {
-            return Ok(true);
-        }
-        let mut scan = self.ledger.snapshot().scan_from(&below(key))?;
-        while let Some((found, _)) = scan.next_entry()? {
-            if !is_within(found, key) {
-                break;
-            }
-            if self.look_up(found)?.is_some() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let removal = leading_number(key).and_then(|directory| self.ranges.get(&directory));
+        removal.is_some_and(|&removal| removal > id)
     }
 
     /// A segment's account, for changes.
@@ -256,43 +231,76 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(true)
     }
 
-    /// A removal of a key and all below it, of the root only what is below; gives how many objects that were.
-    pub(crate) fn remove_tree(&mut self, top: &[u8], id: u64, location: Location) -> Result<u64> {
+    /// A removal of a directory with all below it: of the entry `key` (of the root none, which stays), and of all entries of `directories`.
+    pub(crate) fn remove_tree(
+        &mut self,
+        key: Option<&Arc<[u8]>>,
+        directories: &[u64],
+        id: u64,
+        location: Location,
+    ) -> Result<()> {
         self.highest_id = self.highest_id.max(id);
         self.dead(location, id);
-        let of_batch = self.keys.within(top).filter(|(key, _)| **key != *top);
-        let mut found: Vec<(Arc<[u8]>, Entry)> =
-            of_batch.filter_map(|(key, entry)| entry.map(|entry| (Arc::clone(key), entry))).collect();
-        if goes_with(top, top) {
-            found.extend(self.look_up(top)?.map(|entry| (Arc::from(top), entry)));
+        if let Some(key) = key
+            && let Some(old) = self.look_up(key)?.filter(|old| old.id <= id)
+        {
+            self.forget(key, id, location);
+            self.retire(old, false)?;
         }
-        let mut removed = 0;
-        for (key, old) in found {
-            if old.kind.is_used() && old.id <= id {
-                self.forget(&key, id, location);
-                self.retire(old, false)?;
-                removed += 1;
+        for &directory in directories {
+            for (key, old) in self.keys.entries_of(directory) {
+                if old.kind.is_used() && old.id <= id {
+                    self.forget(&key, id, location);
+                    self.retire(old, false)?;
+                }
             }
         }
-        let mut scan = self.ledger.snapshot().scan_from(&below(top))?;
+        self.retire_entries(directories, id)?;
+        for &directory in directories {
+            let known = self.ranges.entry(directory).or_default();
+            *known = id.max(*known);
+        }
+        Ok(())
+    }
+
+    /// What the index has in some directories goes, but for what the batch has changed.
+    fn retire_entries(&mut self, directories: &[u64], id: u64) -> Result<()> {
+        let mut sorted = directories.to_vec();
+        sorted.sort_unstable();
+        let (Some(&first), Some(&last)) = (sorted.first(), sorted.last()) else { return Ok(()) };
+        let (from, to) = (entries_of(first).0, entries_of(last).1);
+        let mut scan = self.ledger.snapshot().scan(Bound::Included(&from), Bound::Excluded(&to))?;
+        let mut left = sorted.iter().peekable();
         while let Some((key, old)) = scan.next_entry()? {
-            if !is_within(key, top) {
-                break;
-            }
-            if self.keys.get(key).is_none() && !self.is_hidden(key, old.id) && old.id <= id {
-                self.retire(*old, false)?;
-                removed += 1;
+            let Some(directory) = leading_number(key) else { break };
+            while left.next_if(|left| **left < directory).is_some() {}
+            match left.peek() {
+                None => break,
+                Some(&&next) if next > directory => scan.seek(&entries_of(next).0)?,
+                Some(_) if self.keys.get(key).is_none() && !self.is_hidden(key, old.id) && old.id <= id => {
+                    self.retire(*old, false)?;
+                }
+                Some(_) => {}
             }
         }
-        self.ranges.push(RangeRow { key: top.to_vec(), id });
-        Ok(removed)
+        Ok(())
+    }
+
+    /// Nothing more is taken in: shared objects that are left without a name go. Names that are exchanged lose one before they get another.
+    pub(crate) fn settle_names(&mut self) -> Result<()> {
+        for number in std::mem::take(&mut self.emptied) {
+            if *self.names(number) == 0 {
+                self.drop_shared(number)?;
+            }
+        }
+        Ok(())
     }
 
     /// A shared object that lost its last name, or never had one.
     fn drop_shared(&mut self, number: u64) -> Result<()> {
-        let key = shared_key(number);
+        let key = object_key(number);
         if let Some(old) = self.look_up(&key)? {
-            self.forget(&key.into(), old.id, old.location);
+            self.forget(&key[..].into(), old.id, old.location);
             self.retire(old, false)?;
         }
         self.shared.insert(number, 0);
@@ -323,7 +331,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
                 let names = self.names(old.size_bytes);
                 *names = names.checked_sub(1).ok_or_else(|| short_account("a shared object"))?;
                 if *names == 0 && self.nameless == Nameless::Go {
-                    self.drop_shared(old.size_bytes)?;
+                    self.emptied.push(old.size_bytes);
                 }
             }
             Kind::Large if !is_moved => {
@@ -373,13 +381,15 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// The change that takes the batch into the catalog.
     pub(crate) fn finish(mut self, position: Option<Position>) -> Change {
+        assert!(self.emptied.is_empty(), "names are settled before a batch is finished");
         let mut change =
             Change { position, highest_id: Some(self.highest_id).filter(|&id| id > 0), ..Change::default() };
         let changed = std::mem::take(&mut self.keys).into_sorted();
         change.forget = changed.iter().filter(|(_, entry)| entry.is_none()).map(|(key, _)| Arc::clone(key)).collect();
         change.recent = changed.into_iter().filter_map(|(key, entry)| Some((key, entry?))).collect();
         if !self.ranges.is_empty() {
-            change.ranges = Some(self.ledger.ranges().iter().cloned().chain(self.ranges).collect());
+            let ranges = self.ranges.into_iter().map(|(directory, id)| RangeRow { directory, id });
+            change.ranges = Some(self.ledger.ranges().iter().copied().chain(ranges).collect());
         }
         change.segments = self.segments.into_values().collect();
         change.extents = self.extents.into_values().collect();
@@ -400,11 +410,4 @@ fn unplaced_row() -> SegmentRow {
         dead_records: 0,
         lowest_id: u64::MAX,
     }
-}
-
-/// Where what lies below a key begins.
-pub(crate) fn below(key: &[u8]) -> Vec<u8> {
-    let mut from = key.to_vec();
-    from.push(if key.is_empty() { 1 } else { 0 });
-    from
 }

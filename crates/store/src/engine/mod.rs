@@ -13,6 +13,7 @@ pub(crate) mod index_place;
 mod near;
 pub(crate) mod open;
 pub(crate) mod pace;
+pub(crate) mod paths;
 mod placement;
 pub(crate) mod sync;
 pub(crate) mod write;
@@ -35,6 +36,7 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location};
 use crate::format::geometry::Geometry;
 use crate::format::ids::{Epoch, SegmentId};
+use crate::format::index_key::ROOT;
 use crate::format::record::Seed;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State};
@@ -100,7 +102,7 @@ pub(crate) struct Engine {
     pub(crate) is_index_private: bool,
     pub(crate) cache: Arc<BlockCache>,
     view: RwLock<View>,
-    pub(crate) directories: Mutex<KnownDirectories>,
+    pub(crate) directories: RwLock<KnownDirectories>,
     /// `None` in a store that is opened for reading.
     writer: Option<Mutex<Writer>>,
     /// Held while files are synced and the catalog changes.
@@ -155,7 +157,7 @@ impl Engine {
             is_index_private: parts.is_index_private,
             cache: parts.cache,
             view: RwLock::default(),
-            directories: Mutex::default(),
+            directories: RwLock::default(),
             writer: parts.writer.map(Mutex::new),
             sync: Mutex::new(()),
             highest_id: AtomicU64::new(0),
@@ -301,9 +303,15 @@ impl Engine {
                 }
             }
         }
-        *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
+        self.replace_view(view);
         self.extents.look_again();
         Ok(true)
+    }
+
+    fn replace_view(&self, new: View) {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        self.directories.write().unwrap_or_else(PoisonError::into_inner).clear();
+        *view = new;
     }
 
     /// Puts a state in the place of the view's, its tables opened.
@@ -313,9 +321,9 @@ impl Engine {
     pub(crate) fn set_state(&self, state: State) -> Result<()> {
         let mut view = View { state, ..View::default() };
         view.tables = self.open_tables(&view)?;
-        self.highest_id.fetch_max(view.state.highest_id, Ordering::Relaxed);
-        self.directories.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
+        // The root has the first number.
+        self.highest_id.fetch_max(view.state.highest_id.max(ROOT), Ordering::Relaxed);
+        self.replace_view(view);
         Ok(())
     }
 
@@ -351,7 +359,7 @@ impl Engine {
     /// As [`apply`](Self::apply), with the tables that it names.
     pub(crate) fn apply_with(&self, change: &Change, tables: Option<Tables>) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        self.directories.lock().unwrap_or_else(PoisonError::into_inner).take_in(change);
+        self.directories.write().unwrap_or_else(PoisonError::into_inner).take_in(change);
         view.state.apply(change);
         if let Some(tables) = tables {
             view.tables = tables;

@@ -6,6 +6,7 @@
 
 mod admission;
 mod committer;
+pub(crate) mod names;
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -13,9 +14,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use self::admission::{Admitted, Number};
-use self::committer::{Committer, Piece, Subject, Waiting, abandon};
-use super::effects::{Effects, Nameless, UNPLACED, goes_with, is_within};
+use self::admission::{Admitted, Number, has_entries, not_empty};
+pub use self::committer::Existing;
+use self::committer::{Committer, Piece, Seen, Subject, Waiting, abandon};
+use super::effects::{Effects, Nameless, UNPLACED};
 use super::near::Near;
 use crate::devices::extents::{LargeWriter, Touched, Written, order};
 use crate::engine::{Engine, EngineLedger, RESERVED_IDS};
@@ -24,8 +26,9 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::{Class, Compression};
-use crate::format::key::{Key, shared_key, shared_number};
-use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_number};
+use crate::format::index_key::{ROOT_KEY, entry_key, object_key};
+use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
+use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_numbers};
 use crate::layout::granulo::{Alignment, Striping, is_record};
 use crate::log::writer::Batched;
 use crate::{Durability, Store};
@@ -147,6 +150,17 @@ impl<'s> Batch<'s> {
         self.add(key.stored().into(), Kind::Directory, attributes, 0, &[], None)
     }
 
+    /// Puts a directory that has this number: its own record is lost.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(crate) fn adopt(&mut self, key: &Key, attributes: &Attributes, number: u64) -> Result<()> {
+        let mut stored = Vec::new();
+        attributes.encode(&mut stored)?;
+        let entry = Entry { number, ..entry_of(Kind::Directory, attributes) };
+        self.encode(key.stored().into(), entry, &stored, false, &[], None)
+    }
+
     /// Puts a symlink.
     ///
     /// # Errors
@@ -174,12 +188,17 @@ impl<'s> Batch<'s> {
     pub fn shared(&mut self, attributes: &Attributes, stream: &mut dyn Read, size_bytes: Option<u64>) -> Result<u64> {
         let number = self.engine().highest_id.fetch_add(1, Ordering::Relaxed) + 1;
         // One that has no name waits for it, whatever the durability.
-        let durability = std::mem::replace(&mut self.durability, Durability::None);
-        let put = self.file(shared_key(number).into(), attributes, stream, size_bytes);
-        self.durability = durability;
-        put?;
+        self.held_back(|batch| batch.file(shared_key(number).into(), attributes, stream, size_bytes))?;
         self.nameless.insert(number);
         Ok(number)
+    }
+
+    /// Does what adds records, and commits none of them.
+    fn held_back<T>(&mut self, add: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let durability = std::mem::replace(&mut self.durability, Durability::None);
+        let added = add(self);
+        self.durability = durability;
+        added
     }
 
     /// Gives a shared file another name.
@@ -203,22 +222,56 @@ impl<'s> Batch<'s> {
         if !is_waiting && self.removed_tree.as_ref().is_some_and(|top| goes_with(key.stored(), top)) {
             return Ok(false);
         }
-        let mut seen = self.near.look_up(self.store.engine(), key.stored())?;
-        if is_waiting || seen.1.is_some_and(|entry| entry.kind == Kind::Directory) {
+        let mut seen = self.see(key)?;
+        let found = |seen: Option<Seen>| seen.and_then(|seen| seen.entry);
+        if is_waiting || found(seen).is_some_and(|entry| entry.kind == Kind::Directory) {
             self.commit_piece()?;
-            seen = self.engine().look_up_now(key.stored())?;
+            seen = self.see(key)?;
         }
-        let Some(found) = seen.1 else { return Ok(false) };
-        if found.kind == Kind::Directory {
-            let ledger = EngineLedger::new(self.engine());
-            if Effects::new(&ledger, Nameless::Go).has_below(key.stored())? {
-                return Err(Error::new(ErrorKind::Usage, "remove the directory", "it is not empty")
-                    .at(&key.to_path())
-                    .advise("remove it with all below it: granulo store rm -r"));
-            }
+        let (Some(seen), Some(found)) = (seen, found(seen)) else { return Ok(false) };
+        if found.kind == Kind::Directory && has_entries(&self.engine().view().snapshot(), found.number)? {
+            return Err(not_empty(key));
         }
-        self.removal(key, Kind::Removal, Subject::Removal(Box::new(seen)))?;
+        self.add_removal(key, seen)?;
         Ok(true)
+    }
+
+    /// Removes one of several entries of a directory, which keeps what is in it.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub(crate) fn drop_entry(&mut self, directory: u64, name: &[u8]) -> Result<()> {
+        let engine = self.engine();
+        let (version, entry) = self.near.look_up(engine, &entry_key(directory, name))?;
+        // Where the directory is does not matter, and nothing may lead to it.
+        let key = Key::root().child(name)?;
+        self.add_removal(&key, Seen { version, directory, entry, has_other: true })
+    }
+
+    fn add_removal(&mut self, key: &Key, seen: Seen) -> Result<()> {
+        let start = self.records.len();
+        let record = NewRecord {
+            kind: Kind::Removal,
+            is_zstd: false,
+            is_moved: false,
+            id: 0,
+            number: 0,
+            parent: seen.directory,
+            name: key.name(),
+            attributes: &[],
+            content: &[],
+        };
+        record.encode(self.alignment, &mut self.records)?;
+        self.wait(key.stored().into(), start, Subject::Removal(Box::new(seen)))
+    }
+
+    /// What the index has for a key now; `None` if it has no directory that it would be in.
+    fn see(&mut self, key: &Key) -> Result<Option<Seen>> {
+        let engine = self.store.engine();
+        let Some((above, name)) = split(key.stored()) else { return Ok(None) };
+        let Some(directory) = engine.directory(above)? else { return Ok(None) };
+        let (version, entry) = self.near.look_up(engine, &entry_key(directory, name))?;
+        Ok(Some(Seen { version, directory, entry, has_other: false }))
     }
 
     /// Whether anything waits that is about this key or lies below it.
@@ -239,10 +292,12 @@ impl<'s> Batch<'s> {
     /// What writing fails with.
     pub fn remove_tree(&mut self, key: &Key) -> Result<bool> {
         self.commit_piece()?;
-        let is_there = key.is_root() || self.engine().view().snapshot().look_up(key.stored())?.is_some();
+        let snapshot = self.engine().view().snapshot();
+        let is_there = key.is_root() || snapshot.look_up_path(key.stored())?.is_some();
         if is_there {
             self.removed_tree = Some(key.stored().to_vec());
-            self.removal(key, Kind::TreeRemoval, Subject::TreeRemoval)?;
+            // What is in it is known when it is committed, and the record is encoded then.
+            self.wait(key.stored().into(), 0, Subject::TreeRemoval(Vec::new()))?;
         }
         Ok(is_there)
     }
@@ -268,22 +323,6 @@ impl<'s> Batch<'s> {
             true => Err(Error::new(ErrorKind::Usage, "write to the store", "the root is a directory")),
             false => Ok(()),
         }
-    }
-
-    fn removal(&mut self, key: &Key, kind: Kind, subject: Subject) -> Result<()> {
-        let start = self.records.len();
-        let record = NewRecord {
-            kind,
-            is_zstd: false,
-            is_moved: false,
-            id: 0,
-            number: 0,
-            name: Some(key.stored()),
-            attributes: &[],
-            content: &[],
-        };
-        record.encode(self.alignment, &mut self.records)?;
-        self.wait(key.stored().into(), start, subject)
     }
 
     fn timestamp(&self) -> u64 {
@@ -396,9 +435,12 @@ impl<'s> Batch<'s> {
             self.hand_over()?;
         }
         let start = self.records.len();
-        let name = shared_number(&key).is_none().then_some(&*key);
-        let record =
-            NewRecord { kind: entry.kind, is_zstd, is_moved: false, id: 0, number: 0, name, attributes, content };
+        let name = match shared_number(&key) {
+            None => split(&key).map(|(_, name)| name).or(Some(&[])),
+            Some(_) => None,
+        };
+        let (kind, is_moved, id, number, parent) = (entry.kind, false, 0, 0, 0);
+        let record = NewRecord { kind, is_zstd, is_moved, id, number, parent, name, attributes, content };
         record.encode(self.alignment, &mut self.records)?;
         self.wait(key, start, Subject::Put(Box::new(entry), descriptor))
     }
@@ -522,44 +564,66 @@ impl Engine {
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
         let admitted = self.admit_piece(&ledger, records, waiting, alignment, timestamp_milliseconds)?;
+        if waiting.is_empty() {
+            return Ok(());
+        }
         effects.reserve(waiting.len());
         let count = waiting.len() as u64;
         let first_id = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
-        if first_id + count > LARGEST_ID {
+        let needed = first_id + count;
+        if needed > LARGEST_ID {
             return Err(Error::new(ErrorKind::NoSpace, "write to the store", "it has given all ids"));
         }
-        let needed = first_id + count;
         if needed > self.reserved_ids.load(Ordering::Relaxed) {
             self.devices.reserve_ids(needed + RESERVED_IDS)?;
             self.reserved_ids.store(needed + RESERVED_IDS, Ordering::Relaxed);
         }
-        let mut numbers: Vec<u64> = Vec::with_capacity(waiting.len());
-        for ((record, admitted), id) in waiting.iter().zip(&admitted).zip(first_id..) {
-            let number = match admitted.number {
-                Number::None => 0,
-                Number::Own => id,
-                Number::Of(number) => number,
-                Number::AsRecord(at) => numbers[at],
-            };
+        let number_of = |number: Number, id: u64| match number {
+            Number::None => 0,
+            Number::Own => id,
+            Number::Of(number) => number,
+            Number::OfRecord(at) => first_id + at as u64,
+            Number::Made(_) => unreachable!("an admitted piece has a record of each directory that it makes"),
+        };
+        // What keeps it from being taken in, an error in reading what is removed above all, leaves the log as it was.
+        let mut key = Vec::new();
+        for ((record, Admitted { before, number, parent }), id) in waiting.iter().zip(admitted).zip(first_id..) {
+            let (number, parent) = (number_of(number, id), number_of(parent, id));
             let encoded = &mut records[record.start..record.start + record.record_bytes];
             give_id(encoded, id);
-            give_number(encoded, number);
-            numbers.push(number);
-        }
-        // What keeps it from being taken in, an error in reading what is removed above all, leaves the log as it was.
-        for (at, (record, Admitted { before, .. })) in waiting.iter().zip(admitted).enumerate() {
-            let (id, number) = (first_id + at as u64, numbers[at]);
+            give_numbers(encoded, number, parent);
+            key.clear();
+            match (shared_number(&record.key), split(&record.key)) {
+                (Some(shared), _) => key.extend_from_slice(&object_key(shared)),
+                (None, Some((_, name))) => {
+                    key.extend_from_slice(&parent.to_be_bytes());
+                    key.extend_from_slice(name);
+                }
+                (None, None) => key.extend_from_slice(ROOT_KEY),
+            }
+            let key: Arc<[u8]> = key[..].into();
             let location =
                 Location { segment: UNPLACED, offset: record.start as u64, record_bytes: record.record_bytes as u64 };
             match &record.subject {
                 Subject::Put(entry, descriptor) => {
                     let entry = Entry { id, number, location, ..**entry };
-                    effects.put_over(&record.key, entry, descriptor.as_deref(), before)?
+                    effects.put_over(&key, entry, descriptor.as_deref(), before)?
                 }
-                Subject::Removal(_) => effects.remove_over(&record.key, id, location, before).map(|_| ())?,
-                Subject::TreeRemoval => effects.remove_tree(&record.key, id, location).map(|_| ())?,
+                Subject::Name(named) => {
+                    let entry = Entry { id, number, location, ..named.entry };
+                    effects.put_over(&key, entry, named.descriptor.as_ref(), before)?
+                }
+                Subject::Removal(_) => effects.remove_over(&key, id, location, before).map(|_| ())?,
+                Subject::TreeRemoval(directories) if directories.is_empty() => {
+                    effects.remove_over(&key, id, location, before).map(|_| ())?
+                }
+                Subject::TreeRemoval(directories) => {
+                    let top = (!record.key.is_empty()).then_some(&key);
+                    effects.remove_tree(top, directories, id, location)?
+                }
             }
         }
+        effects.settle_names()?;
         let batch = Batched { alignment, ..self.batch_of(records) };
         let written = self.append_somewhere(&mut writer, &geometry, batch)?;
         effects.appended(writer.active_row(), written.position);

@@ -2,13 +2,14 @@
 //!
 //! A key is made of components without NUL and `/`, none of them empty, `.` or `..`; the root is the empty key. Inside, components
 //! are separated by a zero byte, so that the byte order of keys is that of a walk, and a directory with all below it is one range
-//! (docs/FORMAT.md, section 5). The keys of shared objects begin with a zero byte, which no path does.
+//! (docs/FORMAT.md, section 10).
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::index_key::is_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::escape;
 
@@ -50,20 +51,23 @@ impl Key {
         Ok(Key(bytes))
     }
 
-    /// A key from its stored form; `None` if that cannot be one.
-    pub(crate) fn from_stored(bytes: &[u8]) -> Option<Key> {
-        let mut key = Key::default();
-        key.set_stored(bytes).then_some(key)
+    /// The path of a batch's record; what stands for a shared object is none.
+    pub(crate) fn of_path(path: &[u8]) -> Option<Key> {
+        shared_number(path).is_none().then(|| Key(path.to_vec()))
     }
 
-    /// Becomes the key of this stored form, in the memory that it has; gives whether it can be one, and is the root if not.
-    pub(crate) fn set_stored(&mut self, bytes: &[u8]) -> bool {
-        let sound = bytes.len() <= LONGEST_KEY_BYTES && is_sound(bytes);
-        self.0.clear();
-        if sound {
-            self.0.extend_from_slice(bytes);
+    /// Goes down to an entry of this directory.
+    pub(crate) fn push(&mut self, name: &[u8]) {
+        debug_assert!(is_name(name), "the index has names only");
+        if !self.is_root() {
+            self.0.push(0);
         }
-        sound
+        self.0.extend_from_slice(name);
+    }
+
+    /// Goes up to what its first bytes are the path of.
+    pub(crate) fn truncate(&mut self, length: usize) {
+        self.0.truncate(length);
     }
 
     /// The stored form: components with zero bytes between.
@@ -173,14 +177,36 @@ impl TryFrom<&Path> for Key {
     }
 }
 
-/// The key of a shared object in the index.
+/// Whether the path `key` is `top` or lies below it. Shared objects lie below nothing.
+pub(crate) fn is_within(key: &[u8], top: &[u8]) -> bool {
+    if top.is_empty() {
+        return key.first() != Some(&0);
+    }
+    key.strip_prefix(top).is_some_and(|rest| rest.first().is_none_or(|&byte| byte == 0))
+}
+
+/// Whether the path `key` goes with the tree of `top`. The root stays: it is always there.
+pub(crate) fn goes_with(key: &[u8], top: &[u8]) -> bool {
+    !key.is_empty() && is_within(key, top)
+}
+
+/// The directory that a path is in, and its name there; `None` of the root.
+pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    match path.iter().rposition(|&byte| byte == 0) {
+        Some(end) => Some((&path[..end], &path[end + 1..])),
+        None if path.is_empty() => None,
+        None => Some((&[], path)),
+    }
+}
+
+/// What stands for the path of a shared object while it has none.
 pub(crate) fn shared_key(number: u64) -> Vec<u8> {
     let mut key = vec![0];
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
 
-/// The number of the shared object that a stored key stands for.
+/// The number of the shared object that a path stands for.
 pub(crate) fn shared_number(key: &[u8]) -> Option<u64> {
     let (&first, number) = key.split_first()?;
     (first == 0).then(|| number.try_into().ok().map(u64::from_be_bytes)).flatten()
@@ -188,21 +214,6 @@ pub(crate) fn shared_number(key: &[u8]) -> Option<u64> {
 
 fn display_path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
-}
-
-/// Whether all components are names. One pass: listings ask it of every entry.
-fn is_sound(stored: &[u8]) -> bool {
-    // Bytes of the component so far, and whether they are dots alone.
-    let (mut length, mut is_dots) = (0, true);
-    for &byte in stored {
-        match byte {
-            0 if length == 0 || is_dots && length <= 2 => return false,
-            0 => (length, is_dots) = (0, true),
-            b'/' => return false,
-            _ => (length, is_dots) = (length + 1, is_dots && byte == b'.'),
-        }
-    }
-    stored.is_empty() || length > 0 && !(is_dots && length <= 2)
 }
 
 #[cfg(test)]
@@ -239,13 +250,20 @@ mod tests {
         assert_eq!(key.below(&Key::parse("a/b/\x1b").unwrap()), Some(Key::root()));
         assert_eq!(Key::parse("ab").unwrap().below(&Key::parse("a").unwrap()), None);
         assert_eq!(Key::parse("a").unwrap().parent(), Some(Key::root()));
-        assert_eq!(Key::from_stored(b"a\0\0b"), None);
-        assert_eq!(Key::from_stored(b"\0abcdefgh"), None);
-        for wrong in [&b"."[..], b"..", b"a\0.", b"a\0..\0b", b".\0a", b"a\0", b"\0", b"a/b", b"a\0b/"] {
-            assert_eq!(Key::from_stored(wrong), None, "{wrong:?}");
-        }
-        for right in [&b""[..], b"...", b".a", b"a.", b"..a\0b..", b"a\0.b.\0..."] {
-            assert_eq!(Key::from_stored(right).map(|key| key.0), Some(right.to_vec()), "{right:?}");
-        }
+        assert_eq!(Key::of_path(&shared_key(7)), None);
+        assert_eq!(Key::of_path(b"a\0b").unwrap().to_string(), "a/b");
+        assert_eq!(split(b"a\0b\0c"), Some((&b"a\0b"[..], &b"c"[..])));
+        assert_eq!((split(b"a"), split(b"")), (Some((&b""[..], &b"a"[..])), None));
+    }
+
+    #[test]
+    fn a_walk_goes_down_and_up() {
+        let mut key = Key::root();
+        key.push(b"a");
+        let length = key.stored().len();
+        key.push(b"b");
+        assert_eq!(key, Key::parse("a/b").unwrap());
+        key.truncate(length);
+        assert_eq!(key, Key::parse("a").unwrap());
     }
 }

@@ -7,6 +7,7 @@ pub mod entry;
 pub mod geometry;
 pub(crate) mod history;
 pub mod ids;
+pub(crate) mod index_key;
 pub mod key;
 pub(crate) mod record;
 pub(crate) mod release;

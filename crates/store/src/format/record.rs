@@ -4,13 +4,11 @@
 //! are no record, torn, or flipped anywhere are told from records in both. The checksum of the head is seeded with the segment and the place in it: a
 //! record that lies anywhere else, or that somebody made up, is none. So it is sealed last, when its place is known.
 
-use std::borrow::Cow;
-
 use twox_hash::XxHash3_64;
 
 use super::entry::Kind;
 use super::ids::{LogOffset, SegmentId};
-use super::key::shared_key;
+use super::index_key::{ROOT_KEY, entry_key, is_name, object_key};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{Alignment, Content, MOVED_BYTES, RECORD_HEADER_BYTES};
 
@@ -113,7 +111,8 @@ fn parts(kind: Kind, has_name: bool) -> Option<u8> {
             Some(NAME | ATTRIBUTES | CONTENT)
         }
         (Kind::File | Kind::Large, false) => Some(ATTRIBUTES | CONTENT),
-        (Kind::Link | Kind::Removal | Kind::TreeRemoval, true) => Some(NAME),
+        (Kind::Link | Kind::Removal, true) => Some(NAME),
+        (Kind::TreeRemoval, true) => Some(NAME | CONTENT),
         (Kind::Commit | Kind::Release, false) => Some(CONTENT),
         _ => None,
     }
@@ -128,7 +127,9 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) id: u64,
     /// Number of the object; 0 of what is none.
     pub(crate) number: u64,
-    /// Stored form; `None` of a shared object, whose names are records of their own, and of what is none.
+    /// Number of the directory that the name is in; 0 without a name, and of the root.
+    pub(crate) parent: u64,
+    /// Name in that directory, empty of the root; `None` of a shared object, whose names are records of their own, and of what is none.
     pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
     pub(crate) attributes: &'a [u8],
@@ -183,7 +184,7 @@ impl NewRecord<'_> {
         onto.extend_from_slice(&content_length.to_le_bytes());
         onto.extend_from_slice(&checksum(self.content).to_le_bytes());
         onto.extend_from_slice(&six(self.number));
-        onto.extend_from_slice(&[0; SEQUENCE_AT - PARENT_AT]);
+        onto.extend_from_slice(&six(self.parent));
         onto.extend_from_slice(&six(self.id));
         onto.extend_from_slice(&(self.attributes.len() as u32).to_le_bytes()[..3]);
         onto.push(MARK);
@@ -207,9 +208,23 @@ pub(crate) fn give_id(record: &mut [u8], id: u64) {
     record[SEQUENCE_AT..SEQUENCE_AT + SIX].copy_from_slice(&id.to_le_bytes()[..SIX]);
 }
 
-/// Gives an encoded record the number of its object, once that is known. It is not sealed after.
-pub(crate) fn give_number(record: &mut [u8], number: u64) {
+/// Gives an encoded record the number of its object, and of the directory that its name is in, once they are known. It is not sealed after.
+pub(crate) fn give_numbers(record: &mut [u8], number: u64, parent: u64) {
     record[NUMBER_AT..PARENT_AT].copy_from_slice(&number.to_le_bytes()[..SIX]);
+    record[PARENT_AT..SEQUENCE_AT].copy_from_slice(&parent.to_le_bytes()[..SIX]);
+}
+
+/// The content of the removal of a tree: the numbers of the directories in it.
+pub(crate) fn encode_directories(numbers: &[u64]) -> Vec<u8> {
+    let mut content = Vec::with_capacity(numbers.len() * SIX);
+    numbers.iter().for_each(|number| content.extend_from_slice(&number.to_le_bytes()[..SIX]));
+    content
+}
+
+/// The directories in a tree that was removed; `None` if the content is none of such a record.
+pub(crate) fn decode_directories(content: &[u8]) -> Option<Vec<u64>> {
+    let (numbers, []) = content.as_chunks::<SIX>() else { return None };
+    Some(numbers.iter().map(|&[a, b, c, d, e, f]| u64::from_le_bytes([a, b, c, d, e, f, 0, 0])).collect())
 }
 
 /// Seals encoded records for the place that the first of them goes to; gives of each what the list of their commit has.
@@ -288,10 +303,12 @@ pub(crate) struct Head<'a> {
     pub(crate) id: u64,
     /// Number of the object; 0 of what is none.
     pub(crate) number: u64,
+    /// Number of the directory that the name is in; 0 without a name, and of the root.
+    pub(crate) parent: u64,
     pub(crate) lengths: Lengths,
     pub(crate) head_checksum: u64,
     pub(crate) content_checksum: u64,
-    /// Stored form; `None` of a shared object and of what is none.
+    /// Name in that directory, empty of the root; `None` of a shared object and of what is none.
     pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
     pub(crate) attributes: &'a [u8],
@@ -317,34 +334,36 @@ impl<'a> Head<'a> {
         let flags = head[FLAGS_AT];
         let versions = if flags & MOVED == 0 { 0 } else { VERSIONS_BYTES };
         let (padding_at, name_at) = (HEADER_BYTES + versions, HEADER_BYTES + usize::from(lengths.front));
-        let (id, number) = (six(SEQUENCE_AT), six(NUMBER_AT));
+        let (id, number, parent) = (six(SEQUENCE_AT), six(NUMBER_AT), six(PARENT_AT));
         let has_name = flags & NAME != 0;
         let padding = head.get(padding_at..name_at)?;
+        let name = &head[name_at..name_at + lengths.name];
         let sound = Some(flags & !(ZSTD | MOVED | OF_SECTORS | OF_PAGES)) == parts(kind, has_name)
-            && (has_name || lengths.name == 0)
+            && if has_name && parent > 0 { is_name(name) } else { name.is_empty() && parent == 0 }
             && padding.iter().all(|&byte| byte == 0)
-            && six(PARENT_AT) == 0
-            && (number > 0) == kind.is_used()
+            && (number > 0) == (kind.is_used() || kind == Kind::TreeRemoval)
             && (HEADER_BYTES..padding_at).step_by(SIX).all(|at| six(at) == id);
         let head = Head {
             kind,
             is_zstd: flags & ZSTD != 0,
             id,
             number,
+            parent,
             lengths,
             head_checksum: u64::from_le_bytes(*head.first_chunk()?),
             content_checksum: u64::from_le_bytes(*head[CONTENT_CHECKSUM_AT..].first_chunk()?),
-            name: has_name.then(|| &head[name_at..name_at + lengths.name]),
+            name: has_name.then_some(name),
             attributes: &head[name_at + lengths.name..],
         };
         sound.then_some(head)
     }
 
     /// The key that the index has it under; of what is no object, none that it has.
-    pub(crate) fn stored_key(&self) -> Cow<'a, [u8]> {
+    pub(crate) fn key(&self) -> Vec<u8> {
         match self.name {
-            Some(name) => Cow::Borrowed(name),
-            None => Cow::Owned(shared_key(self.number)),
+            Some([]) => ROOT_KEY.to_vec(),
+            Some(name) => entry_key(self.parent, name),
+            None => object_key(self.number).to_vec(),
         }
     }
 
@@ -412,8 +431,9 @@ mod tests {
     ) -> Vec<u8> {
         let name = parts(kind, true).map(|_| name);
         let number = if kind.is_used() { 0x0c0b_0a09_0807 } else { 0 };
-        let record =
-            NewRecord { kind, is_zstd: false, is_moved, id: 0x0605_0403_0201, number, name, attributes, content };
+        let parent = if name.is_some_and(|name| !name.is_empty()) { 0x1211_100f_0e0d } else { 0 };
+        let id = 0x0605_0403_0201;
+        let record = NewRecord { kind, is_zstd: false, is_moved, id, number, parent, name, attributes, content };
         let mut bytes = Vec::new();
         record.encode(alignment, &mut bytes).unwrap();
         seal(&mut bytes, seed(), LogOffset(128));
@@ -423,7 +443,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_encoded_is_decoded_and_as_long_as_the_layout_says(
-            key in proptest::collection::vec(any::<u8>(), 0..300),
+            key in proptest::collection::vec(any::<u8>().prop_filter("of no name", |byte| !b"\0/.".contains(byte)), 0..300),
             attributes in proptest::collection::vec(any::<u8>(), 0..100),
             content in proptest::collection::vec(any::<u8>(), 0..3000),
             is_moved in any::<bool>(),
@@ -436,6 +456,7 @@ mod tests {
             let record = Record::decode(&bytes, seal_here()).unwrap();
             prop_assert_eq!((record.head.name, record.head.attributes, record.content), (Some(&key[..]), &attributes[..], &content[..]));
             prop_assert_eq!((record.head.id, record.head.number), (0x0605_0403_0201, 0x0c0b_0a09_0807));
+            prop_assert_eq!(record.head.parent, if key.is_empty() { 0 } else { 0x1211_100f_0e0d });
             prop_assert!(!record.head.is_zstd);
             let unit = alignment.unit_bytes() as usize;
             let content_at = unit - 256 % unit + record.head.lengths.head_bytes();
@@ -453,7 +474,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_and_every_cut_is_seen() {
         for (is_moved, alignment) in [(false, Alignment::None), (true, Alignment::None), (true, Alignment::Sector)] {
-            let bytes = encode(alignment, Kind::File, is_moved, b"a\0b", &[1; 19], b"content");
+            let bytes = encode(alignment, Kind::File, is_moved, b"a b", &[1; 19], b"content");
             for bit in 0..bytes.len() * 8 {
                 let mut damaged = bytes.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
@@ -469,10 +490,12 @@ mod tests {
 
     #[test]
     fn a_record_has_the_parts_of_its_kind() {
-        let encode = |kind, name| {
+        let encode = |kind, name: Option<&[u8]>| {
             let number = if Kind::is_used(kind) { 7 } else { 0 };
             let (attributes, content) = (&[][..], &[][..]);
-            let record = NewRecord { kind, is_zstd: false, is_moved: false, id: 9, number, name, attributes, content };
+            let parent = if name.is_some() { 3 } else { 0 };
+            let record =
+                NewRecord { kind, is_zstd: false, is_moved: false, id: 9, number, parent, name, attributes, content };
             let mut bytes = Vec::new();
             record.encode(Alignment::None, &mut bytes).unwrap();
             seal(&mut bytes, seed(), LogOffset(128));
@@ -480,11 +503,20 @@ mod tests {
         };
         let shared = encode(Kind::File, None);
         let head = Record::decode(&shared, seal_here()).unwrap().head;
-        assert_eq!((head.name, &*head.stored_key()), (None, &shared_key(7)[..]));
+        assert_eq!((head.name, head.key()), (None, object_key(7).to_vec()));
         let mut link = encode(Kind::Link, Some(b"a"));
-        assert_eq!(&*Record::decode(&link, seal_here()).unwrap().head.stored_key(), b"a");
-        // A name without a part for it, a kind without a name that must have one, an object without a number.
-        for (at, byte) in [(FLAGS_AT, ATTRIBUTES | CONTENT), (KIND_AT, Kind::Symlink as u8), (NUMBER_AT, 0)] {
+        assert_eq!(Record::decode(&link, seal_here()).unwrap().head.key(), entry_key(3, b"a"));
+        let name_at = HEADER_BYTES;
+        // A name without a part for it, a kind without a name that must have one, an object without a number, a name in no directory, what is no name.
+        let wrong = [
+            (FLAGS_AT, ATTRIBUTES | CONTENT),
+            (KIND_AT, Kind::Symlink as u8),
+            (NUMBER_AT, 0),
+            (PARENT_AT, 0),
+            (name_at, b'/'),
+            (name_at, b'.'),
+        ];
+        for (at, byte) in wrong {
             let before = std::mem::replace(&mut link[at], byte);
             seal(&mut link, seed(), LogOffset(128));
             assert!(Record::decode(&link, seal_here()).is_none(), "{at}");
@@ -531,12 +563,12 @@ mod tests {
         let first = bytes.len();
         bytes.extend(encode(Alignment::None, Kind::File, false, b"other", &[1; 19], b"four"));
         give_id(&mut bytes, 9);
-        give_number(&mut bytes[first..], 8);
+        give_numbers(&mut bytes[first..], 8, 5);
         assert!(Record::decode(&bytes, seal_here()).is_none());
         let list = seal(&mut bytes, seed(), LogOffset(128));
         let record = Record::decode(&bytes, seal_here()).unwrap();
         assert_eq!((record.head.id, record.head.listed()), (9, list[0]));
         let second = Record::decode(&bytes[first..], seed().at(LogOffset(128 + first as u64))).unwrap();
-        assert_eq!(second.head.listed(), list[1]);
+        assert_eq!((second.head.number, second.head.parent, second.head.listed()), (8, 5, list[1]));
     }
 }

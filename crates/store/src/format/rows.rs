@@ -88,11 +88,11 @@ pub struct TableRow {
     pub highest_id: u64,
 }
 
-/// A removed tree: hides entries of sorted tables with a lower id.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A directory of a removed tree: what is in it with a lower id is hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RangeRow {
-    /// Stored form of the key; it and all below are hidden.
-    pub key: Vec<u8>,
+    /// Number of the directory.
+    pub directory: u64,
     /// Id of the removal.
     pub id: u64,
 }
@@ -130,7 +130,7 @@ pub struct Change {
     pub forget: Vec<Arc<[u8]>>,
     /// Keys that `recent` has now.
     pub recent: Vec<(Arc<[u8]>, Entry)>,
-    /// All removed trees, in any order; of two with the same key the newer counts.
+    /// All directories of removed trees, in any order; of two rows of one the newer counts.
     pub ranges: Option<Vec<RangeRow>>,
     /// All sorted tables, oldest first.
     pub tables: Option<Vec<TableRow>>,

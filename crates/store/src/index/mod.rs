@@ -8,9 +8,10 @@
 //! | module | subject |
 //! | --- | --- |
 //! | [`copies`] | the devices that it is on |
-//! | [`ranges`] | which removed tree hides a key |
+//! | [`ranges`] | which removed directory hides a key |
 //! | [`scan`] | entries in order over all sources |
 //! | [`merge`] | tables into one, and which |
+//! | [`paths`] | from a path to an entry, and back |
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::index::table::{BlockCache, KeyHash, Table};
 pub mod catalog;
 pub(crate) mod copies;
 pub(crate) mod merge;
+pub(crate) mod paths;
 pub(crate) mod ranges;
 pub(crate) mod scan;
 pub(crate) mod table;

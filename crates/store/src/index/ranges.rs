@@ -1,77 +1,42 @@
-//! Removed trees: which of them hides a key (docs/FORMAT.md, section 10).
+//! Removed trees: which of them hides a key (docs/FORMAT.md, section 11).
 //!
-//! A removed tree hides its key and all below it from entries with a lower id. The root's hides every path below it, but not the root, which
-//! is always there, and no shared object: these go with their last name. Rows are sorted by key, and a key has one: the catalog holds that.
+//! The removal of a tree lists the directories in it. Of each there is a row here, which hides all entries of that directory with a lower id. Rows are
+//! sorted by directory, and each has one: the catalog sees to that. Entries of a directory and objects with several names are hidden by nothing else:
+//! the tree's own name is removed like any other, and an object goes with its last name.
 
+use crate::format::index_key::leading_number;
 use crate::index::catalog::RangeRow;
 
-/// The removed tree that hides an entry of `key` with `id`, if one does.
+/// The removed directory that hides an entry of `key` with `id`, if one does.
 #[inline]
-pub(crate) fn hiding<'a>(ranges: &'a [RangeRow], key: &[u8], id: u64) -> Option<&'a RangeRow> {
-    if ranges.is_empty() || key.first().is_none_or(|&first| first == 0) {
+pub(crate) fn hiding(ranges: &[RangeRow], key: &[u8], id: u64) -> Option<RangeRow> {
+    if ranges.is_empty() {
         return None;
     }
-    let hides = |directory: &[u8]| {
-        let index = ranges.binary_search_by(|row| row.key.as_slice().cmp(directory)).ok()?;
-        ranges.get(index).filter(|row| row.id > id)
-    };
-    // The directories above, the root first, then the key itself.
-    let mut above = key.iter().enumerate().filter(|(_, byte)| **byte == 0);
-    hides(&[]).or_else(|| above.find_map(|(end, _)| hides(&key[..end]))).or_else(|| hides(key))
-}
-
-/// The first key behind the tree of `directory`; `None` if there is none. The root's tree has no end, and shared objects lie in it.
-pub(crate) fn end_of_tree(directory: &[u8]) -> Option<Vec<u8>> {
-    if directory.is_empty() {
-        return None;
-    }
-    // What is below has a zero byte there.
-    Some([directory, &[1]].concat())
+    let directory = leading_number(key)?;
+    let at = ranges.binary_search_by_key(&directory, |row| row.directory).ok()?;
+    ranges.get(at).copied().filter(|row| row.id > id)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, object_key};
 
-    fn rows(rows: &[(&[u8], u64)]) -> Vec<RangeRow> {
-        rows.iter().map(|&(key, id)| RangeRow { key: key.to_vec(), id }).collect()
+    #[test]
+    fn a_removed_directory_hides_what_is_in_it_if_that_is_older() {
+        let ranges = [RangeRow { directory: 5, id: 10 }, RangeRow { directory: 7, id: 20 }];
+        let by = |directory: u64, id| hiding(&ranges, &entry_key(directory, b"name"), id).map(|row| row.id);
+        assert_eq!((by(5, 9), by(5, 10)), (Some(10), None));
+        assert_eq!((by(7, 15), by(6, 5), by(8, 5)), (Some(20), None, None));
+        assert_eq!(hiding(&ranges, &object_key(5), 5), None);
     }
 
     #[test]
-    fn a_tree_hides_itself_and_what_is_below_if_that_is_older() {
-        let ranges = rows(&[(b"a", 10), (b"a\0b", 20)]);
-        let by = |key: &[u8], id| hiding(&ranges, key, id).map(|row| row.id);
-        assert_eq!(by(b"a", 9), Some(10));
-        assert_eq!(by(b"a", 10), None);
-        assert_eq!(by(b"a\0x", 5), Some(10));
-        assert_eq!(by(b"a\0b", 15), Some(20));
-        assert_eq!(by(b"a\0b\0c\0d", 15), Some(20));
-        assert_eq!(by(b"a\0bc", 15), None);
-        assert_eq!(by(b"a-b", 5), None);
-        assert_eq!(by(b"ab", 5), None);
-        assert_eq!(by(b"", 5), None);
-    }
-
-    #[test]
-    fn the_root_hides_every_path_but_itself_and_no_shared_object() {
-        let ranges = rows(&[(b"", 10)]);
-        assert!(hiding(&ranges, b"", 9).is_none());
-        for key in [&b"a"[..], b"a\0b", b"\x01"] {
-            assert!(hiding(&ranges, key, 9).is_some(), "{key:?}");
-            assert!(hiding(&ranges, key, 10).is_none(), "{key:?}");
-        }
-        assert!(hiding(&ranges, b"\0\0\0\0\0\0\0\0\x05", 5).is_none());
-    }
-
-    #[test]
-    fn a_tree_ends_before_its_neighbours() {
-        let end = end_of_tree(b"a").unwrap();
-        for below in [&b"a"[..], b"a\0", b"a\0\xff\xff"] {
-            assert!(below < end.as_slice());
-        }
-        for behind in [&b"a\x01"[..], b"a-", b"b"] {
-            assert!(behind >= end.as_slice());
-        }
-        assert_eq!(end_of_tree(b""), None);
+    fn the_root_hides_what_is_in_it_but_not_itself() {
+        let ranges = [RangeRow { directory: ROOT, id: 10 }];
+        assert!(hiding(&ranges, &entry_key(ROOT, b"a"), 9).is_some());
+        assert_eq!(hiding(&ranges, ROOT_KEY, 9), None);
+        assert_eq!(hiding(&ranges, &object_key(ROOT), 9), None);
     }
 }

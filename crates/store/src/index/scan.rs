@@ -8,9 +8,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Snapshot;
-use super::ranges::{end_of_tree, hiding};
+use super::ranges::hiding;
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
+use crate::format::index_key::entries_of;
 use crate::index::catalog::RangeRow;
 use crate::index::catalog::chunks::{Cursor, Recent};
 use crate::index::table::{Table, TableScan};
@@ -96,8 +97,7 @@ impl Sources {
             self.choose()?;
             let Some((key, entry)) = self.given() else { break };
             let Some(range) = hiding(&self.ranges, key, entry.id) else { break };
-            let range = range.clone();
-            self.leave(&range)?;
+            self.leave(range)?;
         }
         Ok(self.given())
     }
@@ -184,22 +184,13 @@ impl Sources {
         }
     }
 
-    /// In a removed tree: every table that has only older entries leaves it at once.
-    fn leave(&mut self, range: &RangeRow) -> Result<()> {
+    /// In a removed directory: every table that has only older entries leaves it at once.
+    fn leave(&mut self, range: RangeRow) -> Result<()> {
         self.pass_given()?;
         self.is_ahead = false;
-        let end = end_of_tree(&range.key);
-        for table in &mut self.tables {
-            if table.table().row().highest_id >= range.id {
-                continue;
-            }
-            match &end {
-                Some(end) => table.seek(end)?,
-                // All else below the root comes behind the shared objects, which stay, and behind the root itself.
-                None => table.exhaust(),
-            }
-        }
-        Ok(())
+        let (_, end) = entries_of(range.directory);
+        let older = self.tables.iter_mut().filter(|table| table.table().row().highest_id < range.id);
+        older.into_iter().try_for_each(|table| table.seek(&end))
     }
 
     /// Goes ahead to `key`, if it is not behind it.

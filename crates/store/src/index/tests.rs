@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::devices::directory::Directory;
 use crate::format::entry::{Location, Time};
+use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, leading_number, object_key};
 use crate::index::catalog::Change;
 use crate::index::table::tests::device;
 
@@ -18,7 +19,8 @@ enum Step {
     Remove(Vec<u8>),
     /// A record was moved: the same id in another place.
     Move(Vec<u8>),
-    RemoveTree(Vec<u8>),
+    /// All entries of a directory.
+    RemoveTree(u64),
     /// Recent changes become a table.
     Flush,
     /// Tables from the one of this share of all to the newest become one, with recent changes or without.
@@ -27,12 +29,16 @@ enum Step {
     MergeMiddle(u8, u8),
 }
 
-/// Paths of a few names up to three deep, the root, and a few shared objects.
+/// Entries of a few names in a few directories, the root, and a few shared objects.
 fn any_key() -> impl Strategy<Value = Vec<u8>> {
-    let name = prop::sample::select(vec![&b"a"[..], b"b", b"a-", b"\x01", b"\xff"]);
-    let path = prop::collection::vec(name, 0..4).prop_map(|names| names.join(&0));
-    let shared = (0u64..300).prop_map(|number| [&[0], &number.to_be_bytes()[..]].concat());
-    prop_oneof![6 => path, 1 => shared]
+    let name = prop::sample::select(vec![&b"a"[..], b"b", b"ab", b"\x01", b"\xff"]);
+    let entry = (any_directory(), name).prop_map(|(directory, name)| entry_key(directory, name));
+    let shared = (0u64..300).prop_map(|number| object_key(number).to_vec());
+    prop_oneof![20 => entry, 1 => Just(ROOT_KEY.to_vec()), 3 => shared]
+}
+
+fn any_directory() -> impl Strategy<Value = u64> {
+    prop::sample::select(vec![ROOT, 2, 3, 255, 256, 1 << 40])
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -40,7 +46,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         12 => any_key().prop_map(Step::Put),
         3 => any_key().prop_map(Step::Remove),
         2 => any_key().prop_map(Step::Move),
-        1 => any_key().prop_filter("a path", |key| key.first() != Some(&0)).prop_map(Step::RemoveTree),
+        1 => any_directory().prop_map(Step::RemoveTree),
         2 => Just(Step::Flush),
         1 => (any::<u8>(), any::<bool>()).prop_map(|(first, recent)| Step::Merge(first, recent)),
         1 => (any::<u8>(), any::<u8>()).prop_map(|(first, end)| Step::MergeMiddle(first, end)),
@@ -115,14 +121,12 @@ impl Pair {
                 *old = entry(old.id, 1000 + id);
                 change.recent.push((key[..].into(), *old));
             }
-            Step::RemoveTree(key) => {
-                let below = |other: &[u8]| match key.as_slice() {
-                    [] => other.first().is_some_and(|first| *first != 0),
-                    key => other.strip_prefix(key).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0)),
-                };
-                self.model.retain(|other, _| !below(other));
+            &Step::RemoveTree(directory) => {
+                self.model.retain(|key, _| leading_number(key) != Some(directory));
                 let mut ranges = (*self.state.ranges).clone();
-                ranges.insert(0, RangeRow { key: key.clone(), id });
+                ranges.retain(|row| row.directory != directory);
+                ranges.push(RangeRow { directory, id });
+                ranges.sort_by_key(|row| row.directory);
                 change.ranges = Some(ranges);
             }
             Step::Flush => return self.merge(self.tables.len()..self.tables.len(), true),
@@ -212,17 +216,17 @@ proptest! {
 #[test]
 fn a_snapshot_stays_what_it_is() {
     let mut pair = Pair::new();
-    pair.step(&Step::Put(b"a".to_vec()));
+    pair.step(&Step::Put(entry_key(ROOT, b"a")));
     pair.step(&Step::Flush);
-    pair.step(&Step::Put(b"b".to_vec()));
+    pair.step(&Step::Put(entry_key(ROOT, b"b")));
     let old = pair.snapshot();
-    pair.step(&Step::RemoveTree(Vec::new()));
+    pair.step(&Step::RemoveTree(ROOT));
     pair.step(&Step::Merge(0, true));
     assert_eq!(pair.snapshot().scan(Bound::Unbounded, Bound::Unbounded).unwrap().count(), 0);
     assert!(pair.tables.is_empty(), "nothing is left of them");
     pair.device.remove(&crate::index::table::table_path(0)).unwrap();
     assert_eq!(old.scan(Bound::Unbounded, Bound::Unbounded).unwrap().count(), 2);
-    assert_eq!(old.look_up(b"a").unwrap().map(|entry| entry.id), Some(1));
+    assert_eq!(old.look_up(&entry_key(ROOT, b"a")).unwrap().map(|entry| entry.id), Some(1));
     fn is_shared_by_threads<T: Send + Sync + 'static>(_: &T) {}
     is_shared_by_threads(&old);
 }
@@ -230,16 +234,16 @@ fn a_snapshot_stays_what_it_is() {
 #[test]
 fn a_removed_tree_of_a_large_table_is_jumped_over() {
     let mut pair = Pair::new();
-    let change = |number: u64| (format!("big\0{number:06}").into_bytes().into(), entry(number + 1, number));
+    let change = |number: u64| (entry_key(5, format!("{number:06}").as_bytes()).into(), entry(number + 1, number));
     pair.commit(Change { recent: (0..30_000).map(change).collect(), ..Change::default() });
     pair.next_id = 40_000;
-    pair.step(&Step::Put(b"c".to_vec()));
+    pair.step(&Step::Put(entry_key(6, b"c")));
     pair.step(&Step::Flush);
-    pair.step(&Step::RemoveTree(b"big".to_vec()));
-    pair.step(&Step::Put(b"big\x00000007".to_vec()));
+    pair.step(&Step::RemoveTree(5));
+    pair.step(&Step::Put(entry_key(5, b"000007")));
     let found: Vec<_> =
         pair.snapshot().scan(Bound::Unbounded, Bound::Unbounded).unwrap().map(|next| next.unwrap().0).collect();
-    assert_eq!(found, [b"big\x00000007".to_vec(), b"c".to_vec()]);
+    assert_eq!(found, [entry_key(5, b"000007"), entry_key(6, b"c")]);
     // The ranges stay as long as the table is there, whose records they hide.
     pair.step(&Step::Flush);
     assert_eq!(pair.state.ranges.len(), 1);

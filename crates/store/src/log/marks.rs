@@ -165,6 +165,7 @@ pub(super) fn release_record(released: &Released) -> Result<Vec<u8>> {
         is_moved: false,
         id: 0,
         number: 0,
+        parent: 0,
         name: None,
         attributes: &[],
         content: &released.encode(),

@@ -23,7 +23,7 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineLedger};
 use crate::error::{Error, Result};
 use crate::format::ids::{Epoch, SegmentId, SegmentNumber};
-use crate::format::key::shared_number;
+use crate::format::index_key::{first_object, object_of};
 use crate::format::record::Seed;
 use crate::format::release::Released;
 use crate::format::rows::{Change, Freed, Position, SegmentRow};
@@ -36,6 +36,9 @@ pub(crate) const RELEASED: &str = "log.released";
 pub(crate) const MISSING: &str = "log.missing";
 /// The note that has the devices which were there when it was found missing.
 pub(crate) const MISSING_ON: &str = "log.missing.on";
+
+/// Note that directories may have lost their record: `lost+found` is to be looked after (see `maintain::lost_found`).
+pub(crate) const DETACHED: &str = "log.detached";
 
 /// Damage that recovery found in the log: bytes of a segment that no copy has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub struct Recovered {
     pub damage: Vec<Damage>,
     /// Whether all that was acknowledged is there.
     pub completeness: Completeness,
+    /// Directories whose record is lost, and that were put into `lost+found`.
+    pub detached: u64,
 }
 
 /// How taking in what the log has ended.
@@ -266,9 +271,11 @@ impl Engine {
         }
         let kept = replay.completeness.encode_missing();
         let known = self.view().state.notes.get(MISSING).cloned().unwrap_or_default();
-        if known != kept {
+        let is_read_again = is_from_scratch && !lineage.parts.is_empty();
+        if known != kept || is_read_again {
             let on = if kept.is_empty() { Vec::new() } else { encode_devices(&self.in_sight()) };
-            let notes = vec![(MISSING.to_owned(), kept), (MISSING_ON.to_owned(), on)];
+            let detached = (DETACHED.to_owned(), b"due".to_vec());
+            let notes = vec![(MISSING.to_owned(), kept), (MISSING_ON.to_owned(), on), detached];
             self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
         self.renew_allocator();
@@ -456,9 +463,9 @@ impl Engine {
     pub(crate) fn drop_nameless(&self) -> Result<()> {
         let ledger = EngineLedger::new(self);
         let mut nameless = Vec::new();
-        let mut scan = ledger.snapshot.scan_from(&[0])?;
+        let mut scan = ledger.snapshot.scan_from(&first_object())?;
         while let Some((key, _)) = scan.next_entry()? {
-            let Some(number) = shared_number(key) else { break };
+            let Some(number) = object_of(key) else { break };
             if ledger.state.shared.get(&number).copied().unwrap_or(0) == 0 {
                 nameless.push(number);
             }

@@ -24,7 +24,8 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::ids::SegmentId;
-use crate::format::record::Record;
+use crate::format::index_key::ROOT_KEY;
+use crate::format::record::{Record, decode_directories};
 use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow};
 use crate::format::segment::{Continued, SEGMENT_HEADER_BYTES, segment_path};
@@ -38,6 +39,8 @@ struct Item {
     entry: Entry,
     descriptor: Option<Descriptor>,
     released: Option<Released>,
+    /// The directories in a tree that it removes.
+    directories: Vec<u64>,
 }
 
 /// Records of the log: a batch, or what is whole of a damaged one.
@@ -394,7 +397,10 @@ impl<'e> Replay<'e> {
             highest_id = highest_id.max(entry.id);
             match item.kind {
                 Kind::Removal => effects.remove(&item.key, entry.id, location).map(|_| ())?,
-                Kind::TreeRemoval => effects.remove_tree(&item.key, entry.id, location).map(|_| ())?,
+                Kind::TreeRemoval => {
+                    let top = (*item.key != *ROOT_KEY).then_some(&item.key);
+                    effects.remove_tree(top, &item.directories, entry.id, location)?
+                }
                 Kind::Release => {
                     has_release = true;
                     item.released.iter().for_each(|released| self.released.merge(released));
@@ -402,6 +408,7 @@ impl<'e> Replay<'e> {
                 _ => effects.put(&item.key, entry, item.descriptor.as_ref())?,
             }
         }
+        effects.settle_names()?;
         if let Some(row) = effects.segment(stretch.position.segment) {
             row.size_bytes = row.size_bytes.max(stretch.position.offset);
         }
@@ -425,9 +432,13 @@ impl<'e> Replay<'e> {
 fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
     let head = &record.head;
     let location = Location { segment, offset, record_bytes: record.record_bytes() };
-    let (mut descriptor, mut released) = (None, None);
+    let (mut descriptor, mut released, mut directories) = (None, None, Vec::new());
     let mut entry = match head.kind {
-        Kind::Removal | Kind::TreeRemoval => Entry::removal(head.id, location),
+        Kind::Removal => Entry::removal(head.id, location),
+        Kind::TreeRemoval => {
+            directories = decode_directories(record.content)?;
+            Entry::removal(head.id, location)
+        }
         Kind::Release => {
             released = Some(Released::decode(record.content)?);
             Entry::removal(head.id, location)
@@ -450,8 +461,9 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
             Entry { size_bytes, ..entry_of(kind, &attributes) }
         }
     };
-    (entry.id, entry.number, entry.location) = (head.id, head.number, location);
-    Some(Item { kind: head.kind, key: (&*head.stored_key()).into(), entry, descriptor, released })
+    let number = if head.kind.is_used() { head.number } else { 0 };
+    (entry.id, entry.number, entry.location) = (head.id, number, location);
+    Some(Item { kind: head.kind, key: head.key().into(), entry, descriptor, released, directories })
 }
 
 impl Engine {

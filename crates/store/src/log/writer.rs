@@ -210,6 +210,7 @@ impl Writer {
             is_moved: false,
             id: 0,
             number: 0,
+            parent: 0,
             name: None,
             attributes: &[],
             content: &content,

@@ -120,7 +120,7 @@ impl Engine {
                     let mut met = Met { at, record, without, differ, live: None, known: None };
                     tally.records += 1;
                     if record.head.kind.is_used() {
-                        met.known = snapshot.look_up(&record.head.stored_key())?;
+                        met.known = snapshot.look_up(&record.head.key())?;
                         let here = Location { segment: row.number, offset: at, record_bytes: record.record_bytes() };
                         met.live = met.known.filter(|entry| entry.location == here && entry.id == record.head.id);
                     }
@@ -188,8 +188,8 @@ pub(crate) struct Flaw {
     pub(crate) devices: Vec<u16>,
     pub(crate) range: Range<u64>,
     pub(crate) records: u64,
-    /// Key of the first.
-    pub(crate) key: Vec<u8>,
+    /// Key of the first, if that is of an object.
+    pub(crate) key: Option<Vec<u8>>,
 }
 
 /// Flaws are joined up to so many bytes, so that repairs come step by step.
@@ -211,7 +211,8 @@ impl Flaws {
             open.records += 1;
             return None;
         }
-        let key = met.record.head.stored_key().into_owned();
+        let head = &met.record.head;
+        let key = head.kind.is_used().then(|| head.key());
         self.open.replace(Flaw { devices: met.without.clone(), range: met.at..end, records: 1, key })
     }
 

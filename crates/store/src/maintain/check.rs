@@ -2,29 +2,28 @@
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | here | superblocks, catalog, tables, the whole index, sizes and headers of files |
+//! | here | superblocks, catalog, tables, sizes and headers of files |
+//! | [`entries`] | the whole index: places, names of shared objects, directories |
 //! | [`deep`] | every record on every copy, every unit, and the index against the log |
 //! | [`unclaimed`] | records that the log has in use and the index has not |
 //!
-//! Problems go to the caller as they are found; memory grows with the number of segments and of files with several names, not with the
-//! number of objects. A check changes nothing and works beside a writer: it looks at one state of the catalog, keeps what that names
+//! Problems go to the caller as they are found; memory grows with the number of segments, of directories and of files with several names, not with that of
+//! files. A check changes nothing and works beside a writer: it looks at one state of the catalog, keeps what that names
 //! from being given back, and leaves alone what lies behind it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use super::objects::Objects;
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::vacate::{Place, place_of};
 use crate::Store;
 use crate::devices::names;
 use crate::devices::set::{Slot, Trouble};
-use crate::engine::effects::is_within;
 use crate::engine::pace::{Pace, Watch};
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
-use crate::format::entry::{Entry, Kind};
 use crate::format::geometry::{Class, DeviceState};
-use crate::format::key::shared_number;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
@@ -33,6 +32,7 @@ use crate::log::scan::{Committed, SegmentScan, Step};
 use crate::units::{format_count, format_size};
 
 mod deep;
+mod entries;
 mod unclaimed;
 
 /// A superblock that is being written is whole after this.
@@ -138,6 +138,7 @@ struct Checker<'c> {
     slots: Vec<Slot>,
     report: CheckReport,
     found: &'c mut dyn FnMut(Problem),
+    objects: Objects,
     /// By segment, what the index has there; `None` if the index could not be read to its end.
     sums: Option<HashMap<u64, Sum>>,
     freed: BTreeSet<u64>,
@@ -159,6 +160,7 @@ impl<'c> Checker<'c> {
             slots: engine.devices.slots().to_vec(),
             report: CheckReport::default(),
             found,
+            objects: Objects::default(),
             sums: None,
             freed: freed.collect(),
             sizes: HashMap::new(),
@@ -169,7 +171,7 @@ impl<'c> Checker<'c> {
 
     fn found(&mut self, problem: Problem) {
         self.report.count(problem.remedy);
-        (self.found)(problem);
+        (self.found)(self.objects.name(problem, &self.snapshot));
     }
 
     fn run(&mut self, is_deep: bool, pace: &mut Pace<'_>) -> Result<()> {
@@ -178,7 +180,7 @@ impl<'c> Checker<'c> {
         self.devices()?;
         self.index_place();
         self.tables(pace)?;
-        self.index(pace)?;
+        self.entries(pace)?;
         self.accounts();
         self.position();
         self.segments(pace)?;
@@ -365,106 +367,6 @@ impl<'c> Checker<'c> {
             pace.spend(table.row().size_bytes)?;
         }
         Ok(())
-    }
-
-    fn entry_problem(&mut self, key: &[u8], cause: String) {
-        let problem =
-            Problem::new(ProblemKind::Entry, self.engine.index_directory.clone(), cause, Remedy::RebuildIndex);
-        self.found(problem.of(key));
-    }
-
-    /// All of the index, once: what it has in each segment, names of shared objects, and that everything is in a directory.
-    fn index(&mut self, pace: &mut Pace<'_>) -> Result<()> {
-        let mut sums: HashMap<u64, Sum> = HashMap::new();
-        let mut names: HashMap<u64, u64> = HashMap::new();
-        let mut shared = BTreeSet::new();
-        let mut above: Vec<Vec<u8>> = Vec::new();
-        let mut scan = match self.snapshot.scan_from(&[]) {
-            Ok(scan) => scan,
-            Err(error) => return self.unreadable_index(error),
-        };
-        loop {
-            let (key, entry) = match scan.next_entry() {
-                Ok(Some(found)) => found,
-                Ok(None) => break,
-                Err(error) => return self.unreadable_index(error),
-            };
-            let sum = sums.entry(entry.location.segment).or_default();
-            sum.records += 1;
-            sum.bytes += entry.location.record_bytes;
-            if let Some(cause) = self.misplaced(entry) {
-                let key = key.to_vec();
-                self.entry_problem(&key, cause);
-                continue;
-            }
-            if let Some(number) = shared_number(key) {
-                shared.insert(number);
-                continue;
-            }
-            self.report.keys += 1;
-            if entry.kind == Kind::Link {
-                *names.entry(entry.size_bytes).or_default() += 1;
-            }
-            while above.last().is_some_and(|top| !is_within(key, top)) {
-                above.pop();
-            }
-            let parent = key.iter().rposition(|&byte| byte == 0).map_or(&[][..], |end| &key[..end]);
-            let has_parent = parent.is_empty() || above.last().is_some_and(|top| top == parent);
-            if entry.kind == Kind::Directory && !key.is_empty() {
-                above.push(key.to_vec());
-            }
-            if !has_parent {
-                let key = key.to_vec();
-                self.entry_problem(&key, "it is in no directory".to_owned());
-            }
-            if self.report.keys.is_multiple_of(4096) {
-                pace.spend(0)?;
-            }
-        }
-        let known = std::sync::Arc::clone(&self.view.state.shared);
-        let numbers: BTreeSet<u64> = shared.iter().chain(names.keys()).chain(known.keys()).copied().collect();
-        for number in numbers {
-            let (counted, noted) = (names.get(&number).copied().unwrap_or(0), known.get(&number).copied().unwrap_or(0));
-            let key = crate::format::key::shared_key(number);
-            if counted > 0 && !shared.contains(&number) {
-                self.entry_problem(&key, format!("{counted} names lead to a file that the index has not"));
-            } else if counted == 0 && shared.contains(&number) {
-                self.entry_problem(&key, "no name leads to it".to_owned());
-            } else if counted != noted {
-                self.entry_problem(&key, format!("it has {counted} names, and the catalog counts {noted}"));
-            }
-        }
-        self.sums = Some(sums);
-        Ok(())
-    }
-
-    fn unreadable_index(&mut self, error: crate::error::Error) -> Result<()> {
-        if error.kind() != ErrorKind::Corrupt {
-            return Err(error);
-        }
-        let directory = self.engine.index_directory.clone();
-        self.found(Problem::new(
-            ProblemKind::Table,
-            directory,
-            format!("the index cannot be read to its end: {error}"),
-            Remedy::RebuildIndex,
-        ));
-        Ok(())
-    }
-
-    /// Why an entry cannot be where it says.
-    fn misplaced(&self, entry: &Entry) -> Option<String> {
-        let location = entry.location;
-        let Some(row) = self.view.state.segments.get(&location.segment) else {
-            return Some(format!("the index has it in segment {}, which the catalog has not", location.segment));
-        };
-        let is_beyond = location.offset.saturating_add(location.record_bytes) > row.size_bytes;
-        is_beyond.then(|| {
-            format!(
-                "the index has it at {} of segment {}, which has {} bytes",
-                location.offset, row.number, row.size_bytes
-            )
-        })
     }
 
     /// Accounts of the catalog against what the index has.

@@ -3,7 +3,9 @@
 pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod compact;
+mod lost_found;
 pub(crate) mod moving;
+mod objects;
 pub(crate) mod problem;
 pub(crate) mod quarantine;
 pub(crate) mod rebalance;

@@ -232,7 +232,7 @@ impl Round<'_, '_> {
                     {
                         let location = Location { segment: row.number, offset, record_bytes: record.record_bytes() };
                         let entry = Entry { kind: head.kind, ..Entry::removal(head.id, location) };
-                        hand.add((&*head.stored_key()).into(), entry, &moved(&record, self.alignment)?);
+                        hand.add(head.key().into(), entry, &moved(&record, self.alignment)?);
                     }
                 }
             }
@@ -383,6 +383,7 @@ fn moved(record: &Record<'_>, alignment: Alignment) -> Result<Vec<u8>> {
         is_moved: true,
         id: head.id,
         number: head.number,
+        parent: head.parent,
         name: head.name,
         attributes: head.attributes,
         content: record.content,

@@ -7,7 +7,6 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::format::key::{Key, shared_number};
 use crate::units::escape_path;
 
 /// What a problem is about. [`name`](ProblemKind::name)s are for programs and stay what they are.
@@ -132,8 +131,10 @@ pub struct Problem {
     pub range: Option<Range<u64>>,
     /// Number of the segment.
     pub segment: Option<u64>,
-    /// Stored form of the key of the object that it concerns.
+    /// The key in the index of the object that it concerns.
     pub(crate) key: Option<Vec<u8>>,
+    /// The object that it concerns, escaped; of a file with several names "shared file N".
+    pub object: Option<String>,
     /// What is the matter, as the end of a sentence that begins with the path.
     pub cause: String,
     /// What helps.
@@ -142,7 +143,17 @@ pub struct Problem {
 
 impl Problem {
     pub(crate) fn new(kind: ProblemKind, path: PathBuf, cause: impl Into<String>, remedy: Remedy) -> Problem {
-        Problem { kind, device: None, path, range: None, segment: None, key: None, cause: cause.into(), remedy }
+        Problem {
+            kind,
+            device: None,
+            path,
+            range: None,
+            segment: None,
+            key: None,
+            object: None,
+            cause: cause.into(),
+            remedy,
+        }
     }
 
     pub(crate) fn on(mut self, device: u16) -> Problem {
@@ -159,16 +170,6 @@ impl Problem {
         self.key = Some(key.to_vec());
         self
     }
-
-    /// The object that it concerns, escaped; of a file with several names "shared file N".
-    pub fn object(&self) -> Option<String> {
-        let key = self.key.as_deref()?;
-        match (shared_number(key), Key::from_stored(key)) {
-            (Some(number), _) => Some(format!("shared file {number}")),
-            (None, Some(key)) => Some(key.to_string()),
-            (None, None) => None,
-        }
-    }
 }
 
 impl Problem {
@@ -179,7 +180,7 @@ impl Problem {
             text.push_str(&format!(", bytes {} to {}", range.start, range.end));
         }
         text.push_str(&format!(": {}", self.cause));
-        if let Some(object) = self.object() {
+        if let Some(object) = &self.object {
             text.push_str(&format!("; it concerns {object}"));
         }
         text
@@ -198,19 +199,17 @@ mod tests {
 
     #[test]
     fn a_problem_says_what_where_of_whom_and_what_helps() {
-        let key = Key::parse(b"cats/1.jpg").unwrap();
         let problem = Problem::new(
             ProblemKind::Record,
             PathBuf::from("/ssd0/segments/01"),
             "a record is damaged",
             Remedy::Repair,
         );
-        let problem = problem.on(0).within(1, 80..200).of(key.stored());
+        let mut problem = problem.on(0).within(1, 80..200);
+        problem.object = Some("cats/1.jpg".to_owned());
         assert_eq!(
             problem.to_string(),
             "/ssd0/segments/01, bytes 80 to 200: a record is damaged; it concerns cats/1.jpg (granulo store repair makes it good)"
         );
-        let shared = problem.of(&crate::format::key::shared_key(7));
-        assert_eq!(shared.object().unwrap(), "shared file 7");
     }
 }

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::check::{CheckOptions, CheckReport};
 use super::problem::{Problem, ProblemKind, Remedy};
@@ -23,9 +22,11 @@ use crate::engine::pace::{Pace, Progress, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
-use crate::format::key::{Key, shared_number};
+use crate::format::index_key::{ROOT_KEY, entry_of_key, object_of};
+use crate::format::key::Key;
 use crate::format::segment::SEGMENTS;
 use crate::index::catalog::{Change, SegmentRow};
+use crate::index::paths::Ways;
 use crate::log::completeness::Completeness;
 use crate::log::scan::SegmentScan;
 use crate::log::writer::roomiest;
@@ -89,6 +90,8 @@ pub struct RepairReport {
     pub removed_files: u64,
     /// Files of the index that were written again, from a copy on another device.
     pub index_files: u64,
+    /// Directories that nothing led to, and that are in `lost+found` now.
+    pub detached: u64,
     /// Objects that are lost and were removed.
     pub dropped: u64,
     /// Directories whose record was lost, and that were put again with what the index knew.
@@ -156,7 +159,7 @@ pub(crate) fn plan_repair_on(
     watch: Watch<'_>,
 ) -> Result<RepairPlan> {
     let mut plan = RepairPlan::default();
-    let store = match open(platform, home, Access::Read, how).map(Store::of) {
+    let store = match open(platform, home, Access::Read, how).and_then(Store::of) {
         Ok(store) => store,
         Err(error) if is_of_index(&error) => {
             plan.index = Some(error.to_string());
@@ -203,8 +206,8 @@ pub(crate) fn repair_on(
 ) -> Result<RepairReport> {
     let is_index_rebuilt = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
     let access = if is_index_rebuilt { Access::RebuildIndex } else { Access::Write };
-    let store = open(platform, home, access, how).map(Store::of)?;
-    let mut report = RepairReport::default();
+    let store = open(platform, home, access, how).and_then(Store::of)?;
+    let mut report = RepairReport { detached: store.recovered.detached, ..RepairReport::default() };
     let mut go_on = |progress: Progress| watch(progress);
     let mut pace = Pace::new(options.bytes_per_second, &mut go_on);
     let result = store.mend(&mut report, found, &mut pace);
@@ -246,7 +249,7 @@ pub(crate) fn repair_on(
 /// # Errors
 /// As [`Store::open`].
 pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
-    open_here(home, Access::RebuildIndex, how).map(Store::of)
+    open_here(home, Access::RebuildIndex, how).and_then(Store::of)
 }
 
 /// Goes on with the side of diverged devices that `device` is on. The devices of the other sides are old then, and what they wrote by themselves stays on
@@ -316,8 +319,7 @@ impl Store {
         report.index_files = engine.mend_index()?;
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
-        let mut mender =
-            Mender { engine, report: ScrubReport::default(), found, keeps_notes: false, noted: Instant::now() };
+        let mut mender = Mender::new(engine, found, false);
         let mended = mender.all((0, 0), pace);
         report.mended = mender.report;
         mended?;
@@ -333,18 +335,24 @@ impl Store {
         keys.sort();
         keys.dedup();
         let snapshot = self.engine().view().snapshot();
-        let shared: Vec<u64> = keys.iter().filter_map(|key| shared_number(key)).collect();
+        let shared: Vec<u64> = keys.iter().filter_map(|key| object_of(key)).collect();
         if !shared.is_empty() {
-            keys.retain(|key| shared_number(key).is_none());
-            let mut scan = snapshot.scan_from(&[1])?;
+            keys.retain(|key| object_of(key).is_none());
+            let mut scan = snapshot.scan_from(ROOT_KEY)?;
             while let Some((key, entry)) = scan.next_entry()? {
                 if entry.kind == Kind::Link && shared.contains(&entry.size_bytes) {
                     keys.push(key.to_vec());
                 }
             }
         }
+        let ways = Ways::of(&snapshot)?;
         for stored in keys {
-            let (Some(key), Some(entry)) = (Key::from_stored(&stored), snapshot.look_up(&stored)?) else { continue };
+            let Some(entry) = snapshot.look_up(&stored)? else { continue };
+            let path = entry_of_key(&stored).and_then(|(directory, name)| match directory {
+                0 => Some(Key::root()),
+                _ => ways.path(directory, name),
+            });
+            let Some(key) = path else { continue };
             let mut batch = self.batch(Durability::None);
             if entry.kind == Kind::Directory {
                 let attributes = Attributes {

@@ -54,6 +54,7 @@ impl Moving {
             is_moved: true,
             id: head.id,
             number: head.number,
+            parent: head.parent,
             name: head.name,
             attributes: head.attributes,
             content,
@@ -65,7 +66,7 @@ impl Moving {
         if !Head::verified(&bytes).is_some_and(is_same) {
             return Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory"));
         }
-        Ok(Moving { key: (&*head.stored_key()).into(), entry, descriptor, bytes })
+        Ok(Moving { key: head.key().into(), entry, descriptor, bytes })
     }
 }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::audit::{Flaw, Flaws, Sight};
+use super::objects::Objects;
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
 use crate::devices::device::Mode;
@@ -101,7 +102,8 @@ impl Store {
             at = noted;
             before = engine.noted(TALLY).as_deref().and_then(ScrubReport::decode).unwrap_or_default();
         }
-        let mut mender = Mender { engine, report: before, found, keeps_notes: true, noted: Instant::now() };
+        let mut mender = Mender::new(engine, found, true);
+        mender.report = before;
         pace.stage("scrubbing", engine.stored_bytes());
         pace.skip(before.verified_bytes);
         let result = mender.all(at, &mut pace);
@@ -150,19 +152,29 @@ impl Engine {
 
 /// Goes through the log and mends what it finds.
 pub(crate) struct Mender<'m> {
-    pub(crate) engine: &'m Engine,
+    engine: &'m Engine,
     pub(crate) report: ScrubReport,
-    pub(crate) found: &'m mut dyn FnMut(&Problem, bool),
+    found: &'m mut dyn FnMut(&Problem, bool),
+    objects: Objects,
     /// Whether it notes how far it is.
-    pub(crate) keeps_notes: bool,
-    pub(crate) noted: Instant,
+    keeps_notes: bool,
+    noted: Instant,
 }
 
-impl Mender<'_> {
-    fn found(&mut self, problem: &Problem, is_repaired: bool) {
+impl<'m> Mender<'m> {
+    pub(crate) fn new(engine: &'m Engine, found: &'m mut dyn FnMut(&Problem, bool), keeps_notes: bool) -> Mender<'m> {
+        let (report, objects) = (ScrubReport::default(), Objects::default());
+        Mender { engine, report, found, objects, keeps_notes, noted: Instant::now() }
+    }
+
+    fn found(&mut self, problem: Problem, is_repaired: bool) {
         self.report.found += 1;
         self.report.repaired += u64::from(is_repaired);
-        (self.found)(problem, is_repaired);
+        let problem = match problem.key {
+            Some(_) => self.objects.name(problem, &self.engine.view().snapshot()),
+            None => problem,
+        };
+        (self.found)(&problem, is_repaired);
     }
 
     /// All segments from a segment and offset on.
@@ -211,7 +223,7 @@ impl Mender<'_> {
                 Sight::Damage(range) => damaged.push(range),
                 Sight::Batch(range, cause) => {
                     let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
-                    self.found(&problem.within(row.number, range), false);
+                    self.found(problem.within(row.number, range), false);
                 }
                 Sight::Batched(end) => {
                     self.report.verified_bytes += (end - verified_to) * copies;
@@ -226,7 +238,7 @@ impl Mender<'_> {
                     }
                     if let (crate::Kind::Large, Some(_)) = (met.record.head.kind, met.live) {
                         match engine.descriptor_in(row, &met.record) {
-                            Ok(descriptor) => self.large(&met.record.head.stored_key(), &descriptor, pace)?,
+                            Ok(descriptor) => self.large(&met.record.head.key(), &descriptor, pace)?,
                             Err(error) => {
                                 let problem = Problem::new(
                                     ProblemKind::Record,
@@ -234,7 +246,7 @@ impl Mender<'_> {
                                     error.to_string(),
                                     Remedy::Lost,
                                 );
-                                self.found(&problem.of(&met.record.head.stored_key()), false);
+                                self.found(problem.of(&met.record.head.key()), false);
                             }
                         }
                     }
@@ -259,12 +271,12 @@ impl Mender<'_> {
             hit[at] = true;
             let problem =
                 Problem::new(ProblemKind::Record, place.clone(), "the record is damaged on every copy", Remedy::Lost);
-            self.found(&problem.within(row.number, start..end).of(key), false);
+            self.found(problem.within(row.number, start..end).of(key), false);
         }
         for (range, _) in damaged.iter().zip(hit).filter(|(_, hit)| !hit) {
             let problem =
                 Problem::new(ProblemKind::Record, place.clone(), "bytes are damaged on every copy", Remedy::Harmless);
-            self.found(&problem.within(row.number, range.clone()), false);
+            self.found(problem.within(row.number, range.clone()), false);
         }
         Ok(())
     }
@@ -300,7 +312,7 @@ impl Mender<'_> {
             }
             let remedy = if has_other { Remedy::Repair } else { Remedy::Lost };
             let problem = Problem::new(kind, place, cause, remedy).on(device);
-            self.found(&problem.within(row.number, 0..row.size_bytes), is_repaired);
+            self.found(problem.within(row.number, 0..row.size_bytes), is_repaired);
         }
         Ok(())
     }
@@ -316,7 +328,7 @@ impl Mender<'_> {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let remedy = if is_held { Remedy::Repair } else { Remedy::Harmless };
             let problem = Problem::new(ProblemKind::SegmentHeader, place, "its header is damaged", remedy).on(device);
-            self.found(&problem.within(row.number, range.clone()), healed > 0 && self.engine.is_settled(device));
+            self.found(problem.within(row.number, range.clone()), healed > 0 && self.engine.is_settled(device));
         }
         Ok(())
     }
@@ -327,9 +339,9 @@ impl Mender<'_> {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = format!("{} records were damaged on this copy", format_count(flaw.records.into()));
             let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
-            let problem = problem.within(row.number, flaw.range.clone());
-            let problem = if flaw.key.is_empty() { problem } else { problem.of(&flaw.key) };
-            self.found(&problem, healed > 0 && self.engine.is_settled(device));
+            let mut problem = problem.within(row.number, flaw.range.clone());
+            problem.key.clone_from(&flaw.key);
+            self.found(problem, healed > 0 && self.engine.is_settled(device));
         }
         Ok(())
     }
@@ -361,7 +373,7 @@ impl Mender<'_> {
             let mut problem =
                 Problem::new(ProblemKind::Unit, engine.extents.place(run.device, run.file), cause, remedy);
             problem.range = Some(Range { start: run.offset_bytes, end: run.offset_bytes + run.length_bytes });
-            self.found(&problem.on(run.device).of(key), !is_left);
+            self.found(problem.on(run.device).of(key), !is_left);
         }
         Ok(())
     }

@@ -8,7 +8,9 @@
 //! | [`mishap`] | what befalls whole devices and single writes: away, empty, old, swapped, rotten, betrayed |
 //! | [`world`] | several devices that crash together; faults; the count of operations |
 //! | [`device`] | the devices as the store sees them, and damage done to them |
+//! | [`state`] | all objects of a store, and what changes make of them |
 //! | [`model`] | the states that a store may have after a crash |
+//! | [`ever`] | what objects ever were |
 //! | [`subject`] | the store itself on such devices |
 //! | [`workload`] | random operations, as plain data |
 //! | [`scenario`] | steps over a world that varies, as data; the laws that are checked after each |
@@ -20,11 +22,13 @@
 pub(crate) mod bucket;
 pub(crate) mod chance;
 pub(crate) mod device;
+pub(crate) mod ever;
 pub(crate) mod media;
 pub(crate) mod mishap;
 pub(crate) mod model;
 pub(crate) mod numbers;
 pub(crate) mod scenario;
+pub(crate) mod state;
 pub(crate) mod subject;
 pub(crate) mod trial;
 pub(crate) mod workload;

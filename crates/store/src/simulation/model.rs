@@ -6,223 +6,13 @@
 //!
 //! This knows nothing of how a store works: no log, no index, no devices.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::mem::discriminant;
-use std::sync::Arc;
 
-use super::numbers::{Incarnation, Numbers};
-use super::workload::{Change, Durability, pieces, spread};
-use crate::{Attributes, Key};
-
-/// What an object is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Body {
-    /// A file, with its bytes as they are read: holes are zeroes.
-    File(Arc<[u8]>),
-    /// A directory.
-    Directory,
-    /// A symlink, with its target.
-    Symlink(Vec<u8>),
-    /// A fifo or device, with its numbers.
-    Special(u32, u32),
-}
-
-/// An object.
-#[derive(Debug, Clone)]
-pub(crate) struct Object {
-    /// Its attributes; `None` of a directory that was made because something lies below: a store gives it what it likes.
-    pub(crate) attributes: Option<Attributes>,
-    /// What it is.
-    pub(crate) body: Body,
-    /// A number that all names of a shared file have, and no others.
-    pub(crate) shared: Option<u64>,
-    /// Which object it is, where that is known.
-    pub(crate) incarnation: Option<Incarnation>,
-    /// The number that the store gives it.
-    pub(crate) number: Option<u64>,
-}
-
-/// All objects, by key.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct State {
-    objects: BTreeMap<Key, Object>,
-}
-
-impl State {
-    /// Adds an object that a store has.
-    pub(crate) fn insert(&mut self, key: Key, object: Object) {
-        self.objects.insert(key, object);
-    }
-
-    fn without(&self, keys: &BTreeSet<Key>) -> State {
-        let mut state = self.clone();
-        state.objects.retain(|key, _| !keys.contains(key));
-        state
-    }
-
-    /// The objects, in order of keys.
-    pub(crate) fn objects(&self) -> impl Iterator<Item = (&Key, &Object)> {
-        self.objects.iter()
-    }
-
-    /// Names of shared files.
-    pub(crate) fn shared_names(&self) -> impl Iterator<Item = &Key> {
-        self.objects.iter().filter(|(_, object)| object.shared.is_some()).map(|(key, _)| key)
-    }
-
-    /// A number that no shared file has, nor any above it.
-    pub(crate) fn next_shared(&self) -> u64 {
-        self.objects.values().filter_map(|object| object.shared).max().map_or(0, |last| last + 1)
-    }
-
-    fn is_directory(&self, key: &Key) -> bool {
-        self.objects.get(key).is_some_and(|object| object.body == Body::Directory)
-    }
-
-    fn has_below(&self, key: &Key) -> bool {
-        self.objects.range(key.clone()..).nth(1).is_some_and(|(next, _)| next.below(key).is_some())
-    }
-
-    /// Whether a store must take a change.
-    pub(crate) fn takes(&self, change: &Change) -> bool {
-        let key = change.key();
-        let there = self.objects.get(key);
-        match change {
-            Change::Remove(_) => there.is_some() && !self.is_directory(key),
-            Change::RemoveDirectory(_) => self.is_directory(key) && !self.has_below(key),
-            Change::RemoveTree(_) => there.is_some(),
-            _ => {
-                let mut above = key.parent();
-                while let Some(directory) = above {
-                    if self.objects.contains_key(&directory) && !self.is_directory(&directory) {
-                        return false;
-                    }
-                    above = directory.parent();
-                }
-                match change {
-                    Change::Directory(..) => there.is_none() || self.is_directory(key),
-                    Change::Link(existing, _) => {
-                        self.objects.get(existing).is_some_and(|object| object.shared.is_some())
-                            && !self.is_directory(key)
-                    }
-                    _ => !self.is_directory(key),
-                }
-            }
-        }
-    }
-
-    /// Makes a change, which has this number; a file that is shared from now on gets it too.
-    pub(crate) fn apply(&mut self, change: &Change, number: u64) {
-        let (attributes, body, shared) = match change {
-            Change::Remove(key) | Change::RemoveDirectory(key) => {
-                self.objects.remove(key);
-                return;
-            }
-            Change::RemoveTree(top) => {
-                self.objects.retain(|key, _| key.below(top).is_none());
-                return;
-            }
-            Change::Link(existing, key) => {
-                // Not there if the batch that should have made it failed.
-                if let Some(object) = self.objects.get(existing).cloned() {
-                    self.put(key, object, number);
-                }
-                return;
-            }
-            Change::Put(_, attributes, recipe) => {
-                (attributes, Body::File(spread(attributes.holes.as_ref(), recipe.bytes())), None)
-            }
-            Change::Planted(_, attributes, content) => (attributes, Body::File(Arc::clone(content)), None),
-            Change::Shared(_, attributes, recipe) => {
-                (attributes, Body::File(spread(attributes.holes.as_ref(), recipe.bytes())), Some(number))
-            }
-            Change::Directory(_, attributes) => (attributes, Body::Directory, None),
-            Change::Symlink(_, attributes, target) => (attributes, Body::Symlink(target.clone()), None),
-            Change::Special(_, attributes, major, minor) => (attributes, Body::Special(*major, *minor), None),
-        };
-        // What is put over an object of the same type is that object, with other content.
-        let is_same = |there: &&Object| {
-            shared.is_none() && there.shared.is_none() && discriminant(&there.body) == discriminant(&body)
-        };
-        let there = self.objects.get(change.key()).filter(is_same);
-        let incarnation = there.map_or(Some((number, 0)), |there| there.incarnation);
-        let object = Object { attributes: Some(attributes.clone()), body, shared, incarnation, number: None };
-        self.put(change.key(), object, number);
-    }
-
-    fn put(&mut self, key: &Key, object: Object, number: u64) {
-        self.objects.insert(key.clone(), object);
-        let mut above = key.parent();
-        while let Some(directory) = above.filter(|directory| !directory.is_root()) {
-            above = directory.parent();
-            let incarnation = Some((number, directory.depth()));
-            let made = || Object { attributes: None, body: Body::Directory, shared: None, incarnation, number: None };
-            self.objects.entry(directory).or_insert_with(made);
-        }
-    }
-
-    /// Of each name of a file with several, the first of its names.
-    fn first_names(&self) -> BTreeMap<&Key, &Key> {
-        let mut names: BTreeMap<u64, Vec<&Key>> = BTreeMap::new();
-        for (key, object) in &self.objects {
-            if let Some(shared) = object.shared {
-                names.entry(shared).or_default().push(key);
-            }
-        }
-        let several = names.values().filter(|names| names.len() > 1);
-        several.flat_map(|names| names.iter().map(|name| (*name, names[0]))).collect()
-    }
-
-    /// What the numbers of objects in a store's state contradict, where it is otherwise this one.
-    fn misnumbered(&self, found: &State, blind: &BTreeSet<Key>, numbers: &mut Numbers) -> Vec<String> {
-        let both = self
-            .objects
-            .iter()
-            .filter(|(key, _)| !blind.contains(key) && !key.is_root())
-            .filter_map(|(key, object)| Some((key, object.incarnation?, found.objects.get(key)?.number?)));
-        both.filter_map(|(key, incarnation, number)| {
-            numbers.see(incarnation, number).map(|cause| format!("{key} {cause}"))
-        })
-        .collect()
-    }
-
-    /// Keys in which a store's state differs from this, and how. The root is left out, unless this has it.
-    fn differences(&self, found: &State, blind: &BTreeSet<Key>) -> Vec<String> {
-        if !blind.is_empty() {
-            return self.without(blind).differences(&found.without(blind), &BTreeSet::new());
-        }
-        let (names, found_names) = (self.first_names(), found.first_names());
-        let mut differences = Vec::new();
-        for (key, object) in &self.objects {
-            let Some(other) = found.objects.get(key) else {
-                differences.push(format!("{key} is missing"));
-                continue;
-            };
-            if object.body != other.body {
-                differences.push(format!("{key} is {}, not {}", describe(&other.body), describe(&object.body)));
-            }
-            if object.attributes.is_some() && object.attributes != other.attributes {
-                differences.push(format!("{key} has {:?}, not {:?}", other.attributes, object.attributes));
-            }
-            if names.get(key) != found_names.get(key) {
-                differences.push(format!("{key} is the file {:?}, not {:?}", found_names.get(key), names.get(key)));
-            }
-        }
-        let more = found.objects.keys().filter(|key| !key.is_root() && !self.objects.contains_key(key));
-        differences.extend(more.map(|key| format!("{key} is there")));
-        differences
-    }
-}
-
-fn describe(body: &Body) -> String {
-    match body {
-        Body::File(bytes) => {
-            format!("a file of {} bytes that begins {:02x?}", bytes.len(), &bytes[..bytes.len().min(8)])
-        }
-        other => format!("{other:?}"),
-    }
-}
+use super::numbers::Numbers;
+use super::state::State;
+use super::workload::{Change, Durability, pieces};
+use crate::Key;
 
 /// A state that is none of those allowed.
 #[derive(Debug)]
@@ -262,41 +52,6 @@ impl Piece {
         for (at, change) in self.changes.iter().enumerate() {
             state.apply(change, self.shared + at as u64);
         }
-    }
-}
-
-/// All that objects ever were: what damage beyond redundancy may leave of them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Ever {
-    objects: BTreeMap<Key, Vec<Object>>,
-}
-
-impl Ever {
-    /// Notes what changes make of objects.
-    pub(crate) fn note(&mut self, changes: &[Change]) {
-        for change in changes {
-            if let Change::Link(existing, key) = change {
-                let known = self.objects.get(existing).cloned().unwrap_or_default();
-                self.objects.entry(key.clone()).or_default().extend(known);
-                continue;
-            }
-            let mut one = State::default();
-            one.apply(change, 0);
-            for (key, object) in one.objects {
-                self.objects.entry(key).or_default().push(object);
-            }
-        }
-    }
-
-    /// Whether an object was ever this.
-    pub(crate) fn had(&self, key: &Key, object: &Object) -> bool {
-        let is_it = |known: &Object| {
-            known.body == object.body && (known.attributes.is_none() || known.attributes == object.attributes)
-        };
-        let is_known = self.objects.get(key).is_some_and(|known| known.iter().any(is_it));
-        // A directory whose record is lost is made for what is below it.
-        let is_above = object.body == Body::Directory && self.objects.keys().any(|one| one.below(key).is_some());
-        key.is_root() || is_known || is_above
     }
 }
 
@@ -511,6 +266,7 @@ impl Model {
 mod tests {
     use super::super::workload::Recipe;
     use super::*;
+    use crate::Attributes;
 
     fn key(path: &str) -> Key {
         Key::parse(path).unwrap()
@@ -587,42 +343,5 @@ mod tests {
         model.observe(&state(&candidates[1])).unwrap();
         assert!(model.allows(&state(&candidates[1])).is_ok());
         assert!(model.allows(&state(&candidates[0])).is_err() && model.allows(&state(&candidates[2])).is_err());
-    }
-
-    #[test]
-    fn links_are_compared_by_the_names_that_belong_together() {
-        let shared = |path, seed| Change::Shared(key(path), Attributes::default(), Recipe { seed, length: 5 });
-        let link = |from, to| Change::Link(key(from), key(to));
-        let together = state(&[shared("a", 1), link("a", "b"), link("a", "c")]);
-        let mut numbered = together.clone();
-        numbered.objects.values_mut().for_each(|object| object.shared = Some(77));
-        assert_eq!(together.differences(&numbered, &BTreeSet::new()), Vec::<String>::new());
-        let apart = state(&[shared("a", 1), link("a", "b"), shared("c", 1)]);
-        assert_eq!(together.differences(&apart, &BTreeSet::new()).len(), 1);
-        // One name that is left is a file like any other.
-        let mut one = together;
-        one.apply(&Change::Remove(key("a")), 0);
-        one.apply(&Change::Remove(key("b")), 0);
-        assert_eq!(one.differences(&state(&[put("c", 1)]), &BTreeSet::new()), Vec::<String>::new());
-        assert!(!one.takes(&link("b", "d")));
-    }
-
-    #[test]
-    fn directories_above_are_made_and_have_any_attributes() {
-        let made = state(&[put("a/b/c", 1)]);
-        let own = Attributes { mode: 7, ..Attributes::default() };
-        let mut found = state(&[Change::Directory(key("a"), own.clone()), put("a/b/c", 1)]);
-        let (attributes, incarnation, number) = (None, None, None);
-        found.insert(Key::root(), Object { attributes, body: Body::Directory, shared: None, incarnation, number });
-        assert_eq!(made.differences(&found, &BTreeSet::new()), Vec::<String>::new());
-        assert_eq!(
-            state(&[put("a/b/c", 1), Change::Directory(key("a"), own)]).differences(&made, &BTreeSet::new()).len(),
-            1
-        );
-        assert!(!made.takes(&put("a/b", 1)) && !made.takes(&put("a/b/c/d", 1)));
-        assert!(!made.takes(&Change::RemoveDirectory(key("a/b"))) && made.takes(&Change::RemoveTree(key("a"))));
-        let mut empty = made;
-        empty.apply(&Change::Remove(key("a/b/c")), 0);
-        assert!(empty.takes(&Change::RemoveDirectory(key("a/b"))) && !empty.takes(&Change::Remove(key("a/b"))));
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::model::{Body, Object, State};
 use super::scenario::look::{Announced, Look};
+use super::state::{Body, Object, State};
 use super::trial::Subject;
 use super::workload::{Change, Durability};
 use super::world::{HERE, World};
@@ -21,8 +21,8 @@ use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
 use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
-    Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Geometry, Key, Kind, Listed,
-    Problem, RebuildOptions, Remedy, RepairOptions, ScrubOptions, Store,
+    Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Existing, Geometry, Key, Kind,
+    Listed, Problem, RebuildOptions, Remedy, RepairOptions, ScrubOptions, Store,
 };
 
 /// A store of a geometry on simulated devices.
@@ -157,6 +157,15 @@ fn change(batch: &mut crate::Batch<'_>, store: &Store, names: &mut HashMap<Key, 
         Change::Directory(key, attributes) => batch.directory(key, attributes),
         Change::Symlink(key, attributes, target) => batch.symlink(key, attributes, target),
         Change::Special(key, attributes, major, minor) => batch.special(key, attributes, *major, *minor),
+        Change::Rename(from, to) => {
+            names.clear();
+            batch.rename(from, to, Existing::Replace)
+        }
+        Change::Exchange(one, other) => {
+            names.clear();
+            batch.exchange(one, other)
+        }
+        Change::HardLink(existing, key) => batch.hard_link(existing, key),
         Change::Remove(key) | Change::RemoveDirectory(key) => batch.remove(key).map(|_| ()),
         Change::RemoveTree(key) => batch.remove_tree(key).map(|_| ()),
     }
@@ -180,7 +189,8 @@ impl Subject for Simulated {
 
     fn open(geometry: &Geometry, world: &World) -> Result<Simulated> {
         open(platform(world), &home(geometry), Access::Write, &OpenOptions::default())
-            .map(|opened| Simulated { store: Store::of(opened) })
+            .and_then(Store::of)
+            .map(|store| Simulated { store })
     }
 
     fn batch(&mut self, durability: Durability, changes: &[Change], done: &mut dyn FnMut()) -> Result<()> {
@@ -237,7 +247,7 @@ impl Simulated {
 
     /// Opens it as somebody asks for.
     pub(crate) fn open_how(home: &Path, world: &World, access: Access, how: &OpenOptions) -> Result<Simulated> {
-        open(platform(world), home, access, how).map(|opened| Simulated { store: Store::of(opened) })
+        open(platform(world), home, access, how).and_then(Store::of).map(|store| Simulated { store })
     }
 
     /// The store itself.

@@ -10,7 +10,8 @@
 use std::sync::{Arc, Mutex};
 
 use super::chance::Chance;
-use super::model::{Model, State};
+use super::model::Model;
+use super::state::State;
 use super::workload::{Change, Durability, Generator, Operation};
 use super::world::{Fault, World};
 use crate::error::{Error, Result};

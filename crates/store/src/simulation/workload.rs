@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::chance::Chance;
-use super::model::State;
+use super::state::State;
 use crate::{Attributes, Holes, Key, Time};
 
 /// When a batch is to be durable: as `store::Durability`.
@@ -61,6 +61,12 @@ pub(crate) enum Change {
     Symlink(Key, Attributes, Vec<u8>),
     /// A fifo or device with these numbers.
     Special(Key, Attributes, u32, u32),
+    /// Gives what has the first name the second, over what has that.
+    Rename(Key, Key),
+    /// Lets two objects have each other's name.
+    Exchange(Key, Key),
+    /// A second name for a file that may have but one.
+    HardLink(Key, Key),
     /// Removes what is no directory.
     Remove(Key),
     /// Removes an empty directory.
@@ -77,6 +83,9 @@ impl Change {
             | Change::Planted(key, ..)
             | Change::Shared(key, ..)
             | Change::Link(_, key)
+            | Change::Rename(_, key)
+            | Change::Exchange(_, key)
+            | Change::HardLink(_, key)
             | Change::Directory(key, _)
             | Change::Symlink(key, ..)
             | Change::Special(key, ..)
@@ -101,12 +110,15 @@ pub(crate) enum Operation {
 }
 
 /// The pieces of a batch, each of which a store commits as one: it ends one before it looks at a directory to be removed, and before it
-/// removes what still waits.
+/// removes what still waits. What names objects that are there is a piece by itself.
 pub(crate) fn pieces(durability: Durability, changes: &[Change]) -> Vec<&[Change]> {
     let (mut pieces, mut start, mut waiting) = (Vec::new(), 0, BTreeSet::new());
     for (at, change) in changes.iter().enumerate() {
+        let names =
+            |change: &Change| matches!(change, Change::Rename(..) | Change::Exchange(..) | Change::HardLink(..));
         let ends = match change {
-            _ if durability == Durability::Each => true,
+            _ if durability == Durability::Each || names(change) => true,
+            _ if at > 0 && names(&changes[at - 1]) => true,
             Change::RemoveTree(_) | Change::RemoveDirectory(_) => true,
             Change::Remove(key) => waiting.contains(key),
             _ => false,
@@ -192,6 +204,31 @@ impl Generator {
         self.puts(1..100)
     }
 
+    /// Another name for something that is there, or else a file.
+    pub(crate) fn rename(&mut self) -> Vec<Change> {
+        for _ in 0..50 {
+            let change = self.any_name();
+            if self.state.takes(&change) {
+                return vec![change];
+            }
+        }
+        self.puts(1..100)
+    }
+
+    /// Two directories of which one is in the other; or, if they are there, the inner one comes out of the outer one, and that goes into it.
+    pub(crate) fn crossing(&mut self) -> Vec<Change> {
+        let key = |path: &str| Key::parse(path).expect("a path");
+        for (one, other) in [("one", "other"), ("other", "one")] {
+            let inner = format!("{one}/{other}");
+            let renames = [Change::Rename(key(&inner), key(other)), Change::Rename(key(other), key(&inner))];
+            if let Some(change) = renames.into_iter().find(|change| self.state.takes(change)) {
+                return vec![change];
+            }
+        }
+        let files = ["one/1", "one/other/2"].map(key);
+        files.map(|key| Change::Put(key, self.attributes(0o100_000), self.recipe())).to_vec()
+    }
+
     /// A file with this content.
     pub(crate) fn planted(&mut self, content: Arc<[u8]>) -> Vec<Change> {
         let attributes = self.attributes(0o100_000);
@@ -231,7 +268,8 @@ impl Generator {
     }
 
     fn any_change(&mut self) -> Change {
-        match self.chance.below(32) {
+        match self.chance.below(38) {
+            32..38 => self.any_name(),
             0..14 => {
                 let mut attributes = self.attributes(0o100_000);
                 let mut recipe = self.recipe();
@@ -259,6 +297,15 @@ impl Generator {
             24..28 => Change::Remove(self.there()),
             28..30 => Change::RemoveDirectory(self.there()),
             _ => Change::RemoveTree(self.there()),
+        }
+    }
+
+    fn any_name(&mut self) -> Change {
+        match self.chance.below(6) {
+            0..3 => Change::Rename(self.there(), self.key()),
+            3 => Change::Rename(self.there(), self.there()),
+            4 => Change::Exchange(self.there(), self.there()),
+            _ => Change::HardLink(self.there(), self.key()),
         }
     }
 
@@ -365,7 +412,7 @@ mod tests {
                 other => _ = kinds.insert(format!("{other:?}")),
             }
         }
-        assert_eq!(kinds.len(), 3 + 9 + 2 + 3, "{kinds:?}");
+        assert_eq!(kinds.len(), 3 + 12 + 2 + 3, "{kinds:?}");
         assert!(largest >= 99_998 && empty, "{largest}");
     }
 

@@ -124,7 +124,7 @@ mod tests {
         }
         assert_eq!([0, 3840, 3841].map(|size| taken("granulo:align=4096", size)), [4096, 4096, 8192]);
         // A head of 267 bytes has the content at the next multiple.
-        assert_eq!([0, 256].map(|size| taken("granulo:align=512,key=200", size)), [512, 1024]);
+        assert_eq!([0, 256].map(|size| taken("granulo:align=512,name=200", size)), [512, 1024]);
         let layout = Model::parse("granulo:align=4096").unwrap().layout;
         assert_eq!(layout.directory(0, 0).unwrap().allocated_bytes, 4096 + 8);
         assert_eq!(layout.symlink(10).unwrap().allocated_bytes, 4096 + 8);

@@ -1,35 +1,40 @@
-//! Whether a piece of a batch may be committed, and what it finds: the directories that it needs, what the index has for its keys, and the numbers of its objects.
+//! Whether a piece of a batch may be committed, and what it finds: the directories that its names are in, those that are missing, what the index has for its
+//! entries, and the numbers of its objects.
 //!
 //! An object keeps its number for life: what is put over a file, a directory, a symlink or a special file of the same type is the same object; anything
 //! else is another one. The number of a new object is the id of its first record, and ids are never given twice.
 
-use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
 
-use super::committer::{Subject, Waiting};
+use super::committer::{Existing, Named, Seen, Subject, Waiting};
 use super::entry_of;
-use crate::engine::effects::{Before, goes_with};
+use crate::engine::effects::Before;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind, Time};
-use crate::format::key::{Key, shared_key, shared_number};
-use crate::format::record::NewRecord;
+use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, object_key};
+use crate::format::key::{Key, goes_with, shared_key, shared_number, split};
+use crate::format::record::{NewRecord, encode_directories};
+use crate::index::Snapshot;
 use crate::layout::granulo::Alignment;
 
-/// Where the number of a record's object comes from.
+/// Where the number of an object comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Number {
-    /// It is about no object.
+    /// There is none.
     None,
     /// It is the first record of its object: its id.
     Own,
     /// An object that was there before, or a shared one.
     Of(u64),
-    /// As that of another record of the piece, by its place.
-    AsRecord(usize),
+    /// That of the object whose first record is another of the piece: the id of that, by its place.
+    OfRecord(usize),
+    /// A directory that was missing, by its place among these; not once the piece is admitted.
+    Made(usize),
 }
 
 /// What was found of a record.
@@ -38,13 +43,24 @@ pub(super) struct Admitted {
     /// What the index has for its key before the piece.
     pub(super) before: Before,
     pub(super) number: Number,
+    /// The directory that its name is in.
+    pub(super) parent: Number,
 }
 
-/// What a key has.
+/// What a path has.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     kind: Kind,
     number: Number,
+}
+
+/// A directory that is missing above an object.
+#[derive(Debug)]
+struct Missing<'w> {
+    path: &'w [u8],
+    parent: Number,
+    /// The record of the piece that puts it.
+    put: Option<usize>,
 }
 
 /// Whether a record of one kind that is put where one of another kind is leaves the object what it is.
@@ -53,8 +69,291 @@ fn is_same_object(there: Kind, new: Kind) -> bool {
     there == new || is_file(there) && is_file(new)
 }
 
+fn exists(path: &[u8], cause: &str) -> Error {
+    let path = Key::of_path(path).map(|key| key.to_path()).unwrap_or_default();
+    Error::new(ErrorKind::Exists, "write to the store", cause).at(&path)
+}
+
+pub(crate) fn within_itself(path: &[u8]) -> Error {
+    let path = Key::of_path(path).map(|key| key.to_path()).unwrap_or_default();
+    Error::new(ErrorKind::Usage, "rename a directory to", "it would lie below itself").at(&path)
+}
+
+/// Somebody else was faster; who meets that looks again.
+fn is_changed(path: &[u8]) -> Error {
+    let path = Key::of_path(path).map(|key| key.to_path()).unwrap_or_default();
+    Error::new(ErrorKind::Busy, "write to the store", "it changed meanwhile").at(&path)
+}
+
+pub(crate) fn not_empty(key: &Key) -> Error {
+    Error::new(ErrorKind::Usage, "remove the directory", "it is not empty")
+        .at(&key.to_path())
+        .advise("remove it with all below it: granulo store rm -r")
+}
+
+/// Whether a directory has entries.
+///
+/// # Errors
+/// What reading the index fails with.
+pub(super) fn has_entries(snapshot: &Snapshot, directory: u64) -> Result<bool> {
+    let (from, to) = entries_of(directory);
+    Ok(snapshot.scan(Bound::Included(&from), Bound::Excluded(&to))?.next_entry()?.is_some())
+}
+
+/// A directory and all below it, by number.
+fn directories_below(snapshot: &Snapshot, top: u64) -> Result<Vec<u64>> {
+    let mut found = vec![top];
+    let mut at = 0;
+    while let Some(&directory) = found.get(at) {
+        let (from, to) = entries_of(directory);
+        let mut scan = snapshot.scan(Bound::Included(&from), Bound::Excluded(&to))?;
+        while let Some((_, entry)) = scan.next_entry()? {
+            if entry.kind == Kind::Directory {
+                found.push(entry.number);
+            }
+        }
+        at += 1;
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// A piece that is looked at, record by record.
+struct Admission<'a, 'w> {
+    engine: &'a Engine,
+    ledger: &'a EngineLedger<'a>,
+    /// What paths have after the records so far; what a removed tree leaves is asked of `gone`.
+    known: HashMap<&'w [u8], Option<Known>>,
+    gone: Option<&'w [u8]>,
+    missing: Vec<Missing<'w>>,
+    /// The directory that the last name was in.
+    last: Option<(&'w [u8], Number)>,
+    /// What the batch removes may be a directory.
+    has_removals: bool,
+}
+
+impl<'w> Admission<'_, 'w> {
+    fn is_gone(&self, path: &[u8]) -> bool {
+        self.gone.is_some_and(|top| goes_with(path, top))
+    }
+
+    /// The directory that a path names, made if it is missing.
+    fn directory(&mut self, path: &'w [u8]) -> Result<Number> {
+        if let Some((_, number)) = self.last.filter(|(last, _)| *last == path) {
+            return Ok(number);
+        }
+        // Up to one that is known, and down again.
+        let (mut above, mut unknown) = (path, Vec::new());
+        let mut number = loop {
+            let Some((next, name)) = split(above) else { break Number::Of(ROOT) };
+            match self.known.get(above) {
+                Some(Some(Known { kind: Kind::Directory, number })) => break *number,
+                Some(Some(_)) => return Err(exists(above, "it is a file, so nothing can lie below it")),
+                Some(None) | None => unknown.push((above, name)),
+            }
+            above = next;
+        };
+        for (path, name) in unknown.into_iter().rev() {
+            number = self.step_down(number, path, name)?;
+        }
+        self.last = Some((path, number));
+        Ok(number)
+    }
+
+    /// The directory `name` in another, which has this path.
+    fn step_down(&mut self, parent: Number, path: &'w [u8], name: &[u8]) -> Result<Number> {
+        if let Number::Of(above) = parent
+            && !self.known.contains_key(path)
+            && !self.is_gone(path)
+            && let Some(number) = self.there(above, path, name)?
+        {
+            return Ok(Number::Of(number));
+        }
+        let number = Number::Made(self.missing.len());
+        self.missing.push(Missing { path, parent, put: None });
+        self.known.insert(path, Some(Known { kind: Kind::Directory, number }));
+        Ok(number)
+    }
+
+    /// The number of a directory that the index has.
+    fn there(&self, above: u64, path: &[u8], name: &[u8]) -> Result<Option<u64>> {
+        if !self.has_removals {
+            let known = self.engine.directories.read().unwrap_or_else(PoisonError::into_inner).get(above, name);
+            if known.is_some() {
+                return Ok(known);
+            }
+        }
+        match self.ledger.snapshot.look_up(&entry_key(above, name))? {
+            Some(entry) if entry.kind == Kind::Directory => {
+                let mut directories = self.engine.directories.write().unwrap_or_else(PoisonError::into_inner);
+                directories.add(above, name, entry.number);
+                Ok(Some(entry.number))
+            }
+            Some(_) => Err(exists(path, "it is a file, so nothing can lie below it")),
+            None => Ok(None),
+        }
+    }
+
+    /// What a path has, and what the index has for it if that was looked up.
+    fn look_up(&self, path: &[u8], key: impl FnOnce() -> Option<Vec<u8>>) -> Result<(Option<Known>, Before)> {
+        if let Some(known) = self.known.get(path) {
+            return Ok((*known, Before::Unknown));
+        }
+        if self.is_gone(path) {
+            return Ok((None, Before::Unknown));
+        }
+        // In a directory that is made by this piece there is nothing.
+        let entry = key().map(|key| self.ledger.snapshot.look_up(&key)).transpose()?.flatten();
+        let of = |entry: Entry| Known { kind: entry.kind, number: Number::Of(entry.number) };
+        Ok((entry.map(of), Before::Known(entry)))
+    }
+
+    fn put(&mut self, at: usize, path: &'w [u8], entry: &Entry) -> Result<Admitted> {
+        if let Some(number) = shared_number(path) {
+            let number = Number::Of(number);
+            self.known.insert(path, Some(Known { kind: entry.kind, number }));
+            return Ok(Admitted { before: Before::Unknown, number, parent: Number::None });
+        }
+        let Some((above, name)) = split(path) else {
+            let (_, before) = self.look_up(path, || Some(ROOT_KEY.to_vec()))?;
+            return Ok(Admitted { before, number: Number::Of(ROOT), parent: Number::None });
+        };
+        let parent = self.directory(above)?;
+        let (there, before) = self.look_up(path, || match parent {
+            Number::Of(directory) => Some(entry_key(directory, name)),
+            _ => None,
+        })?;
+        match (there.map(|there| there.kind), entry.kind) {
+            // It gives way to another one.
+            (Some(Kind::Directory), Kind::Directory) if entry.number > 0 => match there.map(|there| there.number) {
+                Some(Number::Of(number)) if number != entry.number && has_entries(&self.ledger.snapshot, number)? => {
+                    return Err(not_empty(&Key::of_path(path).unwrap_or_default()));
+                }
+                _ => {}
+            },
+            (Some(Kind::Directory), Kind::Directory) | (None, _) => {}
+            (Some(Kind::Directory), _) => return Err(exists(path, "there is a directory of this name")),
+            (Some(_), Kind::Directory) => return Err(exists(path, "there is a file of this name")),
+            _ => {}
+        }
+        if entry.kind == Kind::Link {
+            let file = entry.size_bytes;
+            if self.look_up(&shared_key(file), || Some(object_key(file).to_vec()))?.0.is_none() {
+                return Err(Error::new(ErrorKind::NotFound, "make the link", "there is no shared file of this number"));
+            }
+        }
+        let number = match there.filter(|there| is_same_object(there.kind, entry.kind)) {
+            // A link, or a directory whose own record is lost.
+            _ if entry.number > 0 => Number::Of(entry.number),
+            Some(there) => there.number,
+            None => Number::Own,
+        };
+        if let Number::Made(missing) = number
+            && let Some(missing) = self.missing.get_mut(missing)
+        {
+            missing.put.get_or_insert(at);
+        }
+        let of_path = if number == Number::Own { Number::OfRecord(at) } else { number };
+        self.known.insert(path, Some(Known { kind: entry.kind, number: of_path }));
+        Ok(Admitted { before, number, parent })
+    }
+
+    /// Another name for an object, if that is still where it was seen.
+    fn name(&mut self, at: usize, path: &'w [u8], named: &Named) -> Result<Admitted> {
+        let Named { entry, name, seen, existing, .. } = named;
+        if seen.version != self.ledger.state.version
+            && self.ledger.snapshot.look_up(&entry_key(seen.directory, name))? != seen.entry
+        {
+            return Err(is_changed(path));
+        }
+        let Some((above, new_name)) = split(path).filter(|_| shared_number(path).is_none()) else {
+            return self.put(at, path, entry);
+        };
+        let mut above_it = vec![ROOT];
+        let found = self.ledger.snapshot.directory_with(above, &mut |number, _, _| above_it.push(number))?;
+        let Some(directory) = found else {
+            let path = Key::of_path(above).map(|key| key.to_path()).unwrap_or_default();
+            return Err(Error::new(ErrorKind::NotFound, "give it the name", "there is no such directory").at(&path));
+        };
+        if entry.kind == Kind::Directory && above_it.contains(&entry.number) {
+            return Err(within_itself(path));
+        }
+        let Some(existing) = existing else {
+            let number = Number::Of(entry.number);
+            let before = Before::Known(self.ledger.snapshot.look_up(&entry_key(directory, new_name))?);
+            self.known.insert(path, Some(Known { kind: entry.kind, number }));
+            return Ok(Admitted { before, number, parent: Number::Of(directory) });
+        };
+        let admitted = self.put(at, path, entry)?;
+        match (admitted.before, existing) {
+            (Before::Known(Some(_)), Existing::Refuse) => Err(exists(path, "there is an object of this name")),
+            _ => Ok(admitted),
+        }
+    }
+
+    fn remove(&mut self, path: &'w [u8], seen: &Seen) -> Result<Admitted> {
+        self.known.insert(path, None);
+        (self.last, self.has_removals) = (None, true);
+        let admitted = |before| Admitted { before, number: Number::None, parent: Number::Of(seen.directory) };
+        if seen.version == self.ledger.state.version || seen.has_other {
+            return Ok(admitted(Before::Known(seen.entry)));
+        }
+        let Some((_, name)) = split(path) else { return Ok(admitted(Before::Unknown)) };
+        let now = self.ledger.snapshot.look_up(&entry_key(seen.directory, name))?;
+        // Another batch may have put something there meanwhile.
+        let directory = now.filter(|entry| entry.kind == Kind::Directory).map(|entry| entry.number);
+        if let Some(directory) = directory
+            && has_entries(&self.ledger.snapshot, directory)?
+        {
+            return Err(not_empty(&Key::of_path(path).unwrap_or_default()));
+        }
+        Ok(admitted(Before::Known(now)))
+    }
+}
+
+/// Looks what the tree is that the first record of a piece removes, and encodes that.
+fn remove_tree(
+    snapshot: &Snapshot,
+    records: &mut Vec<u8>,
+    record: &mut Waiting,
+    alignment: Alignment,
+) -> Result<Option<Admitted>> {
+    let (parent, name) = match split(&record.key) {
+        None => (0, &[][..]),
+        Some((above, name)) => match snapshot.directory(above)? {
+            Some(directory) => (directory, name),
+            None => return Ok(None),
+        },
+    };
+    let entry = match record.key.is_empty() {
+        true => None,
+        false => match snapshot.look_up(&entry_key(parent, name))? {
+            None => return Ok(None),
+            Some(entry) => Some(entry),
+        },
+    };
+    let mut number = 0;
+    let mut directories = Vec::new();
+    if entry.is_none_or(|entry| entry.kind == Kind::Directory) {
+        number = entry.map_or(ROOT, |entry| entry.number);
+        directories = directories_below(snapshot, number)?;
+    }
+    let kind = if number > 0 { Kind::TreeRemoval } else { Kind::Removal };
+    record.start = records.len();
+    let content = &encode_directories(&directories)[..];
+    let (is_zstd, is_moved, id, attributes) = (false, false, 0, &[][..]);
+    NewRecord { kind, is_zstd, is_moved, id, number, parent, name: Some(name), attributes, content }
+        .encode(alignment, records)?;
+    record.record_bytes = records.len() - record.start;
+    record.subject = Subject::TreeRemoval(directories);
+    let number = if number > 0 { Number::Of(number) } else { Number::None };
+    let parent = if parent > 0 { Number::Of(parent) } else { Number::None };
+    Ok(Some(Admitted { before: Before::Unknown, number, parent }))
+}
+
 impl Engine {
-    /// Looks whether the batch may be committed, and adds the directories that are missing above its objects. Gives what it found of each record.
+    /// Looks whether the batch may be committed, and adds the directories that are missing above its objects. Gives what it found of each record. The removal of
+    /// a tree is the first record of a piece; it is left out if the tree is gone.
     pub(super) fn admit_piece(
         &self,
         ledger: &EngineLedger<'_>,
@@ -63,116 +362,53 @@ impl Engine {
         alignment: Alignment,
         timestamp_milliseconds: u64,
     ) -> Result<Vec<Admitted>> {
-        let exists = |key: &[u8], cause: &str| {
-            let path = Key::from_stored(key).map(|key| key.to_path()).unwrap_or_default();
-            Error::new(ErrorKind::Exists, "write to the store", cause).at(&path)
-        };
         let mut admitted = Vec::with_capacity(waiting.len());
-        // What keys have after the records so far; what a removed tree leaves is asked of `gone`.
-        let mut known: HashMap<&[u8], Option<Known>> = HashMap::with_capacity(waiting.len());
-        let mut gone: Vec<&[u8]> = Vec::new();
-        let mut missing: Vec<Arc<[u8]>> = Vec::new();
-        // A directory that is there.
-        let mut parent_before: Option<&[u8]> = None;
-        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
-        // What the batch removes may be one.
-        let mut has_removals = false;
-        for (at, record) in waiting.iter().enumerate() {
-            let key = &record.key[..];
-            let entry = match &record.subject {
-                Subject::Put(entry, _) => entry,
-                Subject::Removal(seen) => {
-                    known.insert(key, None);
-                    (parent_before, has_removals) = (None, true);
-                    let (version, entry) = **seen;
-                    let is_new = version == ledger.state.version;
-                    let before = if is_new { Before::Known(entry) } else { Before::Unknown };
-                    admitted.push(Admitted { before, number: Number::None });
-                    continue;
-                }
-                Subject::TreeRemoval => {
-                    known.retain(|other, _| !goes_with(other, key));
-                    gone.push(key);
-                    (parent_before, has_removals) = (None, true);
-                    admitted.push(Admitted { before: Before::Unknown, number: Number::None });
-                    continue;
-                }
-            };
-            let look_up = |known: &HashMap<&[u8], Option<Known>>, key: &[u8]| -> Result<(Option<Known>, Before)> {
-                match known.get(key) {
-                    Some(known) => Ok((*known, Before::Unknown)),
-                    None if gone.iter().any(|top| goes_with(key, top)) => Ok((None, Before::Unknown)),
-                    None => {
-                        let entry = ledger.snapshot.look_up(key)?;
-                        let of = |entry: Entry| Known { kind: entry.kind, number: Number::Of(entry.number) };
-                        Ok((entry.map(of), Before::Known(entry)))
-                    }
-                }
-            };
-            if let Some(number) = shared_number(key) {
-                let number = Number::Of(number);
-                known.insert(key, Some(Known { kind: entry.kind, number }));
-                admitted.push(Admitted { before: Before::Unknown, number });
-                continue;
+        if let Some(first) = waiting.first_mut().filter(|first| matches!(first.subject, Subject::TreeRemoval(_))) {
+            match remove_tree(&ledger.snapshot, records, first, alignment)? {
+                Some(removal) => admitted.push(removal),
+                None => _ = waiting.remove(0),
             }
-            let (there, before) = look_up(&known, key)?;
-            match (there.map(|there| there.kind), entry.kind) {
-                (Some(Kind::Directory), Kind::Directory) | (None, _) => {}
-                (Some(Kind::Directory), _) => return Err(exists(key, "there is a directory of this name")),
-                (Some(_), Kind::Directory) if !key.is_empty() => {
-                    return Err(exists(key, "there is a file of this name"));
-                }
-                _ => {}
-            }
-            if entry.kind == Kind::Link && look_up(&known, &shared_key(entry.size_bytes))?.0.is_none() {
-                return Err(Error::new(ErrorKind::NotFound, "make the link", "there is no shared file of this number"));
-            }
-            let number = match there.filter(|there| is_same_object(there.kind, entry.kind)) {
-                _ if entry.kind == Kind::Link => Number::Of(entry.size_bytes),
-                Some(there) => there.number,
-                None => Number::Own,
-            };
-            let of_key = if number == Number::Own { Number::AsRecord(at) } else { number };
-            known.insert(key, Some(Known { kind: entry.kind, number: of_key }));
-            admitted.push(Admitted { before, number });
-            let mut parent = key;
-            while let Some(end) = parent.iter().rposition(|&byte| byte == 0) {
-                parent = &parent[..end];
-                if parent_before == Some(parent) || !has_removals && directories.has(parent) {
-                    break;
-                }
-                match look_up(&known, parent)? {
-                    (Some(Known { kind: Kind::Directory, .. }), before) => {
-                        if matches!(before, Before::Known(_)) {
-                            directories.add(parent);
-                        }
-                        break;
-                    }
-                    (Some(_), _) => return Err(exists(parent, "it is a file, so nothing can lie below it")),
-                    (None, _) => {
-                        known.insert(parent, Some(Known { kind: Kind::Directory, number: Number::Own }));
-                        missing.push(parent.into());
-                    }
-                }
-            }
-            parent_before = key.iter().rposition(|&byte| byte == 0).map(|end| &key[..end]).or(parent_before);
         }
-        drop((known, directories));
+        let mut admission = Admission {
+            engine: self,
+            ledger,
+            known: HashMap::with_capacity(waiting.len()),
+            gone: None,
+            missing: Vec::new(),
+            last: None,
+            has_removals: false,
+        };
+        for (at, record) in waiting.iter().enumerate() {
+            let path = &record.key[..];
+            match &record.subject {
+                Subject::Put(entry, _) => admitted.push(admission.put(at, path, entry)?),
+                Subject::Name(named) => admitted.push(admission.name(at, path, named)?),
+                Subject::Removal(seen) => admitted.push(admission.remove(path, seen)?),
+                Subject::TreeRemoval(_) => {
+                    assert_eq!(at, 0, "the removal of a tree begins a piece");
+                    (admission.gone, admission.has_removals) = (Some(path), true);
+                }
+            }
+        }
         // A directory that comes later in the batch has attributes of its own.
-        if !missing.is_empty() {
-            let put: BTreeSet<&[u8]> = waiting
-                .iter()
-                .filter(|record| matches!(record.subject, Subject::Put(..)))
-                .map(|record| &record.key[..])
-                .collect();
-            missing.retain(|key| !put.contains(&**key));
+        let mut first_records = Vec::with_capacity(admission.missing.len());
+        let mut made: Vec<(Arc<[u8]>, Number)> = Vec::new();
+        for Missing { path, parent, put } in &admission.missing {
+            first_records.push(put.unwrap_or(waiting.len() + made.len()));
+            if put.is_none() {
+                made.push(((*path).into(), *parent));
+            }
+        }
+        drop(admission);
+        if first_records.is_empty() {
+            return Ok(admitted);
         }
         let seconds = (timestamp_milliseconds / 1000) as i64;
         let nanoseconds = (timestamp_milliseconds % 1000 * 1_000_000) as u32;
         let attributes = Attributes::of_directory(Time { seconds, nanoseconds });
         let mut stored = Vec::new();
         attributes.encode(&mut stored)?;
-        for key in missing {
+        for (key, parent) in made {
             let start = records.len();
             let record = NewRecord {
                 kind: Kind::Directory,
@@ -180,7 +416,8 @@ impl Engine {
                 is_moved: false,
                 id: 0,
                 number: 0,
-                name: Some(&key),
+                parent: 0,
+                name: split(&key).map(|(_, name)| name),
                 attributes: &stored,
                 content: &[],
             };
@@ -188,7 +425,16 @@ impl Engine {
             let record_bytes = records.len() - start;
             let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes)), None);
             waiting.push(Waiting { key, start, record_bytes, subject });
-            admitted.push(Admitted { before: Before::Unknown, number: Number::Own });
+            admitted.push(Admitted { before: Before::Unknown, number: Number::Own, parent });
+        }
+        let settled = |number: Number, at: Option<usize>| match number {
+            Number::Made(missing) if at == Some(first_records[missing]) => Number::Own,
+            Number::Made(missing) => Number::OfRecord(first_records[missing]),
+            other => other,
+        };
+        for (at, admitted) in admitted.iter_mut().enumerate() {
+            admitted.number = settled(admitted.number, Some(at));
+            admitted.parent = settled(admitted.parent, None);
         }
         Ok(admitted)
     }

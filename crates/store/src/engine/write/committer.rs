@@ -22,14 +22,53 @@ use crate::layout::granulo::Alignment;
 pub(super) enum Subject {
     /// A key, with what the index will have of it; and the descriptor of a large object.
     Put(Box<Entry>, Option<Arc<Descriptor>>),
-    /// What the index had for the key, and in which version of it.
-    Removal(Box<(u64, Option<Entry>)>),
-    TreeRemoval,
+    /// An object that is there and gets another name.
+    Name(Box<Named>),
+    /// What the index had for the key.
+    Removal(Box<Seen>),
+    /// The directories in it, once the piece is admitted; none of what is no directory.
+    TreeRemoval(Vec<u64>),
+}
+
+/// What the index had for a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// In which version.
+    pub(super) version: u64,
+    /// The directory that its name is in.
+    pub(super) directory: u64,
+    pub(super) entry: Option<Entry>,
+    /// Whether its object has another name by then: a directory that moves need not be empty.
+    pub(super) has_other: bool,
+}
+
+/// An object, and a name that it has.
+#[derive(Debug)]
+pub(super) struct Named {
+    /// What the index will have of it.
+    pub(super) entry: Entry,
+    /// Of a large object.
+    pub(super) descriptor: Option<Descriptor>,
+    /// The name that it has, which must still be its when this is committed.
+    pub(super) name: Vec<u8>,
+    pub(super) seen: Seen,
+    /// What becomes of an object that has the new name; `None` if it gets another one.
+    pub(super) existing: Option<Existing>,
+}
+
+/// What becomes of an object that has the name already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// It goes. A directory must be empty, and gives way to directories only, as they do to it.
+    Replace,
+    /// It stays, and the call fails.
+    Refuse,
 }
 
 /// A record that waits to be committed.
 #[derive(Debug)]
 pub(super) struct Waiting {
+    /// Its path, or what stands for that of a shared object.
     pub(super) key: Arc<[u8]>,
     /// Where it begins among the encoded records.
     pub(super) start: usize,

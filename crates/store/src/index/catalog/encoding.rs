@@ -12,7 +12,7 @@
 //! | 5 | next table | u64 |
 //! | 6 | clear recent | nothing |
 //! | 7 | recent | list of changes as in [`recent`] |
-//! | 8 | ranges, all | list of u64 id, bytes key |
+//! | 8 | directories of removed trees, all | list of u64 directory, u64 id |
 //! | 9 | tables, all | list of u64 number, entries, size, lowest id, highest id |
 //! | 10 | segments | list of u64 number, u64 epoch, u8 class, u64 size, live bytes, live records, dead records, lowest id, u16 count, u16 devices |
 //! | 11 | segments removed | list of u64 |
@@ -238,8 +238,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 fn put_range(out: &mut Vec<u8>, row: &RangeRow) {
-    put_u64(out, row.id);
-    put_bytes(out, &row.key);
+    put_pair(out, row.directory, row.id);
 }
 
 fn put_table(out: &mut Vec<u8>, row: &TableRow) {
@@ -365,8 +364,7 @@ impl<'b> Bytes<'b> {
     }
 
     fn range(&mut self) -> Option<RangeRow> {
-        let id = self.u64()?;
-        Some(RangeRow { key: self.bytes()?.to_vec(), id })
+        Some(RangeRow { directory: self.u64()?, id: self.u64()? })
     }
 
     fn table(&mut self) -> Option<TableRow> {

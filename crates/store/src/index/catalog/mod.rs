@@ -41,7 +41,7 @@ pub struct State {
     pub next_table: u64,
     /// What changed since the newest sorted table, by stored key.
     pub recent: chunks::Recent,
-    /// Removed trees, by key; a key has one.
+    /// Directories of removed trees, by number; each has one row.
     pub ranges: Arc<Vec<RangeRow>>,
     /// Sorted tables, oldest first.
     pub tables: Arc<Vec<TableRow>>,
@@ -118,9 +118,9 @@ fn keys<K, V>(rows: Vec<(K, V)>) -> Vec<K> {
     rows.into_iter().map(|(key, _)| key).collect()
 }
 
-/// Removed trees by key, of each the newest.
+/// Removed directories by number, of each the newest row.
 fn sorted_ranges(mut ranges: Vec<RangeRow>) -> Vec<RangeRow> {
-    ranges.sort_by(|a, b| a.key.cmp(&b.key).then(b.id.cmp(&a.id)));
-    ranges.dedup_by(|next, first| next.key == first.key);
+    ranges.sort_by_key(|row| (row.directory, std::cmp::Reverse(row.id)));
+    ranges.dedup_by_key(|row| row.directory);
     ranges
 }

@@ -30,7 +30,7 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
         clear_recent: true,
         forget: vec![b"gone"[..].into()],
         recent: recent.into_iter().map(|(key, entry)| (key.into(), entry)).collect(),
-        ranges: Some(vec![RangeRow { key: b"tree".to_vec(), id: 12 }]),
+        ranges: Some(vec![RangeRow { directory: 7, id: 12 }]),
         tables: Some(vec![TableRow { number: 1, entries: 5, size_bytes: 8192, lowest_id: 1, highest_id: 9 }]),
         segments: vec![SegmentRow {
             number: 1,
@@ -66,7 +66,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         prop::collection::vec((key(), any_entry()), 0..6),
         prop::option::weighted(
             0.2,
-            prop::collection::vec((key(), number()).prop_map(|(key, id)| RangeRow { key, id }), 0..5),
+            prop::collection::vec((number(), number()).prop_map(|(directory, id)| RangeRow { directory, id }), 0..5),
         ),
         prop::option::weighted(0.2, prop::collection::vec(number(), 0..4)),
     );

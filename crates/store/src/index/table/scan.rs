@@ -125,11 +125,6 @@ impl TableScan {
         self.find(key)
     }
 
-    /// Ends the scan.
-    pub(crate) fn exhaust(&mut self) {
-        self.entry = None;
-    }
-
     /// Goes to the first entry not below `key`, which is in this leaf or the first of the next.
     fn find(&mut self, key: &[u8]) -> Result<()> {
         self.key.clear();

@@ -17,6 +17,7 @@ use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
+use crate::format::record::decode_directories;
 use crate::format::segment::segment_path;
 use crate::index::catalog::SegmentRow;
 use crate::units::format_count;
@@ -103,14 +104,15 @@ impl Checker<'_> {
                 }
             };
             let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
-            let problem = problem.within(row.number, flaw.range.clone());
-            self.found(if flaw.key.is_empty() { problem } else { problem.of(&flaw.key) });
+            let mut problem = problem.within(row.number, flaw.range.clone());
+            problem.key.clone_from(&flaw.key);
+            self.found(problem);
         }
     }
 
     fn record(&mut self, row: &SegmentRow, met: &Met<'_>, seen: &mut Seen, pace: &mut Pace<'_>) -> Result<()> {
         let head = &met.record.head;
-        let key = head.stored_key();
+        let key = head.key();
         for &device in &met.differ {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = "this copy has another record than the first, and both are valid: neither is overwritten";
@@ -120,7 +122,10 @@ impl Checker<'_> {
         match (head.kind, met.known) {
             (Kind::Commit | Kind::Release, _) => {}
             (Kind::Removal, _) => seen.unclaimed.removal(&key, head.id),
-            (Kind::TreeRemoval, _) => seen.unclaimed.tree_removal(&key, head.id),
+            (Kind::TreeRemoval, _) => {
+                let directories = decode_directories(met.record.content).unwrap_or_default();
+                seen.unclaimed.tree_removal(&key, &directories, head.id);
+            }
             // A shared object goes with its last name, without a removal.
             (_, None) if head.name.is_some() => seen.unclaimed.put(&key, head.id, row.number, met.at),
             (_, Some(known)) if known.id < head.id => {

@@ -1,17 +1,20 @@
 //! Records that the log has in use and the index has not.
 //!
-//! A record whose key the index does not have must have been removed: then the log has the removal, of the key or of a directory
-//! above, with a higher id (compaction keeps removals as long as anything older is left). Otherwise the index has lost it.
+//! A record whose key the index does not have must have been removed: then the log has the removal, of the key or of a tree with the
+//! directory that it was in, with a higher id (compaction keeps removals as long as anything older is left). Otherwise the index has lost it.
 //!
 //! What is remembered is bounded: when there is too much, only keys of every second hash are looked at, then of every fourth, and so
-//! on. Removals of whole trees are few; with more than the limit, nothing is concluded.
+//! on. Directories in removed trees are all remembered, up to a limit; with more, nothing is concluded.
 
 use std::collections::HashMap;
 
+use crate::format::index_key::leading_number;
 use crate::format::record::checksum;
 
 /// Keys that are remembered at once.
 const LIMIT: usize = 1 << 16;
+/// Directories of removed trees that are remembered at once.
+const TREES_LIMIT: usize = 1 << 20;
 
 /// What the log says of keys that the index does not have.
 #[derive(Debug, Default)]
@@ -20,7 +23,8 @@ pub(super) struct Unclaimed {
     put: HashMap<Vec<u8>, (u64, u64, u64)>,
     /// Highest id of a removal, by the hash of the key.
     removed: HashMap<u64, u64>,
-    trees: HashMap<Vec<u8>, u64>,
+    /// Highest id of a removal of a tree with the directory.
+    trees: HashMap<u64, u64>,
     /// Keys are looked at whose hash has so many zeroes at its end.
     sampled: u32,
     has_too_many_trees: bool,
@@ -56,14 +60,17 @@ impl Unclaimed {
         }
     }
 
-    /// A removal of a key and all below it.
-    pub(super) fn tree_removal(&mut self, key: &[u8], id: u64) {
-        if self.trees.len() >= LIMIT && !self.trees.contains_key(key) {
+    /// A removal of a tree: of its top, and of all that is in these directories.
+    pub(super) fn tree_removal(&mut self, key: &[u8], directories: &[u64], id: u64) {
+        self.removal(key, id);
+        if self.trees.len() + directories.len() > TREES_LIMIT {
             self.has_too_many_trees = true;
             return;
         }
-        let known = self.trees.entry(key.to_vec()).or_default();
-        *known = (*known).max(id);
+        for &directory in directories {
+            let known = self.trees.entry(directory).or_default();
+            *known = (*known).max(id);
+        }
     }
 
     fn bound(&mut self) {
@@ -82,13 +89,8 @@ impl Unclaimed {
         }
         let is_removed = |key: &[u8], id: u64| {
             let of_key = self.removed.get(&checksum(key)).is_some_and(|&removal| removal > id);
-            let mut above = Some(key);
-            let mut of_tree = self.trees.get(&[][..]).is_some_and(|&removal| removal > id);
-            while let Some(top) = above.filter(|_| !of_tree) {
-                of_tree = self.trees.get(top).is_some_and(|&removal| removal > id);
-                above = top.iter().rposition(|&byte| byte == 0).map(|end| &top[..end]);
-            }
-            of_key || of_tree
+            let tree = leading_number(key).and_then(|directory| self.trees.get(&directory));
+            of_key || tree.is_some_and(|&removal| removal > id)
         };
         let mut left: Vec<_> = self
             .put
@@ -104,27 +106,31 @@ impl Unclaimed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::index_key::entry_key;
 
     #[test]
     fn what_was_removed_after_it_was_put_is_claimed() {
         let mut log = Unclaimed::default();
-        for (at, key) in [&b"a"[..], b"b", b"c\0d", b"e\0f\0g", b"h"].into_iter().enumerate() {
+        let keys = [entry_key(1, b"a"), entry_key(1, b"b"), entry_key(5, b"c"), entry_key(6, b"d"), entry_key(1, b"h")];
+        for (at, key) in keys.iter().enumerate() {
             log.put(key, 10 + at as u64, 1, 80);
         }
-        log.removal(b"a", 20);
-        log.removal(b"b", 9);
-        log.tree_removal(b"c", 20);
-        log.tree_removal(b"e\0f", 12);
-        log.tree_removal(b"h", 14);
+        log.removal(&keys[0], 20);
+        log.removal(&keys[1], 9);
+        log.tree_removal(&entry_key(1, b"tree"), &[5], 20);
+        log.tree_removal(&entry_key(1, b"older"), &[6, 7], 12);
+        log.tree_removal(&keys[4], &[14], 15);
         let left: Vec<Vec<u8>> = log.end().into_iter().map(|(key, _, _)| key).collect();
-        assert_eq!(left, [b"b".to_vec(), b"e\0f\0g".to_vec(), b"h".to_vec()]);
+        assert_eq!(left, [keys[1].clone(), keys[3].clone()]);
     }
 
     #[test]
-    fn the_root_with_all_below_is_a_tree_too() {
+    fn with_too_many_removed_directories_nothing_is_concluded() {
         let mut log = Unclaimed::default();
-        log.put(b"a\0b", 1, 1, 80);
-        log.tree_removal(b"", 2);
+        log.put(&entry_key(1, b"a"), 1, 1, 80);
+        let directories: Vec<u64> = (2..2 + TREES_LIMIT as u64).collect();
+        log.tree_removal(&entry_key(1, b"b"), &directories, 2);
+        log.tree_removal(&entry_key(1, b"c"), &[1], 3);
         assert_eq!(log.end(), []);
     }
 

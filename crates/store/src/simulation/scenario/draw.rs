@@ -97,6 +97,7 @@ impl Draw {
             Work::Large,
             Work::Removal,
             Work::TreeRemoval,
+            Work::Rename,
             Work::Planted,
         ]);
         let durability = *self.chance.pick(&[Durability::Batch, Durability::Batch, Durability::Each, Durability::None]);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::model::{Ever, Model, State};
+use super::super::ever::Ever;
+use super::super::model::Model;
+use super::super::state::State;
 use crate::Key;
 
 /// What a store says of whether it shows everything.

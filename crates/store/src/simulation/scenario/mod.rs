@@ -79,6 +79,10 @@ pub(crate) enum Work {
     Removal,
     /// The removal of a tree.
     TreeRemoval,
+    /// Another name for something, or for two things.
+    Rename,
+    /// Of these the next: two directories, one in the other; the inner one comes out; the outer one goes into it; and again.
+    Crossing,
     /// An object whose content is a copy of the log so far.
     Planted,
 }

@@ -206,6 +206,41 @@ fn a_tombstone_outlives_the_copies_of_what_it_removes() {
 }
 
 #[test]
+fn renames_cross_and_one_of_them_rots() {
+    let crossing = |seed| Step::Batch(Work::Crossing, Durability::Batch, seed);
+    for shape in [Shape::One, Shape::Mirror, Shape::Aligned] {
+        for kind in [Rot::Bit, Rot::Unreadable] {
+            for place in 0..8 {
+                keeps(shape, |seed| {
+                    let rot = |device| Step::Rot(device, FileKind::Segment, kind, 8 * seed + place);
+                    let mut steps = vec![crossing(seed), crossing(seed), crossing(seed)];
+                    steps.extend([Step::Close, rot(0), rot(1), Step::RebuildIndex, Step::Check, Step::Close]);
+                    steps.extend([crossing(seed), crossing(seed), Step::Compact, Step::RebuildIndex, Step::Check]);
+                    steps
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn names_change_and_rot_takes_one_of_the_old() {
+    let name = |seed| Step::Batch(Work::Rename, Durability::Batch, seed);
+    for kind in [Rot::Bit, Rot::Unreadable] {
+        keeps(Shape::One, |seed| {
+            let mut steps = vec![small(seed), large(seed), large(seed + 1)];
+            steps.extend((0..6).map(|at| name(10 * seed + at)));
+            steps.extend([Step::Rot(0, FileKind::Segment, kind, seed), Step::RebuildIndex, Step::Check]);
+            for at in 0..8 {
+                steps.extend([Step::Batch(Work::Removal, Durability::Batch, seed + at), Step::Compact]);
+            }
+            steps.push(Step::Check);
+            steps
+        });
+    }
+}
+
+#[test]
 fn writes_that_were_lost_or_went_elsewhere_are_seen() {
     for shape in Shape::ALL {
         for kind in [FileKind::Segment, FileKind::Extent, FileKind::Superblock] {

@@ -10,8 +10,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::super::chance::Chance;
+use super::super::ever::Ever;
 use super::super::mishap::{FileKind, Image};
-use super::super::model::{Ever, Model};
+use super::super::model::Model;
 use super::super::subject::{Simulated, home};
 use super::super::trial::Subject;
 use super::super::workload::{Change, Durability, Generator};
@@ -332,6 +333,8 @@ impl Play {
             Work::Large => generator.puts(cutoff_bytes + 1..LARGEST_BYTES),
             Work::Removal => generator.removal(false),
             Work::TreeRemoval => generator.removal(true),
+            Work::Rename => generator.rename(),
+            Work::Crossing => generator.crossing(),
             Work::Planted => {
                 let segments = self.world.images().into_iter().flatten();
                 let mut segments = segments.filter(|(path, _)| FileKind::of(path) == FileKind::Segment);

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::*;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::error::ErrorKind;
-use crate::simulation::model::{Body, Object};
+use crate::simulation::state::{Body, Object};
 use crate::simulation::workload::pieces;
 
 /// A mistake of the toy.

@@ -1,0 +1,56 @@
+//! From a path to what the index has for it now. Directories on the way are remembered.
+
+use std::sync::{PoisonError, RwLockReadGuard};
+
+use super::{Engine, View, look_up_in};
+use crate::error::Result;
+use crate::format::entry::Entry;
+use crate::format::index_key::{ROOT_KEY, entry_key};
+use crate::format::key::split;
+
+impl Engine {
+    /// What a view has for a path that is thought to be there. Tables are read without the lock.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub(crate) fn look_up_path(&self, view: RwLockReadGuard<'_, View>, path: &[u8]) -> Result<Option<Entry>> {
+        let Some((above, name)) = split(path) else { return look_up_in(view, ROOT_KEY).map(|(_, entry)| entry) };
+        let known = self.directories.read().unwrap_or_else(PoisonError::into_inner).directory(above);
+        if let Some(directory) = known {
+            return look_up_in(view, &entry_key(directory, name)).map(|(_, entry)| entry);
+        }
+        let (version, snapshot) = (view.state.version, view.snapshot());
+        drop(view);
+        match self.learn(version, &snapshot, above)? {
+            Some(directory) => snapshot.look_up(&entry_key(directory, name)),
+            None => Ok(None),
+        }
+    }
+
+    /// The number of the directory that a path names now.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub(crate) fn directory(&self, path: &[u8]) -> Result<Option<u64>> {
+        let view = self.view();
+        let known = self.directories.read().unwrap_or_else(PoisonError::into_inner).directory(path);
+        if known.is_some() {
+            return Ok(known);
+        }
+        let (version, snapshot) = (view.state.version, view.snapshot());
+        drop(view);
+        self.learn(version, &snapshot, path)
+    }
+
+    /// Looks a directory up, and remembers the way to it if the view is still the one that the snapshot is of.
+    fn learn(&self, version: u64, snapshot: &crate::index::Snapshot, path: &[u8]) -> Result<Option<u64>> {
+        let mut met: Vec<(u64, u64, Box<[u8]>)> = Vec::new();
+        let found = snapshot.directory_with(path, &mut |number, above, name| met.push((number, above, name.into())))?;
+        let view = self.view();
+        if view.state.version == version {
+            let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
+            met.iter().for_each(|(number, above, name)| directories.add(*above, name, *number));
+        }
+        Ok(found)
+    }
+}

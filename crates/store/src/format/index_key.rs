@@ -1,0 +1,109 @@
+//! Keys of the index: a directory entry is the number of its directory and a name, an object without a name is its number alone.
+//!
+//! Numbers are big-endian, so that the entries of a directory lie together in the order of their names. The root is the entry without a name in directory 0,
+//! which there is not, and has the number [`ROOT`]. Objects with several names come behind all entries: the highest bit of their number is set, which no
+//! number of 48 bits has (docs/FORMAT.md, section 10).
+
+/// Number of the root directory.
+pub(crate) const ROOT: u64 = 1;
+/// Key of the root directory.
+pub(crate) const ROOT_KEY: &[u8] = &[0; NUMBER_BYTES];
+
+const NUMBER_BYTES: usize = 8;
+/// Of the key of an object.
+const OBJECT: u64 = 1 << 63;
+
+/// Key of the entry `name` of a directory.
+pub(crate) fn entry_key(directory: u64, name: &[u8]) -> Vec<u8> {
+    debug_assert!(directory < OBJECT, "a number has 48 bits");
+    let mut key = Vec::with_capacity(NUMBER_BYTES + name.len());
+    key.extend_from_slice(&directory.to_be_bytes());
+    key.extend_from_slice(name);
+    key
+}
+
+/// Key of an object with several names.
+pub(crate) fn object_key(number: u64) -> [u8; NUMBER_BYTES] {
+    (OBJECT | number).to_be_bytes()
+}
+
+/// The number in front of a key: of a directory, or of an object with [`OBJECT`].
+#[inline]
+pub(crate) fn leading_number(key: &[u8]) -> Option<u64> {
+    key.first_chunk().copied().map(u64::from_be_bytes)
+}
+
+/// The object with several names that a key is of.
+pub(crate) fn object_of(key: &[u8]) -> Option<u64> {
+    leading_number(key).filter(|number| number & OBJECT > 0).map(|number| number & !OBJECT)
+}
+
+/// The directory and the name that a key is of; `None` of an object.
+pub(crate) fn entry_of_key(key: &[u8]) -> Option<(u64, &[u8])> {
+    let (number, name) = key.split_first_chunk()?;
+    let number = u64::from_be_bytes(*number);
+    (number & OBJECT == 0).then_some((number, name))
+}
+
+/// Where the entries of a directory begin, and where they end.
+pub(crate) fn entries_of(directory: u64) -> (Vec<u8>, Vec<u8>) {
+    (entry_key(directory, &[]), entry_key(directory + 1, &[]))
+}
+
+/// Where objects with several names begin.
+pub(crate) fn first_object() -> [u8; NUMBER_BYTES] {
+    object_key(0)
+}
+
+/// Whether this is a name that an entry may have: not empty, not `.` or `..`, without NUL and `/`.
+#[inline]
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|&byte| byte == 0 || byte == b'/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_a_directory_lie_together_and_objects_behind_all() {
+        let mut keys = [
+            object_key(2).to_vec(),
+            entry_key(300, b"a"),
+            entry_key(2, b"\xff\xff"),
+            ROOT_KEY.to_vec(),
+            entry_key(ROOT, b"b"),
+            entry_key(2, b"a"),
+            entry_key(ROOT, b"a"),
+        ];
+        keys.sort();
+        let entries: Vec<(u64, &[u8])> = keys.iter().filter_map(|key| entry_of_key(key)).collect();
+        let expected: [(u64, &[u8]); 6] =
+            [(0, b""), (ROOT, b"a"), (ROOT, b"b"), (2, b"a"), (2, b"\xff\xff"), (300, b"a")];
+        assert_eq!(entries, expected);
+        assert_eq!(keys.map(|key| object_of(&key)), [None, None, None, None, None, None, Some(2)]);
+    }
+
+    #[test]
+    fn entries_of_a_directory_are_a_range_of_keys() {
+        let keys = [entry_key(1, b"\xff"), entry_key(2, b"a"), entry_key(2, b"\xff\xff"), entry_key(3, b"a")];
+        let (from, to) = entries_of(2);
+        assert_eq!(keys.map(|key| key >= from && key < to), [false, true, true, false]);
+        assert!(to[..] < first_object()[..]);
+    }
+
+    #[test]
+    fn what_is_too_short_is_no_key() {
+        assert_eq!((entry_of_key(b"1234567"), object_of(b"\xff"), leading_number(b"")), (None, None, None));
+    }
+
+    #[test]
+    fn names_are_components_of_paths() {
+        for wrong in [&b""[..], b".", b"..", b"a/b", b"a\0", b"/"] {
+            assert!(!is_name(wrong), "{wrong:?}");
+        }
+        for right in [&b"..."[..], b".a", b"\x01", b" ", b"\xff"] {
+            assert!(is_name(right), "{right:?}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Paths in the index: from the root down, one look-up a name, and from a directory up.
+//!
+//! Down, a path is looked up name by name. Up, nothing but an entry says where a directory is: who asks for many paths has all directories put together
+//! once ([`Ways`]), which takes 32 bytes and a name for each, and 16 for each that has entries.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::Snapshot;
+use crate::error::Result;
+use crate::format::entry::{Entry, Kind};
+use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, entry_of_key, first_object};
+use crate::format::key::{Key, split};
+
+impl Snapshot {
+    /// The number of the directory that a path names; `None` if there is no such directory.
+    ///
+    /// # Errors
+    /// As [`look_up`](Self::look_up).
+    pub(crate) fn directory(&self, path: &[u8]) -> Result<Option<u64>> {
+        self.directory_with(path, &mut |_, _, _| {})
+    }
+
+    /// As [`directory`](Self::directory); `met` is told of each directory on the way: its number, that of the one above it, and its name there.
+    ///
+    /// # Errors
+    /// As [`look_up`](Self::look_up).
+    pub(crate) fn directory_with(&self, path: &[u8], met: &mut dyn FnMut(u64, u64, &[u8])) -> Result<Option<u64>> {
+        let mut number = ROOT;
+        for name in path.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            match self.look_up(&entry_key(number, name))? {
+                Some(entry) if entry.kind == Kind::Directory => {
+                    met(entry.number, number, name);
+                    number = entry.number;
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(number))
+    }
+
+    /// What the store has for a path.
+    ///
+    /// # Errors
+    /// As [`look_up`](Self::look_up).
+    pub(crate) fn look_up_path(&self, path: &[u8]) -> Result<Option<Entry>> {
+        let Some((above, name)) = split(path) else { return self.look_up(ROOT_KEY) };
+        match self.directory(above)? {
+            Some(directory) => self.look_up(&entry_key(directory, name)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// A directory, by its number.
+#[derive(Debug)]
+struct Way {
+    number: u64,
+    above: u64,
+    /// Id of the record that says so.
+    id: u64,
+    name_at: u32,
+    name_bytes: u32,
+}
+
+/// Where an entry is, and its name there.
+pub(crate) type Place = (u64, Vec<u8>);
+
+/// Where all directories of a state are.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    /// By number, the newest first; sorted by [`settle`](Self::settle).
+    directories: Vec<Way>,
+    names: Vec<u8>,
+    /// Directories with entries, and how many.
+    filled: Vec<(u64, u64)>,
+}
+
+impl Ways {
+    /// Those of a state.
+    ///
+    /// # Errors
+    /// As [`Snapshot::scan_from`].
+    pub(crate) fn of(snapshot: &Snapshot) -> Result<Ways> {
+        let mut ways = Ways::default();
+        let mut scan = snapshot.scan_from(&entry_key(ROOT, &[]))?;
+        while let Some((key, entry)) = scan.next_entry()? {
+            if key >= &first_object()[..] {
+                break;
+            }
+            ways.add(key, entry);
+        }
+        ways.settle();
+        Ok(ways)
+    }
+
+    /// Takes in an entry of the index, in the order of keys; what is none of a directory is left out.
+    pub(crate) fn add(&mut self, key: &[u8], entry: &Entry) {
+        let Some((above, name)) = entry_of_key(key).filter(|&(above, _)| above >= ROOT) else { return };
+        match self.filled.last_mut() {
+            Some((last, entries)) if *last == above => *entries += 1,
+            _ => self.filled.push((above, 1)),
+        }
+        if entry.kind == Kind::Directory {
+            let (name_at, name_bytes) = (self.names.len() as u32, name.len() as u32);
+            self.names.extend_from_slice(name);
+            self.directories.push(Way { number: entry.number, above, id: entry.id, name_at, name_bytes });
+        }
+    }
+
+    /// All entries are in.
+    pub(crate) fn settle(&mut self) {
+        self.directories.sort_by_key(|way| (way.number, Reverse(way.id)));
+    }
+
+    /// The newest entry of a directory.
+    fn way(&self, number: u64) -> Option<&Way> {
+        let at = self.directories.partition_point(|way| way.number < number);
+        self.directories.get(at).filter(|way| way.number == number)
+    }
+
+    fn name(&self, way: &Way) -> &[u8] {
+        self.names
+            .get(way.name_at as usize..)
+            .and_then(|names| names.get(..way.name_bytes as usize))
+            .unwrap_or_default()
+    }
+
+    /// The path of an entry; `None` if it is in no directory that can be reached from the root.
+    pub(crate) fn path(&self, directory: u64, name: &[u8]) -> Option<Key> {
+        let mut names = vec![name];
+        let mut above = directory;
+        while above != ROOT {
+            let way = self.way(above).filter(|_| names.len() <= self.directories.len())?;
+            names.push(self.name(way));
+            above = way.above;
+        }
+        let mut key = Key::root();
+        names.iter().rev().filter(|name| !name.is_empty()).for_each(|name| key.push(name));
+        Some(key)
+    }
+
+    /// Directories that have entries and that no entry leads to, and how many entries are in each. Those below them are not among these.
+    pub(crate) fn detached(&self) -> Vec<(u64, u64)> {
+        let is_detached = |&&(directory, _): &&(u64, u64)| directory != ROOT && self.way(directory).is_none();
+        self.filled.iter().filter(is_detached).copied().collect()
+    }
+
+    /// Directories that lie in each other and that nothing else leads to: of each circle the one whose entry is the oldest.
+    pub(crate) fn circles(&self) -> Vec<u64> {
+        // Of directories that were passed, on which way.
+        let mut passed: HashMap<u64, u64> = HashMap::new();
+        let mut oldest = Vec::new();
+        for start in
+            self.directories.chunk_by(|one, other| one.number == other.number).filter_map(|group| group.first())
+        {
+            let mut way = start;
+            loop {
+                match passed.insert(way.number, start.number) {
+                    None => {}
+                    Some(other) if other == start.number => {
+                        oldest.push(self.oldest_around(way).number);
+                        break;
+                    }
+                    Some(_) => break,
+                }
+                match self.way(way.above) {
+                    Some(above) => way = above,
+                    None => break,
+                }
+            }
+        }
+        oldest
+    }
+
+    fn oldest_around<'w>(&'w self, start: &'w Way) -> &'w Way {
+        let (mut oldest, mut way) = (start, start);
+        while let Some(above) = self.way(way.above).filter(|above| above.number != start.number) {
+            way = above;
+            if way.id < oldest.id {
+                oldest = way;
+            }
+        }
+        oldest
+    }
+
+    /// Whether a directory is, or lies in, another.
+    pub(crate) fn is_within(&self, directory: u64, other: u64) -> bool {
+        let mut at = directory;
+        for _ in 0..=self.directories.len() {
+            match self.way(at).filter(|_| at != other) {
+                Some(way) => at = way.above,
+                None => return at == other,
+            }
+        }
+        false
+    }
+
+    /// Directories with several entries: the number, and of each entry, the newest first, where it is and its name there.
+    pub(crate) fn doubled(&self) -> Vec<(u64, Vec<Place>)> {
+        let place = |way: &Way| (way.above, self.name(way).to_vec());
+        let groups = self.directories.chunk_by(|one, other| one.number == other.number).filter(|group| group.len() > 1);
+        groups.map(|group| (group[0].number, group.iter().map(place).collect())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::entry::Location;
+
+    fn ways(directories: &[(u64, &str, u64, u64)], files: &[(u64, &str)]) -> Ways {
+        let mut entries: Vec<(Vec<u8>, Entry)> = Vec::new();
+        let place = Location { segment: 1, offset: 80, record_bytes: 80 };
+        for &(above, name, number, id) in directories {
+            let entry = Entry { kind: Kind::Directory, number, ..Entry::removal(id, place) };
+            entries.push((entry_key(above, name.as_bytes()), entry));
+        }
+        for &(above, name) in files {
+            let entry = Entry { kind: Kind::File, number: 99, ..Entry::removal(99, place) };
+            entries.push((entry_key(above, name.as_bytes()), entry));
+        }
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut ways = Ways::default();
+        entries.iter().for_each(|(key, entry)| ways.add(key, entry));
+        ways.settle();
+        ways
+    }
+
+    #[test]
+    fn the_way_up_is_found_and_what_has_none_is_told() {
+        let ways = ways(&[(ROOT, "a", 10, 10), (10, "b", 5, 11), (30, "c", 40, 12)], &[(5, "x"), (40, "y"), (30, "z")]);
+        assert_eq!(ways.path(5, b"x").unwrap().to_string(), "a/b/x");
+        assert_eq!(ways.path(ROOT, b"a").unwrap().to_string(), "a");
+        assert_eq!((ways.path(40, b"y"), ways.path(30, b"c"), ways.path(7, b"w")), (None, None, None));
+        assert_eq!((ways.detached(), ways.doubled()), (vec![(30, 2)], vec![]));
+    }
+
+    #[test]
+    fn of_two_entries_of_a_directory_the_newer_counts() {
+        let ways = ways(&[(ROOT, "new", 10, 21), (ROOT, "old", 10, 20)], &[(10, "x")]);
+        assert_eq!(ways.path(10, b"x").unwrap().to_string(), "new/x");
+        assert_eq!(
+            (ways.detached(), ways.doubled()),
+            (vec![], vec![(10, vec![(ROOT, b"new".to_vec()), (ROOT, b"old".to_vec())])])
+        );
+    }
+
+    #[test]
+    fn a_circle_of_directories_has_no_path() {
+        let ways = ways(&[(11, "a", 10, 20), (10, "b", 11, 21)], &[(10, "x")]);
+        assert_eq!((ways.path(10, b"x"), ways.circles()), (None, vec![10]));
+    }
+
+    #[test]
+    fn of_each_circle_the_oldest_entry_is_told_once() {
+        // One of three, with two below it; one of a single directory; what can be reached, and what is in a lost one.
+        let circle = [(12, "a", 10, 23), (10, "b", 11, 21), (11, "c", 12, 22), (12, "d", 13, 30), (13, "e", 14, 31)];
+        let others = [(20, "self", 20, 40), (ROOT, "f", 30, 50), (30, "g", 31, 51), (99, "h", 40, 52)];
+        let ways = ways(&[&circle[..], &others[..]].concat(), &[(14, "x")]);
+        let mut circles = ways.circles();
+        circles.sort_unstable();
+        assert_eq!((circles, ways.detached()), (vec![11, 20], vec![(99, 1)]));
+        assert!(ways.is_within(14, 11) && ways.is_within(10, 12) && ways.is_within(31, 30) && ways.is_within(7, 7));
+        assert!(!ways.is_within(10, 13) && !ways.is_within(30, 31) && !ways.is_within(31, 20));
+    }
+}

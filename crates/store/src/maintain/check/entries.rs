@@ -1,0 +1,133 @@
+//! The whole index: that each entry is where it can be, that directories lead to the root, and that shared objects have the names that are counted.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{Checker, Sum};
+use crate::engine::pace::Pace;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::{Entry, Kind};
+use crate::format::index_key::{entry_key, object_key, object_of};
+use crate::index::paths::Ways;
+use crate::maintain::objects::Objects;
+use crate::maintain::problem::{Problem, ProblemKind, Remedy};
+use crate::units::format_count;
+
+impl Checker<'_> {
+    fn entry_problem(&mut self, key: &[u8], cause: String) {
+        let problem =
+            Problem::new(ProblemKind::Entry, self.engine.index_directory.clone(), cause, Remedy::RebuildIndex);
+        self.found(problem.of(key));
+    }
+
+    /// Looks at all of the index, once.
+    pub(super) fn entries(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        let mut sums: HashMap<u64, Sum> = HashMap::new();
+        let mut names: HashMap<u64, u64> = HashMap::new();
+        let mut shared = BTreeSet::new();
+        let mut ways = Ways::default();
+        let mut misplaced = Vec::new();
+        let mut scan = match self.snapshot.scan_from(&[]) {
+            Ok(scan) => scan,
+            Err(error) => return self.unreadable_index(error),
+        };
+        loop {
+            let (key, entry) = match scan.next_entry() {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(error) => return self.unreadable_index(error),
+            };
+            let sum = sums.entry(entry.location.segment).or_default();
+            sum.records += 1;
+            sum.bytes += entry.location.record_bytes;
+            ways.add(key, entry);
+            if let Some(cause) = self.misplaced(entry) {
+                misplaced.push((key.to_vec(), cause));
+                continue;
+            }
+            if let Some(number) = object_of(key) {
+                shared.insert(number);
+                continue;
+            }
+            self.report.keys += 1;
+            if entry.kind == Kind::Link {
+                *names.entry(entry.size_bytes).or_default() += 1;
+            }
+            if self.report.keys.is_multiple_of(4096) {
+                pace.spend(0)?;
+            }
+        }
+        ways.settle();
+        let (detached, circles, doubled) = (ways.detached(), ways.circles(), ways.doubled());
+        self.objects = Objects::of(ways);
+        for (key, cause) in misplaced {
+            self.entry_problem(&key, cause);
+        }
+        for (directory, entries) in detached {
+            let entries = format_count(entries.into());
+            let cause = format!("{entries} entries are in directory {directory}, which nothing leads to");
+            self.unreachable(cause);
+        }
+        for directory in circles {
+            self.unreachable(format!("directory {directory} lies below itself, and nothing else leads to it"));
+        }
+        for (number, entries) in doubled {
+            for (directory, name) in entries {
+                self.entry_problem(&entry_key(directory, &name), format!("directory {number} has several entries"));
+            }
+        }
+        self.names(&names, &shared);
+        self.sums = Some(sums);
+        Ok(())
+    }
+
+    fn unreachable(&mut self, cause: String) {
+        let directory = self.engine.index_directory.clone();
+        self.found(Problem::new(ProblemKind::Entry, directory, cause, Remedy::RebuildIndex));
+    }
+
+    /// Shared objects, and what the catalog counts of their names.
+    fn names(&mut self, names: &HashMap<u64, u64>, shared: &BTreeSet<u64>) {
+        let known = std::sync::Arc::clone(&self.view.state.shared);
+        let numbers: BTreeSet<u64> = shared.iter().chain(names.keys()).chain(known.keys()).copied().collect();
+        for number in numbers {
+            let (counted, noted) = (names.get(&number).copied().unwrap_or(0), known.get(&number).copied().unwrap_or(0));
+            let key = object_key(number);
+            if counted > 0 && !shared.contains(&number) {
+                self.entry_problem(&key, format!("{counted} names lead to a file that the index has not"));
+            } else if counted == 0 && shared.contains(&number) {
+                self.entry_problem(&key, "no name leads to it".to_owned());
+            } else if counted != noted {
+                self.entry_problem(&key, format!("it has {counted} names, and the catalog counts {noted}"));
+            }
+        }
+    }
+
+    fn unreadable_index(&mut self, error: Error) -> Result<()> {
+        if error.kind() != ErrorKind::Corrupt {
+            return Err(error);
+        }
+        let directory = self.engine.index_directory.clone();
+        self.found(Problem::new(
+            ProblemKind::Table,
+            directory,
+            format!("the index cannot be read to its end: {error}"),
+            Remedy::RebuildIndex,
+        ));
+        Ok(())
+    }
+
+    /// Why an entry cannot be where it says.
+    fn misplaced(&self, entry: &Entry) -> Option<String> {
+        let location = entry.location;
+        let Some(row) = self.view.state.segments.get(&location.segment) else {
+            return Some(format!("the index has it in segment {}, which the catalog has not", location.segment));
+        };
+        let is_beyond = location.offset.saturating_add(location.record_bytes) > row.size_bytes;
+        is_beyond.then(|| {
+            format!(
+                "the index has it at {} of segment {}, which has {} bytes",
+                location.offset, row.number, row.size_bytes
+            )
+        })
+    }
+}

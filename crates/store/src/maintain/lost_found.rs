@@ -1,0 +1,272 @@
+//! What nothing leads to is put into `lost+found` (docs/FORMAT.md, section 11).
+//!
+//! A directory whose record is lost has entries, and no entry of its own: it gets one, `lost+found/#NUMBER`, by a record like any other. So does one of several
+//! directories that lie in each other, because renames that crossed were lost in part: that with the oldest entry, which goes. Where a device comes
+//! back that has the record that was lost, the directory has two entries, and keeps that one. A writer looks for both after it has read a log that may lack something, before anybody
+//! else sees the store; a note in the catalog says that this is due until it is done, so that a crash on the way changes nothing.
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::attributes::Attributes;
+use crate::format::entry::{Entry, Kind, Time};
+use crate::format::key::Key;
+use crate::index::Snapshot;
+use crate::index::paths::{Place, Ways};
+use crate::log::recovery::DETACHED;
+use crate::{Durability, Store};
+
+/// Where it is put.
+const LOST_FOUND: &str = "lost+found";
+/// For its owner alone: who may see what is in it is not known any more.
+const MODE: u16 = 0o040_700;
+
+impl Store {
+    /// Sees to it that every directory with entries can be reached, if that is due; gives how many could not.
+    ///
+    /// # Errors
+    /// What reading the index, writing and syncing fails with.
+    pub(crate) fn attach_detached(&self) -> Result<u64> {
+        let engine = self.engine();
+        if !engine.is_writer() || engine.noted(DETACHED).is_none() {
+            return Ok(0);
+        }
+        let snapshot = engine.view().snapshot();
+        let ways = Ways::of(&snapshot)?;
+        let mut detached: Vec<u64> = ways.detached().into_iter().map(|(number, _)| number).collect();
+        detached.extend(ways.circles());
+        drop(ways);
+        if !detached.is_empty() {
+            let top = free_name(&snapshot, &Key::root(), LOST_FOUND, |entry| entry.kind == Kind::Directory)?;
+            let mut batch = self.batch(Durability::None);
+            batch.directory(&top, &attributes(engine))?;
+            for &number in &detached {
+                let key = free_name(&snapshot, &top, &name_of(number), |entry| entry.number == number)?;
+                batch.adopt(&key, &attributes(engine), number)?;
+            }
+            batch.commit()?;
+        }
+        let dropped = self.drop_doubled()?;
+        // Where nothing was written, nothing is said to be acknowledged: what a crash has left is told by the next opening too.
+        if !detached.is_empty() || dropped > 0 {
+            self.sync()?;
+        }
+        engine.note(&[(DETACHED, Vec::new())])?;
+        Ok(detached.len() as u64)
+    }
+
+    /// Of several entries of a directory one stays: the newest that was not put here and is not in the directory itself. Gives how many went.
+    fn drop_doubled(&self) -> Result<u64> {
+        let mut dropped = 0;
+        let ways = Ways::of(&self.engine().view().snapshot())?;
+        let mut batch = self.batch(Durability::None);
+        for (number, entries) in ways.doubled() {
+            let was_put_here = |name: &[u8]| name.starts_with(name_of(number).as_bytes());
+            let is_one = |(above, name): &Place| !was_put_here(name) && !ways.is_within(*above, number);
+            let can_be_reached = |(above, _): &Place| !ways.is_within(*above, number);
+            let kept = entries.iter().position(is_one).or_else(|| entries.iter().position(can_be_reached)).unwrap_or(0);
+            for (_, (above, name)) in entries.iter().enumerate().filter(|(at, _)| *at != kept) {
+                batch.drop_entry(*above, name)?;
+                dropped += 1;
+            }
+        }
+        batch.commit()?;
+        Ok(dropped)
+    }
+}
+
+fn name_of(number: u64) -> String {
+    format!("#{number}")
+}
+
+fn attributes(engine: &Engine) -> Attributes {
+    let now = engine.platform.now_nanoseconds();
+    let (seconds, nanoseconds) = (now.div_euclid(1_000_000_000), now.rem_euclid(1_000_000_000) as u32);
+    Attributes { mode: MODE, ..Attributes::of_directory(Time { seconds, nanoseconds }) }
+}
+
+/// `name` in a directory, if nothing else has it; else with a number behind it.
+fn free_name(snapshot: &Snapshot, directory: &Key, name: &str, is_it: impl Fn(&Entry) -> bool) -> Result<Key> {
+    let mut key = directory.child(name)?;
+    let mut number = 0;
+    while !snapshot.look_up_path(key.stored())?.is_none_or(|entry| is_it(&entry)) {
+        number += 1;
+        key = directory.child(format!("{name}.{number}"))?;
+    }
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::format::geometry::Plan;
+    use crate::format::segment::segment_path;
+    use crate::maintain::check::CheckOptions;
+    use crate::maintain::repair::rebuild_index;
+    use crate::{Buffer, Existing, OpenOptions};
+
+    fn key(path: &str) -> Key {
+        Key::parse(path).unwrap()
+    }
+
+    fn put(store: &Store, path: &str) {
+        store.put(&key(path), &Attributes::of_file(Time::default()), path.as_bytes()).unwrap();
+    }
+
+    /// All files, with their content, and directories.
+    fn all(store: &Store) -> BTreeMap<String, String> {
+        let mut buffer = Buffer::default();
+        let listed = store.walk(&Key::root()).unwrap().map(Result::unwrap);
+        let content = |key: &Key, buffer: &mut Buffer| {
+            String::from_utf8(store.read(key, buffer).unwrap().unwrap().content.to_vec()).unwrap()
+        };
+        listed
+            .filter(|one| !one.key.is_root())
+            .map(|one| (one.key.to_string(), content(&one.key, &mut buffer)))
+            .collect()
+    }
+
+    /// Where the record of an object is, and where the next.
+    fn place(store: &Store, path: &str) -> (String, u64, u64) {
+        let engine = store.engine();
+        let location = engine.view().snapshot().look_up_path(key(path).stored()).unwrap().unwrap().location;
+        let next = location.offset + location.record_bytes;
+        (segment_path(engine.segment_id(location.segment)), location.offset, next)
+    }
+
+    /// Flips a bit of the records of these objects, and takes the index away.
+    fn damage(store: Store, home: &Path, paths: &[&str]) {
+        let places: Vec<_> = paths.iter().map(|path| place(&store, path)).collect();
+        damage_at(store, home, places.into_iter().map(|(path, offset, _)| (path, offset)).collect());
+    }
+
+    fn damage_at(store: Store, home: &Path, places: Vec<(String, u64)>) {
+        drop(store);
+        for (path, offset) in places {
+            let path = home.join(path);
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[offset as usize + 25] ^= 4;
+            fs::write(&path, bytes).unwrap();
+        }
+        fs::remove_dir_all(home.join("index")).unwrap();
+    }
+
+    fn problems(store: &Store) -> Vec<String> {
+        let mut problems = Vec::new();
+        let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
+        store.check(options, &mut |problem| problems.push(problem.to_string()), &mut |_| true).unwrap();
+        problems
+    }
+
+    #[test]
+    fn what_a_lost_directory_had_is_in_lost_found_until_its_record_is_back() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let home = sandbox.path().join("s");
+        let store = Store::create(&home, &Plan::default()).unwrap();
+        // Records of directories come behind those of what is put first: each in a batch of its own.
+        for path in ["a/b/c/1", "a/b/2", "x/y", "z"] {
+            put(&store, path);
+        }
+        // Something that has the name already, of another directory.
+        put(&store, "lost+found/#99999/mine");
+        let before = all(&store);
+        let number = |path: &str| store.entry(&key(path)).unwrap().unwrap().entry.number;
+        let (of_b, of_x) = (number("a/b"), number("x"));
+        damage(store, &home, &["a/b", "x"]);
+
+        let reader = Store::open_read_only(&home).unwrap();
+        assert!(!reader.completeness().is_complete() && reader.recovered().detached == 0);
+        drop(reader);
+        let store = Store::open(&home).unwrap();
+        assert_eq!((store.recovered().detached, store.completeness().is_complete()), (2, false));
+        let content = |path: &str| (path.to_owned(), before.get(path).unwrap().clone());
+        let mut expected: BTreeMap<String, String> =
+            ["a", "z", "lost+found", "lost+found/#99999", "lost+found/#99999/mine"].map(content).into();
+        expected.insert(format!("lost+found/#{of_b}"), String::new());
+        expected.insert(format!("lost+found/#{of_x}"), String::new());
+        expected.insert(format!("lost+found/#{of_b}/c"), String::new());
+        expected.insert(format!("lost+found/#{of_b}/c/1"), "a/b/c/1".to_owned());
+        expected.insert(format!("lost+found/#{of_b}/2"), "a/b/2".to_owned());
+        expected.insert(format!("lost+found/#{of_x}/y"), "x/y".to_owned());
+        assert_eq!(all(&store), expected);
+        assert_eq!(store.entry(&key("lost+found/#99999")).unwrap().unwrap().entry.mode, 0o040_755);
+        // Each place is told as lost, and as damage.
+        assert_eq!(problems(&store).len(), 4, "{:?}", problems(&store));
+        // What comes after is another directory, and nothing is done again.
+        put(&store, "x/new");
+        drop(store);
+        let store = Store::open(&home).unwrap();
+        expected.insert("x".to_owned(), String::new());
+        expected.insert("x/new".to_owned(), "x/new".to_owned());
+        assert_eq!((store.recovered().detached, all(&store)), (0, expected.clone()));
+
+        // As a device that comes back would have them: a bit that is flipped twice is whole.
+        let segments: Vec<_> =
+            fs::read_dir(home.join("segments")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        drop(store);
+        for path in &segments {
+            let mut bytes = fs::read(path).unwrap();
+            for number in [of_b, of_x] {
+                let flipped = (number ^ (4 << 8)).to_le_bytes();
+                let at = bytes.windows(6).position(|window| window == &flipped[..6]);
+                if let Some(at) = at.filter(|at| bytes[at + 21] == 0xb7) {
+                    bytes[at + 1] ^= 4;
+                }
+            }
+            fs::write(path, bytes).unwrap();
+        }
+        let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+        assert!(store.completeness().is_complete(), "{:?}", store.completeness().lines());
+        let back = all(&store);
+        assert_eq!(back.get("a/b/c/1").map(String::as_str), Some("a/b/c/1"));
+        assert_eq!(back.get("a/b/2").map(String::as_str), Some("a/b/2"));
+        // The other name has another directory now, which is newer: the old one stays where it was put.
+        assert_eq!(back.get("x/new").map(String::as_str), Some("x/new"));
+        assert_eq!(back.get(&format!("lost+found/#{of_x}/y")).map(String::as_str), Some("x/y"));
+        assert!(!back.contains_key(&format!("lost+found/#{of_b}")), "{back:?}");
+        assert_eq!(problems(&store), Vec::<String>::new());
+    }
+
+    #[test]
+    fn of_renames_that_cross_nothing_is_lost_but_the_record_that_rots() {
+        for (has_lost_entry, has_lost_tombstone) in [(true, false), (false, true), (true, true)] {
+            let sandbox = tempfile::tempdir().unwrap();
+            let home = sandbox.path().join("s");
+            let store = Store::create(&home, &Plan::default()).unwrap();
+            put(&store, "outer/1");
+            put(&store, "outer/inner/2");
+            let number = store.entry(&key("outer/inner")).unwrap().unwrap().entry.number;
+            store.rename(&key("outer/inner"), &key("inner"), Existing::Refuse).unwrap();
+            // The tombstone of the old name comes behind the record with the new one.
+            let (segment, entry, tombstone) = place(&store, "inner");
+            store.rename(&key("outer"), &key("inner/outer"), Existing::Refuse).unwrap();
+            let places = [(has_lost_entry, entry), (has_lost_tombstone, tombstone)];
+            let places = places.iter().filter(|(is_lost, _)| *is_lost).map(|(_, at)| (segment.clone(), *at)).collect();
+            damage_at(store, &home, places);
+
+            let reader = Store::open_read_only(&home).unwrap();
+            assert!(!reader.completeness().is_complete());
+            drop(reader);
+            let store = Store::open(&home).unwrap();
+            assert_eq!(store.recovered().detached, u64::from(has_lost_entry));
+            let inner = if has_lost_entry { format!("lost+found/#{number}") } else { "inner".to_owned() };
+            let mut expected = BTreeMap::from([
+                (inner.clone(), String::new()),
+                (format!("{inner}/2"), "outer/inner/2".to_owned()),
+                (format!("{inner}/outer"), String::new()),
+                (format!("{inner}/outer/1"), "outer/1".to_owned()),
+            ]);
+            if has_lost_entry {
+                expected.insert(LOST_FOUND.to_owned(), String::new());
+            }
+            assert_eq!(all(&store), expected, "{has_lost_entry} {has_lost_tombstone}");
+            drop(store);
+            let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+            assert_eq!((all(&store), store.recovered().detached), (expected, 0));
+            assert!(store.remove_tree(&key(&inner)).unwrap());
+        }
+    }
+}

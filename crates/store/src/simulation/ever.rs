@@ -1,0 +1,71 @@
+//! All that objects ever were: what damage beyond redundancy may leave of them.
+
+use std::collections::BTreeMap;
+
+use super::state::{Body, Object, State};
+use super::workload::Change;
+use crate::Key;
+
+/// All that objects ever were: what damage beyond redundancy may leave of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ever {
+    objects: BTreeMap<Key, Vec<Object>>,
+}
+
+impl Ever {
+    /// Notes what changes make of objects.
+    pub(crate) fn note(&mut self, changes: &[Change]) {
+        for change in changes {
+            let was_elsewhere = |from: &Key, to: &Key, ever: &mut Ever| {
+                let below = |(key, known): (&Key, &Vec<Object>)| Some((key.below(from)?, known.clone()));
+                let known: Vec<(Key, Vec<Object>)> = ever.objects.iter().filter_map(below).collect();
+                for (below, known) in known {
+                    ever.objects.entry(to.join(&below).expect("keys are short here")).or_default().extend(known);
+                }
+            };
+            match change {
+                Change::Link(from, to) | Change::HardLink(from, to) | Change::Rename(from, to) => {
+                    was_elsewhere(from, to, self);
+                    continue;
+                }
+                Change::Exchange(one, other) => {
+                    was_elsewhere(one, other, self);
+                    was_elsewhere(other, one, self);
+                    continue;
+                }
+                _ => {}
+            }
+            let mut one = State::default();
+            one.apply(change, 0);
+            for (key, object) in one.objects() {
+                self.objects.entry(key.clone()).or_default().push(object.clone());
+            }
+        }
+    }
+
+    /// Whether an object was ever this. What is in `lost+found` was somewhere: the names from `lost+found/#NUMBER` on are the end of a path.
+    pub(crate) fn had(&self, key: &Key, object: &Object) -> bool {
+        let names: Vec<&[u8]> = key.components().collect();
+        if let [b"lost+found", attached, below @ ..] = &names[..]
+            && attached.starts_with(b"#")
+        {
+            let ends_so = |known: &&Key| {
+                known.depth() > below.len()
+                    && known.components().skip(known.depth() - below.len()).eq(below.iter().copied())
+            };
+            let here = |known: &Key| self.was(known, object);
+            return below.is_empty() && object.body == Body::Directory || self.objects.keys().filter(ends_so).any(here);
+        }
+        self.was(key, object) || names == [b"lost+found"] && object.body == Body::Directory
+    }
+
+    fn was(&self, key: &Key, object: &Object) -> bool {
+        let is_it = |known: &Object| {
+            known.body == object.body && (known.attributes.is_none() || known.attributes == object.attributes)
+        };
+        let is_known = self.objects.get(key).is_some_and(|known| known.iter().any(is_it));
+        // A directory whose record is lost is made for what is below it.
+        let is_above = object.body == Body::Directory && self.objects.keys().any(|one| one.below(key).is_some());
+        key.is_root() || is_known || is_above
+    }
+}

@@ -1,0 +1,334 @@
+//! A state of a store, as the model has it: all objects by key, and what a change makes of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
+use std::sync::Arc;
+
+use super::numbers::{Incarnation, Numbers};
+use super::workload::{Change, spread};
+use crate::{Attributes, Key};
+
+/// What an object is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// A file, with its bytes as they are read: holes are zeroes.
+    File(Arc<[u8]>),
+    /// A directory.
+    Directory,
+    /// A symlink, with its target.
+    Symlink(Vec<u8>),
+    /// A fifo or device, with its numbers.
+    Special(u32, u32),
+}
+
+/// An object.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    /// Its attributes; `None` of a directory that was made because something lies below: a store gives it what it likes.
+    pub(crate) attributes: Option<Attributes>,
+    /// What it is.
+    pub(crate) body: Body,
+    /// A number that all names of a shared file have, and no others.
+    pub(crate) shared: Option<u64>,
+    /// Which object it is, where that is known.
+    pub(crate) incarnation: Option<Incarnation>,
+    /// The number that the store gives it.
+    pub(crate) number: Option<u64>,
+}
+
+/// All objects, by key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct State {
+    objects: BTreeMap<Key, Object>,
+}
+
+impl State {
+    /// Adds an object that a store has.
+    pub(crate) fn insert(&mut self, key: Key, object: Object) {
+        self.objects.insert(key, object);
+    }
+
+    pub(super) fn without(&self, keys: &BTreeSet<Key>) -> State {
+        let mut state = self.clone();
+        state.objects.retain(|key, _| !keys.contains(key));
+        state
+    }
+
+    /// The objects, in order of keys.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&Key, &Object)> {
+        self.objects.iter()
+    }
+
+    /// Names of shared files.
+    pub(crate) fn shared_names(&self) -> impl Iterator<Item = &Key> {
+        self.objects.iter().filter(|(_, object)| object.shared.is_some()).map(|(key, _)| key)
+    }
+
+    /// A number that no shared file has, nor any above it.
+    pub(crate) fn next_shared(&self) -> u64 {
+        self.objects.values().filter_map(|object| object.shared).max().map_or(0, |last| last + 1)
+    }
+
+    fn is_directory(&self, key: &Key) -> bool {
+        self.objects.get(key).is_some_and(|object| object.body == Body::Directory)
+    }
+
+    fn has_below(&self, key: &Key) -> bool {
+        self.objects.range(key.clone()..).nth(1).is_some_and(|(next, _)| next.below(key).is_some())
+    }
+
+    fn has_parent(&self, key: &Key) -> bool {
+        key.parent().is_some_and(|parent| parent.is_root() || self.is_directory(&parent))
+    }
+
+    /// An object with all below it, by what is below it.
+    fn take_out(&mut self, top: &Key) -> Vec<(Key, Object)> {
+        let keys: Vec<(Key, Key)> =
+            self.objects.keys().filter_map(|key| Some((key.clone(), key.below(top)?))).collect();
+        keys.into_iter().filter_map(|(key, below)| Some((below, self.objects.remove(&key)?))).collect()
+    }
+
+    fn put_in(&mut self, top: &Key, objects: Vec<(Key, Object)>) {
+        let at = |below: &Key| top.join(below).expect("keys are short here");
+        self.objects.extend(objects.into_iter().map(|(below, object)| (at(&below), object)));
+    }
+
+    /// Whether a store must take a change.
+    pub(crate) fn takes(&self, change: &Change) -> bool {
+        let key = change.key();
+        let there = self.objects.get(key);
+        match change {
+            Change::Remove(_) => there.is_some() && !self.is_directory(key),
+            Change::RemoveDirectory(_) => self.is_directory(key) && !self.has_below(key),
+            Change::RemoveTree(_) => there.is_some(),
+            Change::Exchange(one, other) => {
+                let is_apart = one != other && one.below(other).is_none() && other.below(one).is_none();
+                is_apart && there.is_some() && self.objects.contains_key(one)
+            }
+            Change::Rename(from, to) => {
+                let Some(object) = self.objects.get(from) else { return false };
+                let gives_way = there.is_none_or(|there| {
+                    let is_same_file = there.shared.is_some() && there.shared == object.shared;
+                    let are_alike = self.is_directory(from) == self.is_directory(to);
+                    !is_same_file && are_alike && (!self.is_directory(to) || !self.has_below(to))
+                });
+                gives_way && to.below(from).is_none() && self.has_parent(to)
+            }
+            Change::HardLink(existing, key) => {
+                let is_file = self.objects.get(existing).is_some_and(|object| matches!(object.body, Body::File(_)));
+                is_file && there.is_none() && self.has_parent(key)
+            }
+            _ => {
+                let mut above = key.parent();
+                while let Some(directory) = above {
+                    if self.objects.contains_key(&directory) && !self.is_directory(&directory) {
+                        return false;
+                    }
+                    above = directory.parent();
+                }
+                match change {
+                    Change::Directory(..) => there.is_none() || self.is_directory(key),
+                    Change::Link(existing, _) => {
+                        self.objects.get(existing).is_some_and(|object| object.shared.is_some())
+                            && !self.is_directory(key)
+                    }
+                    _ => !self.is_directory(key),
+                }
+            }
+        }
+    }
+
+    /// Makes a change, which has this number; a file that is shared from now on gets it too.
+    pub(crate) fn apply(&mut self, change: &Change, number: u64) {
+        let (attributes, body, shared) = match change {
+            Change::Remove(key) | Change::RemoveDirectory(key) => {
+                self.objects.remove(key);
+                return;
+            }
+            Change::RemoveTree(top) => {
+                self.objects.retain(|key, _| key.below(top).is_none());
+                return;
+            }
+            Change::Rename(from, to) => {
+                let moved = self.take_out(from);
+                // Not there if the batch that should have made it failed.
+                if !moved.is_empty() {
+                    self.take_out(to);
+                    self.put_in(to, moved);
+                }
+                return;
+            }
+            Change::Exchange(one, other) => {
+                let (first, second) = (self.take_out(one), self.take_out(other));
+                self.put_in(one, second);
+                self.put_in(other, first);
+                return;
+            }
+            Change::HardLink(existing, key) => {
+                if let Some(object) = self.objects.get_mut(existing) {
+                    object.shared.get_or_insert(number);
+                    let object = object.clone();
+                    self.objects.insert(key.clone(), object);
+                }
+                return;
+            }
+            Change::Link(existing, key) => {
+                // Not there if the batch that should have made it failed.
+                if let Some(object) = self.objects.get(existing).cloned() {
+                    self.put(key, object, number);
+                }
+                return;
+            }
+            Change::Put(_, attributes, recipe) => {
+                (attributes, Body::File(spread(attributes.holes.as_ref(), recipe.bytes())), None)
+            }
+            Change::Planted(_, attributes, content) => (attributes, Body::File(Arc::clone(content)), None),
+            Change::Shared(_, attributes, recipe) => {
+                (attributes, Body::File(spread(attributes.holes.as_ref(), recipe.bytes())), Some(number))
+            }
+            Change::Directory(_, attributes) => (attributes, Body::Directory, None),
+            Change::Symlink(_, attributes, target) => (attributes, Body::Symlink(target.clone()), None),
+            Change::Special(_, attributes, major, minor) => (attributes, Body::Special(*major, *minor), None),
+        };
+        // What is put over an object of the same type is that object, with other content.
+        let is_same = |there: &&Object| {
+            shared.is_none() && there.shared.is_none() && discriminant(&there.body) == discriminant(&body)
+        };
+        let there = self.objects.get(change.key()).filter(is_same);
+        let incarnation = there.map_or(Some((number, 0)), |there| there.incarnation);
+        let object = Object { attributes: Some(attributes.clone()), body, shared, incarnation, number: None };
+        self.put(change.key(), object, number);
+    }
+
+    fn put(&mut self, key: &Key, object: Object, number: u64) {
+        self.objects.insert(key.clone(), object);
+        let mut above = key.parent();
+        while let Some(directory) = above.filter(|directory| !directory.is_root()) {
+            above = directory.parent();
+            let incarnation = Some((number, directory.depth()));
+            let made = || Object { attributes: None, body: Body::Directory, shared: None, incarnation, number: None };
+            self.objects.entry(directory).or_insert_with(made);
+        }
+    }
+
+    /// Of each name of a file with several, the first of its names.
+    fn first_names(&self) -> BTreeMap<&Key, &Key> {
+        let mut names: BTreeMap<u64, Vec<&Key>> = BTreeMap::new();
+        for (key, object) in &self.objects {
+            if let Some(shared) = object.shared {
+                names.entry(shared).or_default().push(key);
+            }
+        }
+        let several = names.values().filter(|names| names.len() > 1);
+        several.flat_map(|names| names.iter().map(|name| (*name, names[0]))).collect()
+    }
+
+    /// What the numbers of objects in a store's state contradict, where it is otherwise this one.
+    pub(super) fn misnumbered(&self, found: &State, blind: &BTreeSet<Key>, numbers: &mut Numbers) -> Vec<String> {
+        let both = self
+            .objects
+            .iter()
+            .filter(|(key, _)| !blind.contains(key) && !key.is_root())
+            .filter_map(|(key, object)| Some((key, object.incarnation?, found.objects.get(key)?.number?)));
+        both.filter_map(|(key, incarnation, number)| {
+            numbers.see(incarnation, number).map(|cause| format!("{key} {cause}"))
+        })
+        .collect()
+    }
+
+    /// Keys in which a store's state differs from this, and how. The root is left out, unless this has it.
+    pub(super) fn differences(&self, found: &State, blind: &BTreeSet<Key>) -> Vec<String> {
+        if !blind.is_empty() {
+            return self.without(blind).differences(&found.without(blind), &BTreeSet::new());
+        }
+        let (names, found_names) = (self.first_names(), found.first_names());
+        let mut differences = Vec::new();
+        for (key, object) in &self.objects {
+            let Some(other) = found.objects.get(key) else {
+                differences.push(format!("{key} is missing"));
+                continue;
+            };
+            if object.body != other.body {
+                differences.push(format!("{key} is {}, not {}", describe(&other.body), describe(&object.body)));
+            }
+            if object.attributes.is_some() && object.attributes != other.attributes {
+                differences.push(format!("{key} has {:?}, not {:?}", other.attributes, object.attributes));
+            }
+            if names.get(key) != found_names.get(key) {
+                differences.push(format!("{key} is the file {:?}, not {:?}", found_names.get(key), names.get(key)));
+            }
+        }
+        let more = found.objects.keys().filter(|key| !key.is_root() && !self.objects.contains_key(key));
+        differences.extend(more.map(|key| format!("{key} is there")));
+        differences
+    }
+}
+
+fn describe(body: &Body) -> String {
+    match body {
+        Body::File(bytes) => {
+            format!("a file of {} bytes that begins {:02x?}", bytes.len(), &bytes[..bytes.len().min(8)])
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::Recipe;
+    use super::*;
+
+    fn key(path: &str) -> Key {
+        Key::parse(path).unwrap()
+    }
+
+    fn put(path: &str, seed: u64) -> Change {
+        Change::Put(key(path), Attributes::default(), Recipe { seed, length: 5 })
+    }
+
+    fn state(changes: &[Change]) -> State {
+        let mut state = State::default();
+        for (at, change) in changes.iter().enumerate() {
+            assert!(state.takes(change), "{change:?}");
+            state.apply(change, 1000 + at as u64);
+        }
+        state
+    }
+
+    #[test]
+    fn links_are_compared_by_the_names_that_belong_together() {
+        let shared = |path, seed| Change::Shared(key(path), Attributes::default(), Recipe { seed, length: 5 });
+        let link = |from, to| Change::Link(key(from), key(to));
+        let together = state(&[shared("a", 1), link("a", "b"), link("a", "c")]);
+        let mut numbered = together.clone();
+        numbered.objects.values_mut().for_each(|object| object.shared = Some(77));
+        assert_eq!(together.differences(&numbered, &BTreeSet::new()), Vec::<String>::new());
+        let apart = state(&[shared("a", 1), link("a", "b"), shared("c", 1)]);
+        assert_eq!(together.differences(&apart, &BTreeSet::new()).len(), 1);
+        // One name that is left is a file like any other.
+        let mut one = together;
+        one.apply(&Change::Remove(key("a")), 0);
+        one.apply(&Change::Remove(key("b")), 0);
+        assert_eq!(one.differences(&state(&[put("c", 1)]), &BTreeSet::new()), Vec::<String>::new());
+        assert!(!one.takes(&link("b", "d")));
+    }
+
+    #[test]
+    fn directories_above_are_made_and_have_any_attributes() {
+        let made = state(&[put("a/b/c", 1)]);
+        let own = Attributes { mode: 7, ..Attributes::default() };
+        let mut found = state(&[Change::Directory(key("a"), own.clone()), put("a/b/c", 1)]);
+        let (attributes, incarnation, number) = (None, None, None);
+        found.insert(Key::root(), Object { attributes, body: Body::Directory, shared: None, incarnation, number });
+        assert_eq!(made.differences(&found, &BTreeSet::new()), Vec::<String>::new());
+        assert_eq!(
+            state(&[put("a/b/c", 1), Change::Directory(key("a"), own)]).differences(&made, &BTreeSet::new()).len(),
+            1
+        );
+        assert!(!made.takes(&put("a/b", 1)) && !made.takes(&put("a/b/c/d", 1)));
+        assert!(!made.takes(&Change::RemoveDirectory(key("a/b"))) && made.takes(&Change::RemoveTree(key("a"))));
+        let mut empty = made;
+        empty.apply(&Change::Remove(key("a/b/c")), 0);
+        assert!(empty.takes(&Change::RemoveDirectory(key("a/b"))) && !empty.takes(&Change::Remove(key("a/b"))));
+    }
+}

@@ -1,0 +1,227 @@
+//! Names of what is there: renamed, exchanged, given beside others; by this handle, from the log alone, and after compaction.
+
+use std::path::Path;
+
+use super::*;
+
+/// What a name has: kind, number, content, mode, names of a file with several.
+type Shown = (Kind, u64, Vec<u8>, u16, Option<u64>);
+
+fn shown(store: &Store) -> BTreeMap<String, Shown> {
+    let mut buffer = crate::Buffer::default();
+    let mut all = BTreeMap::new();
+    for listed in store.walk(&Key::root()).unwrap().map(Result::unwrap).filter(|listed| !listed.key.is_root()) {
+        let read = store.read(&listed.key, &mut buffer).unwrap().unwrap();
+        let one = (read.entry.kind, read.entry.number, read.content.to_vec(), read.attributes.mode, listed.shared);
+        all.insert(listed.key.to_string(), one);
+    }
+    all
+}
+
+fn is_sound(store: &Store) {
+    let mut problems = Vec::new();
+    let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
+    store.check(options, &mut |problem| problems.push(problem.to_string()), &mut |_| true).unwrap();
+    assert_eq!(problems, Vec::<String>::new());
+}
+
+/// The same from the index, from the log alone, and after compaction.
+fn stays(mut store: Store, home: &Path) -> Store {
+    for _ in 0..2 {
+        let before = shown(&store);
+        is_sound(&store);
+        drop(store);
+        store = rebuild_index(home, &OpenOptions::default()).unwrap();
+        assert_eq!(shown(&store), before);
+        is_sound(&store);
+        let all = CompactOptions { is_alone: true, ..CompactOptions::default() };
+        store.compact(&all, &mut |_| true).unwrap();
+        assert_eq!(shown(&store), before);
+    }
+    store
+}
+
+const LARGE_BYTES: usize = 300_000;
+
+/// A store with an object of each kind in directory `d`.
+fn store(sandbox: &TempDir) -> (Store, std::path::PathBuf) {
+    let home = sandbox.path().join("s");
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    let attributes = Attributes { mode: 0o100_640, ..Attributes::of_file(Time::default()) };
+    let mut batch = store.batch(Durability::Batch);
+    batch.put(&key("d/file"), &attributes, b"content").unwrap();
+    batch.put(&key("d/large"), &attributes, &[7; LARGE_BYTES]).unwrap();
+    let holes = Holes { size_bytes: 1000, data: vec![(500, 4)] };
+    batch.put(&key("d/sparse"), &Attributes { holes: Some(holes), ..attributes.clone() }, b"data").unwrap();
+    batch
+        .directory(&key("d/sub"), &Attributes { mode: 0o040_711, ..Attributes::of_directory(Time::default()) })
+        .unwrap();
+    batch.put(&key("d/sub/a/b"), &attributes, b"below").unwrap();
+    batch.symlink(&key("d/symlink"), &Attributes { mode: 0o120_777, ..Attributes::default() }, b"to/where").unwrap();
+    batch.special(&key("d/special"), &Attributes { mode: 0o020_600, ..Attributes::default() }, 1, 3).unwrap();
+    let number = batch.shared(&attributes, &mut &b"of two"[..], None).unwrap();
+    batch.link(&key("d/one"), number).unwrap();
+    batch.link(&key("d/two"), number).unwrap();
+    batch.commit().unwrap();
+    (store, home)
+}
+
+const NAMES: [&str; 8] = ["file", "large", "sparse", "sub", "symlink", "special", "one", "two"];
+
+#[test]
+fn everything_can_be_renamed_and_stays_what_it_is() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    let mut expected = shown(&store);
+    store.put(&key("e/there"), &Attributes::of_file(Time::default()), b"goes").unwrap();
+    for name in NAMES {
+        store.rename(&key(&format!("d/{name}")), &key(&format!("e/new {name}")), Existing::Refuse).unwrap();
+    }
+    let moved = |path: String| match path.strip_prefix("d/") {
+        Some(below) => format!("e/new {below}"),
+        None => path,
+    };
+    expected = expected.into_iter().map(|(path, shown)| (moved(path), shown)).collect();
+    expected.insert("e".to_owned(), shown(&store)["e"].clone());
+    expected.insert("e/there".to_owned(), shown(&store)["e/there"].clone());
+    assert_eq!(shown(&store), expected);
+    // Over what is there, and of two names of one file nothing.
+    store.rename(&key("e/new file"), &key("e/there"), Existing::Replace).unwrap();
+    store.rename(&key("e/new one"), &key("e/new two"), Existing::Replace).unwrap();
+    store.rename(&key("e/new large"), &key("e/new large"), Existing::Replace).unwrap();
+    let of_file = expected.remove("e/new file").unwrap();
+    expected.insert("e/there".to_owned(), of_file);
+    assert_eq!(shown(&store), expected);
+    // A directory over an empty one, with all that is in it.
+    store.rename(&key("e"), &key("d"), Existing::Replace).unwrap();
+    let expected: BTreeMap<String, Shown> = expected
+        .iter()
+        .filter(|(path, _)| *path != "d")
+        .map(|(path, shown)| (path.replacen('e', "d", 1), shown.clone()))
+        .collect();
+    assert_eq!(shown(&store), expected);
+    assert_eq!(shown(&stays(store, &home)), expected);
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    let before = shown(&store);
+    let root = Key::root();
+    let refused = |from: &str, to: &str, existing| store.rename(&key(from), &key(to), existing).unwrap_err().kind();
+    let replaced = |from: &str, to: &str| refused(from, to, Existing::Replace);
+    assert_eq!(replaced("d/none", "x"), ErrorKind::NotFound);
+    assert_eq!(replaced("d/file", "none/x"), ErrorKind::NotFound);
+    assert_eq!(replaced("d/file", "d/sub"), ErrorKind::Exists);
+    assert_eq!(replaced("d/sub", "d/file"), ErrorKind::Exists);
+    assert_eq!(refused("d/file", "d/large", Existing::Refuse), ErrorKind::Exists);
+    assert_eq!(replaced("d", "d/sub/a/c"), ErrorKind::Usage);
+    assert_eq!(replaced("d/sub/a", "d/sub"), ErrorKind::Usage);
+    assert_eq!(store.rename(&root, &key("x"), Existing::Replace).unwrap_err().kind(), ErrorKind::Usage);
+    assert_eq!(store.rename(&key("d"), &root, Existing::Replace).unwrap_err().kind(), ErrorKind::Usage);
+    let exchanged = |one: &str, other: &str| store.exchange(&key(one), &key(other)).unwrap_err().kind();
+    assert_eq!((exchanged("d", "d/file"), exchanged("d/file", "x")), (ErrorKind::Usage, ErrorKind::NotFound));
+    let linked = |one: &str, other: &str| store.hard_link(&key(one), &key(other)).unwrap_err().kind();
+    assert_eq!((linked("d/file", "d/one"), linked("d/sub", "x")), (ErrorKind::Exists, ErrorKind::Usage));
+    assert_eq!((linked("none", "x"), linked("d/file", "none/x")), (ErrorKind::NotFound, ErrorKind::NotFound));
+    assert_eq!(shown(&store), before);
+    assert_eq!(shown(&stays(store, &home)), before);
+}
+
+#[test]
+fn any_two_exchange_their_names() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    store.remove(&key("d/two")).unwrap();
+    let names = NAMES.iter().filter(|name| **name != "two");
+    // A second file with several names, of which one is left.
+    store.hard_link(&key("d/file"), &key("d/other")).unwrap();
+    store.remove(&key("d/file")).unwrap();
+    store.rename(&key("d/other"), &key("d/file"), Existing::Refuse).unwrap();
+    let before = shown(&store);
+    for one in names.clone() {
+        for other in names.clone() {
+            store.exchange(&key(&format!("d/{one}")), &key(&format!("d/{other}"))).unwrap();
+            let now = shown(&store);
+            let at = |all: &BTreeMap<String, Shown>, name: &str| all[&format!("d/{name}")].clone();
+            assert_eq!((at(&now, one), at(&now, other)), (at(&before, other), at(&before, one)));
+            store.exchange(&key(&format!("d/{other}")), &key(&format!("d/{one}"))).unwrap();
+            assert_eq!(shown(&store), before, "{one} and {other}");
+        }
+    }
+    assert_eq!(shown(&stays(store, &home)), before);
+}
+
+#[test]
+fn a_file_gets_other_names_and_goes_with_the_last() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    for name in ["file", "large", "sparse", "one"] {
+        let number = store.entry(&key(&format!("d/{name}"))).unwrap().unwrap().entry.number;
+        store.hard_link(&key(&format!("d/{name}")), &key(&format!("d/sub/{name}"))).unwrap();
+        store.hard_link(&key(&format!("d/sub/{name}")), &key(&format!("third {name}"))).unwrap();
+        let now = shown(&store);
+        assert_eq!(now[&format!("d/{name}")], now[&format!("third {name}")]);
+        assert_eq!((now[&format!("d/{name}")].1, now[&format!("d/{name}")].4), (number, Some(number)));
+    }
+    let store = stays(store, &home);
+    for name in ["file", "large", "sparse", "one"] {
+        let before = shown(&store)[&format!("d/{name}")].clone();
+        store.remove(&key(&format!("d/{name}"))).unwrap();
+        store.remove(&key(&format!("d/sub/{name}"))).unwrap();
+        assert_eq!(shown(&store)[&format!("third {name}")], before);
+        store.remove(&key(&format!("third {name}"))).unwrap();
+    }
+    store.remove(&key("d/two")).unwrap();
+    let store = stays(store, &home);
+    assert_eq!(shown(&store).len(), 6, "{:?}", shown(&store).keys());
+    let extents = store.engine().view().state.extents.clone();
+    assert!(extents.values().all(|row| row.live_bytes == 0), "{extents:?}");
+}
+
+#[test]
+fn threads_that_rename_each_others_directories_lose_nothing() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 150;
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    for number in 0..6 {
+        store.put(&key(&format!("d{number}/f{number}")), &Attributes::of_file(Time::default()), b"file").unwrap();
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let store = &store;
+            scope.spawn(move || {
+                let mut state = thread as u64 + 1;
+                for _ in 0..ROUNDS {
+                    let keys: Vec<Key> =
+                        store.walk(&Key::root()).unwrap().filter_map(|one| Some(one.ok()?.key)).collect();
+                    let mut pick = |limit: usize| {
+                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        (state >> 33) as usize % limit
+                    };
+                    let (from, into) = (keys[pick(keys.len())].clone(), keys[pick(keys.len())].clone());
+                    let Some(name) = from.name() else { continue };
+                    let done = match pick(4) {
+                        0 => store.exchange(&from, &into),
+                        _ => store.rename(&from, &into.child(name).unwrap(), Existing::Refuse),
+                    };
+                    if let Err(error) = done {
+                        assert!(
+                            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::Usage),
+                            "{error}"
+                        );
+                    }
+                }
+            });
+        }
+    });
+    // Each of the twelve objects once, whatever its name is now.
+    let numbers =
+        |store: &Store| shown(store).values().map(|shown| shown.1).collect::<std::collections::BTreeSet<u64>>();
+    assert_eq!((shown(&store).len(), numbers(&store).len()), (12, 12), "{:?}", shown(&store).keys());
+    let store = stays(store, &home);
+    assert_eq!(shown(&store).values().filter(|shown| shown.0 == Kind::File && shown.2 == b"file").count(), 6);
+}
