@@ -361,6 +361,44 @@ fn an_empty_store_lists_nothing() {
 }
 
 #[test]
+fn names_are_moved_exchanged_and_given_beside() {
+    let (_sandbox, home) = store();
+    put(&home, "in/day/1", b"one");
+    put(&home, "in/day/2", b"two");
+    put(&home, "archive/old", b"old");
+    let number = |key: &str| on("stat", &home, [key, "--json"]).ended(0).json()["number"].as_u64().unwrap();
+    let (of_day, of_one) = (number("in/day"), number("in/day/1"));
+    // Into a directory, as mv does, and to a name of its own.
+    let ran = on("mv", &home, ["in/day", "archive"]).ended(0);
+    assert_eq!((ran.text(), ran.said()), (String::new(), String::new()));
+    on("mv", &home, ["archive/day", "archive/today", "--no-replace"]).ended(0);
+    assert_eq!((number("archive/today"), number("archive/today/1")), (of_day, of_one));
+    assert_eq!(on("get", &home, ["archive/today/2"]).ended(0).text(), "two");
+    complains(&on("stat", &home, ["in/day"]).ended(2), &["no such key", "in, a directory"]);
+    // Each other's names.
+    let document = on("mv", &home, ["archive/today/1", "archive/old", "--exchange", "--json"]).ended(0).json();
+    assert_eq!((&document["schema"], &document["exchanged"]), (&"granulo/store-mv/1".into(), &true.into()));
+    assert_eq!((&document["from"], &document["number"]), (&"archive/today/1".into(), &of_one.into()));
+    assert_eq!(on("get", &home, ["archive/old"]).ended(0).text(), "one");
+    // An empty directory gives way with -T only, and what is in the way is said.
+    on("mv", &home, ["archive/today", "in", "-T"]).ended(0);
+    assert_eq!(on("get", &home, ["in/1"]).ended(0).text(), "old");
+    complains(&on("mv", &home, ["in/1", "in/2", "-n"]).ended(2), &["there is an object of this name"]);
+    complains(&on("mv", &home, ["in", "in/1/x"]).ended(2), &["below itself"]);
+    complains(&on("mv", &home, ["in/1", "none/x"]).ended(2), &["none/x", "no such key"]);
+    complains(&on("mv", &home, ["none", "in"]).ended(2), &["none", "no such key"]);
+    complains(&on("mv", &home, ["archive/old", "in/1", "-n", "--exchange"]).ended(2), &["--no-replace"]);
+    // Another name beside.
+    let document = on("ln", &home, ["in/1", "archive/same", "--json"]).ended(0).json();
+    assert_eq!((&document["schema"], &document["to"]), (&"granulo/store-ln/1".into(), &"archive/same".into()));
+    on("rm", &home, ["in/1"]).ended(0);
+    assert_eq!(on("get", &home, ["archive/same"]).ended(0).text(), "old");
+    complains(&on("ln", &home, ["in", "x"]).ended(2), &["only files"]);
+    complains(&on("ln", &home, ["in/2", "archive/same"]).ended(2), &["there is an object of this name"]);
+    assert!(on("check", &home, ["--deep"]).ended(0).text().contains("no problems"));
+}
+
+#[test]
 fn hostile_names_reach_no_terminal() {
     let (_sandbox, home) = store();
     let name = OsStr::from_bytes(b"a\x1b[31m\n\xff\\");

@@ -102,6 +102,37 @@ fn the_script_verifies_what_it_reads_and_goes_on_behind_damage() {
 }
 
 #[test]
+fn the_script_shows_directories_that_lie_in_each_other() {
+    let Some(python) = python() else { return };
+    let mut place = Place::new(0, 0, &[]);
+    place.put("outer/1", b"one").ended(0);
+    place.put("outer/inner/2", b"two").ended(0);
+    let number = place.run_on("stat", ["outer/inner", "--json"]).ended(0).json()["number"].as_u64().unwrap();
+    place.run_on("mv", ["outer/inner", "inner"]).ended(0);
+    place.run_on("mv", ["outer", "inner"]).ended(0);
+    // Of the first rename both records: the name occurs in that of the directory before.
+    let segments: Vec<_> =
+        fs::read_dir(place.home.join("segments")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [segment] = &segments[..] else { panic!("{segments:?}") };
+    let log = fs::read(segment).unwrap();
+    let names: Vec<usize> = (0..log.len()).filter(|&at| log[at..].starts_with(b"inner")).collect();
+    assert_eq!(names.len(), 3);
+    names[1..].iter().for_each(|&at| flip(segment, at as u64));
+    let ran = script(python, &place.devices, None).ended(1);
+    let listed: Vec<String> = listed(&ran).into_keys().collect();
+    assert_eq!(listed, [format!("lost+found/#{number}/2"), format!("lost+found/#{number}/outer/1")]);
+    place.lose_index();
+    let told = place.run_on("repair", [""; 0]).ended(1).text();
+    assert!(told.contains("1 directory that nothing led to is in lost+found now"), "{told}");
+    place.objects = [("2", b"two"), ("outer/1", b"one")]
+        .map(|(below, content)| (format!("lost+found/#{number}/{below}"), content.to_vec()))
+        .into();
+    for (name, content) in &place.objects {
+        assert_eq!(place.run_on("get", [name]).ended(0).stdout, *content);
+    }
+}
+
+#[test]
 fn the_script_verifies_units_of_large_files() {
     let Some(python) = python() else { return };
     let mut place = Place::new(0, 0, &[]);

@@ -19,6 +19,7 @@ mod rebalance;
 mod rebuild;
 mod record;
 mod remove;
+mod rename;
 mod repair;
 mod scrub;
 mod stat;
@@ -67,6 +68,8 @@ enum StoreCommand {
     Ls(list::ListArguments),
     Stat(stat::StatArguments),
     Rm(remove::RemoveArguments),
+    Mv(rename::MoveArguments),
+    Ln(rename::LinkArguments),
     Check(check::CheckArguments),
     Scrub(scrub::ScrubArguments),
     Repair(repair::RepairArguments),
@@ -97,6 +100,8 @@ impl StoreCommand {
             StoreCommand::Ls(arguments) => arguments.run(),
             StoreCommand::Stat(arguments) => arguments.run(),
             StoreCommand::Rm(arguments) => arguments.run(),
+            StoreCommand::Mv(arguments) => arguments.run(),
+            StoreCommand::Ln(arguments) => arguments.run(),
             StoreCommand::Check(arguments) => arguments.run(),
             StoreCommand::Scrub(arguments) => arguments.run(),
             StoreCommand::Repair(arguments) => arguments.run(),

@@ -1,0 +1,128 @@
+//! `granulo store mv` and `granulo store ln`: other names for what is in a store.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{Ended, StoreToWrite, find, key, not_found, or_damage};
+use crate::error::{ErrorKind, Result};
+use crate::report::store::ObjectType;
+use crate::store::{Existing, Key, Store};
+
+/// Rename an object of a store; a directory goes with all that is in it
+///
+/// One small batch, whatever a directory holds; once the command has ended, it is durable. The object keeps its number. Where TO is a directory, it goes into
+/// that, under its own name.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  granulo store mv /srv/s logs/today logs/yesterday\n  granulo store mv /srv/s incoming archive -T --no-replace\n  granulo store mv /srv/s current next --exchange"
+)]
+pub(super) struct MoveArguments {
+    #[command(flatten)]
+    at: StoreToWrite,
+    /// The key that it has
+    #[arg(value_name = "FROM")]
+    from: OsString,
+    /// The key that it gets, or the directory that it goes into
+    #[arg(value_name = "TO")]
+    to: OsString,
+    /// TO is the key that it gets, also where that is a directory: an empty one gives way to a directory
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+    /// Fail if there is an object of that key
+    #[arg(short, long, conflicts_with = "exchange")]
+    no_replace: bool,
+    /// Let both objects have each other's key
+    #[arg(long)]
+    exchange: bool,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Give a file of a store another name
+///
+/// Both names are the same file from then on, as with hard links; it goes with the last of them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo store ln /srv/s logs/2026-11-23 logs/latest")]
+pub(super) struct LinkArguments {
+    #[command(flatten)]
+    at: StoreToWrite,
+    /// A key that the file has
+    #[arg(value_name = "KEY")]
+    key: OsString,
+    /// The key that it gets besides
+    #[arg(value_name = "NAME")]
+    name: OsString,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct NamedDocument {
+    schema: &'static str,
+    from: String,
+    to: String,
+    /// Number of the object.
+    number: u64,
+    /// Whether both have each other's name.
+    exchanged: bool,
+}
+
+impl MoveArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let (from, to) = (key(&self.from)?, key(&self.to)?);
+        let store = self.at.open()?;
+        or_damage(self.rename(&store, &from, to))
+    }
+
+    fn rename(&self, store: &Store, from: &Key, to: Key) -> Result<Ended> {
+        let found = find(store, from, "rename")?;
+        if self.exchange {
+            find(store, &to, "rename")?;
+            store.exchange(from, &to)?;
+            return said(self.json, "granulo/store-mv/1", from, &to, found.entry.number, true);
+        }
+        let is_directory = |key: &Key| -> Result<bool> {
+            Ok(key.is_root()
+                || store.entry(key)?.is_some_and(|found| ObjectType::of(&found.entry) == ObjectType::Directory))
+        };
+        let to = match from.name() {
+            Some(name) if !self.no_target_directory && is_directory(&to)? => to.child(name)?,
+            _ => to,
+        };
+        let existing = if self.no_replace { Existing::Refuse } else { Existing::Replace };
+        store.rename(from, &to, existing).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => not_found(store, &to, "rename"),
+            _ => error,
+        })?;
+        said(self.json, "granulo/store-mv/1", from, &to, found.entry.number, false)
+    }
+}
+
+impl LinkArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let (existing, name) = (key(&self.key)?, key(&self.name)?);
+        let store = self.at.open()?;
+        or_damage(self.link(&store, &existing, &name))
+    }
+
+    fn link(&self, store: &Store, existing: &Key, name: &Key) -> Result<Ended> {
+        let found = find(store, existing, "give it another name")?;
+        store.hard_link(existing, name).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => not_found(store, name, "give it the name"),
+            _ => error,
+        })?;
+        said(self.json, "granulo/store-ln/1", existing, name, found.entry.number, false)
+    }
+}
+
+fn said(json: bool, schema: &'static str, from: &Key, to: &Key, number: u64, exchanged: bool) -> Result<Ended> {
+    if !json {
+        return Ok(Ended::Well);
+    }
+    let (from, to) = (from.to_string(), to.to_string());
+    super::completeness::print_json(&NamedDocument { schema, from, to, number, exchanged })
+}
