@@ -3,6 +3,7 @@
 //! | module | subject |
 //! | --- | --- |
 //! | [`bucket`] | a log that is published to a bucket, on a world of its own |
+//! | `cost` | what a record that rots costs |
 //! | [`chance`] | random numbers from a seed |
 //! | [`media`] | what is written, apart from what is durable: one file, the names of one device |
 //! | [`mishap`] | what befalls whole devices and single writes: away, empty, old, swapped, rotten, betrayed |
@@ -21,6 +22,7 @@
 
 pub(crate) mod bucket;
 pub(crate) mod chance;
+mod cost;
 pub(crate) mod device;
 pub(crate) mod ever;
 pub(crate) mod media;

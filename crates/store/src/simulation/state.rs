@@ -48,6 +48,11 @@ impl State {
         self.objects.insert(key, object);
     }
 
+    /// The object of a key.
+    pub(crate) fn get(&self, key: &Key) -> Option<&Object> {
+        self.objects.get(key)
+    }
+
     pub(super) fn without(&self, keys: &BTreeSet<Key>) -> State {
         let mut state = self.clone();
         state.objects.retain(|key, _| !keys.contains(key));
