@@ -5,7 +5,8 @@ Builds store-bench, then gives every engine its turn in every round: a new file 
 listed and deleted, each step a process of its own. Writes a dated record: README.md (host, versions, command line), raw.csv (every
 sample), summary.md (the tables). Needs root for images, mounts and dropping the caches.
 
-    benchmarks/store/run.py                  # three rounds of set A, one of B
+    benchmarks/store/run.py                  # three rounds of set A, one of B and one of C
+    benchmarks/store/run.py --rounds 0 --rounds-b 0 --small 10000000    # set C alone, ten million
     benchmarks/store/run.py --quick          # 2,000 objects, one round: does it still work?
     benchmarks/store/run.py --here --scratch DIR   # in DIR's own file system, without images: a real disk
 
@@ -37,6 +38,8 @@ ROOT = HERE.parents[1]
 MIB, GIB = 1 << 20, 1 << 30
 STEP_SECONDS_MAX = 1800
 DEPTH = 32
+# Set C is for the time that an object takes whatever is in it; the others take minutes for a million of them.
+SMALL_ENGINES = ("files-ext4", "floor-checksum", "lmdb", "rocksdb", "granulo")
 MAKERS = {"ext4": ["mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0"], "xfs": ["mkfs.xfs", "-q", "-f"]}
 
 
@@ -190,6 +193,37 @@ class Bench:
             self.rows.append([*key, step, "error", error])
             say(f"  {key[2]}, {step}: {error}")
 
+    def turn_small(self, number, engine):
+        """Many small objects with one engine: what each of them costs."""
+        o, key = self.options, ("C", number, engine)
+        program = engine.split("-")[0] if engine == report.BASE else engine
+        # ext4 makes an inode for every 16 KiB.
+        with Place(self.scratch, None if o.here else "ext4", 20 * 1024 * o.small + 2 * GIB) as place:
+            def step(name, *arguments, program=program):
+                values, error = self.call(arguments[0], program, place.objects, "C", o.small, *arguments[1:])
+                self.keep(key, name, values, error)
+                return error is None
+
+            self.cold(512 * o.small + 256 * MIB)
+            if not step("ingest", "ingest"):
+                return
+            self.keep(key, "ingest", {"allocated": place.allocated()})
+            if self.can_drop:
+                self.cold(512 * MIB)
+                step("list", "list", "names")
+            step("list warm", "list", "warm")
+            for threads in (1, 4):
+                step(f"random warm {threads}", "random", "warm", o.dense, threads)
+            step("delete", "delete")
+            step("empty", "empty")
+            if program == "granulo":
+                shutil.rmtree(place.objects)
+                place.objects.mkdir()
+                self.cold(512 * o.small + 256 * MIB)
+                step("ingest batches", "ingest", program="granulo-batches")
+                step("delete tree", "delete", program="granulo-tree")
+                step("empty tree", "empty")
+
     def turn(self, set_, number, engine, payload):
         """Everything with one engine, from an empty file system to an empty store."""
         o, key = self.options, (set_, number, engine)
@@ -262,7 +296,7 @@ def facts(options, bench, begun, load, sets):
         "caches": "dropped before each cold step" if bench.can_drop else "could NOT be dropped: nothing is cold",
     }
     for set_, described in sets.items():
-        found[f"set {set_}"] = (f"{options.objects:,} objects, {int(described['payload']):,} bytes, the largest {int(described['largest']):,}; "
+        found[f"set {set_}"] = (f"{int(described['count']):,} objects, {int(described['payload']):,} bytes, the largest {int(described['largest']):,}; "
                                 f"{options.rounds[set_]} rounds")
     return found
 
@@ -316,17 +350,22 @@ def parse_arguments():
     parser.add_argument("--sparse", type=int, default=3_000, help="random reads of the sparse steps, each another object (default: 3000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of set A (default: 3)")
     parser.add_argument("--rounds-b", type=int, default=1, help="rounds of set B; 0 leaves it out (default: 1)")
+    parser.add_argument("--rounds-c", type=int, default=1, help="rounds of set C; 0 leaves it out (default: 1)")
+    parser.add_argument("--small", type=int, default=1_000_000, help="objects in set C (default: 1000000)")
     parser.add_argument("--only", default="", help="only engines whose name matches this regular expression, and files on ext4")
     parser.add_argument("--here", action="store_true", help="in the file system of --scratch itself, without images; no XFS row")
     parser.add_argument("--scratch", type=Path, help="directory for images and data (default: a new one in $TMPDIR); what is put there is removed")
     parser.add_argument("--out", type=Path, help="where the record goes (default: benchmarks/runs/DATE-store; with --quick target/bench-store-quick)")
-    parser.add_argument("--quick", action="store_true", help="2,000 objects, one round of each set: a smoke test")
+    parser.add_argument("--quick", action="store_true", help="2,000 objects, 20,000 small ones, one round of each set: a smoke test")
     options = parser.parse_args()
     if options.quick:
         options.objects, options.dense, options.sparse, options.rounds, options.rounds_b = 2000, 2000, 200, 1, 1
+        options.small, options.rounds_c = 20_000, 1
+    if options.small < 100 or options.rounds_c < 0:
+        parser.error("at least 100 objects in set C")
     if options.objects < 100 or not 0 < options.sparse <= options.objects or options.dense < 1 or options.rounds < 0 or options.rounds_b < 0:
         parser.error("at least 100 objects, and not more sparse reads than objects")
-    options.rounds = {name: rounds for name, rounds in {"A": options.rounds, "B": options.rounds_b}.items() if rounds}
+    options.rounds = {name: rounds for name, rounds in {"A": options.rounds, "B": options.rounds_b, "C": options.rounds_c}.items() if rounds}
     if not options.rounds:
         parser.error("no rounds, no results")
     options.out = options.out or ROOT / ("target/bench-store-quick" if options.quick else f"benchmarks/runs/{datetime.date.today()}-store")
@@ -343,18 +382,23 @@ def measure(options, binary, scratch, features):
     engines = [name for name in engines if name == report.BASE or re.search(options.only, name)]
     sets = {}
     for set_ in options.rounds:
-        sets[set_], error = bench.call("describe", set_, options.objects)
+        sets[set_], error = bench.call("describe", set_, options.small if set_ == "C" else options.objects)
         if error:
             raise Failure(f"set {set_}: {error}")
-    needed = 3 * max(int(described["payload"]) for described in sets.values()) + 2 * GIB
+    needed = max(3 * int(described["payload"]) + (5 * 1024 * int(described["count"]) if set_ == "C" else 0) for set_, described in sets.items()) + 2 * GIB
     free = shutil.disk_usage(scratch).free
     if free < needed:
         raise Failure(f"{scratch} has {free // MIB:,} MiB free; {needed // MIB:,} MiB may be needed at once (use --scratch)")
     for set_, rounds in options.rounds.items():
         for number in range(1, rounds + 1):
             for engine in engines:
+                if set_ == "C" and not (engine in SMALL_ENGINES and re.search(options.only, engine)):
+                    continue
                 say(f"set {set_}, round {number} of {rounds}: {engine}, {time.strftime('%H:%M:%S', time.gmtime())}, load {os.getloadavg()[0]:.2f}")
-                bench.turn(set_, number, engine, int(sets[set_]["payload"]))
+                if set_ == "C":
+                    bench.turn_small(number, engine)
+                else:
+                    bench.turn(set_, number, engine, int(sets[set_]["payload"]))
     tables = report.summary(options, bench.rows, engines, sets)
     found = facts(options, bench, begun, load, sets)
     write_record(options.out, bench, {"summary.md": tables, "README.md": readme(options, found, versions(features), bench)})

@@ -34,7 +34,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["describe", set, count] => {
             let objects = Objects::new(set, count.parse()?)?;
             let (total, largest, keys) = (objects.total_bytes(), objects.largest_bytes(), objects.key_bytes());
-            println!("payload={total} largest={largest} keys={keys}");
+            println!("count={count} payload={total} largest={largest} keys={keys}");
             return Ok(());
         }
         _ => {}
@@ -57,7 +57,12 @@ fn run(arguments: &[&str]) -> Result<()> {
             };
             random(&*engine, place, &objects, &how, number(6)?, number(7)? as usize)
         }
-        "list" => list(&*engine, place, &objects, arguments.get(5) == Some(&"attributes")),
+        "list" => match *arguments.get(5).ok_or("names, attributes or warm")? {
+            "names" => list(&*engine, place, &objects, false, false),
+            "attributes" => list(&*engine, place, &objects, true, false),
+            "warm" => list(&*engine, place, &objects, false, true),
+            other => Err(format!("names, attributes or warm, not {other}").into()),
+        },
         "delete" => delete(&*engine, place, &objects),
         "empty" => empty(&*engine, place),
         _ => Err(format!("no step {step}").into()),
@@ -70,22 +75,42 @@ fn status(field: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// Resident KiB before the engine begins: the ring, the sizes, the keys, and the buffer of a content. The peak counts from here on.
-fn own_kib() -> u64 {
-    // Where the kernel does not know this, the peak is at most too high.
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
-    status("VmRSS:")
+fn usage(of: libc::c_int) -> libc::rusage {
+    // SAFETY: a plain structure that the call fills.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(of, &mut usage);
+        usage
+    }
 }
 
-/// Peak resident KiB of this process, what is mapped included, and of its largest child.
-fn memory(own_kib: u64) -> String {
-    // SAFETY: a plain structure that the call fills.
-    let children = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
-        usage.ru_maxrss
-    };
-    format!("own_kib={own_kib} peak_kib={} child_kib={children}", status("VmHWM:"))
+/// Processor time of all threads of this process, in seconds.
+fn processor_seconds() -> f64 {
+    let usage = usage(libc::RUSAGE_SELF);
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// What the process has taken before the engine begins.
+struct Own {
+    /// Resident: the ring, the sizes, the keys, and the buffer of a content.
+    kib: u64,
+    seconds: f64,
+}
+
+impl Own {
+    /// Peak and time count from here on.
+    fn begin() -> Own {
+        // Where the kernel does not know this, the peak is at most too high.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+        Own { kib: status("VmRSS:"), seconds: processor_seconds() }
+    }
+
+    /// Processor time since, peak resident KiB of this process, what is mapped included, and of its largest child.
+    fn end(&self) -> String {
+        let (cpu, children) = (processor_seconds() - self.seconds, usage(libc::RUSAGE_CHILDREN).ru_maxrss);
+        format!("cpu={cpu:.6} own_kib={} peak_kib={} child_kib={children}", self.kib, status("VmHWM:"))
+    }
 }
 
 fn check(what: &str, read: Sum, expected: Sum) -> Result<()> {
@@ -96,7 +121,7 @@ fn ingest(engine: &dyn Engine, place: &Path, objects: &Objects) -> Result<()> {
     // Touched to its end, so that it counts as ours.
     let mut content = vec![1; objects.largest_bytes()];
     let keys = objects.keys();
-    let own = own_kib();
+    let own = Own::begin();
     let start = Instant::now();
     let mut writer = engine.create(place, objects.count(), objects.total_bytes())?;
     for (number, key) in keys.iter().enumerate() {
@@ -105,7 +130,7 @@ fn ingest(engine: &dyn Engine, place: &Path, objects: &Objects) -> Result<()> {
     }
     writer.finish()?;
     let seconds = start.elapsed().as_secs_f64();
-    print!("seconds={seconds:.6} {}", memory(own));
+    print!("seconds={seconds:.6} {}", own.end());
     match engine.index_bytes(place)? {
         Some(bytes) => println!(" index={bytes}"),
         None => println!(),
@@ -124,7 +149,7 @@ fn load_all(reader: &dyn Reader) -> Result<(Sum, u64)> {
 }
 
 fn load(engine: &dyn Engine, place: &Path, objects: &Objects, warm: bool) -> Result<()> {
-    let own = own_kib();
+    let own = Own::begin();
     let mut start = Instant::now();
     let reader = engine.open(place)?;
     let opened = start.elapsed().as_secs_f64();
@@ -133,7 +158,7 @@ fn load(engine: &dyn Engine, place: &Path, objects: &Objects, warm: bool) -> Res
         start = Instant::now();
     }
     let (sum, keys) = load_all(&*reader)?;
-    let (seconds, memory) = (start.elapsed().as_secs_f64(), memory(own));
+    let (seconds, memory) = (start.elapsed().as_secs_f64(), own.end());
     check("load", sum, objects.expected_of(0..objects.count()))?;
     if keys != objects.key_bytes() {
         return Err("load: the keys are not those of the objects".into());
@@ -154,7 +179,7 @@ fn random(engine: &dyn Engine, place: &Path, objects: &Objects, how: &How, count
     let numbers = objects.draw(count, SEED, how.distinct);
     let keys: Vec<String> = numbers.iter().map(|&number| objects.key(number)).collect();
     let mut keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let own = own_kib();
+    let own = Own::begin();
     let mut start = Instant::now();
     let reader = engine.open(place)?;
     let opened = start.elapsed().as_secs_f64();
@@ -177,7 +202,7 @@ fn random(engine: &dyn Engine, place: &Path, objects: &Objects, how: &How, count
     } else {
         by_threads(&*reader, &keys, threads, &total)?;
     }
-    let (seconds, memory) = (start.elapsed().as_secs_f64(), memory(own));
+    let (seconds, memory) = (start.elapsed().as_secs_f64(), own.end());
     check("random reads", total.into_inner()?, objects.expected_of(numbers.iter().copied()))?;
     println!("seconds={seconds:.6} opened={opened:.6} operations={} queue={queue} {memory}", numbers.len());
     Ok(())
@@ -205,10 +230,15 @@ fn by_threads(reader: &dyn Reader, keys: &[&str], threads: usize, total: &Mutex<
     })
 }
 
-fn list(engine: &dyn Engine, place: &Path, objects: &Objects, attributes: bool) -> Result<()> {
-    let own = own_kib();
-    let start = Instant::now();
+fn list(engine: &dyn Engine, place: &Path, objects: &Objects, attributes: bool, warm: bool) -> Result<()> {
+    let mut own = Own::begin();
+    let mut start = Instant::now();
     let reader = engine.open(place)?;
+    let opened = start.elapsed().as_secs_f64();
+    if warm {
+        reader.list(&mut |_| {})?;
+        (own.seconds, start) = (processor_seconds(), Instant::now());
+    }
     let (mut count, mut bytes, mut sizes, mut digest) = (0, 0, 0, 0u64);
     let mut take = |key: &[u8], size| {
         count += 1;
@@ -222,7 +252,7 @@ fn list(engine: &dyn Engine, place: &Path, objects: &Objects, attributes: bool) 
         reader.list(&mut |key| take(key, 0))?;
         true
     };
-    let (seconds, memory) = (start.elapsed().as_secs_f64(), memory(own));
+    let (seconds, memory) = (start.elapsed().as_secs_f64(), own.end());
     if !known {
         println!("unsupported=1");
         return Ok(());
@@ -234,16 +264,16 @@ fn list(engine: &dyn Engine, place: &Path, objects: &Objects, attributes: bool) 
     if (count, bytes, sizes, digest) != wanted {
         return Err(format!("listing: {:?} instead of {wanted:?}", (count, bytes, sizes, digest)).into());
     }
-    println!("seconds={seconds:.6} {memory}");
+    println!("seconds={seconds:.6} opened={opened:.6} {memory}");
     Ok(())
 }
 
 fn delete(engine: &dyn Engine, place: &Path, objects: &Objects) -> Result<()> {
     let keys = objects.keys();
-    let own = own_kib();
+    let own = Own::begin();
     let start = Instant::now();
     if engine.delete(place, &keys)? {
-        println!("seconds={:.6} {}", start.elapsed().as_secs_f64(), memory(own));
+        println!("seconds={:.6} {}", start.elapsed().as_secs_f64(), own.end());
     } else {
         println!("unsupported=1");
     }
@@ -293,7 +323,7 @@ mod tests {
     #[test]
     fn every_engine_gives_back_what_it_got() {
         for name in engines::NAMES.iter().filter(|name| !name.starts_with("lmdb") && **name != "squashfs") {
-            for set in ["A", "B"] {
+            for set in ["A", "B", "C"] {
                 let (scratch, engine) = (Scratch::new(&format!("{name}-{set}")), engines::find(name).unwrap());
                 let objects = Objects::new(set, 300).unwrap();
                 ingest(&*engine, &scratch.0, &objects).unwrap();
@@ -301,8 +331,9 @@ mod tests {
                 for how in &READS {
                     random(&*engine, &scratch.0, &objects, how, 100, 4).unwrap();
                 }
-                list(&*engine, &scratch.0, &objects, false).unwrap();
-                list(&*engine, &scratch.0, &objects, true).unwrap();
+                for (attributes, warm) in [(false, false), (true, false), (false, true)] {
+                    list(&*engine, &scratch.0, &objects, attributes, warm).unwrap();
+                }
                 if engine.delete(&scratch.0, &objects.keys()).unwrap() {
                     empty(&*engine, &scratch.0).unwrap();
                     let gone = random(&*engine, &scratch.0, &objects, &READS[1], 1, 1).unwrap_err();

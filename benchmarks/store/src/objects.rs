@@ -1,7 +1,7 @@
-//! The two sets of objects: their keys, their sizes, their contents, and what reading all or some of them must add up to.
+//! The sets of objects: their keys, their sizes, their contents, and what reading all or some of them must add up to.
 //!
 //! - A: 20,000 bytes each. B: sizes as of `vu-2005`, granulo's own table of Tanenbaum, Herder and Bos (2006): the ranks
-//!   (i + 1/2) / N of the distribution, laid evenly between the ends of a cell, cut at [`LARGEST_BYTES`], and shuffled.
+//!   (i + 1/2) / N of the distribution, laid evenly between the ends of a cell, cut at [`LARGEST_BYTES`], and shuffled. C: 100 bytes each.
 //! - Keys are two directories and a name, `07/34/05`: 100 objects a directory, 50 directories in each at the top. With
 //!   leading zeros, so that counting order is byte order, and every engine gets them in the order it likes best.
 //! - Contents are a window into a ring of [`RING_BYTES`] random bytes at a place that the number decides, with the number mixed into
@@ -12,6 +12,8 @@
 
 /// Of set A.
 const EQUAL_BYTES: u64 = 20_000;
+/// Of set C.
+const SMALL_BYTES: u64 = 100;
 /// Sizes of set B are cut here: with 50,000 objects the sum is 4.1 GB, and what an engine must hold of one object is bounded.
 const LARGEST_BYTES: u64 = 32 << 20;
 const RING_BYTES: usize = 4 << 20;
@@ -55,12 +57,13 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// `set` is `A` or `B`.
+    /// `set` is `A`, `B` or `C`.
     pub fn new(set: &str, count: u64) -> Result<Self, String> {
         let sizes = match set {
             "A" => vec![EQUAL_BYTES as u32; count as usize],
             "B" => published_sizes(count)?,
-            _ => return Err(format!("there are sets A and B, no set {set}")),
+            "C" => vec![SMALL_BYTES as u32; count as usize],
+            _ => return Err(format!("there are sets A, B and C, no set {set}")),
         };
         let mut ring: Vec<u8> =
             (0..RING_BYTES as u64 / 8).flat_map(|i| mix(i ^ 0xA5A5_0000_0000).to_le_bytes()).collect();
@@ -250,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_expected_is_what_the_contents_give() {
-        for (set, count) in [("A", 300), ("B", 3000)] {
+        for (set, count) in [("A", 300), ("B", 3000), ("C", 3000)] {
             let objects = Objects::new(set, count).unwrap();
             assert_eq!(objects.count(), count);
             let (mut whole, mut pieces, mut content) = (Sum::default(), Sum::default(), Vec::new());

@@ -17,10 +17,15 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Chunks that wait to be written, at most.
 const WAITING: usize = 2;
 const COMMIT_DELETIONS: usize = 10_000;
+/// Objects in each of several batches.
+const COMMIT_OBJECTS: usize = 2_500;
 
+#[derive(Default)]
 pub struct Granulo {
     /// Everything is deleted as one tree.
     pub tree: bool,
+    /// Everything is put in batches of [`COMMIT_OBJECTS`] in place of one.
+    pub batches: bool,
 }
 
 impl Engine for Granulo {
@@ -28,7 +33,8 @@ impl Engine for Granulo {
         let store = Store::create(place, &Plan::default())?;
         let (give, chunks) = sync_channel(WAITING);
         let (give_back, spare) = sync_channel(WAITING + 2);
-        let writer = std::thread::spawn(move || write(&store, &chunks, &give_back));
+        let batch_objects = if self.batches { COMMIT_OBJECTS } else { usize::MAX };
+        let writer = std::thread::spawn(move || write(&store, &chunks, &give_back, batch_objects));
         Ok(Box::new(Putting { chunk: Chunk::default(), chunks: give, spare, writer }))
     }
 
@@ -71,12 +77,18 @@ struct Chunk {
 }
 
 /// Puts what comes, until nothing more comes; durable on return.
-fn write(store: &Store, chunks: &Receiver<Chunk>, spare: &SyncSender<Chunk>) -> Result<()> {
+fn write(store: &Store, chunks: &Receiver<Chunk>, spare: &SyncSender<Chunk>, batch_objects: usize) -> Result<()> {
     let attributes = Attributes::of_file(Time { seconds: 1_700_000_000, nanoseconds: 0 });
     let mut batch = store.batch(Durability::None);
+    let mut waiting = 0;
     for mut chunk in chunks {
         let mut start = 0;
         for (key, end) in chunk.objects.drain(..) {
+            if waiting == batch_objects {
+                batch.commit()?;
+                (batch, waiting) = (store.batch(Durability::None), 0);
+            }
+            waiting += 1;
             batch.put(&key, &attributes, &chunk.contents[start..end])?;
             start = end;
         }
@@ -153,10 +165,12 @@ impl Reader for Opened {
     }
 
     fn list_attributes(&self, visit: &mut dyn FnMut(&[u8], u64)) -> Result<bool> {
-        for listed in self.0.walk(&Key::root())? {
-            let listed = listed?;
+        let (mut walk, mut path) = (self.0.walk(&Key::root())?, Vec::new());
+        while let Some(listed) = walk.lend()? {
             if listed.entry.kind != Kind::Directory {
-                visit(listed.key.to_path().as_os_str().as_encoded_bytes(), listed.entry.size_bytes);
+                path.clear();
+                path.extend(listed.key.stored().iter().map(|&byte| if byte == 0 { b'/' } else { byte }));
+                visit(&path, listed.entry.size_bytes);
             }
         }
         Ok(true)

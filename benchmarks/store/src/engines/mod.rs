@@ -106,8 +106,9 @@ pub fn find(name: &str) -> Result<Box<dyn Engine>> {
         "lmdb-writemap" => Box::new(lmdb::Lmdb { write_map: true }),
         #[cfg(feature = "rocksdb")]
         "rocksdb" => Box::new(rocksdb::RocksDb),
-        "granulo" => Box::new(granulo::Granulo { tree: false }),
-        "granulo-tree" => Box::new(granulo::Granulo { tree: true }),
+        "granulo" => Box::new(granulo::Granulo::default()),
+        "granulo-tree" => Box::new(granulo::Granulo { tree: true, ..Default::default() }),
+        "granulo-batches" => Box::new(granulo::Granulo { batches: true, ..Default::default() }),
         _ => return Err(format!("no engine {name} in this build").into()),
     })
 }
