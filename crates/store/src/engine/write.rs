@@ -1,6 +1,6 @@
 //! Batches: objects are encoded, hashed and compressed by the caller's thread, and go to the log together.
 //!
-//! Records wait in memory until a piece of 8 MiB is full or the batch ends; stripe units of large objects are written at once.
+//! Records wait in memory until a piece of 8 MiB is full, 256 bytes for each record included, or the batch ends; stripe units of large objects are written at once.
 //! Committing a piece takes the writer's lock: it gets its ids, is appended, and changes the index as one. Directories that are
 //! missing above an object are made by the piece that needs them.
 
@@ -33,8 +33,10 @@ use crate::layout::granulo::{Alignment, Striping, is_record};
 use crate::log::writer::Batched;
 use crate::{Durability, Store};
 
-/// Records of a batch that are committed together, in bytes.
+/// Memory of records of a batch that are committed together.
 const PIECE_BYTES: usize = 8 << 20;
+/// What a record takes until then beside its bytes: path, entry, places in tables.
+const WAITING_BYTES: usize = 256;
 /// Content that is read from a stream at once, in bytes.
 const READ_BYTES: usize = 1 << 20;
 /// Shorter content is not compressed.
@@ -428,7 +430,8 @@ impl<'s> Batch<'s> {
         content: &[u8],
         descriptor: Option<Arc<Descriptor>>,
     ) -> Result<()> {
-        let is_full = !self.records.is_empty() && self.records.len() + content.len() + attributes.len() > PIECE_BYTES;
+        let waiting = self.records.len() + self.waiting.len() * WAITING_BYTES;
+        let is_full = !self.records.is_empty() && waiting + content.len() + attributes.len() > PIECE_BYTES;
         // The first name of a file is in the piece of the file.
         let is_first_name = entry.kind == Kind::Link && self.nameless.remove(&entry.size_bytes);
         if is_full && !is_first_name {
