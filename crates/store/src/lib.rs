@@ -285,6 +285,16 @@ impl Store {
         batch.commit()
     }
 
+    /// Gives an object other attributes, durable on return.
+    ///
+    /// # Errors
+    /// As [`Batch::set_attributes`].
+    pub fn set_attributes(&self, key: &Key, attributes: &Attributes) -> Result<()> {
+        let mut batch = self.batch(Durability::Batch);
+        batch.set_attributes(key, attributes)?;
+        batch.commit()
+    }
+
     /// Removes an object and, of a directory, all below it, durable on return; gives whether it was there. The root itself stays.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ impl Store {
             let (attributes, descriptor, bytes, within);
             if found.entry.kind == Kind::Large {
                 let read = engine.read_entry(&found.entry, &mut record)?;
-                attributes = super::read::decode_attributes(read.head.attributes)?;
+                attributes = crate::engine::records::decode_attributes(read.head.attributes)?;
                 let decoded = engine.decode_descriptor(found.entry.location, read.content)?;
                 engine.extents.will_read(&decoded, AHEAD_BYTES);
                 (descriptor, bytes, within) = (Some(decoded), Vec::new(), 0..0);

@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::gather::{Joining, Wanted, sort};
-use super::read::{Buffer, Found, Object, decode_attributes, decompress, fill_holes, refuse_giant};
+use super::read::{Buffer, Found, Object, decompress, fill_holes, refuse_giant};
 use crate::Store;
 use crate::devices::threads;
 use crate::engine::Engine;
+use crate::engine::records::decode_attributes;
 use crate::error::Result;
 use crate::format::attributes::Holes;
 use crate::format::entry::Kind;

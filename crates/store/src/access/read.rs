@@ -4,20 +4,15 @@
 //! and asked again; only what fails with a fresh index is damage.
 
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 use crate::devices::device::make_landing;
+use crate::engine::records::decode_attributes;
 use crate::engine::{Engine, look_up_in};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
-use crate::format::descriptor::Descriptor;
-use crate::format::entry::{Entry, Kind, Location};
-use crate::format::ids::{Epoch, LogOffset, SegmentId};
+use crate::format::entry::{Entry, Kind};
 use crate::format::index_key::object_key;
 use crate::format::key::Key;
-use crate::format::record::Record;
-use crate::format::segment::segment_path;
 use crate::layout::granulo::LISTED_BYTES;
 use crate::units::format_size;
 
@@ -132,83 +127,6 @@ impl Engine {
             }
             other => other.map(Some),
         }
-    }
-
-    /// Reads a record from the first copy on which it holds, to the end of `buffer`; `is_right` looks at what was read.
-    pub(crate) fn read_record<'b>(
-        &self,
-        location: Location,
-        buffer: &'b mut Vec<u8>,
-        is_right: impl Fn(&Record<'_>) -> bool,
-    ) -> Result<Record<'b>> {
-        let mut cause = None;
-        let mut holds = false;
-        let mut tried = 0;
-        while let Some((device, segment)) = self.copy(location.segment, tried) {
-            buffer.clear();
-            let seal = self.seed(segment).at(LogOffset(location.offset));
-            match self.read_copy(device, segment, location.offset, location.record_bytes as usize, buffer) {
-                Ok(_) => holds = Record::decode(buffer, seal).is_some_and(|record| is_right(&record)),
-                // A device of which nobody said that it has a copy.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound && tried > 0 => {}
-                Err(error) => cause = Some(error),
-            }
-            if holds {
-                if tried > 0 {
-                    self.healed.fetch_add(1, Ordering::Relaxed);
-                }
-                break;
-            }
-            tried += 1;
-        }
-        // Verified above; here it is only found again.
-        match Record::verified(buffer).filter(|_| holds) {
-            Some(record) => Ok(record),
-            None => {
-                let place = self.place_of(location);
-                let what = match (tried, cause) {
-                    (0, _) => "its segment is on no device that is in service".to_owned(),
-                    (_, Some(error)) => crate::error::os_message(&error),
-                    (1, None) => "its bytes are damaged".to_owned(),
-                    (_, None) => "its bytes are damaged on every copy".to_owned(),
-                };
-                let cause = format!("the record at {} does not hold: {what}", location.offset);
-                Err(Error::new(ErrorKind::Corrupt, "read", cause).at(&place).advise("run granulo store check --deep"))
-            }
-        }
-    }
-
-    /// Reads a record that must be of a key (or of a shared object) with an id.
-    pub(crate) fn read_entry<'b>(&self, entry: &Entry, buffer: &'b mut Vec<u8>) -> Result<Record<'b>> {
-        self.read_record(entry.location, buffer, |record| {
-            let head = record.head;
-            (head.id, head.number, head.kind) == (entry.id, entry.number, entry.kind)
-        })
-    }
-
-    /// The descriptor of a large object.
-    pub(crate) fn descriptor(&self, location: Location) -> Result<Descriptor> {
-        let mut buffer = Vec::new();
-        let record = self.read_record(location, &mut buffer, |record| record.head.kind == Kind::Large)?;
-        self.decode_descriptor(location, record.content)
-    }
-
-    /// Units of a large object, verified; those that had to be made up for are counted.
-    pub(crate) fn read_units(&self, descriptor: &Descriptor, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
-        let wrong = self.extents.read_range(descriptor, range, onto)?;
-        self.healed.fetch_add(wrong.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-
-    pub(crate) fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {
-        Descriptor::decode(content, &self.place_of(location))
-    }
-
-    /// The first copy of a segment, for messages.
-    fn place_of(&self, location: Location) -> PathBuf {
-        let (device, segment) =
-            self.copy(location.segment, 0).unwrap_or((0, SegmentId::new(location.segment, Epoch(0))));
-        self.devices.place(device, &segment_path(segment))
     }
 
     /// The content of a record as it was given: of a large object from its units, decompressed, without its holes. In `record` or in `content`.
@@ -396,16 +314,4 @@ pub(crate) fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
         true => Ok(content),
         false => Err(wrong("the content is not as long as the index says".into())),
     }
-}
-
-/// The attributes of a record that holds.
-pub(crate) fn decode_attributes(stored: &[u8]) -> Result<Attributes> {
-    let unknown = || {
-        Error::new(
-            ErrorKind::NewerVersion,
-            "read the attributes",
-            "they have something that this granulo does not know",
-        )
-    };
-    Attributes::decode(stored).ok_or_else(unknown)
 }

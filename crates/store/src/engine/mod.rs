@@ -15,6 +15,7 @@ pub(crate) mod open;
 pub(crate) mod pace;
 pub(crate) mod paths;
 mod placement;
+pub(crate) mod records;
 pub(crate) mod sync;
 pub(crate) mod write;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::state::{Body, Object, State};
 use super::workload::Change;
-use crate::Key;
+use crate::{Attributes, Key};
 
 /// All that objects ever were: what damage beyond redundancy may leave of them.
 #[derive(Debug, Clone, Default)]
@@ -33,12 +33,30 @@ impl Ever {
                     was_elsewhere(other, one, self);
                     continue;
                 }
+                Change::Attributes(key, attributes) => {
+                    self.had_attributes(key, attributes);
+                    continue;
+                }
                 _ => {}
             }
             let mut one = State::default();
             one.apply(change, 0);
             for (key, object) in one.objects() {
                 self.objects.entry(key.clone()).or_default().push(object.clone());
+            }
+        }
+    }
+
+    /// Whatever a key had may have had these; and a file under its other names, which have the same content.
+    fn had_attributes(&mut self, key: &Key, attributes: &Attributes) {
+        let known = self.objects.get(key).cloned().unwrap_or_default();
+        for object in known {
+            let changed = object.with_attributes(attributes);
+            for (other, objects) in &mut self.objects {
+                if other == key || changed.body != Body::Directory && objects.iter().any(|one| one.body == changed.body)
+                {
+                    objects.push(changed.clone());
+                }
             }
         }
     }

@@ -8,6 +8,9 @@ use super::numbers::{Incarnation, Numbers};
 use super::workload::{Change, spread};
 use crate::{Attributes, Key};
 
+/// The type in a mode.
+const TYPE: u16 = 0o170_000;
+
 /// What an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
@@ -34,6 +37,18 @@ pub(crate) struct Object {
     pub(crate) incarnation: Option<Incarnation>,
     /// The number that the store gives it.
     pub(crate) number: Option<u64>,
+}
+
+impl Object {
+    /// The same with other attributes; its type and its holes stay.
+    pub(super) fn with_attributes(&self, attributes: &Attributes) -> Object {
+        let (of_type, holes) = match &self.attributes {
+            Some(before) => (before.mode & TYPE, before.holes.clone()),
+            None => (0o040_000, None),
+        };
+        let mode = of_type | attributes.mode & !TYPE;
+        Object { attributes: Some(Attributes { mode, holes, ..attributes.clone() }), ..self.clone() }
+    }
 }
 
 /// All objects, by key.
@@ -105,7 +120,7 @@ impl State {
         match change {
             Change::Remove(_) => there.is_some() && !self.is_directory(key),
             Change::RemoveDirectory(_) => self.is_directory(key) && !self.has_below(key),
-            Change::RemoveTree(_) => there.is_some(),
+            Change::RemoveTree(_) | Change::Attributes(..) => there.is_some(),
             Change::Exchange(one, other) => {
                 let is_apart = one != other && one.below(other).is_none() && other.below(one).is_none();
                 is_apart && there.is_some() && self.objects.contains_key(one)
@@ -169,6 +184,7 @@ impl State {
                 self.put_in(other, first);
                 return;
             }
+            Change::Attributes(key, attributes) => return self.set_attributes(key, attributes),
             Change::HardLink(existing, key) => {
                 if let Some(object) = self.objects.get_mut(existing) {
                     object.shared.get_or_insert(number);
@@ -203,6 +219,16 @@ impl State {
         let incarnation = there.map_or(Some((number, 0)), |there| there.incarnation);
         let object = Object { attributes: Some(attributes.clone()), body, shared, incarnation, number: None };
         self.put(change.key(), object, number);
+    }
+
+    /// The attributes of an object, under all names that it has.
+    fn set_attributes(&mut self, key: &Key, attributes: &Attributes) {
+        let Some(changed) = self.objects.get(key) else { return };
+        let shared = changed.shared;
+        let is_it = |(name, object): &(&Key, &mut Object)| *name == key || shared.is_some() && object.shared == shared;
+        for (_, object) in self.objects.iter_mut().filter(is_it) {
+            *object = object.with_attributes(attributes);
+        }
     }
 
     fn put(&mut self, key: &Key, object: Object, number: u64) {

@@ -166,6 +166,7 @@ fn change(batch: &mut crate::Batch<'_>, store: &Store, names: &mut HashMap<Key, 
             batch.exchange(one, other)
         }
         Change::HardLink(existing, key) => batch.hard_link(existing, key),
+        Change::Attributes(key, attributes) => batch.set_attributes(key, attributes),
         Change::Remove(key) | Change::RemoveDirectory(key) => batch.remove(key).map(|_| ()),
         Change::RemoveTree(key) => batch.remove_tree(key).map(|_| ()),
     }

@@ -67,6 +67,8 @@ pub(crate) enum Change {
     Exchange(Key, Key),
     /// A second name for a file that may have but one.
     HardLink(Key, Key),
+    /// Other attributes for what is there.
+    Attributes(Key, Attributes),
     /// Removes what is no directory.
     Remove(Key),
     /// Removes an empty directory.
@@ -89,6 +91,7 @@ impl Change {
             | Change::Directory(key, _)
             | Change::Symlink(key, ..)
             | Change::Special(key, ..)
+            | Change::Attributes(key, _)
             | Change::Remove(key)
             | Change::RemoveDirectory(key)
             | Change::RemoveTree(key) => key,
@@ -114,8 +117,10 @@ pub(crate) enum Operation {
 pub(crate) fn pieces(durability: Durability, changes: &[Change]) -> Vec<&[Change]> {
     let (mut pieces, mut start, mut waiting) = (Vec::new(), 0, BTreeSet::new());
     for (at, change) in changes.iter().enumerate() {
-        let names =
-            |change: &Change| matches!(change, Change::Rename(..) | Change::Exchange(..) | Change::HardLink(..));
+        let names = |change: &Change| {
+            use Change::{Attributes, Exchange, HardLink, Rename};
+            matches!(change, Rename(..) | Exchange(..) | HardLink(..) | Attributes(..))
+        };
         let ends = match change {
             _ if durability == Durability::Each || names(change) => true,
             _ if at > 0 && names(&changes[at - 1]) => true,
@@ -268,8 +273,8 @@ impl Generator {
     }
 
     fn any_change(&mut self) -> Change {
-        match self.chance.below(38) {
-            32..38 => self.any_name(),
+        match self.chance.below(40) {
+            32..40 => self.any_name(),
             0..14 => {
                 let mut attributes = self.attributes(0o100_000);
                 let mut recipe = self.recipe();
@@ -301,7 +306,8 @@ impl Generator {
     }
 
     fn any_name(&mut self) -> Change {
-        match self.chance.below(6) {
+        match self.chance.below(8) {
+            6..8 => Change::Attributes(self.there(), self.attributes(0)),
             0..3 => Change::Rename(self.there(), self.key()),
             3 => Change::Rename(self.there(), self.there()),
             4 => Change::Exchange(self.there(), self.there()),
@@ -412,7 +418,7 @@ mod tests {
                 other => _ = kinds.insert(format!("{other:?}")),
             }
         }
-        assert_eq!(kinds.len(), 3 + 12 + 2 + 3, "{kinds:?}");
+        assert_eq!(kinds.len(), 3 + 13 + 2 + 3, "{kinds:?}");
         assert!(largest >= 99_998 && empty, "{largest}");
     }
 

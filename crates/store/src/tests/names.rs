@@ -225,3 +225,40 @@ fn threads_that_rename_each_others_directories_lose_nothing() {
     let store = stays(store, &home);
     assert_eq!(shown(&store).values().filter(|shown| shown.0 == Kind::File && shown.2 == b"file").count(), 6);
 }
+
+#[test]
+fn attributes_change_and_nothing_else_does() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    let mut expected = shown(&store);
+    let given = Attributes {
+        mode: 0o4_751,
+        uid: 7,
+        gid: 8,
+        mtime: Time { seconds: 9, nanoseconds: 10 },
+        atime: Some(Time { seconds: 11, nanoseconds: 12 }),
+        xattrs: vec![(b"user.a".to_vec(), b"b".to_vec())],
+        holes: None,
+    };
+    for name in NAMES.iter().filter(|name| **name != "two") {
+        let key = key(&format!("d/{name}"));
+        let before = store.stat(&key).unwrap().unwrap();
+        store.set_attributes(&key, &given).unwrap();
+        let after = store.stat(&key).unwrap().unwrap();
+        let mode = before.attributes.mode & 0o170_000 | given.mode;
+        assert_eq!(after.attributes, Attributes { mode, holes: before.attributes.holes, ..given.clone() });
+        assert_eq!((after.entry.mode, after.entry.uid, after.entry.mtime), (mode, 7, given.mtime));
+        assert_eq!((after.names, after.entry.number), (before.names, before.entry.number));
+    }
+    store.set_attributes(&Key::root(), &Attributes { mode: 0o040_700, ..given.clone() }).unwrap();
+    let changed = store.stat(&Key::root()).unwrap().unwrap();
+    assert_eq!((changed.attributes.mode, changed.entry.number), (0o040_700, 1));
+    for (path, shown) in &mut expected {
+        if NAMES.contains(&path.strip_prefix("d/").unwrap_or_default()) {
+            shown.3 = shown.3 & 0o170_000 | given.mode;
+        }
+    }
+    assert_eq!(shown(&store), expected);
+    assert_eq!(store.set_attributes(&key("d/none"), &given).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(shown(&stays(store, &home)), expected);
+}

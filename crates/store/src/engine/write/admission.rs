@@ -260,11 +260,14 @@ impl<'w> Admission<'_, 'w> {
 
     /// Another name for an object, if that is still where it was seen.
     fn name(&mut self, at: usize, path: &'w [u8], named: &Named) -> Result<Admitted> {
-        let Named { entry, name, seen, existing, .. } = named;
-        if seen.version != self.ledger.state.version
-            && self.ledger.snapshot.look_up(&entry_key(seen.directory, name))? != seen.entry
-        {
-            return Err(is_changed(path));
+        let Named { entry, name, seen, followed, existing, .. } = named;
+        if seen.version != self.ledger.state.version {
+            let is_as_seen = |key: &[u8], entry| self.ledger.snapshot.look_up(key).map(|now| now == entry);
+            if !is_as_seen(&entry_key(seen.directory, name), seen.entry)?
+                || followed.is_some() && !is_as_seen(&object_key(entry.number), *followed)?
+            {
+                return Err(is_changed(path));
+            }
         }
         let Some((above, new_name)) = split(path).filter(|_| shared_number(path).is_none()) else {
             return self.put(at, path, entry);

@@ -52,6 +52,8 @@ pub(super) struct Named {
     /// The name that it has, which must still be its when this is committed.
     pub(super) name: Vec<u8>,
     pub(super) seen: Seen,
+    /// What the index had of the file that the name leads to, if it is that which changes.
+    pub(super) followed: Option<Entry>,
     /// What becomes of an object that has the new name; `None` if it gets another one.
     pub(super) existing: Option<Existing>,
 }

@@ -1,6 +1,6 @@
-//! Names of what is there: renamed, exchanged, and given beside others.
+//! Names and attributes of what is there: renamed, exchanged, given another name beside, or other attributes.
 //!
-//! A record has the name of its object, so who gives that another name writes the record again: number, attributes and content stay what they are, units of large
+//! A record has the name and the attributes of its object, so who changes those writes the record again: number and content stay what they are, units of large
 //! objects stay where they are, and each object is found with one look-up as before. No record depends on another that may be lost. It costs a record: of a file the
 //! cutoff at most, of a directory, whatever is in it, a hundred bytes.
 //!
@@ -12,20 +12,26 @@ use super::admission::within_itself;
 use super::committer::{Existing, Named, Seen, Subject};
 use super::{Batch, entry_of};
 use crate::Durability;
+use crate::engine::records::decode_attributes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind};
+use crate::format::index_key::object_key;
 use crate::format::key::{Key, is_within, shared_key, shared_number, split};
 use crate::format::record::NewRecord;
 
 /// How often is looked again, where others change the same names.
 const ATTEMPTS: u32 = 100;
+/// The type in a mode.
+const TYPE: u16 = 0o170_000;
 
 /// An object where it was seen.
 struct Source<'k> {
     key: &'k Key,
     seen: Seen,
     entry: Entry,
+    /// Whether that is of the file that the name leads to.
+    is_followed: bool,
 }
 
 impl Batch<'_> {
@@ -48,7 +54,7 @@ impl Batch<'_> {
                 _ if is_within(to.stored(), from.stored()) => return Err(within_itself(to.stored())),
                 _ => {}
             }
-            batch.add_name(&source, to.stored().into(), Some(existing))?;
+            batch.add_again(&source, to.stored().into(), Some(existing), None)?;
             batch.add_removal(from, Seen { has_other: true, ..source.seen })
         })
     }
@@ -68,8 +74,8 @@ impl Batch<'_> {
             if is_within(one.stored(), other.stored()) || is_within(other.stored(), one.stored()) {
                 return Err(within_itself(one.stored().max(other.stored())));
             }
-            batch.add_name(&first, other.stored().into(), None)?;
-            batch.add_name(&second, one.stored().into(), None)
+            batch.add_again(&first, other.stored().into(), None, None)?;
+            batch.add_again(&second, one.stored().into(), None, None)
         })
     }
 
@@ -90,7 +96,7 @@ impl Batch<'_> {
             match source.entry.kind {
                 Kind::Link => {}
                 Kind::File | Kind::Large => {
-                    batch.add_name(&source, shared_key(number).into(), Some(Existing::Replace))?;
+                    batch.add_again(&source, shared_key(number).into(), Some(Existing::Replace), None)?;
                     // The name that it has stays in the same piece.
                     batch.nameless.insert(number);
                     batch.link(existing, number)?;
@@ -102,7 +108,28 @@ impl Batch<'_> {
             }
             let link = Entry { size_bytes: number, number, ..entry_of(Kind::Link, &Attributes::default()) };
             let source = Source { entry: link, ..source };
-            batch.add_name(&source, name.stored().into(), Some(Existing::Refuse))
+            batch.add_again(&source, name.stored().into(), Some(Existing::Refuse), None)
+        })
+    }
+
+    /// Gives an object other attributes; of a file with several names they are those of all. Its type and, of a sparse file, the holes stay.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it is not there; [`ErrorKind::Usage`] for attributes that cannot be kept; what reading the record and writing fails with.
+    pub fn set_attributes(&mut self, key: &Key, attributes: &Attributes) -> Result<()> {
+        if key.is_root() {
+            return self.directory(key, attributes);
+        }
+        self.at_once(|batch| {
+            let mut source = batch.source(key)?;
+            if source.entry.kind != Kind::Link {
+                return batch.add_again(&source, key.stored().into(), None, Some(attributes));
+            }
+            let number = source.entry.number;
+            let snapshot = batch.engine().view().snapshot();
+            source.entry = snapshot.look_up(&object_key(number))?.ok_or_else(|| not_there("change", key))?;
+            source.is_followed = true;
+            batch.add_again(&source, shared_key(number).into(), None, Some(attributes))
         })
     }
 
@@ -126,20 +153,26 @@ impl Batch<'_> {
 
     fn source<'k>(&mut self, key: &'k Key) -> Result<Source<'k>> {
         let found = self.see(key)?.and_then(|seen| Some((seen, seen.entry?)));
-        let (seen, entry) = found
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, "rename", "there is no such object").at(&key.to_path()))?;
-        Ok(Source { key, seen, entry })
+        let (seen, entry) = found.ok_or_else(|| not_there("rename", key))?;
+        Ok(Source { key, seen, entry, is_followed: false })
     }
 
-    /// A record of an object under another name; under none, that it has names of their own.
-    fn add_name(&mut self, source: &Source<'_>, key: Arc<[u8]>, existing: Option<Existing>) -> Result<()> {
-        let Source { key: from, seen, entry } = source;
+    /// A record of an object again: under this name (none: it has names of their own), and with other attributes if there are any.
+    fn add_again(
+        &mut self,
+        source: &Source<'_>,
+        key: Arc<[u8]>,
+        existing: Option<Existing>,
+        attributes: Option<&Attributes>,
+    ) -> Result<()> {
+        let Source { key: from, seen, entry: there, is_followed } = source;
+        let mut entry = *there;
         let name = match shared_number(&key) {
             Some(_) => None,
             None => split(&key).map(|(_, name)| name),
         };
         let start = self.records.len();
-        let mut buffer = Vec::new();
+        let (mut buffer, mut stored) = (Vec::new(), Vec::new());
         let mut descriptor = None;
         let mut new = NewRecord {
             kind: entry.kind,
@@ -153,17 +186,31 @@ impl Batch<'_> {
             content: &[],
         };
         if entry.kind != Kind::Link {
-            let record = self.engine().read_entry(entry, &mut buffer)?;
+            let record = self.engine().read_entry(&entry, &mut buffer)?;
             (new.is_zstd, new.attributes, new.content) = (record.head.is_zstd, record.head.attributes, record.content);
             if entry.kind == Kind::Large {
                 descriptor = Some(self.engine().decode_descriptor(entry.location, record.content)?);
             }
         }
+        if let Some(attributes) = attributes {
+            let before = decode_attributes(new.attributes)?;
+            let mode = before.mode & TYPE | attributes.mode & !TYPE;
+            let attributes = Attributes { mode, holes: before.holes, ..attributes.clone() };
+            attributes.encode(&mut stored)?;
+            new.attributes = &stored;
+            let Entry { mode, uid, gid, mtime, .. } = entry_of(entry.kind, &attributes);
+            entry = Entry { mode, uid, gid, mtime, ..entry };
+        }
         new.encode(self.alignment, &mut self.records)?;
         let name = from.name().unwrap_or_default().to_vec();
-        let named = Named { entry: *entry, descriptor, name, seen: *seen, existing };
+        let followed = is_followed.then_some(*there);
+        let named = Named { entry, descriptor, name, seen: *seen, followed, existing };
         self.wait(key, start, Subject::Name(Box::new(named)))
     }
+}
+
+fn not_there(operation: &'static str, key: &Key) -> Error {
+    Error::new(ErrorKind::NotFound, operation, "there is no such object").at(&key.to_path())
 }
 
 fn is_taken(key: &Key) -> Error {
