@@ -32,7 +32,7 @@ impl Store {
         }
         let snapshot = engine.view().snapshot();
         let ways = Ways::of(&snapshot)?;
-        let mut detached: Vec<u64> = ways.detached().into_iter().map(|(number, _)| number).collect();
+        let mut detached = ways.detached();
         detached.extend(ways.circles());
         drop(ways);
         if !detached.is_empty() {

@@ -10,7 +10,6 @@ use crate::format::index_key::{entry_key, object_key, object_of};
 use crate::index::paths::Ways;
 use crate::maintain::objects::Objects;
 use crate::maintain::problem::{Problem, ProblemKind, Remedy};
-use crate::units::format_count;
 
 impl Checker<'_> {
     fn entry_problem(&mut self, key: &[u8], cause: String) {
@@ -62,10 +61,8 @@ impl Checker<'_> {
         for (key, cause) in misplaced {
             self.entry_problem(&key, cause);
         }
-        for (directory, entries) in detached {
-            let entries = format_count(entries.into());
-            let cause = format!("{entries} entries are in directory {directory}, which nothing leads to");
-            self.unreachable(cause);
+        for directory in detached {
+            self.unreachable(format!("there are entries in directory {directory}, which nothing leads to"));
         }
         for directory in circles {
             self.unreachable(format!("directory {directory} lies below itself, and nothing else leads to it"));
