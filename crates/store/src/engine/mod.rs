@@ -347,6 +347,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Takes in a change that the log has; the catalog gets it when that is durable.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(crate) fn apply_pending(&self, writer: &mut Writer, change: Change) -> Result<()> {
+        self.apply(&change)?;
+        writer.pend(change);
+        Ok(())
+    }
+
     /// The tables that a change names, opened; `None` if it leaves them as they are.
     ///
     /// # Errors

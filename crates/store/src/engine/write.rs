@@ -641,8 +641,7 @@ impl Engine {
         change.highest_id = Some(self.highest_id.load(Ordering::Relaxed));
         drop(ledger);
         writer.touched.merge(touched);
-        self.apply(&change)?;
-        writer.pend(change);
+        self.apply_pending(&mut writer, change)?;
         Ok(())
     }
 }

@@ -97,8 +97,7 @@ impl Engine {
         effects.appended(writer.active_row(), written.position);
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        self.apply(&change)?;
-        writer.pend(change);
+        self.apply_pending(writer, change)?;
         self.settle(writer)?;
         if is_close {
             writer.closed_sequence = Some(writer.position.sequence);
@@ -146,8 +145,7 @@ impl Engine {
         let mut change: Change = effects.finish(Some(written.position));
         change.notes.push((RELEASED.to_owned(), writer.released.encode()));
         drop(ledger);
-        self.apply(&change)?;
-        writer.pend(change);
+        self.apply_pending(writer, change)?;
         self.settle(writer)?;
         self.append_and_settle_mark(writer, false)
     }

@@ -293,8 +293,7 @@ impl Round<'_, '_> {
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        engine.apply(&change)?;
-        writer.pend(change);
+        engine.apply_pending(&mut writer, change)?;
         drop(writer);
         self.moved.written_bytes += needed_bytes * copies;
         self.moved.bytes += needed_bytes;
@@ -331,8 +330,7 @@ impl Round<'_, '_> {
         if empty.contains(&writer.position.segment) {
             // The log has to go on somewhere: what says where it is must not be given back.
             let change = engine.append_mark(&mut writer)?;
-            engine.apply(&change)?;
-            writer.pend(change);
+            engine.apply_pending(&mut writer, change)?;
         }
         let epoch = engine.view().state.epoch;
         let mut freed = Vec::new();
@@ -344,12 +342,10 @@ impl Round<'_, '_> {
             self.moved.freed_segments.push(number);
         }
         let change = Change { freed, ..Change::default() };
-        engine.apply(&change)?;
-        writer.pend(change);
+        engine.apply_pending(&mut writer, change)?;
         // Whatever asks next whether something is to be synced finds that there is.
         let change = engine.append_mark(&mut writer)?;
-        engine.apply(&change)?;
-        writer.pend(change);
+        engine.apply_pending(&mut writer, change)?;
         Ok(())
     }
 }

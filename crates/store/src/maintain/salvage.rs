@@ -105,8 +105,7 @@ impl Engine {
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
         drop(ledger);
-        self.apply(&change)?;
-        writer.pend(change);
+        self.apply_pending(&mut writer, change)?;
         Ok(outdated)
     }
 

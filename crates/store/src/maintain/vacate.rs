@@ -373,8 +373,7 @@ impl Engine {
         let mut change = Change { freed, ..Change::default() };
         // Whatever asks next whether something is to be synced finds that there is.
         change.merge(self.append_mark(&mut writer)?);
-        self.apply(&change)?;
-        writer.pend(change);
+        self.apply_pending(&mut writer, change)?;
         Ok(())
     }
 }
