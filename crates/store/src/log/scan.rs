@@ -17,8 +17,10 @@ use crate::format::record::{HEADER_BYTES, Lengths, Listed, Record, Seed, kind_of
 use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName};
 use crate::layout::granulo::RECORD_ALIGNMENT_BYTES;
 
-/// What is read ahead, in bytes.
+/// What is read ahead, in bytes, where reading goes on.
 const WINDOW_BYTES: usize = 1 << 20;
+/// What is read first, and where reading begins elsewhere: an opening wants a header and the end of the log. Each read after it may be four times as long.
+const LEAST_WINDOW_BYTES: usize = 4 << 10;
 
 /// A window on one copy of a segment.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ struct Copy {
     size_bytes: u64,
     bytes: Vec<u8>,
     start: u64,
+    /// What was read ahead last.
+    window_bytes: usize,
     /// What reading it failed with last.
     error: Option<io::Error>,
 }
@@ -38,9 +42,13 @@ impl Copy {
     fn bytes(&mut self, offset: u64, length: usize) -> Option<&[u8]> {
         let is_there = offset >= self.start && offset + length as u64 <= self.start + self.bytes.len() as u64;
         if !is_there {
+            let goes_on =
+                !self.bytes.is_empty() && (self.start..=self.start + self.bytes.len() as u64).contains(&offset);
+            let window = if goes_on { (4 * self.window_bytes).min(WINDOW_BYTES) } else { LEAST_WINDOW_BYTES };
+            self.window_bytes = window;
             self.bytes.clear();
             self.start = offset;
-            if let Err(error) = self.file.read_onto(&mut self.bytes, length.max(WINDOW_BYTES), offset) {
+            if let Err(error) = self.file.read_onto(&mut self.bytes, length.max(window), offset) {
                 self.error = Some(error);
                 return None;
             }
@@ -200,7 +208,7 @@ impl SegmentScan {
                 Ok(size_bytes) => (size_bytes, None),
                 Err(error) => (0, Some(error)),
             };
-            Copy { device, file, seed, size_bytes, bytes: Vec::new(), start: 0, error }
+            Copy { device, file, seed, size_bytes, bytes: Vec::new(), start: 0, window_bytes: 0, error }
         };
         let copies: Vec<Copy> = files.into_iter().map(copy).collect();
         let end = copies.iter().map(|copy| copy.size_bytes).max().unwrap_or(0);
