@@ -203,6 +203,11 @@ impl NewRecord<'_> {
     }
 }
 
+/// What an encoded record says of its content.
+pub(crate) fn content_checksum(record: &[u8]) -> Option<u64> {
+    record.get(CONTENT_CHECKSUM_AT..)?.first_chunk().copied().map(u64::from_le_bytes)
+}
+
 /// Gives an encoded record that was not moved its sequence number, once that is known. It is not sealed after.
 pub(crate) fn give_id(record: &mut [u8], id: u64) {
     record[SEQUENCE_AT..SEQUENCE_AT + SIX].copy_from_slice(&id.to_le_bytes()[..SIX]);

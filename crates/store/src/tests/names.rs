@@ -262,3 +262,29 @@ fn attributes_change_and_nothing_else_does() {
     assert_eq!(store.set_attributes(&key("d/none"), &given).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(shown(&stays(store, &home)), expected);
 }
+
+#[test]
+fn compaction_beside_renames_disturbs_none() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    let expected = shown(&store);
+    let all = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
+    std::thread::scope(|scope| {
+        let renaming = scope.spawn(|| {
+            for round in 0..100 {
+                let mut batch = store.batch(Durability::None);
+                for name in ["d/file", "d/large", "d/sub", "d/one"] {
+                    let other = key(&format!("{name} {round}"));
+                    batch.rename(&key(name), &other, Existing::Refuse).unwrap();
+                    batch.rename(&other, &key(name), Existing::Refuse).unwrap();
+                }
+                batch.commit().unwrap();
+            }
+        });
+        while !renaming.is_finished() {
+            store.compact(&all, &mut |_| true).unwrap();
+        }
+    });
+    assert_eq!(shown(&store), expected);
+    assert_eq!(shown(&stays(store, &home)), expected);
+}

@@ -80,7 +80,7 @@ pub(crate) fn within_itself(path: &[u8]) -> Error {
 }
 
 /// Somebody else was faster; who meets that looks again.
-fn is_changed(path: &[u8]) -> Error {
+pub(super) fn is_changed(path: &[u8]) -> Error {
     let path = Key::of_path(path).map(|key| key.to_path()).unwrap_or_default();
     Error::new(ErrorKind::Busy, "write to the store", "it changed meanwhile").at(&path)
 }

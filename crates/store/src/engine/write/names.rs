@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::admission::within_itself;
+use super::admission::{is_changed, within_itself};
 use super::committer::{Existing, Named, Seen, Subject};
 use super::{Batch, entry_of};
 use crate::Durability;
@@ -16,9 +16,9 @@ use crate::engine::records::decode_attributes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind};
-use crate::format::index_key::object_key;
+use crate::format::index_key::{entry_key, object_key};
 use crate::format::key::{Key, is_within, shared_key, shared_number, split};
-use crate::format::record::NewRecord;
+use crate::format::record::{NewRecord, content_checksum};
 
 /// How often is looked again, where others change the same names.
 const ATTEMPTS: u32 = 100;
@@ -157,6 +157,18 @@ impl Batch<'_> {
         Ok(Source { key, seen, entry, is_followed: false })
     }
 
+    /// That it changed, where compaction in another thread has moved what could not be read; else the error.
+    fn moved_or(&self, source: &Source<'_>, error: Error) -> Error {
+        let key = match source.is_followed {
+            true => object_key(source.entry.number).to_vec(),
+            false => entry_key(source.seen.directory, source.key.name().unwrap_or_default()),
+        };
+        match self.engine().view().snapshot().look_up(&key) {
+            Ok(now) if now != Some(source.entry) => is_changed(source.key.stored()),
+            _ => error,
+        }
+    }
+
     /// A record of an object again: under this name (none: it has names of their own), and with other attributes if there are any.
     fn add_again(
         &mut self,
@@ -174,6 +186,7 @@ impl Batch<'_> {
         let start = self.records.len();
         let (mut buffer, mut stored) = (Vec::new(), Vec::new());
         let mut descriptor = None;
+        let mut checksum = None;
         let mut new = NewRecord {
             kind: entry.kind,
             is_zstd: false,
@@ -186,8 +199,12 @@ impl Batch<'_> {
             content: &[],
         };
         if entry.kind != Kind::Link {
-            let record = self.engine().read_entry(&entry, &mut buffer)?;
+            let record = match self.engine().read_entry(&entry, &mut buffer) {
+                Ok(record) => record,
+                Err(error) => return Err(self.moved_or(source, error)),
+            };
             (new.is_zstd, new.attributes, new.content) = (record.head.is_zstd, record.head.attributes, record.content);
+            checksum = Some(record.head.content_checksum);
             if entry.kind == Kind::Large {
                 descriptor = Some(self.engine().decode_descriptor(entry.location, record.content)?);
             }
@@ -202,6 +219,13 @@ impl Batch<'_> {
             entry = Entry { mode, uid, gid, mtime, ..entry };
         }
         new.encode(self.alignment, &mut self.records)?;
+        // The checksum goes with the content from the first write on: memory that flips in between is found.
+        if checksum.is_some() && self.records.get(start..).and_then(content_checksum) != checksum {
+            self.records.truncate(start);
+            return Err(
+                Error::new(ErrorKind::Corrupt, "write again", "its content changed in memory").at(&from.to_path())
+            );
+        }
         let name = from.name().unwrap_or_default().to_vec();
         let followed = is_followed.then_some(*there);
         let named = Named { entry, descriptor, name, seen: *seen, followed, existing };
