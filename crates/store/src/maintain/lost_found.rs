@@ -31,10 +31,9 @@ impl Store {
             return Ok(0);
         }
         let snapshot = engine.view().snapshot();
-        let ways = Ways::of(&snapshot)?;
+        let mut ways = Ways::of(&snapshot)?;
         let mut detached = ways.detached();
         detached.extend(ways.circles());
-        drop(ways);
         if !detached.is_empty() {
             let top = free_name(&snapshot, &Key::root(), LOST_FOUND, |entry| entry.kind == Kind::Directory)?;
             let mut batch = self.batch(Durability::None);
@@ -44,8 +43,11 @@ impl Store {
                 batch.adopt(&key, &attributes(engine), number)?;
             }
             batch.commit()?;
+            // One after the other: each takes 40 bytes for every directory.
+            drop(ways);
+            ways = Ways::of(&engine.view().snapshot())?;
         }
-        let dropped = self.drop_doubled()?;
+        let dropped = self.drop_doubled(&ways)?;
         // Where nothing was written, nothing is said to be acknowledged: what a crash has left is told by the next opening too.
         if !detached.is_empty() || dropped > 0 {
             self.sync()?;
@@ -55,9 +57,8 @@ impl Store {
     }
 
     /// Of several entries of a directory one stays: the newest that was not put here and is not in the directory itself. Gives how many went.
-    fn drop_doubled(&self) -> Result<u64> {
+    fn drop_doubled(&self, ways: &Ways) -> Result<u64> {
         let mut dropped = 0;
-        let ways = Ways::of(&self.engine().view().snapshot())?;
         let mut batch = self.batch(Durability::None);
         for (number, entries) in ways.doubled() {
             let was_put_here = |name: &[u8]| name.starts_with(name_of(number).as_bytes());
