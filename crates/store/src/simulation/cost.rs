@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::ever::Ever;
+use super::ever::{Ever, below_lost_found, ends_with};
 use super::mishap::{FileKind, Rot};
 use super::scenario::Shape;
 use super::scenario::look::{Announced, Look};
@@ -15,7 +15,6 @@ use super::subject::{Simulated, home};
 use super::trial::Subject;
 use super::workload::{Generator, Operation};
 use super::world::World;
-use crate::Key;
 use crate::engine::open::Access;
 
 /// Workloads, and places that rot after each.
@@ -54,15 +53,6 @@ fn is_same(one: &Object, other: &Object) -> bool {
     one.body == other.body && one.attributes == other.attributes
 }
 
-/// The names below a directory that is shown in `lost+found`.
-fn below_lost_found(key: &Key) -> Option<Vec<&[u8]>> {
-    let names: Vec<&[u8]> = key.components().collect();
-    match &names[..] {
-        [b"lost+found", attached, below @ ..] if attached.starts_with(b"#") => Some(below.to_vec()),
-        _ => None,
-    }
-}
-
 /// What it cost, if that is more than it may.
 fn excess(before: &State, found: &Look, ever: &Ever) -> Option<String> {
     if let Some(cause) = &found.ended {
@@ -78,11 +68,8 @@ fn excess(before: &State, found: &Look, ever: &Ever) -> Option<String> {
     // A file with several names is one object.
     let (mut lost, mut names) = (BTreeSet::new(), Vec::new());
     for (key, object) in before.objects() {
-        let is_below = |below: &[&[u8]]| {
-            below.len() < key.depth() && key.components().skip(key.depth() - below.len()).eq(below.iter().copied())
-        };
         let is_here = found.state.get(key).is_some_and(|there| is_same(object, there));
-        if !is_here && !attached.iter().any(|(below, there)| is_below(below) && is_same(object, there)) {
+        if !is_here && !attached.iter().any(|(below, there)| ends_with(key, below) && is_same(object, there)) {
             lost.insert(object.shared.map_or_else(|| key.to_string(), |number| format!("file {number}")));
             names.push(key.to_string());
         }

@@ -63,18 +63,11 @@ impl Ever {
 
     /// Whether an object was ever this. What is in `lost+found` was somewhere: the names from `lost+found/#NUMBER` on are the end of a path.
     pub(crate) fn had(&self, key: &Key, object: &Object) -> bool {
-        let names: Vec<&[u8]> = key.components().collect();
-        if let [b"lost+found", attached, below @ ..] = &names[..]
-            && attached.starts_with(b"#")
-        {
-            let ends_so = |known: &&Key| {
-                known.depth() > below.len()
-                    && known.components().skip(known.depth() - below.len()).eq(below.iter().copied())
-            };
-            let here = |known: &Key| self.was(known, object);
-            return below.is_empty() && object.body == Body::Directory || self.objects.keys().filter(ends_so).any(here);
+        if let Some(below) = below_lost_found(key) {
+            let mut known = self.objects.keys().filter(|known| ends_with(known, &below));
+            return below.is_empty() && object.body == Body::Directory || known.any(|known| self.was(known, object));
         }
-        self.was(key, object) || names == [b"lost+found"] && object.body == Body::Directory
+        self.was(key, object) || key.components().eq([b"lost+found"]) && object.body == Body::Directory
     }
 
     fn was(&self, key: &Key, object: &Object) -> bool {
@@ -86,4 +79,18 @@ impl Ever {
         let is_above = object.body == Body::Directory && self.objects.keys().any(|one| one.below(key).is_some());
         key.is_root() || is_known || is_above
     }
+}
+
+/// The names below a directory that was put into `lost+found`.
+pub(super) fn below_lost_found(key: &Key) -> Option<Vec<&[u8]>> {
+    let names: Vec<&[u8]> = key.components().collect();
+    match &names[..] {
+        [b"lost+found", attached, below @ ..] if attached.starts_with(b"#") => Some(below.to_vec()),
+        _ => None,
+    }
+}
+
+/// Whether a path has these names at its end, and others before.
+pub(super) fn ends_with(key: &Key, names: &[&[u8]]) -> bool {
+    key.depth() > names.len() && key.components().skip(key.depth() - names.len()).eq(names.iter().copied())
 }

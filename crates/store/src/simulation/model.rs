@@ -264,26 +264,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::super::workload::Recipe;
+    use super::super::state::tests::{key, put, state};
     use super::*;
-    use crate::Attributes;
-
-    fn key(path: &str) -> Key {
-        Key::parse(path).unwrap()
-    }
-
-    fn put(path: &str, seed: u64) -> Change {
-        Change::Put(key(path), Attributes::default(), Recipe { seed, length: 5 })
-    }
-
-    fn state(changes: &[Change]) -> State {
-        let mut state = State::default();
-        for (at, change) in changes.iter().enumerate() {
-            assert!(state.takes(change), "{change:?}");
-            state.apply(change, 1000 + at as u64);
-        }
-        state
-    }
 
     #[test]
     fn a_prefix_with_all_that_is_durable_is_allowed_and_nothing_else() {

@@ -305,19 +305,19 @@ fn describe(body: &Body) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::workload::Recipe;
     use super::*;
 
-    fn key(path: &str) -> Key {
+    pub(crate) fn key(path: &str) -> Key {
         Key::parse(path).unwrap()
     }
 
-    fn put(path: &str, seed: u64) -> Change {
+    pub(crate) fn put(path: &str, seed: u64) -> Change {
         Change::Put(key(path), Attributes::default(), Recipe { seed, length: 5 })
     }
 
-    fn state(changes: &[Change]) -> State {
+    pub(crate) fn state(changes: &[Change]) -> State {
         let mut state = State::default();
         for (at, change) in changes.iter().enumerate() {
             assert!(state.takes(change), "{change:?}");
