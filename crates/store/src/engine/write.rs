@@ -26,7 +26,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::{Class, Compression};
-use crate::format::index_key::{ROOT_KEY, entry_key, object_key};
+use crate::format::index_key::{ROOT_KEY, entry_key, object_key, push_entry_key};
 use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
 use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_numbers};
 use crate::layout::granulo::{Alignment, Striping, is_record};
@@ -232,7 +232,7 @@ impl<'s> Batch<'s> {
         }
         let (Some(seen), Some(found)) = (seen, found(seen)) else { return Ok(false) };
         if found.kind == Kind::Directory && has_entries(&self.engine().view().snapshot(), found.number)? {
-            return Err(not_empty(key));
+            return Err(not_empty(key.stored()));
         }
         self.add_removal(key, seen)?;
         Ok(true)
@@ -252,17 +252,7 @@ impl<'s> Batch<'s> {
 
     fn add_removal(&mut self, key: &Key, seen: Seen) -> Result<()> {
         let start = self.records.len();
-        let record = NewRecord {
-            kind: Kind::Removal,
-            is_zstd: false,
-            is_moved: false,
-            id: 0,
-            number: 0,
-            parent: seen.directory,
-            name: key.name(),
-            attributes: &[],
-            content: &[],
-        };
+        let record = NewRecord { parent: seen.directory, name: key.name(), ..NewRecord::of(Kind::Removal) };
         record.encode(self.alignment, &mut self.records)?;
         self.wait(key.stored().into(), start, Subject::Removal(Box::new(seen)))
     }
@@ -438,12 +428,8 @@ impl<'s> Batch<'s> {
             self.hand_over()?;
         }
         let start = self.records.len();
-        let name = match shared_number(&key) {
-            None => split(&key).map(|(_, name)| name).or(Some(&[])),
-            Some(_) => None,
-        };
-        let (kind, is_moved, id, number, parent) = (entry.kind, false, 0, 0, 0);
-        let record = NewRecord { kind, is_zstd, is_moved, id, number, parent, name, attributes, content };
+        let name = recorded_name(&key);
+        let record = NewRecord { is_zstd, name, attributes, content, ..NewRecord::of(entry.kind) };
         record.encode(self.alignment, &mut self.records)?;
         self.wait(key, start, Subject::Put(Box::new(entry), descriptor))
     }
@@ -523,6 +509,14 @@ fn size_of(attributes: &Attributes, stored_bytes: u64) -> Result<u64> {
 }
 
 /// An entry with the attributes that the index has; its place comes with the commit.
+/// The name that the record of a path has: the last of it, none of a shared object.
+fn recorded_name(path: &[u8]) -> Option<&[u8]> {
+    match shared_number(path) {
+        None => Some(split(path).map_or(&[], |(_, name)| name)),
+        Some(_) => None,
+    }
+}
+
 pub(crate) fn entry_of(kind: Kind, attributes: &Attributes) -> Entry {
     Entry {
         kind,
@@ -598,10 +592,7 @@ impl Engine {
             key.clear();
             match (shared_number(&record.key), split(&record.key)) {
                 (Some(shared), _) => key.extend_from_slice(&object_key(shared)),
-                (None, Some((_, name))) => {
-                    key.extend_from_slice(&parent.to_be_bytes());
-                    key.extend_from_slice(name);
-                }
+                (None, Some((_, name))) => push_entry_key(&mut key, parent, name),
                 (None, None) => key.extend_from_slice(ROOT_KEY),
             }
             let key: Arc<[u8]> = key[..].into();

@@ -15,11 +15,16 @@ const OBJECT: u64 = 1 << 63;
 
 /// Key of the entry `name` of a directory.
 pub(crate) fn entry_key(directory: u64, name: &[u8]) -> Vec<u8> {
-    debug_assert!(directory < OBJECT, "a number has 48 bits");
     let mut key = Vec::with_capacity(NUMBER_BYTES + name.len());
-    key.extend_from_slice(&directory.to_be_bytes());
-    key.extend_from_slice(name);
+    push_entry_key(&mut key, directory, name);
     key
+}
+
+/// The same behind what is there.
+pub(crate) fn push_entry_key(onto: &mut Vec<u8>, directory: u64, name: &[u8]) {
+    debug_assert!(directory < OBJECT, "a number has 48 bits");
+    onto.extend_from_slice(&directory.to_be_bytes());
+    onto.extend_from_slice(name);
 }
 
 /// Key of an object with several names.

@@ -137,7 +137,19 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) content: &'a [u8],
 }
 
-impl NewRecord<'_> {
+impl<'a> NewRecord<'a> {
+    /// A record of a kind, of no object, with nothing in it.
+    pub(crate) fn of(kind: Kind) -> NewRecord<'a> {
+        let (is_zstd, is_moved, id, number, parent) = (false, false, 0, 0, 0);
+        NewRecord { kind, is_zstd, is_moved, id, number, parent, name: None, attributes: &[], content: &[] }
+    }
+
+    /// A record that was read, as it is at another place, with this content.
+    pub(crate) fn moved(head: Head<'a>, content: &'a [u8]) -> NewRecord<'a> {
+        let Head { kind, is_zstd, id, number, parent, name, attributes, .. } = head;
+        NewRecord { kind, is_zstd, is_moved: true, id, number, parent, name, attributes, content }
+    }
+
     /// Appends the record, padded and not sealed yet; with an alignment, for a place that a record has in a segment with it.
     ///
     /// # Errors

@@ -4,11 +4,12 @@
 //! once ([`Ways`]), which takes 25 bytes and a name for each, and 6 more for each that has entries: a million of them in 40 MB.
 
 use std::cmp::Reverse;
+use std::ops::Bound;
 
-use super::Snapshot;
+use super::{Scan, Snapshot};
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
-use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, entry_of_key, first_object};
+use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, entry_of_key, first_object};
 use crate::format::key::{Key, split};
 
 impl Snapshot {
@@ -36,6 +37,15 @@ impl Snapshot {
             }
         }
         Ok(Some(number))
+    }
+
+    /// The entries of a directory.
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan).
+    pub(crate) fn entries_of(&self, directory: u64) -> Result<Scan> {
+        let (from, to) = entries_of(directory);
+        self.scan(Bound::Included(&from), Bound::Excluded(&to))
     }
 
     /// What the store has for a path.

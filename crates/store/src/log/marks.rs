@@ -157,18 +157,8 @@ impl Engine {
 /// It is longer than a record can be.
 pub(super) fn release_record(released: &Released) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    NewRecord {
-        kind: Kind::Release,
-        is_zstd: false,
-        is_moved: false,
-        id: 0,
-        number: 0,
-        parent: 0,
-        name: None,
-        attributes: &[],
-        content: &released.encode(),
-    }
-    .encode(Alignment::None, &mut bytes)?;
+    let content = &released.encode()[..];
+    NewRecord { content, ..NewRecord::of(Kind::Release) }.encode(Alignment::None, &mut bytes)?;
     Ok(bytes)
 }
 

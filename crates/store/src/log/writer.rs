@@ -204,17 +204,7 @@ impl Writer {
             list: seal(batch.records, seed, LogOffset(begin)),
         };
         let (content, mut end_record) = (commit.encode(), Vec::new());
-        let record = NewRecord {
-            kind: Kind::Commit,
-            is_zstd: false,
-            is_moved: false,
-            id: 0,
-            number: 0,
-            parent: 0,
-            name: None,
-            attributes: &[],
-            content: &content,
-        };
+        let record = NewRecord { content: &content, ..NewRecord::of(Kind::Commit) };
         let padding_bytes = active.alignment.padding_to_batch(begin + length + (HEADER_BYTES + content.len()) as u64);
         record.encode_with(padding_bytes, Alignment::None, &mut end_record)?;
         seal(&mut end_record, seed, LogOffset(begin + length));

@@ -373,18 +373,7 @@ impl Hand {
 fn moved(record: &Record<'_>, alignment: Alignment) -> Result<Vec<u8>> {
     let head = record.head;
     let mut bytes = Vec::with_capacity(record.record_bytes() as usize);
-    let new = NewRecord {
-        kind: head.kind,
-        is_zstd: head.is_zstd,
-        is_moved: true,
-        id: head.id,
-        number: head.number,
-        parent: head.parent,
-        name: head.name,
-        attributes: head.attributes,
-        content: record.content,
-    };
-    new.encode(alignment, &mut bytes)?;
+    NewRecord::moved(head, record.content).encode(alignment, &mut bytes)?;
     // The checksum goes with the content from the first write on: memory that flips in between is found.
     match Head::verified(&bytes).is_some_and(|again| again.content_checksum == head.content_checksum) {
         true => Ok(bytes),

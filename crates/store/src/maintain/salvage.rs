@@ -48,19 +48,8 @@ impl Moving {
         let head = &record.head;
         let map = descriptor.as_ref().map(Descriptor::encode);
         let content = map.as_deref().unwrap_or(record.content);
-        let new = NewRecord {
-            kind: head.kind,
-            is_zstd: head.is_zstd,
-            is_moved: true,
-            id: head.id,
-            number: head.number,
-            parent: head.parent,
-            name: head.name,
-            attributes: head.attributes,
-            content,
-        };
         let mut bytes = Vec::new();
-        new.encode(alignment, &mut bytes)?;
+        NewRecord::moved(*head, content).encode(alignment, &mut bytes)?;
         // Of what was verified when it was read: memory that flips in between is found.
         let is_same = |again: Head<'_>| map.is_some() || again.content_checksum == head.content_checksum;
         if !Head::verified(&bytes).is_some_and(is_same) {

@@ -4,7 +4,7 @@
 //! An object keeps its number for life: what is put over a file, a directory, a symlink or a special file of the same type is the same object; anything
 //! else is another one. The number of a new object is the id of its first record, and ids are never given twice.
 
-use std::ops::Bound;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
@@ -16,7 +16,7 @@ use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind, Time};
-use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, object_key};
+use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, object_key};
 use crate::format::key::{Key, goes_with, shared_key, shared_number, split};
 use crate::format::record::{NewRecord, encode_directories};
 use crate::index::Snapshot;
@@ -69,25 +69,27 @@ fn is_same_object(there: Kind, new: Kind) -> bool {
     there == new || is_file(there) && is_file(new)
 }
 
-fn exists(path: &[u8], cause: &str) -> Error {
-    let path = Key::of_path(path).map(|key| key.to_path()).unwrap_or_default();
-    Error::new(ErrorKind::Exists, "write to the store", cause).at(&path)
+/// A path as people know it.
+fn shown(path: &[u8]) -> PathBuf {
+    Key::of_path(path).map(|key| key.to_path()).unwrap_or_default()
 }
 
-pub(crate) fn within_itself(path: &[u8]) -> Error {
-    let path = Key::of_path(path).map(|key| key.to_path()).unwrap_or_default();
-    Error::new(ErrorKind::Usage, "rename a directory to", "it would lie below itself").at(&path)
+fn exists(path: &[u8], cause: &str) -> Error {
+    Error::new(ErrorKind::Exists, "write to the store", cause).at(&shown(path))
+}
+
+pub(super) fn within_itself(path: &[u8]) -> Error {
+    Error::new(ErrorKind::Usage, "rename a directory to", "it would lie below itself").at(&shown(path))
 }
 
 /// Somebody else was faster; who meets that looks again.
 pub(super) fn is_changed(path: &[u8]) -> Error {
-    let path = Key::of_path(path).map(|key| key.to_path()).unwrap_or_default();
-    Error::new(ErrorKind::Busy, "write to the store", "it changed meanwhile").at(&path)
+    Error::new(ErrorKind::Busy, "write to the store", "it changed meanwhile").at(&shown(path))
 }
 
-pub(crate) fn not_empty(key: &Key) -> Error {
+pub(super) fn not_empty(path: &[u8]) -> Error {
     Error::new(ErrorKind::Usage, "remove the directory", "it is not empty")
-        .at(&key.to_path())
+        .at(&shown(path))
         .advise("remove it with all below it: granulo store rm -r")
 }
 
@@ -96,8 +98,7 @@ pub(crate) fn not_empty(key: &Key) -> Error {
 /// # Errors
 /// What reading the index fails with.
 pub(super) fn has_entries(snapshot: &Snapshot, directory: u64) -> Result<bool> {
-    let (from, to) = entries_of(directory);
-    Ok(snapshot.scan(Bound::Included(&from), Bound::Excluded(&to))?.next_entry()?.is_some())
+    Ok(snapshot.entries_of(directory)?.next_entry()?.is_some())
 }
 
 /// A directory and all below it, by number.
@@ -105,8 +106,7 @@ fn directories_below(snapshot: &Snapshot, top: u64) -> Result<Vec<u64>> {
     let mut found = vec![top];
     let mut at = 0;
     while let Some(&directory) = found.get(at) {
-        let (from, to) = entries_of(directory);
-        let mut scan = snapshot.scan(Bound::Included(&from), Bound::Excluded(&to))?;
+        let mut scan = snapshot.entries_of(directory)?;
         while let Some((_, entry)) = scan.next_entry()? {
             if entry.kind == Kind::Directory {
                 found.push(entry.number);
@@ -227,7 +227,7 @@ impl<'w> Admission<'_, 'w> {
             // It gives way to another one.
             (Some(Kind::Directory), Kind::Directory) if entry.number > 0 => match there.map(|there| there.number) {
                 Some(Number::Of(number)) if number != entry.number && has_entries(&self.ledger.snapshot, number)? => {
-                    return Err(not_empty(&Key::of_path(path).unwrap_or_default()));
+                    return Err(not_empty(path));
                 }
                 _ => {}
             },
@@ -275,8 +275,8 @@ impl<'w> Admission<'_, 'w> {
         let mut above_it = vec![ROOT];
         let found = self.ledger.snapshot.directory_with(above, &mut |number, _, _| above_it.push(number))?;
         let Some(directory) = found else {
-            let path = Key::of_path(above).map(|key| key.to_path()).unwrap_or_default();
-            return Err(Error::new(ErrorKind::NotFound, "give it the name", "there is no such directory").at(&path));
+            let cause = "there is no such directory";
+            return Err(Error::new(ErrorKind::NotFound, "give it the name", cause).at(&shown(above)));
         };
         if entry.kind == Kind::Directory && above_it.contains(&entry.number) {
             return Err(within_itself(path));
@@ -308,7 +308,7 @@ impl<'w> Admission<'_, 'w> {
         if let Some(directory) = directory
             && has_entries(&self.ledger.snapshot, directory)?
         {
-            return Err(not_empty(&Key::of_path(path).unwrap_or_default()));
+            return Err(not_empty(path));
         }
         Ok(admitted(Before::Known(now)))
     }
@@ -344,9 +344,7 @@ fn remove_tree(
     let kind = if number > 0 { Kind::TreeRemoval } else { Kind::Removal };
     record.start = records.len();
     let content = &encode_directories(&directories)[..];
-    let (is_zstd, is_moved, id, attributes) = (false, false, 0, &[][..]);
-    NewRecord { kind, is_zstd, is_moved, id, number, parent, name: Some(name), attributes, content }
-        .encode(alignment, records)?;
+    NewRecord { number, parent, name: Some(name), content, ..NewRecord::of(kind) }.encode(alignment, records)?;
     record.record_bytes = records.len() - record.start;
     record.subject = Subject::TreeRemoval(directories);
     let number = if number > 0 { Number::Of(number) } else { Number::None };
@@ -413,17 +411,8 @@ impl Engine {
         attributes.encode(&mut stored)?;
         for (key, parent) in made {
             let start = records.len();
-            let record = NewRecord {
-                kind: Kind::Directory,
-                is_zstd: false,
-                is_moved: false,
-                id: 0,
-                number: 0,
-                parent: 0,
-                name: split(&key).map(|(_, name)| name),
-                attributes: &stored,
-                content: &[],
-            };
+            let name = split(&key).map(|(_, name)| name);
+            let record = NewRecord { name, attributes: &stored, ..NewRecord::of(Kind::Directory) };
             record.encode(alignment, records)?;
             let record_bytes = records.len() - start;
             let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes)), None);

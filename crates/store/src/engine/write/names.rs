@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use super::admission::{is_changed, within_itself};
 use super::committer::{Existing, Named, Seen, Subject};
-use super::{Batch, entry_of};
+use super::{Batch, entry_of, recorded_name};
 use crate::Durability;
 use crate::engine::records::decode_attributes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind};
 use crate::format::index_key::{entry_key, object_key};
-use crate::format::key::{Key, is_within, shared_key, shared_number, split};
+use crate::format::key::{Key, is_within, shared_key};
 use crate::format::record::{NewRecord, content_checksum};
 
 /// How often is looked again, where others change the same names.
@@ -179,25 +179,11 @@ impl Batch<'_> {
     ) -> Result<()> {
         let Source { key: from, seen, entry: there, is_followed } = source;
         let mut entry = *there;
-        let name = match shared_number(&key) {
-            Some(_) => None,
-            None => split(&key).map(|(_, name)| name),
-        };
         let start = self.records.len();
         let (mut buffer, mut stored) = (Vec::new(), Vec::new());
         let mut descriptor = None;
         let mut checksum = None;
-        let mut new = NewRecord {
-            kind: entry.kind,
-            is_zstd: false,
-            is_moved: false,
-            id: 0,
-            number: 0,
-            parent: 0,
-            name,
-            attributes: &[],
-            content: &[],
-        };
+        let mut new = NewRecord { name: recorded_name(&key), ..NewRecord::of(entry.kind) };
         if entry.kind != Kind::Link {
             let record = match self.engine().read_entry(&entry, &mut buffer) {
                 Ok(record) => record,
