@@ -3,13 +3,14 @@
 
     read_store.py DEVICE...             lists paths with sizes
     read_store.py DEVICE... --get PATH  writes the content of one file to standard output
+    read_store.py DEVICE... --at NAME   the same of a snapshot
 
 DEVICE is the directory of each device that there is. Needs xxhash (Debian: python3-xxhash). Every byte is verified; what is damaged is said on standard
 error, and the exit status is 1. Units of lost devices are not reconstructed here."""
 import argparse, os, struct, sys
 from xxhash import xxh3_64_intdigest as xxh3
 
-FILE, LARGE, DIRECTORY, SYMLINK, SPECIAL, LINK, REMOVAL, TREE_REMOVAL, COMMIT, RELEASE = range(1, 11)
+FILE, LARGE, DIRECTORY, SYMLINK, SPECIAL, LINK, REMOVAL, TREE_REMOVAL, COMMIT, RELEASE, SNAPSHOT = range(1, 12)
 problems = 0
 
 
@@ -63,8 +64,8 @@ class Record:  # section 6; None of it is believed before its checksums hold
         if len(data) < end or xxh3(data[at + 8:end], seed=(seed + at) % 2**64) != self.checksum:
             raise ValueError("the checksum of its head does not hold")
         name_at = at + 48 + more
-        # A record that was moved keeps the version that its name had.
-        self.version = u48(data, at + 48) if self.flags & 2 else self.sequence
+        # A record that was moved says what took its place, if something had.
+        self.until = u48(data, at + 48) if self.flags & 2 else 0
         self.name, self.attributes = data[name_at:name_at + name], data[name_at + name:end]
         # A file with several names has no name in its own record, and is known by its number.
         self.number, self.parent = u48(head, 24), u48(head, 30)
@@ -135,7 +136,7 @@ class Segment:  # section 5: the copies of one, by number and epoch
 
 
 class Store:
-    def __init__(self, directories):
+    def __init__(self, directories, snapshot=None):
         self.devices = {}
         for directory in directories:
             try:
@@ -166,7 +167,30 @@ class Store:
             for other in self.segments:
                 if other.number == segment.continues[0]:
                     other.end = min(other.end, segment.continues[1])
-        self.replay()
+        snapshots = self.snapshots()
+        if snapshot is not None and snapshot not in snapshots:
+            sys.exit("read_store.py: there is no such snapshot")
+        self.replay(2**48 if snapshot is None else snapshots[snapshot])
+
+    def snapshots(self):
+        """Sequence numbers of snapshots, by name: releases repeat them at the beginning of segments."""
+        found = {}
+        for segment in self.segments:
+            for record in segment.records():
+                if record.kind == SNAPSHOT and record.flags & 4:
+                    found[record.name] = record.sequence
+                elif record.kind == SNAPSHOT:
+                    found = {name: one for name, one in found.items() if one != unpack("Q", record.content)[0]}
+                elif record.kind == RELEASE:
+                    content, at, found = record.content, 0, {}
+                    for size in (16, 10, 16):
+                        at += 4 + size * unpack("I", content, at)[0]
+                    count, at = unpack("I", content, at)[0], at + 4
+                    for _ in range(count):
+                        sequence, _, length = unpack("QQH", content, at)
+                        found[content[at + 18:at + 18 + length]] = sequence
+                        at += 18 + length
+        return found
 
     def ends(self):
         for segment in reversed(self.segments):
@@ -178,26 +202,30 @@ class Store:
                 return dict(unpack("QQ", content, at + 4 + 16 * number) for number in range(unpack("I", content, at)[0]))
         return {}
 
-    def replay(self):
-        """The newest record of each name in a directory, and of each file with several names, that is not removed, by itself or with its directory."""
-        newest, trees = {}, {}
+    def replay(self, last):
+        """Up to a sequence number, the newest record of each name in a directory, and of each file with several names, that is not removed, by itself or with its
+        directory. Something took the place of a record that was moved, if that says so, also where what did is gone."""
+        newest, trees, superseded = {}, {}, {}
         for segment in self.segments:
             for record in segment.records():
-                if record.kind in (COMMIT, RELEASE):
+                if record.kind in (COMMIT, RELEASE, SNAPSHOT) or record.sequence > last:
                     continue
                 if record.kind == TREE_REMOVAL:
                     for at in range(0, len(record.content), 6):
                         directory = u48(record.content, at)
-                        trees[directory] = max(record.version, trees.get(directory, 0))
-                if record.key not in newest or newest[record.key].version < record.version:
+                        trees[directory] = max(record.sequence, trees.get(directory, 0))
+                if record.until <= last:
+                    superseded[record.key] = max(record.until, superseded.get(record.key, 0))
+                if record.key not in newest or newest[record.key].sequence < record.sequence:
                     newest[record.key] = record
 
         def is_there(record):
-            return record.kind not in (REMOVAL, TREE_REMOVAL) and not (record.flags & 4 and trees.get(record.parent, 0) > record.version)
+            is_gone = superseded.get(record.key, 0) > record.sequence or record.flags & 4 and trees.get(record.parent, 0) > record.sequence
+            return record.kind not in (REMOVAL, TREE_REMOVAL) and not is_gone
 
         self.records = {key: record for key, record in newest.items() if is_there(record)}
-        by_version = sorted(self.records.values(), key=lambda record: record.version)
-        self.directories = {record.number: record for record in by_version if record.kind == DIRECTORY}
+        in_order = sorted(self.records.values(), key=lambda record: record.sequence)
+        self.directories = {record.number: record for record in in_order if record.kind == DIRECTORY}
         self.objects = {}
         for record in self.records.values():
             if record.flags & 4:
@@ -211,7 +239,7 @@ class Store:
             if above is None or above in way:
                 # Of directories that are in each other the one with the oldest name.
                 circle = way[way.index(above):] if above else []
-                top = min(circle, key=lambda one: one.version, default=None)
+                top = min(circle, key=lambda one: one.sequence, default=None)
                 below = way[:way.index(top)] if top else way
                 number = top.number if top else record.parent
                 return b"/".join([b"lost+found", b"#%d" % number] + [one.name for one in reversed(below)])
@@ -311,8 +339,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("devices", nargs="+", metavar="DEVICE")
     parser.add_argument("--get", metavar="PATH", type=os.fsencode)
+    parser.add_argument("--at", metavar="NAME", type=os.fsencode)
     arguments = parser.parse_args()
-    store = Store(arguments.devices)
+    store = Store(arguments.devices, arguments.at)
     if arguments.get is not None:
         try:
             store.get(arguments.get, sys.stdout.buffer)

@@ -130,16 +130,25 @@ fn key(path: &str) -> Key {
     Key::parse(path).unwrap()
 }
 
+/// What the snapshot of each image has: files that are replaced or removed after it.
+fn kept() -> BTreeMap<String, Vec<u8>> {
+    let of = |number: u64| {
+        let replaced = (format!("replaced/{number}"), text(400 + number, 9500));
+        let removed = (format!("removed/{number}"), text(500 + number, 9000));
+        [replaced, removed, (format!("d/e/gone {number}"), text(600 + number, 2000))]
+    };
+    (0..4).flat_map(of).collect()
+}
+
 /// Puts everything, by several batches, with what is replaced, removed and moved meanwhile.
 fn fill(store: &Store, left: Left) {
     let before = attributes(0o100_600, 0);
     let mut batch = store.batch(Durability::Batch);
-    for number in 0..4 {
-        batch.put(&key(&format!("replaced/{number}")), &before, &text(400 + number, 30_000)).unwrap();
-        batch.put(&key(&format!("removed/{number}")), &before, &text(500 + number, 9000)).unwrap();
-        batch.put(&key(&format!("d/e/gone {number}")), &before, &text(600 + number, 2000)).unwrap();
+    for (path, content) in kept() {
+        batch.put(&key(&path), &before, &content).unwrap();
     }
     batch.commit().unwrap();
+    store.create_snapshot("kept").unwrap();
     for number in 0..4 {
         assert!(store.remove(&key(&format!("d/e/gone {number}"))).unwrap());
     }
@@ -213,6 +222,15 @@ fn read(store: &Store) -> Contents {
 
 #[track_caller]
 fn has(store: &Store, expected: &Contents, image: &str) {
+    let then = store.snapshot_named("kept").unwrap().unwrap();
+    let mut buffer = Buffer::default();
+    for listed in then.walk(&Key::root(), &Key::root()).unwrap().map(Result::unwrap) {
+        let object = then.read(&listed.key, &mut buffer).unwrap().unwrap();
+        let expected = kept().remove(&listed.key.to_string());
+        let content = (object.entry.kind != Kind::Directory).then(|| object.content.to_vec());
+        assert!(content == expected, "{image}: {} has other content in the snapshot", listed.key);
+    }
+    assert_eq!(then.list(&key("removed"), b"").unwrap().count(), 4, "{image}");
     let found = read(store);
     let keys = |contents: &Contents| contents.keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&found), keys(expected), "{image}");

@@ -81,6 +81,44 @@ fn a_page_of_python_reads_what_the_command_reads() {
 }
 
 #[test]
+fn the_script_reads_snapshots() {
+    use granulo::store::{Choice, CompactOptions, Key, Store};
+    let Some(python) = python() else { return };
+    let mut place = Place::new(2, 3, &["--stripe-unit", "16KiB"]);
+    place.import(30, 2);
+    let then = place.objects.clone();
+    let store = Store::open(&place.home).unwrap();
+    let attributes = store.stat(&Key::parse("i1/d0/0000").unwrap()).unwrap().unwrap().attributes;
+    store.create_snapshot("then").unwrap();
+    store.put(&Key::parse("i1/d0/0000").unwrap(), &attributes, b"new").unwrap();
+    store
+        .rename(&Key::parse("i1/z-large").unwrap(), &Key::parse("y").unwrap(), granulo::store::Existing::Refuse)
+        .unwrap();
+    store.create_snapshot("between").unwrap();
+    store.remove_tree(&Key::parse("i1/d1").unwrap()).unwrap();
+    store.remove_snapshot("between").unwrap();
+    let options = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
+    store.compact(&options, &mut |_| true).unwrap();
+    store.put(&Key::parse("i1/d2/0002").unwrap(), &attributes, b"later").unwrap();
+    drop(store);
+    let at = |arguments: &[&str]| {
+        let mut command = Command::new(python);
+        finish(command.arg(source_tree().join("docs/read_store.py")).args(&place.devices).args(arguments))
+    };
+    let ran = at(&["--at", "then"]).ended(0);
+    let sizes: BTreeMap<String, u64> =
+        then.iter().map(|(name, content)| (name.clone(), content.len() as u64)).collect();
+    assert_eq!(listed(&ran), sizes, "{}", ran.said());
+    for name in ["i1/d0/0000", "i1/d1/0001", "i1/d2/0002", "i1/z-large/0001"] {
+        assert!(at(&["--at", "then", "--get", name]).ended(0).stdout == then[name], "{name} has other bytes");
+    }
+    let now = listed(&at(&[]).ended(0));
+    assert_eq!((now.get("i1/d0/0000"), now.get("i1/d2/0002"), now.get("i1/d1/0001")), (Some(&3), Some(&5), None));
+    assert!(now.contains_key("y/0001") && !now.contains_key("i1/z-large/0001"));
+    assert!(at(&["--at", "between"]).ended(1).said().contains("no such snapshot"));
+}
+
+#[test]
 fn the_script_verifies_what_it_reads_and_goes_on_behind_damage() {
     let Some(python) = python() else { return };
     let mut place = Place::new(0, 0, &[]);

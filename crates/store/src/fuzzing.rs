@@ -138,13 +138,19 @@ pub fn record(bytes: &[u8]) {
     let id = number(&mut rest, 6);
     let (key_length, attributes_length) = (number(&mut rest, 1), number(&mut rest, 2));
     let (key, attributes) = (take(&mut rest, key_length as usize), take(&mut rest, attributes_length as usize));
-    let (is_zstd, is_moved) = (flags & 1 != 0, flags & 2 != 0);
+    let is_zstd = flags & 1 != 0;
+    let moved = (flags & 2 != 0).then_some(if kind.is_used() && flags & 64 != 0 { LARGEST_ID } else { 0 });
     let number = if kind.is_used() || kind == Kind::TreeRemoval { id.max(1) & LARGEST_ID } else { 0 };
-    let is_nameless = matches!(kind, Kind::Commit | Kind::Release);
+    let is_nameless = matches!(kind, Kind::Commit | Kind::Release) || kind == Kind::Snapshot && !is_name(key);
     // What is no name is the root's.
-    let (parent, key) = if is_name(key) && !is_nameless { (1, key) } else { (0, &[][..]) };
+    let (parent, key) = match is_name(key) && !is_nameless {
+        true => (u64::from(kind != Kind::Snapshot), key),
+        false => (0, &[][..]),
+    };
+    // What took its place is newer.
+    let id = id & LARGEST_ID.min(if moved.is_some() { LARGEST_ID - 1 } else { LARGEST_ID });
     let name = (!is_nameless).then_some(key);
-    let new = NewRecord { kind, is_zstd, is_moved, id, number, parent, name, attributes, content: rest };
+    let new = NewRecord { kind, is_zstd, moved, id, number, parent, name, attributes, content: rest };
     let mut encoded = Vec::new();
     let alignment = Alignment::ALL[flags as usize / 4 % 3];
     new.encode(alignment, &mut encoded).expect("no part is too long");
@@ -153,7 +159,8 @@ pub fn record(bytes: &[u8]) {
     assert_eq!(list, [record.head.listed()]);
     assert_eq!(record.record_bytes(), encoded.len() as u64);
     let head = record.head;
-    assert_eq!((head.kind, head.id, head.number, head.parent), (kind, id & LARGEST_ID, number, parent));
+    assert_eq!((head.kind, head.id, head.number, head.parent), (kind, id, number, parent));
+    assert_eq!(head.until, moved.unwrap_or(0));
     assert_eq!((head.name, head.attributes, record.content, head.is_zstd), (name, attributes, rest, is_zstd));
     look_into(&record);
 }
@@ -198,8 +205,7 @@ pub fn segment(bytes: &[u8]) {
         let begin = file.len();
         let number = if kind.is_used() || kind == Kind::TreeRemoval { id.max(1) } else { 0 };
         let name = (!matches!(kind, Kind::Commit | Kind::Release)).then_some(&b""[..]);
-        let (is_zstd, is_moved, parent) = (false, false, 0);
-        let new = NewRecord { kind, is_zstd, is_moved, id, number, parent, name, attributes: &[], content };
+        let new = NewRecord { id, number, name, content, ..NewRecord::of(kind) };
         new.encode(Alignment::None, file).expect("no part is too long");
         (begin, seal(&mut file[begin..], seed, LogOffset(begin as u64)))
     };

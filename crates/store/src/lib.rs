@@ -60,6 +60,7 @@ pub use format::attributes::{Attributes, Holes, Xattrs};
 pub use format::entry::{Entry, Kind, Location, Time};
 pub use format::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometry, Plan};
 pub use format::key::Key;
+pub use format::rows::SnapshotRow;
 pub use log::completeness::{Cause, Completeness, Missing, Tail};
 pub use log::recovery::{Damage, Recovered};
 pub use maintain::check::{CheckOptions, CheckReport};
@@ -196,6 +197,9 @@ impl Store {
         });
         let mut store = Store { engine: Arc::new(Closing { engine, idle }), recovered };
         store.recovered.detached = store.attach_detached()?;
+        if store.engine().is_writer() {
+            store.engine().drop_versions()?;
+        }
         Ok(store)
     }
 

@@ -11,6 +11,7 @@ use crate::engine::open::{Access, open_here};
 use crate::error::ErrorKind;
 
 mod names;
+mod snapshots;
 
 fn key(path: &str) -> Key {
     Key::parse(path).unwrap()

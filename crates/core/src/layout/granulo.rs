@@ -27,8 +27,8 @@ use crate::units::{GIB, KIB, MIB};
 
 /// Header of a record, in bytes.
 pub const RECORD_HEADER_BYTES: u64 = 48;
-/// What a record that was moved has besides: the versions of its parts.
-pub const MOVED_BYTES: u64 = 18;
+/// What a record that was moved has besides: the sequence number of what took its place.
+pub const MOVED_BYTES: u64 = 6;
 /// What a record takes in the list of its commit, in bytes.
 pub const LISTED_BYTES: u64 = 8;
 /// The content of a commit without its list, in bytes.

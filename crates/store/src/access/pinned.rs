@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::index_key::object_key;
 use crate::format::key::Key;
+use crate::format::rows::SnapshotRow;
 use crate::index::Snapshot;
 
 /// A state that stays. See [`Store::snapshot`].
@@ -45,6 +46,62 @@ impl Store {
     pub fn snapshot(&self) -> Result<PinnedSnapshot> {
         let (pin, view) = self.engine().pinned()?;
         Ok(PinnedSnapshot { store: self.clone(), snapshot: view.snapshot(), _pin: pin })
+    }
+
+    /// Keeps the store as it is now under a name, until [`remove_snapshot`](Self::remove_snapshot); durable on return. It costs what changes from then on.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, Buffer, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let home = place.path().join("store");
+    /// let store = Store::create(&home, &Plan::default())?;
+    /// let (key, attributes) = (Key::parse("a/file")?, Attributes::of_file(Time { seconds: 0, nanoseconds: 0 }));
+    /// store.put(&key, &attributes, b"before")?;
+    /// store.create_snapshot("monday")?;
+    /// store.remove_tree(&Key::parse("a")?)?;
+    /// drop(store);
+    ///
+    /// let store = Store::open_read_only(&home)?;
+    /// let monday = store.snapshot_named("monday")?.unwrap();
+    /// assert_eq!(monday.read(&key, &mut Buffer::default())?.unwrap().content, b"before");
+    /// assert_eq!(store.get(&key)?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Exists`](crate::error::ErrorKind::Exists) if there is a snapshot of the name, [`Usage`](crate::error::ErrorKind::Usage) if it is no name of a file;
+    /// what writing fails with.
+    pub fn create_snapshot(&self, name: &str) -> Result<SnapshotRow> {
+        self.engine().take_snapshot(name.as_bytes())
+    }
+
+    /// Removes a snapshot; gives whether there was one. What only that had is given back by [`compact`](Self::compact).
+    ///
+    /// # Errors
+    /// What writing fails with.
+    pub fn remove_snapshot(&self, name: &str) -> Result<bool> {
+        self.engine().remove_snapshot(name.as_bytes())
+    }
+
+    /// The snapshots that are kept, the oldest first.
+    ///
+    /// # Errors
+    /// What reading the index fails with.
+    pub fn snapshots(&self) -> Result<Vec<SnapshotRow>> {
+        Ok(self.engine().fresh()?.state.snapshots.to_vec())
+    }
+
+    /// The store as it was when a snapshot was taken, if there is one of the name.
+    ///
+    /// # Errors
+    /// As [`snapshot`](Self::snapshot).
+    pub fn snapshot_named(&self, name: &str) -> Result<Option<PinnedSnapshot>> {
+        // It is durable, whatever was written since is not in it.
+        let (pin, view) = self.engine().pinned_as_it_is()?;
+        let Some(row) = view.state.snapshots.iter().find(|row| row.name == name.as_bytes()) else { return Ok(None) };
+        let snapshot = view.snapshot().at(row.sequence);
+        Ok(Some(PinnedSnapshot { store: self.clone(), snapshot, _pin: pin }))
     }
 
     /// The entries of a directory from a name on, that one included: what a listing that was broken off goes on with.

@@ -47,6 +47,14 @@ impl Engine {
     /// # Errors
     /// What syncing or the catalog fails with.
     pub(crate) fn adjust(&self, change_of: impl FnOnce(&State) -> Change) -> Result<()> {
+        self.adjust_with(|state| Ok((change_of(state), ())))
+    }
+
+    /// The same, where making the change may fail: then nothing is changed.
+    ///
+    /// # Errors
+    /// As [`adjust`](Self::adjust), and those of `change_of`.
+    pub(crate) fn adjust_with<T>(&self, change_of: impl FnOnce(&State) -> Result<(Change, T)>) -> Result<T> {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         let mut writer = self.writer()?;
         let dirty = self.take_dirty(&mut writer);
@@ -54,9 +62,13 @@ impl Engine {
         self.sync_files(&dirty).and_then(|()| self.catalog.commit(&pending)).inspect_err(|error| self.latch(error))?;
         writer.durable_sequence = sequence;
         writer.marked_sequence = writer.marked_sequence.max(writer.written_mark);
-        let change = change_of(&self.view().state);
+        let state = self.view().state.clone();
+        let (change, done) = change_of(&state)?;
+        // Rows that nobody else has are changed in their place.
+        drop(state);
         self.catalog.commit(&change)?;
-        self.apply(&change)
+        self.apply(&change)?;
+        Ok(done)
     }
 
     /// Keeps a note in the catalog; an empty one is removed.
@@ -79,10 +91,18 @@ impl Engine {
     /// # Errors
     /// What reading the index fails with.
     pub(crate) fn pinned(&self) -> Result<(Option<Box<dyn Lock>>, View)> {
-        let fail = |error| Error::io("keep what is read from being given back in", &self.index_directory, error);
         if self.is_writer() && self.latched().is_none() {
             self.sync_all()?;
         }
+        self.pinned_as_it_is()
+    }
+
+    /// The same; what of it is not durable does not become so.
+    ///
+    /// # Errors
+    /// As [`pinned`](Self::pinned).
+    pub(crate) fn pinned_as_it_is(&self) -> Result<(Option<Box<dyn Lock>>, View)> {
+        let fail = |error| Error::io("keep what is read from being given back in", &self.index_directory, error);
         loop {
             self.refresh()?;
             let epoch = self.view().state.epoch;

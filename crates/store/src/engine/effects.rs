@@ -4,7 +4,8 @@
 //! Laws: a key has the record with the highest id (compaction never moves a record behind a newer one or a removal of its key, so the
 //! order of the log tells the rest); bytes and records in use are counted in the segment they lie in, units of
 //! large objects in their extent files; a shared object goes when its last name goes (when the index is rebuilt, names may come
-//! in another order than they did, so that is looked at in the end).
+//! in another order than they did, so that is looked at in the end). What something takes the place of and a snapshot has stays in use, under a key of its
+//! own that says until when it was there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -16,7 +17,7 @@ use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
-use crate::format::index_key::{entries_of, leading_number, object_key};
+use crate::format::index_key::{entries_of, is_superseded, leading_number, object_key, superseded, superseded_key};
 use crate::index::Snapshot;
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 
@@ -32,6 +33,8 @@ pub(crate) trait Ledger {
     fn names(&self, shared: u64) -> u64;
     /// Directories of removed trees before the batch.
     fn ranges(&self) -> &[RangeRow];
+    /// Whether a snapshot has what is there from record `id` on until record `until`.
+    fn keeps(&self, id: u64, until: u64) -> bool;
     /// The descriptor of a large object; `None` if it is damaged on every copy. Its units then count as in use until compaction has counted them.
     ///
     /// # Errors
@@ -46,6 +49,17 @@ pub(crate) enum Before {
     Known(Option<Entry>),
     /// It is to be looked up.
     Unknown,
+}
+
+/// Why a record is not in use any more where it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    /// It was moved.
+    Moved,
+    /// This record took its place, or removed it.
+    Superseded(u64),
+    /// No snapshot has it any more.
+    Forgotten,
 }
 
 /// When a shared object without names goes.
@@ -184,6 +198,9 @@ impl<'l, L: Ledger> Effects<'l, L> {
         before: Before,
     ) -> Result<()> {
         self.highest_id = self.highest_id.max(new.id);
+        if let Some((of, until)) = superseded(key) {
+            return self.put_version(&of, until, new, descriptor);
+        }
         let old = self.look_up_over(key, before)?;
         if old.is_some_and(|old| old.id > new.id) {
             self.dead(new.location, new.id);
@@ -199,13 +216,9 @@ impl<'l, L: Ledger> Effects<'l, L> {
             if let Some(descriptor) = descriptor.filter(|_| is_moved) {
                 self.move_units(old, descriptor)?;
             }
-            self.retire(old, is_moved)?;
+            self.retire(key, old, if is_moved { Leaves::Moved } else { Leaves::Superseded(new.id) })?;
         }
-        if let Some(row) = self.segment(new.location.segment) {
-            row.live_records += 1;
-            row.live_bytes += new.location.record_bytes;
-            row.lowest_id = row.lowest_id.min(new.id);
-        }
+        self.count(new);
         if let Some(descriptor) = descriptor.filter(|_| !is_moved) {
             descriptor.runs().for_each(|run| self.take_run(run));
             if new.location.segment == UNPLACED {
@@ -214,6 +227,73 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
         self.keys.insert(key, Some(new));
         Ok(())
+    }
+
+    /// A record is in use.
+    fn count(&mut self, new: Entry) {
+        if let Some(row) = self.segment(new.location.segment) {
+            row.live_records += 1;
+            row.live_bytes += new.location.record_bytes;
+            row.lowest_id = row.lowest_id.min(new.id);
+        }
+    }
+
+    /// A moved record of a version of `of`, of which record `until` took the place.
+    fn put_version(&mut self, of: &[u8], until: u64, new: Entry, descriptor: Option<&Descriptor>) -> Result<()> {
+        let mut key: Arc<[u8]> = superseded_key(of, until).into();
+        let mut old = None;
+        match self.ledger.snapshot().version_behind(of, new.id)? {
+            Some((known, entry)) if entry.id == new.id => {
+                old = self.look_up(&known)?;
+                key = known.into();
+            }
+            // The log, read from its beginning, did not have this one in between.
+            Some((known, entry)) if entry.id < new.id => {
+                self.forget(&known[..].into(), entry.id, entry.location);
+                match self.ledger.keeps(entry.id, new.id) {
+                    true => self.keys.insert(&superseded_key(of, new.id).into(), Some(entry)),
+                    false => self.retire(&known, entry, Leaves::Forgotten)?,
+                }
+            }
+            _ => {}
+        }
+        if old.is_none() && !self.ledger.keeps(new.id, until) {
+            self.dead(new.location, new.id);
+            return Ok(());
+        }
+        match old {
+            Some(old) => {
+                descriptor.map_or(Ok(()), |descriptor| self.move_units(old, descriptor))?;
+                self.retire(&key, old, Leaves::Moved)?;
+            }
+            None => descriptor.iter().flat_map(|descriptor| descriptor.runs()).for_each(|run| self.take_run(run)),
+        }
+        self.count(new);
+        if let Some(row) = self.segment(new.location.segment) {
+            row.dead_records += 1;
+        }
+        self.keys.insert(&key, Some(new));
+        Ok(())
+    }
+
+    /// Until when a snapshot has a version that record `until` takes the place of, or one that the index knows already; `None` if none has it.
+    fn kept_until(&self, key: &[u8], old: Entry, until: u64) -> Result<Option<u64>> {
+        if is_superseded(key) || !self.ledger.keeps(old.id, until) {
+            return Ok(None);
+        }
+        let next = self.ledger.snapshot().version_behind(key, old.id)?.map(|(_, entry)| entry.id);
+        match next {
+            // Its moved record was read before what took its place.
+            Some(next) if next == old.id => Ok(None),
+            Some(next) if next < until => Ok(Some(next).filter(|&next| self.ledger.keeps(old.id, next))),
+            _ => Ok(Some(until)),
+        }
+    }
+
+    /// No snapshot has a version any more, which is under this key.
+    pub(crate) fn forget_version(&mut self, key: &[u8], old: Entry) -> Result<()> {
+        self.forget(&key.into(), old.id, old.location);
+        self.retire(key, old, Leaves::Forgotten)
     }
 
     /// A removal of a key, lying at `location`; gives whether it was in use.
@@ -227,7 +307,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         self.dead(location, id);
         let Some(old) = self.look_up_over(key, before)?.filter(|old| old.id <= id) else { return Ok(false) };
         self.forget(key, id, location);
-        self.retire(old, false)?;
+        self.retire(key, old, Leaves::Superseded(id))?;
         Ok(true)
     }
 
@@ -245,13 +325,13 @@ impl<'l, L: Ledger> Effects<'l, L> {
             && let Some(old) = self.look_up(key)?.filter(|old| old.id <= id)
         {
             self.forget(key, id, location);
-            self.retire(old, false)?;
+            self.retire(key, old, Leaves::Superseded(id))?;
         }
         for &directory in directories {
             for (key, old) in self.keys.entries_of(directory) {
                 if old.kind.is_used() && old.id <= id {
                     self.forget(&key, id, location);
-                    self.retire(old, false)?;
+                    self.retire(&key, old, Leaves::Superseded(id))?;
                 }
             }
         }
@@ -278,7 +358,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
                 None => break,
                 Some(&&next) if next > directory => scan.seek(&entries_of(next).0)?,
                 Some(_) if self.keys.get(key).is_none() && !self.is_hidden(key, old.id) && old.id <= id => {
-                    self.retire(*old, false)?;
+                    self.retire(key, *old, Leaves::Superseded(id))?;
                 }
                 Some(_) => {}
             }
@@ -290,26 +370,26 @@ impl<'l, L: Ledger> Effects<'l, L> {
     pub(crate) fn settle_names(&mut self) -> Result<()> {
         for number in std::mem::take(&mut self.emptied) {
             if *self.names(number) == 0 {
-                self.drop_shared(number)?;
+                self.drop_shared(number, self.highest_id)?;
             }
         }
         Ok(())
     }
 
     /// A shared object that lost its last name, or never had one.
-    fn drop_shared(&mut self, number: u64) -> Result<()> {
+    fn drop_shared(&mut self, number: u64, until: u64) -> Result<()> {
         let key = object_key(number);
         if let Some(old) = self.look_up(&key)? {
             self.forget(&key[..].into(), old.id, old.location);
-            self.retire(old, false)?;
+            self.retire(&key, old, Leaves::Superseded(until))?;
         }
         self.shared.insert(number, 0);
         Ok(())
     }
 
-    /// Shared objects of which no name is left go; asked for when the index was rebuilt.
-    pub(crate) fn drop_nameless(&mut self, numbers: impl IntoIterator<Item = u64>) -> Result<()> {
-        numbers.into_iter().try_for_each(|number| self.drop_shared(number))
+    /// Shared objects of which no name is left go; asked for when the index was rebuilt. They were there until record `until` at most.
+    pub(crate) fn drop_nameless(&mut self, numbers: impl IntoIterator<Item = u64>, until: u64) -> Result<()> {
+        numbers.into_iter().try_for_each(|number| self.drop_shared(number, until))
     }
 
     /// The key is no more: a removal hides what sorted tables have of it.
@@ -318,23 +398,35 @@ impl<'l, L: Ledger> Effects<'l, L> {
         self.keys.insert(key, is_needed.then(|| Entry::removal(id, location)));
     }
 
-    /// A record that was in use is not any more.
-    fn retire(&mut self, old: Entry, is_moved: bool) -> Result<()> {
+    /// A record that was in use under this key is not any more, unless a snapshot has it.
+    fn retire(&mut self, key: &[u8], old: Entry, leaves: Leaves) -> Result<()> {
+        let (is_moved, is_version) = (leaves == Leaves::Moved, is_superseded(key));
+        let kept_until = match leaves {
+            Leaves::Superseded(until) => self.kept_until(key, old, until)?,
+            Leaves::Moved | Leaves::Forgotten => None,
+        };
+        if let Some(until) = kept_until {
+            self.keys.insert(&superseded_key(key, until).into(), Some(old));
+        }
         if let Some(row) = self.segment(old.location.segment) {
             let short = || short_account(&format!("segment {}", row.number));
-            row.live_records = row.live_records.checked_sub(1).ok_or_else(short)?;
-            row.live_bytes = row.live_bytes.checked_sub(old.location.record_bytes).ok_or_else(short)?;
-            row.dead_records += 1;
+            if kept_until.is_none() {
+                row.live_records = row.live_records.checked_sub(1).ok_or_else(short)?;
+                row.live_bytes = row.live_bytes.checked_sub(old.location.record_bytes).ok_or_else(short)?;
+            }
+            // A version is counted since something took its place.
+            row.dead_records += u64::from(!is_version);
         }
         match old.kind {
-            Kind::Link if !is_moved => {
+            _ if is_moved => {}
+            Kind::Link if !is_version => {
                 let names = self.names(old.size_bytes);
                 *names = names.checked_sub(1).ok_or_else(|| short_account("a shared object"))?;
                 if *names == 0 && self.nameless == Nameless::Go {
                     self.emptied.push(old.size_bytes);
                 }
             }
-            Kind::Large if !is_moved => {
+            Kind::Large if kept_until.is_none() => {
                 let runs = match old.location.segment {
                     UNPLACED => self.unplaced_runs.remove(&old.location.offset),
                     _ => self.ledger.descriptor(old.location)?.map(|descriptor| descriptor.runs().collect()),

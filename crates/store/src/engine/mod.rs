@@ -16,6 +16,7 @@ pub(crate) mod pace;
 pub(crate) mod paths;
 mod placement;
 pub(crate) mod records;
+pub(crate) mod snapshots;
 pub(crate) mod sync;
 pub(crate) mod write;
 
@@ -428,12 +429,15 @@ pub(crate) struct EngineLedger<'e> {
     pub(crate) snapshot: Snapshot,
     /// Units of a descriptor that cannot be read now go on counting as in use: nothing is refused for it.
     is_lenient: bool,
+    /// Sequence numbers of snapshots that come later in the log.
+    pub(crate) coming: Vec<u64>,
 }
 
 impl<'e> EngineLedger<'e> {
     pub(crate) fn new(engine: &'e Engine) -> EngineLedger<'e> {
         let view = engine.view();
-        EngineLedger { engine, state: view.state.clone(), snapshot: view.snapshot(), is_lenient: false }
+        let (state, snapshot) = (view.state.clone(), view.snapshot());
+        EngineLedger { engine, state, snapshot, is_lenient: false, coming: Vec::new() }
     }
 
     /// For what is in the log already.
@@ -461,6 +465,10 @@ impl Ledger for EngineLedger<'_> {
 
     fn ranges(&self) -> &[RangeRow] {
         &self.state.ranges
+    }
+
+    fn keeps(&self, id: u64, until: u64) -> bool {
+        self.state.keeps(id, until) || self.coming.iter().any(|&sequence| id <= sequence && sequence < until)
     }
 
     fn descriptor(&self, location: Location) -> Result<Option<Descriptor>> {

@@ -548,6 +548,23 @@ impl Engine {
         LargeWriter::begin(Arc::clone(&self.extents), self.allocator(), order, rule, size_bytes)
     }
 
+    /// The first of so many ids. Called with the writer's lock held.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if there are none left; what reserving more in the superblocks fails with.
+    pub(crate) fn give_ids(&self, count: u64) -> Result<u64> {
+        let first = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
+        let needed = first + count;
+        if needed > LARGEST_ID {
+            return Err(Error::new(ErrorKind::NoSpace, "write to the store", "it has given all ids"));
+        }
+        if needed > self.reserved_ids.load(Ordering::Relaxed) {
+            self.devices.reserve_ids(needed + RESERVED_IDS)?;
+            self.reserved_ids.store(needed + RESERVED_IDS, Ordering::Relaxed);
+        }
+        Ok(first)
+    }
+
     fn commit(
         &self,
         records: &mut Vec<u8>,
@@ -565,16 +582,7 @@ impl Engine {
             return Ok(());
         }
         effects.reserve(waiting.len());
-        let count = waiting.len() as u64;
-        let first_id = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
-        let needed = first_id + count;
-        if needed > LARGEST_ID {
-            return Err(Error::new(ErrorKind::NoSpace, "write to the store", "it has given all ids"));
-        }
-        if needed > self.reserved_ids.load(Ordering::Relaxed) {
-            self.devices.reserve_ids(needed + RESERVED_IDS)?;
-            self.reserved_ids.store(needed + RESERVED_IDS, Ordering::Relaxed);
-        }
+        let first_id = self.give_ids(waiting.len() as u64)?;
         let number_of = |number: Number, id: u64| match number {
             Number::None => 0,
             Number::Own => id,

@@ -24,12 +24,14 @@ pub enum Kind {
     Commit = 9,
     /// What was superseded and may be gone.
     Release = 10,
+    /// A state that is kept by name, or not any more.
+    Snapshot = 11,
 }
 
 impl Kind {
     /// The kind that a byte of a record stands for.
     pub fn from_byte(byte: u8) -> Option<Kind> {
-        const KINDS: [Kind; 10] = [
+        const KINDS: [Kind; 11] = [
             Kind::File,
             Kind::Large,
             Kind::Directory,
@@ -40,6 +42,7 @@ impl Kind {
             Kind::TreeRemoval,
             Kind::Commit,
             Kind::Release,
+            Kind::Snapshot,
         ];
         KINDS.get(usize::from(byte).checked_sub(1)?).copied()
     }

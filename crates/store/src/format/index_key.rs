@@ -2,7 +2,8 @@
 //!
 //! Numbers are big-endian, so that the entries of a directory lie together in the order of their names. The root is the entry without a name in directory 0,
 //! which there is not, and has the number [`ROOT`]. Objects with several names come behind all entries: the highest bit of their number is set, which no
-//! number of 48 bits has (docs/FORMAT.md, section 10).
+//! number of 48 bits has. Behind these come versions that something took the place of and that a snapshot has: the same key with the next bit set too, and
+//! behind it the sequence number of what took their place (docs/FORMAT.md, section 10).
 
 /// Number of the root directory.
 pub(crate) const ROOT: u64 = 1;
@@ -12,6 +13,12 @@ pub(crate) const ROOT_KEY: &[u8] = &[0; NUMBER_BYTES];
 const NUMBER_BYTES: usize = 8;
 /// Of the key of an object.
 const OBJECT: u64 = 1 << 63;
+/// Of the key of a version that something took the place of.
+const SUPERSEDED: u64 = OBJECT | 1 << 62;
+/// Of that of an object: in front of the number there is no room for a third bit that is the highest.
+const SUPERSEDED_OBJECT: u64 = SUPERSEDED | 1 << 61;
+/// Between a name and the sequence number behind it: no name has it, so that names keep their order.
+const BEHIND_NAME: u8 = 0;
 
 /// Key of the entry `name` of a directory.
 pub(crate) fn entry_key(directory: u64, name: &[u8]) -> Vec<u8> {
@@ -40,7 +47,7 @@ pub(crate) fn leading_number(key: &[u8]) -> Option<u64> {
 
 /// The object with several names that a key is of.
 pub(crate) fn object_of(key: &[u8]) -> Option<u64> {
-    leading_number(key).filter(|number| number & OBJECT > 0).map(|number| number & !OBJECT)
+    leading_number(key).filter(|number| number & SUPERSEDED == OBJECT).map(|number| number & !OBJECT)
 }
 
 /// The directory and the name that a key is of; `None` of an object.
@@ -58,6 +65,63 @@ pub(crate) fn entries_of(directory: u64) -> (Vec<u8>, Vec<u8>) {
 /// Where objects with several names begin.
 pub(crate) fn first_object() -> [u8; NUMBER_BYTES] {
     object_key(0)
+}
+
+/// Where versions begin that something took the place of.
+pub(crate) fn first_superseded() -> [u8; NUMBER_BYTES] {
+    SUPERSEDED.to_be_bytes()
+}
+
+/// Where the versions of a key are, up to the sequence number of what took the place of each.
+pub(crate) fn versions_of(key: &[u8]) -> Vec<u8> {
+    let mut versions = versions_from(key);
+    versions.push(BEHIND_NAME);
+    versions
+}
+
+/// Where the versions of this key and of those behind it begin.
+pub(crate) fn versions_from(key: &[u8]) -> Vec<u8> {
+    let Some((number, name)) = key.split_first_chunk() else { return first_superseded().to_vec() };
+    let number = u64::from_be_bytes(*number);
+    let flags = if number & OBJECT > 0 { SUPERSEDED_OBJECT } else { SUPERSEDED };
+    [&(number | flags).to_be_bytes()[..], name].concat()
+}
+
+/// Where the versions of the keys behind this one begin.
+pub(crate) fn versions_behind(key: &[u8]) -> Vec<u8> {
+    let mut versions = versions_from(key);
+    versions.push(BEHIND_NAME + 1);
+    versions
+}
+
+/// Key of a version, of which record `until` took the place.
+pub(crate) fn superseded_key(key: &[u8], until: u64) -> Vec<u8> {
+    let mut versions = versions_of(key);
+    versions.extend_from_slice(&until.to_be_bytes());
+    versions
+}
+
+/// The key that a version was under, and the sequence number of what took its place; `None` of a key that is none of such a version.
+pub(crate) fn superseded(key: &[u8]) -> Option<(Vec<u8>, u64)> {
+    let (rest, until) = key.split_last_chunk()?;
+    let (number, name) = rest.strip_suffix(&[BEHIND_NAME])?.split_first_chunk()?;
+    let number = u64::from_be_bytes(*number);
+    if number & SUPERSEDED != SUPERSEDED {
+        return None;
+    }
+    let own = if number & SUPERSEDED_OBJECT == SUPERSEDED_OBJECT { OBJECT } else { 0 };
+    let number = number & !SUPERSEDED_OBJECT | own;
+    Some(([&number.to_be_bytes()[..], name].concat(), u64::from_be_bytes(*until)))
+}
+
+/// What took the place of the version that a key is of; 0 if nothing did.
+pub(crate) fn until_of(key: &[u8]) -> u64 {
+    superseded(key).map_or(0, |(_, until)| until)
+}
+
+/// Whether a key is that of a version that something took the place of.
+pub(crate) fn is_superseded(key: &[u8]) -> bool {
+    leading_number(key).is_some_and(|number| number & SUPERSEDED == SUPERSEDED)
 }
 
 /// Whether this is a name that an entry may have: not empty, not `.` or `..`, without NUL and `/`.
@@ -95,6 +159,31 @@ mod tests {
         let (from, to) = entries_of(2);
         assert_eq!(keys.map(|key| key >= from && key < to), [false, true, true, false]);
         assert!(to[..] < first_object()[..]);
+    }
+
+    #[test]
+    fn versions_lie_behind_all_in_the_order_of_their_keys() {
+        let keys = [
+            ROOT_KEY.to_vec(),
+            entry_key(2, b"a"),
+            entry_key(2, b"a\x01"),
+            entry_key(2, b"ab"),
+            object_key(2).to_vec(),
+        ];
+        let mut versions = Vec::new();
+        for key in &keys {
+            for until in [3, 1 << 40] {
+                let version = superseded_key(key, until);
+                assert_eq!(superseded(&version), Some((key.clone(), until)));
+                assert!(version > versions_of(key) && version < versions_behind(key) && version >= versions_from(key));
+                assert!(is_superseded(&version) && !is_superseded(key) && superseded(key).is_none());
+                assert!(entry_of_key(&version).is_none() && object_of(&version).is_none());
+                assert!(version[..] > first_superseded()[..] && key[..] < first_superseded()[..]);
+                versions.push(version);
+            }
+        }
+        assert!(versions.is_sorted());
+        assert!(keys.windows(2).all(|pair| versions_behind(&pair[0]) <= versions_from(&pair[1])));
     }
 
     #[test]

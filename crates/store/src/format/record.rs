@@ -8,7 +8,7 @@ use twox_hash::XxHash3_64;
 
 use super::entry::Kind;
 use super::ids::{LogOffset, SegmentId};
-use super::index_key::{ROOT_KEY, entry_key, is_name, object_key};
+use super::index_key::{ROOT_KEY, entry_key, is_name, object_key, superseded_key};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{Alignment, Content, MOVED_BYTES, RECORD_HEADER_BYTES};
 
@@ -31,9 +31,9 @@ const _: () = assert!(HEADER_BYTES as u64 == RECORD_HEADER_BYTES);
 
 /// Numbers of objects and of records have six bytes.
 const SIX: usize = 6;
-/// What follows the header of a record that was moved: the versions of name, attributes and content.
-const VERSIONS_BYTES: usize = 3 * SIX;
-const _: () = assert!(VERSIONS_BYTES as u64 == MOVED_BYTES);
+/// What follows the header of a record that was moved: the sequence number of what took its place.
+const UNTIL_BYTES: usize = SIX;
+const _: () = assert!(UNTIL_BYTES as u64 == MOVED_BYTES);
 
 /// The highest sequence number of a record.
 pub(crate) const LARGEST_ID: u64 = (1 << 48) - 1;
@@ -113,7 +113,8 @@ fn parts(kind: Kind, has_name: bool) -> Option<u8> {
         (Kind::File | Kind::Large, false) => Some(ATTRIBUTES | CONTENT),
         (Kind::Link | Kind::Removal, true) => Some(NAME),
         (Kind::TreeRemoval, true) => Some(NAME | CONTENT),
-        (Kind::Commit | Kind::Release, false) => Some(CONTENT),
+        (Kind::Snapshot, true) => Some(NAME | CONTENT),
+        (Kind::Commit | Kind::Release | Kind::Snapshot, false) => Some(CONTENT),
         _ => None,
     }
 }
@@ -123,13 +124,14 @@ fn parts(kind: Kind, has_name: bool) -> Option<u8> {
 pub(crate) struct NewRecord<'a> {
     pub(crate) kind: Kind,
     pub(crate) is_zstd: bool,
-    pub(crate) is_moved: bool,
+    /// Of one that is moved, the sequence number of what took its place; 0 if nothing has.
+    pub(crate) moved: Option<u64>,
     pub(crate) id: u64,
     /// Number of the object; 0 of what is none.
     pub(crate) number: u64,
-    /// Number of the directory that the name is in; 0 without a name, and of the root.
+    /// Number of the directory that the name is in; 0 without a name, of the root, and of a snapshot.
     pub(crate) parent: u64,
-    /// Name in that directory, empty of the root; `None` of a shared object, whose names are records of their own, and of what is none.
+    /// Name in that directory, empty of the root; of a snapshot its own; `None` of a shared object, whose names are records of their own, and of what is none.
     pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
     pub(crate) attributes: &'a [u8],
@@ -140,14 +142,14 @@ pub(crate) struct NewRecord<'a> {
 impl<'a> NewRecord<'a> {
     /// A record of a kind, of no object, with nothing in it.
     pub(crate) fn of(kind: Kind) -> NewRecord<'a> {
-        let (is_zstd, is_moved, id, number, parent) = (false, false, 0, 0, 0);
-        NewRecord { kind, is_zstd, is_moved, id, number, parent, name: None, attributes: &[], content: &[] }
+        let (is_zstd, moved, id, number, parent) = (false, None, 0, 0, 0);
+        NewRecord { kind, is_zstd, moved, id, number, parent, name: None, attributes: &[], content: &[] }
     }
 
-    /// A record that was read, as it is at another place, with this content.
-    pub(crate) fn moved(head: Head<'a>, content: &'a [u8]) -> NewRecord<'a> {
+    /// A record that was read, as it is at another place, with this content. `until` is the sequence number of what took its place, or 0.
+    pub(crate) fn moved(head: Head<'a>, until: u64, content: &'a [u8]) -> NewRecord<'a> {
         let Head { kind, is_zstd, id, number, parent, name, attributes, .. } = head;
-        NewRecord { kind, is_zstd, is_moved: true, id, number, parent, name, attributes, content }
+        NewRecord { kind, is_zstd, moved: Some(until), id, number, parent, name, attributes, content }
     }
 
     /// Appends the record, padded and not sealed yet; with an alignment, for a place that a record has in a segment with it.
@@ -160,8 +162,8 @@ impl<'a> NewRecord<'a> {
             Kind::Large => Content::Descriptor,
             _ => Content::Other,
         };
-        let versions_bytes = if self.is_moved { VERSIONS_BYTES } else { 0 };
-        let head_bytes = HEADER_BYTES + versions_bytes + self.name.map_or(0, <[u8]>::len) + self.attributes.len();
+        let until_bytes = if self.moved.is_some() { UNTIL_BYTES } else { 0 };
+        let head_bytes = HEADER_BYTES + until_bytes + self.name.map_or(0, <[u8]>::len) + self.attributes.len();
         let padding_bytes = content.padding_bytes(alignment, head_bytes as u64, self.content.len() as u64);
         self.encode_with(padding_bytes, alignment, onto)
     }
@@ -182,14 +184,14 @@ impl<'a> NewRecord<'a> {
         let start = onto.len();
         let parts = parts(self.kind, self.name.is_some());
         assert!(parts.is_some(), "a record of kind {:?} has a name, or has none", self.kind);
-        let flags = if self.is_zstd { ZSTD } else { 0 } | if self.is_moved { MOVED } else { 0 };
+        let flags = if self.is_zstd { ZSTD } else { 0 } | if self.moved.is_some() { MOVED } else { 0 };
         let flags = parts.unwrap_or_default() | flags | flag_of(alignment);
         let six = |number: u64| -> [u8; SIX] {
             let [a, b, c, d, e, f, _, _] = number.to_le_bytes();
             [a, b, c, d, e, f]
         };
-        let versions_bytes = if self.is_moved { VERSIONS_BYTES } else { 0 };
-        let front_length = u16::try_from(versions_bytes as u64 + padding_bytes).map_err(|_| too_long())?;
+        let until_bytes = if self.moved.is_some() { UNTIL_BYTES } else { 0 };
+        let front_length = u16::try_from(until_bytes as u64 + padding_bytes).map_err(|_| too_long())?;
         onto.extend_from_slice(&[0; KIND_AT]);
         onto.extend_from_slice(&[self.kind as u8, flags]);
         onto.extend_from_slice(&name_length.to_le_bytes());
@@ -201,10 +203,8 @@ impl<'a> NewRecord<'a> {
         onto.extend_from_slice(&(self.attributes.len() as u32).to_le_bytes()[..3]);
         onto.push(MARK);
         onto.extend_from_slice(&front_length.to_le_bytes());
-        if self.is_moved {
-            for _ in 0..3 {
-                onto.extend_from_slice(&six(self.id));
-            }
+        if let Some(until) = self.moved {
+            onto.extend_from_slice(&six(until));
         }
         onto.resize(onto.len() + padding_bytes as usize, 0);
         onto.extend_from_slice(name);
@@ -271,7 +271,7 @@ pub(crate) struct Listed {
 /// The lengths in a header, before anything is verified: enough to know how much to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lengths {
-    /// Versions of a moved record, and zeroes.
+    /// What a moved record says besides, and zeroes.
     front: u16,
     pub(crate) name: usize,
     pub(crate) attributes: usize,
@@ -296,7 +296,7 @@ impl Lengths {
         (header[MARK_AT] == MARK && kind_of(header).is_some()).then_some(lengths)
     }
 
-    /// Header, versions, zeroes in front of the name, name and attributes.
+    /// Header, what a moved record says besides, zeroes in front of the name, name and attributes.
     pub(crate) fn head_bytes(&self) -> usize {
         HEADER_BYTES + usize::from(self.front) + self.name + self.attributes
     }
@@ -318,14 +318,16 @@ pub(crate) struct Head<'a> {
     pub(crate) kind: Kind,
     pub(crate) is_zstd: bool,
     pub(crate) id: u64,
+    /// Of one that was moved, the sequence number of what took its place before; 0 if nothing had.
+    pub(crate) until: u64,
     /// Number of the object; 0 of what is none.
     pub(crate) number: u64,
-    /// Number of the directory that the name is in; 0 without a name, and of the root.
+    /// Number of the directory that the name is in; 0 without a name, of the root, and of a snapshot.
     pub(crate) parent: u64,
     pub(crate) lengths: Lengths,
     pub(crate) head_checksum: u64,
     pub(crate) content_checksum: u64,
-    /// Name in that directory, empty of the root; `None` of a shared object and of what is none.
+    /// Name in that directory, empty of the root; of a snapshot its own; `None` of a shared object and of what is none.
     pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
     pub(crate) attributes: &'a [u8],
@@ -349,21 +351,27 @@ impl<'a> Head<'a> {
         };
         let kind = kind_of(head)?;
         let flags = head[FLAGS_AT];
-        let versions = if flags & MOVED == 0 { 0 } else { VERSIONS_BYTES };
-        let (padding_at, name_at) = (HEADER_BYTES + versions, HEADER_BYTES + usize::from(lengths.front));
+        let until_bytes = if flags & MOVED == 0 { 0 } else { UNTIL_BYTES };
+        let (padding_at, name_at) = (HEADER_BYTES + until_bytes, HEADER_BYTES + usize::from(lengths.front));
         let (id, number, parent) = (six(SEQUENCE_AT), six(NUMBER_AT), six(PARENT_AT));
         let has_name = flags & NAME != 0;
         let padding = head.get(padding_at..name_at)?;
+        let until = if until_bytes > 0 { six(HEADER_BYTES) } else { 0 };
         let name = &head[name_at..name_at + lengths.name];
         let sound = Some(flags & !(ZSTD | MOVED | OF_SECTORS | OF_PAGES)) == parts(kind, has_name)
-            && if has_name && parent > 0 { is_name(name) } else { name.is_empty() && parent == 0 }
+            && match (kind, has_name && parent > 0) {
+                (Kind::Snapshot, _) => parent == 0 && is_name(name) == has_name,
+                (_, true) => is_name(name),
+                (_, false) => name.is_empty() && parent == 0,
+            }
             && padding.iter().all(|&byte| byte == 0)
             && (number > 0) == (kind.is_used() || kind == Kind::TreeRemoval)
-            && (HEADER_BYTES..padding_at).step_by(SIX).all(|at| six(at) == id);
+            && (until == 0 || until > id && kind.is_used());
         let head = Head {
             kind,
             is_zstd: flags & ZSTD != 0,
             id,
+            until,
             number,
             parent,
             lengths,
@@ -375,13 +383,14 @@ impl<'a> Head<'a> {
         sound.then_some(head)
     }
 
-    /// The key that the index has it under; of what is no object, none that it has.
+    /// The key that the index has it under, or had before something took its place; of what is no object, none that it has.
     pub(crate) fn key(&self) -> Vec<u8> {
-        match self.name {
+        let key = match self.name {
             Some([]) => ROOT_KEY.to_vec(),
             Some(name) => entry_key(self.parent, name),
             None => object_key(self.number).to_vec(),
-        }
+        };
+        if self.until > 0 { superseded_key(&key, self.until) } else { key }
     }
 
     /// What the list of its commit has of it.
@@ -441,7 +450,7 @@ mod tests {
     fn encode(
         alignment: Alignment,
         kind: Kind,
-        is_moved: bool,
+        moved: Option<u64>,
         name: &[u8],
         attributes: &[u8],
         content: &[u8],
@@ -450,7 +459,7 @@ mod tests {
         let number = if kind.is_used() { 0x0c0b_0a09_0807 } else { 0 };
         let parent = if name.is_some_and(|name| !name.is_empty()) { 0x1211_100f_0e0d } else { 0 };
         let id = 0x0605_0403_0201;
-        let record = NewRecord { kind, is_zstd: false, is_moved, id, number, parent, name, attributes, content };
+        let record = NewRecord { kind, is_zstd: false, moved, id, number, parent, name, attributes, content };
         let mut bytes = Vec::new();
         record.encode(alignment, &mut bytes).unwrap();
         seal(&mut bytes, seed(), LogOffset(128));
@@ -463,18 +472,19 @@ mod tests {
             key in proptest::collection::vec(any::<u8>().prop_filter("of no name", |byte| !b"\0/.".contains(byte)), 0..300),
             attributes in proptest::collection::vec(any::<u8>(), 0..100),
             content in proptest::collection::vec(any::<u8>(), 0..3000),
-            is_moved in any::<bool>(),
+            moved in proptest::option::of(any::<bool>()),
             turn in 0usize..3,
         ) {
             let alignment = Alignment::ALL[turn];
-            let bytes = encode(alignment, Kind::File, is_moved, &key, &attributes, &content);
-            let beside = key.len() as u64 + if is_moved { MOVED_BYTES } else { 0 };
+            let moved = moved.map(|is_superseded| if is_superseded { 0x0605_0403_0202 } else { 0 });
+            let bytes = encode(alignment, Kind::File, moved, &key, &attributes, &content);
+            let beside = key.len() as u64 + if moved.is_some() { MOVED_BYTES } else { 0 };
             prop_assert_eq!(bytes.len() as u128, record_bytes(alignment, Content::File, beside, attributes.len() as u64, content.len() as u64));
             let record = Record::decode(&bytes, seal_here()).unwrap();
             prop_assert_eq!((record.head.name, record.head.attributes, record.content), (Some(&key[..]), &attributes[..], &content[..]));
             prop_assert_eq!((record.head.id, record.head.number), (0x0605_0403_0201, 0x0c0b_0a09_0807));
             prop_assert_eq!(record.head.parent, if key.is_empty() { 0 } else { 0x1211_100f_0e0d });
-            prop_assert!(!record.head.is_zstd);
+            prop_assert_eq!((record.head.is_zstd, record.head.until), (false, moved.unwrap_or(0)));
             let unit = alignment.unit_bytes() as usize;
             let content_at = unit - 256 % unit + record.head.lengths.head_bytes();
             prop_assert!(alignment == Alignment::None || content.is_empty() || content_at.is_multiple_of(unit));
@@ -490,8 +500,8 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_seen() {
-        for (is_moved, alignment) in [(false, Alignment::None), (true, Alignment::None), (true, Alignment::Sector)] {
-            let bytes = encode(alignment, Kind::File, is_moved, b"a b", &[1; 19], b"content");
+        for (moved, alignment) in [(None, Alignment::None), (Some(0), Alignment::None), (Some(0), Alignment::Sector)] {
+            let bytes = encode(alignment, Kind::File, moved, b"a b", &[1; 19], b"content");
             for bit in 0..bytes.len() * 8 {
                 let mut damaged = bytes.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
@@ -512,7 +522,7 @@ mod tests {
             let (attributes, content) = (&[][..], &[][..]);
             let parent = if name.is_some() { 3 } else { 0 };
             let record =
-                NewRecord { kind, is_zstd: false, is_moved: false, id: 9, number, parent, name, attributes, content };
+                NewRecord { kind, is_zstd: false, moved: None, id: 9, number, parent, name, attributes, content };
             let mut bytes = Vec::new();
             record.encode(Alignment::None, &mut bytes).unwrap();
             seal(&mut bytes, seed(), LogOffset(128));
@@ -548,7 +558,7 @@ mod tests {
             seal(&mut bytes, seed(), LogOffset(128));
             Record::decode(&bytes, seal_here()).is_some()
         };
-        let bytes = encode(Alignment::Sector, Kind::Large, false, b"key", &[1; 19], &[2; 300]);
+        let bytes = encode(Alignment::Sector, Kind::Large, None, b"key", &[1; 19], &[2; 300]);
         assert_eq!(bytes.len(), 1024);
         let record = Record::decode(&bytes, seal_here()).unwrap();
         assert_eq!(record.head.lengths.head_bytes() as u64 + DESCRIPTOR_HEADER_BYTES, 256);
@@ -563,7 +573,7 @@ mod tests {
 
     #[test]
     fn a_record_anywhere_else_is_none() {
-        let bytes = encode(Alignment::None, Kind::Removal, false, b"key", &[], b"");
+        let bytes = encode(Alignment::None, Kind::Removal, None, b"key", &[], b"");
         assert!(Record::decode(&bytes, seal_here()).is_some());
         let others = [
             SegmentId::new(3, Epoch(4)).seed(&STORE).at(LogOffset(132)),
@@ -576,9 +586,9 @@ mod tests {
 
     #[test]
     fn an_id_can_be_given_later_and_a_list_has_what_was_sealed() {
-        let mut bytes = encode(Alignment::None, Kind::Removal, false, b"key", &[], b"");
+        let mut bytes = encode(Alignment::None, Kind::Removal, None, b"key", &[], b"");
         let first = bytes.len();
-        bytes.extend(encode(Alignment::None, Kind::File, false, b"other", &[1; 19], b"four"));
+        bytes.extend(encode(Alignment::None, Kind::File, None, b"other", &[1; 19], b"four"));
         give_id(&mut bytes, 9);
         give_numbers(&mut bytes[first..], 8, 5);
         assert!(Record::decode(&bytes, seal_here()).is_none());

@@ -2,12 +2,15 @@
 //!
 //! It is complete: it repeats all that was ever released, as ranges, so that the newest alone counts. A segment that is named here is passed over
 //! wherever it turns up; one that is neither here nor on a device is missing. Where a segment ends is said by the one that continues it; of one that is
-//! left when that was released, it is said here: what a crash left behind its end must not become part of the log.
+//! left when that was released, it is said here: what a crash left behind its end must not become part of the log. And it has the snapshots that there are,
+//! so that who reads the log from its beginning knows them before the records that they keep.
 
 use std::collections::BTreeMap;
 
 use super::decode::Decoder;
 use super::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use super::index_key::is_name;
+use super::rows::SnapshotRow;
 
 /// Numbers as ranges that neither touch nor overlap: the first of each, and the last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,11 +46,13 @@ pub(crate) struct Released {
     extents: BTreeMap<DeviceNumber, Numbers>,
     /// Of segments that were not released, and whose continuation was.
     ends: BTreeMap<u64, u64>,
+    /// Those that there are.
+    pub(crate) snapshots: Vec<SnapshotRow>,
 }
 
 impl Released {
     pub(crate) fn is_empty(&self) -> bool {
-        self.segments.0.is_empty() && self.extents.is_empty()
+        self.segments.0.is_empty() && self.extents.is_empty() && self.snapshots.is_empty()
     }
 
     /// Whether a segment of this number was released.
@@ -88,7 +93,7 @@ impl Released {
         self.extents.iter().filter_map(highest)
     }
 
-    /// Adds all that another has.
+    /// Adds all that another has; snapshots are no part of that.
     pub(crate) fn merge(&mut self, other: &Released) {
         other.segments.0.iter().for_each(|(&first, &last)| self.segments.add(first, last));
         for (&device, files) in &other.extents {
@@ -121,6 +126,13 @@ impl Released {
             bytes.extend_from_slice(&number.to_le_bytes());
             bytes.extend_from_slice(&end.to_le_bytes());
         }
+        bytes.extend_from_slice(&(self.snapshots.len() as u32).to_le_bytes());
+        for SnapshotRow { sequence, created_nanoseconds, name } in &self.snapshots {
+            bytes.extend_from_slice(&sequence.to_le_bytes());
+            bytes.extend_from_slice(&created_nanoseconds.to_le_bytes());
+            bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(name);
+        }
         bytes
     }
 
@@ -143,6 +155,15 @@ impl Released {
             if released.segments.contains(number) || released.ends.insert(number, end).is_some() {
                 return None;
             }
+        }
+        for _ in 0..at.u32()? {
+            let (sequence, created_nanoseconds, length) = (at.u64()?, at.u64()? as i64, at.u16()?);
+            let name = at.take(length.into())?.to_vec();
+            let rises = released.snapshots.last().is_none_or(|last| last.sequence < sequence);
+            if !rises || !is_name(&name) {
+                return None;
+            }
+            released.snapshots.push(SnapshotRow { sequence, created_nanoseconds, name });
         }
         at.rest().is_empty().then_some(released)
     }
@@ -206,17 +227,28 @@ mod tests {
         released.add_segment(SegmentNumber(7));
         released.add_extent(DeviceNumber(1), 9);
         released.add_end(SegmentNumber(6), LogOffset(500));
+        released.snapshots.push(SnapshotRow { sequence: 7, created_nanoseconds: -1, name: b"a day".to_vec() });
         let bytes = released.encode();
-        assert_eq!(bytes.len(), 4 + 16 + 4 + 10 + 4 + 16);
+        assert_eq!(bytes.len(), 4 + 16 + 4 + 10 + 4 + 16 + 4 + 18 + 5);
         assert_eq!(Released::decode(&bytes), Some(released));
         assert!((0..bytes.len()).all(|length| Released::decode(&bytes[..length]).is_none()));
         let wrong = |first: u64, count: u64| {
             let mut bytes = 1u32.to_le_bytes().to_vec();
             bytes.extend([first, count].iter().flat_map(|number| number.to_le_bytes()));
-            bytes.extend([0u32; 2].iter().flat_map(|count| count.to_le_bytes()));
+            bytes.extend([0u32; 3].iter().flat_map(|count| count.to_le_bytes()));
             Released::decode(&bytes)
         };
         assert!(wrong(3, 1).is_some());
         assert_eq!((wrong(3, 0), wrong(u64::MAX, 2)), (None, None));
+        let of = |sequences: &[u64], name: &[u8]| {
+            let row = |&sequence: &u64| SnapshotRow { sequence, created_nanoseconds: 0, name: name.to_vec() };
+            Released { snapshots: sequences.iter().map(row).collect(), ..Released::default() }
+        };
+        assert_eq!(Released::decode(&of(&[3, 4], b"a").encode()), Some(of(&[3, 4], b"a")));
+        assert!(
+            [of(&[4, 4], b"a"), of(&[3], b"a/b"), of(&[3], b"")]
+                .iter()
+                .all(|one| Released::decode(&one.encode()).is_none())
+        );
     }
 }

@@ -43,11 +43,11 @@ pub struct SegmentRow {
     pub devices: Vec<u16>,
     /// Its size with header, in bytes.
     pub size_bytes: u64,
-    /// Bytes of records in use.
+    /// Bytes of records in use, now or by a snapshot.
     pub live_bytes: u64,
-    /// Records in use.
+    /// Records in use, now or by a snapshot.
     pub live_records: u64,
-    /// Records that were replaced or removed, and removals.
+    /// Records that were replaced or removed, those that snapshots have among them, and removals.
     pub dead_records: u64,
     /// Lowest id of a record in it; `u64::MAX` of none.
     pub lowest_id: u64,
@@ -82,9 +82,9 @@ pub struct TableRow {
     pub entries: u64,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Lowest id of an entry.
+    /// Lowest id of an entry of now.
     pub lowest_id: u64,
-    /// Highest id of an entry.
+    /// Highest id of an entry of now.
     pub highest_id: u64,
 }
 
@@ -95,6 +95,17 @@ pub struct RangeRow {
     pub directory: u64,
     /// Id of the removal.
     pub id: u64,
+}
+
+/// A state that is kept by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SnapshotRow {
+    /// What has this sequence number or a lower one is in it.
+    pub sequence: u64,
+    /// When it was taken, in nanoseconds since 1970.
+    pub created_nanoseconds: i64,
+    /// Its name: of a path, one component.
+    pub name: Vec<u8>,
 }
 
 /// Space to be given back when no reader has a snapshot of the epoch or an older one.
@@ -156,6 +167,8 @@ pub struct Change {
     pub pins: Vec<(String, u64)>,
     /// Pins that are no more.
     pub unpinned: Vec<String>,
+    /// All snapshots, by rising sequence number.
+    pub snapshots: Option<Vec<SnapshotRow>>,
     /// Whether the transaction must be durable when `commit` returns. The others are so some time later, in order.
     pub durable: bool,
 }
@@ -201,6 +214,7 @@ impl Change {
         self.pins.retain(|(name, _)| !unpinned.contains(name));
         self.unpinned.extend(later.unpinned);
         merge_rows(&mut self.pins, later.pins, |row| row.0.clone());
+        self.snapshots = later.snapshots.or(self.snapshots.take());
         self.durable |= later.durable;
     }
 }

@@ -9,7 +9,8 @@ use super::Snapshot;
 use super::scan::Sources;
 use crate::devices::device::Device;
 use crate::error::Result;
-use crate::format::entry::{Entry, Kind};
+use crate::format::entry::Kind;
+use crate::format::index_key::is_superseded;
 use crate::index::catalog::chunks::Recent;
 use crate::index::catalog::{RangeRow, TableRow};
 use crate::index::table::TableWriter;
@@ -59,7 +60,8 @@ pub(crate) fn merge_tables(
 fn remaining(snapshot: &Snapshot, merged: &Range<usize>, with_recent: bool) -> Vec<RangeRow> {
     let others = snapshot.tables.iter().enumerate().filter(|(index, _)| !merged.contains(index));
     let in_tables = others.map(|(_, table)| table.row().lowest_id).min().unwrap_or(u64::MAX);
-    let recent_ids = snapshot.recent.values().map(|entry: &Entry| entry.id);
+    let of_now = snapshot.recent.iter().filter(|(key, _)| !is_superseded(key));
+    let recent_ids = of_now.map(|(_, entry)| entry.id);
     let in_recent = if with_recent { None } else { recent_ids.min() };
     let lowest_id = in_tables.min(in_recent.unwrap_or(u64::MAX));
     snapshot.ranges.iter().filter(|range| range.id > lowest_id).cloned().collect()

@@ -5,12 +5,16 @@
 //! they have not got it. What it has is hidden by a removed tree with a higher id. Ids rise from source to source for a key, so what is
 //! behind a hidden entry is hidden too.
 //!
+//! Behind all keys of now are those of versions that something took the place of and that a snapshot has ([`past`]). So who looks at now does not meet
+//! them, and takes no longer for them.
+//!
 //! | module | subject |
 //! | --- | --- |
 //! | [`copies`] | the devices that it is on |
 //! | [`ranges`] | which removed directory hides a key |
 //! | [`scan`] | entries in order over all sources |
 //! | [`merge`] | tables into one, and which |
+//! | [`past`] | what there was at an earlier sequence number |
 //! | [`paths`] | from a path to an entry, and back |
 
 use std::ops::Bound;
@@ -19,6 +23,7 @@ use std::sync::Arc;
 use crate::devices::device::Device;
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
+use crate::format::index_key::first_superseded;
 use crate::index::catalog::chunks::Recent;
 use crate::index::catalog::{RangeRow, State, TableRow};
 use crate::index::table::{BlockCache, KeyHash, Table};
@@ -26,6 +31,7 @@ use crate::index::table::{BlockCache, KeyHash, Table};
 pub mod catalog;
 pub(crate) mod copies;
 pub(crate) mod merge;
+pub(crate) mod past;
 pub(crate) mod paths;
 pub(crate) mod ranges;
 pub(crate) mod scan;
@@ -63,13 +69,20 @@ pub(crate) struct Snapshot {
     recent: Recent,
     ranges: Arc<Vec<RangeRow>>,
     tables: Tables,
+    /// The sequence number whose state is looked at; `None`: the last.
+    at: Option<u64>,
 }
 
 impl Snapshot {
     /// The snapshot of `state`, whose tables are `tables`.
     pub(crate) fn new(state: &State, tables: Tables) -> Snapshot {
         debug_assert!(tables.iter().map(|table| table.row()).eq(state.tables.iter()), "other tables");
-        Snapshot { recent: state.recent.clone(), ranges: state.ranges.clone(), tables }
+        Snapshot { recent: state.recent.clone(), ranges: state.ranges.clone(), tables, at: None }
+    }
+
+    /// The same, at an earlier sequence number that is kept.
+    pub(crate) fn at(self, sequence: u64) -> Snapshot {
+        Snapshot { at: Some(sequence), ..self }
     }
 
     /// Its tables, oldest first.
@@ -82,6 +95,13 @@ impl Snapshot {
     /// # Errors
     /// As [`Table::look_up`].
     pub(crate) fn look_up(&self, key: &[u8]) -> Result<Option<Entry>> {
+        match self.at {
+            None => self.look_up_now(key),
+            Some(sequence) => self.look_up_at(key, sequence),
+        }
+    }
+
+    fn look_up_now(&self, key: &[u8]) -> Result<Option<Entry>> {
         if let Some(entry) = self.recent.get(key) {
             return Ok(visible(&self.ranges, key, *entry));
         }
@@ -93,7 +113,16 @@ impl Snapshot {
     /// # Errors
     /// As [`Table::look_up`].
     pub(crate) fn scan_from(&self, from: &[u8]) -> Result<Scan> {
-        self.scan(Bound::Included(from), Bound::Unbounded)
+        self.scan(Bound::Included(from), Bound::Excluded(&first_superseded()))
+    }
+
+    /// As [`scan_from`](Self::scan_from), and behind it all versions that something took the place of, under keys of their own.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub(crate) fn scan_versions_from(&self, from: &[u8]) -> Result<Scan> {
+        debug_assert!(self.at.is_none(), "at an earlier time there are no versions");
+        Scan::new(self, Bound::Included(from), Bound::Unbounded)
     }
 
     /// Everything that the store has from one stored key to another, in order.

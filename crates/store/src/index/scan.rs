@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Snapshot;
+use super::past::PastScan;
 use super::ranges::hiding;
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
@@ -207,13 +208,23 @@ impl Sources {
 pub(crate) struct Scan {
     sources: Sources,
     to: Bound<Vec<u8>>,
+    /// Of an earlier time; then the sources are not looked at.
+    past: Option<Box<PastScan>>,
     ended: bool,
 }
 
 impl Scan {
     pub(super) fn new(snapshot: &Snapshot, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
+        let Some(sequence) = snapshot.at else { return Scan::of_now(snapshot, from, to) };
+        let past = PastScan::new(snapshot, sequence, from, to)?;
+        let sources = Sources::new(Recent::default(), &[], Arc::default(), Bound::Unbounded)?;
+        Ok(Scan { sources, to: Bound::Unbounded, past: Some(Box::new(past)), ended: false })
+    }
+
+    /// What there is now, whatever the snapshot is of.
+    pub(super) fn of_now(snapshot: &Snapshot, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
         let sources = Sources::new(snapshot.recent.clone(), &snapshot.tables, snapshot.ranges.clone(), from)?;
-        Ok(Scan { sources, to: to.map(<[u8]>::to_vec), ended: false })
+        Ok(Scan { sources, to: to.map(<[u8]>::to_vec), past: None, ended: false })
     }
 
     /// The next entry with its stored key.
@@ -222,6 +233,12 @@ impl Scan {
     /// As [`Table::look_up`]; the scan is at its end then.
     #[inline]
     pub(crate) fn next_entry(&mut self) -> Result<Option<(&[u8], &Entry)>> {
+        if let Some(past) = &mut self.past {
+            let stepped = if self.ended { Ok(()) } else { past.next_entry() };
+            self.ended |= stepped.is_err();
+            stepped?;
+            return Ok(self.given());
+        }
         while !self.ended {
             let within = |key: &[u8]| match &self.to {
                 Bound::Included(to) => key <= to.as_slice(),
@@ -247,7 +264,11 @@ impl Scan {
     /// The entry that was given last, with its stored key; `None` at the end.
     #[inline]
     pub(crate) fn given(&self) -> Option<(&[u8], &Entry)> {
-        self.sources.given().filter(|_| !self.ended)
+        let given = match &self.past {
+            None => self.sources.given(),
+            Some(past) => past.given(),
+        };
+        given.filter(|_| !self.ended)
     }
 
     /// Goes ahead: the next entry is the first that was not given yet and is not below `key`.
@@ -255,7 +276,11 @@ impl Scan {
     /// # Errors
     /// As [`Scan::next_entry`].
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let sought = if self.ended { Ok(()) } else { self.sources.seek(key) };
+        let sought = match &mut self.past {
+            _ if self.ended => Ok(()),
+            None => self.sources.seek(key),
+            Some(past) => past.seek(key),
+        };
         self.ended |= sought.is_err();
         sought
     }

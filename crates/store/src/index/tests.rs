@@ -1,4 +1,4 @@
-//! The index against a model: random puts, removals, removed trees, flushes and merges, and after each the same answers.
+//! The index against a model: random puts, removals, removed trees, flushes and merges, and after each the same answers, of now and of states that are kept.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::devices::directory::Directory;
 use crate::format::entry::{Location, Time};
-use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, leading_number, object_key};
+use crate::format::index_key::{
+    ROOT, ROOT_KEY, entry_key, first_superseded, leading_number, object_key, superseded_key,
+};
 use crate::index::catalog::Change;
 use crate::index::table::tests::device;
 
@@ -21,6 +23,8 @@ enum Step {
     Move(Vec<u8>),
     /// All entries of a directory.
     RemoveTree(u64),
+    /// The state is kept.
+    Snapshot,
     /// Recent changes become a table.
     Flush,
     /// Tables from the one of this share of all to the newest become one, with recent changes or without.
@@ -47,6 +51,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         3 => any_key().prop_map(Step::Remove),
         2 => any_key().prop_map(Step::Move),
         1 => any_directory().prop_map(Step::RemoveTree),
+        1 => Just(Step::Snapshot),
         2 => Just(Step::Flush),
         1 => (any::<u8>(), any::<bool>()).prop_map(|(first, recent)| Step::Merge(first, recent)),
         1 => (any::<u8>(), any::<u8>()).prop_map(|(first, end)| Step::MergeMiddle(first, end)),
@@ -61,6 +66,9 @@ struct Pair {
     state: State,
     tables: Tables,
     model: BTreeMap<Vec<u8>, Entry>,
+    /// The model as it was at some sequence numbers, and versions that are kept for these.
+    kept: Vec<(u64, BTreeMap<Vec<u8>, Entry>)>,
+    versions: usize,
     next_id: u64,
 }
 
@@ -90,6 +98,8 @@ impl Pair {
             state: State::default(),
             tables: Arc::new([]),
             model: BTreeMap::new(),
+            kept: Vec::new(),
+            versions: 0,
             next_id: 1,
         }
     }
@@ -103,32 +113,47 @@ impl Pair {
         self.tables = open_tables(&self.device, &self.cache, &self.state.tables, &self.tables).unwrap();
     }
 
+    /// Record `until` takes the place of what a key has.
+    fn supersede(&mut self, key: &[u8], until: u64, change: &mut Change) {
+        let Some(old) = self.model.remove(key) else { return };
+        if self.kept.last().is_some_and(|(sequence, _)| old.id <= *sequence) {
+            self.versions += 1;
+            change.recent.push((superseded_key(key, until)[..].into(), old));
+        }
+    }
+
     fn step(&mut self, step: &Step) {
         let id = self.next_id;
         self.next_id += 1;
         let mut change = Change::default();
         match step {
             Step::Put(key) => {
+                self.supersede(key, id, &mut change);
                 self.model.insert(key.clone(), entry(id, id));
                 change.recent.push((key[..].into(), entry(id, id)));
             }
             Step::Remove(key) => {
-                self.model.remove(key);
+                self.supersede(key, id, &mut change);
                 change.recent.push((key[..].into(), Entry::removal(id, entry(id, id).location)));
             }
             Step::Move(key) => {
                 let Some(old) = self.model.get_mut(key) else { return };
                 *old = entry(old.id, 1000 + id);
                 change.recent.push((key[..].into(), *old));
+                let places = self.kept.iter_mut().filter_map(|(_, model)| model.get_mut(key));
+                places.filter(|kept| kept.id == old.id).for_each(|kept| *kept = *old);
             }
             &Step::RemoveTree(directory) => {
-                self.model.retain(|key, _| leading_number(key) != Some(directory));
+                let keys: Vec<_> =
+                    self.model.keys().filter(|key| leading_number(key) == Some(directory)).cloned().collect();
+                keys.iter().for_each(|key| self.supersede(key, id, &mut change));
                 let mut ranges = (*self.state.ranges).clone();
                 ranges.retain(|row| row.directory != directory);
                 ranges.push(RangeRow { directory, id });
                 ranges.sort_by_key(|row| row.directory);
                 change.ranges = Some(ranges);
             }
+            Step::Snapshot => self.kept.push((id, self.model.clone())),
             Step::Flush => return self.merge(self.tables.len()..self.tables.len(), true),
             Step::Merge(first, recent) => {
                 let first = usize::from(*first) * (self.tables.len() + 1) / 256;
@@ -157,36 +182,47 @@ impl Pair {
     }
 
     fn agree(&self, probes: &[Vec<u8>]) -> std::result::Result<(), TestCaseError> {
-        let snapshot = self.snapshot();
-        let all: Vec<_> = snapshot.scan(Bound::Unbounded, Bound::Unbounded).unwrap().map(Result::unwrap).collect();
-        let expected: Vec<_> = self.model.iter().map(|(key, entry)| (key.clone(), *entry)).collect();
-        prop_assert_eq!(all, expected);
-        for pair in probes.windows(2) {
-            let (low, high) = (pair[0].as_slice().min(&pair[1]), pair[0].as_slice().max(&pair[1]));
-            prop_assert_eq!(snapshot.look_up(low).unwrap(), self.model.get(low).copied());
-            for (from, to) in
-                [(Bound::Included(low), Bound::Excluded(high)), (Bound::Excluded(low), Bound::Included(high))]
-            {
-                let mut range = self.model.range::<[u8], _>((from, Bound::Unbounded));
-                let mut scan = snapshot.scan(from, to).unwrap();
-                prop_assert_eq!(scan.next_entry().unwrap().map(|(key, entry)| (key.to_vec(), *entry)), {
-                    let within = |key: &[u8]| if to == Bound::Included(high) { key <= high } else { key < high };
-                    range.next().filter(|(key, _)| within(key)).map(|(key, entry)| (key.clone(), *entry))
-                });
-            }
-            let mut scan = snapshot.scan(Bound::Included(low), Bound::Unbounded).unwrap();
-            let first = scan.next_entry().unwrap().map(|(key, _)| key.to_vec());
-            scan.seek(high).unwrap();
-            let next = first.and_then(|first| {
-                let from =
-                    if first.as_slice() < high { Bound::Included(high) } else { Bound::Excluded(first.as_slice()) };
-                self.model.range::<[u8], _>((from, Bound::Unbounded)).next()
-            });
-            let found = scan.next_entry().unwrap().map(|(key, entry)| (key.to_vec(), *entry));
-            prop_assert_eq!(found, next.map(|(key, entry)| (key.clone(), *entry)));
+        let versions = self.snapshot().scan_versions_from(&first_superseded()).unwrap().count();
+        prop_assert_eq!(versions, self.versions);
+        for (sequence, model) in &self.kept {
+            agree(&self.snapshot().at(*sequence), model, probes)?;
         }
-        Ok(())
+        agree(&self.snapshot(), &self.model, probes)
     }
+}
+
+/// Whether a snapshot has what a model has.
+fn agree(
+    snapshot: &Snapshot,
+    model: &BTreeMap<Vec<u8>, Entry>,
+    probes: &[Vec<u8>],
+) -> std::result::Result<(), TestCaseError> {
+    let all: Vec<_> = snapshot.scan_from(&[]).unwrap().map(Result::unwrap).collect();
+    let expected: Vec<_> = model.iter().map(|(key, entry)| (key.clone(), *entry)).collect();
+    prop_assert_eq!(all, expected);
+    for pair in probes.windows(2) {
+        let (low, high) = (pair[0].as_slice().min(&pair[1]), pair[0].as_slice().max(&pair[1]));
+        prop_assert_eq!(snapshot.look_up(low).unwrap(), model.get(low).copied());
+        for (from, to) in [(Bound::Included(low), Bound::Excluded(high)), (Bound::Excluded(low), Bound::Included(high))]
+        {
+            let mut range = model.range::<[u8], _>((from, Bound::Unbounded));
+            let mut scan = snapshot.scan(from, to).unwrap();
+            prop_assert_eq!(scan.next_entry().unwrap().map(|(key, entry)| (key.to_vec(), *entry)), {
+                let within = |key: &[u8]| if to == Bound::Included(high) { key <= high } else { key < high };
+                range.next().filter(|(key, _)| within(key)).map(|(key, entry)| (key.clone(), *entry))
+            });
+        }
+        let mut scan = snapshot.scan_from(low).unwrap();
+        let first = scan.next_entry().unwrap().map(|(key, _)| key.to_vec());
+        scan.seek(high).unwrap();
+        let next = first.and_then(|first| {
+            let from = if first.as_slice() < high { Bound::Included(high) } else { Bound::Excluded(first.as_slice()) };
+            model.range::<[u8], _>((from, Bound::Unbounded)).next()
+        });
+        let found = scan.next_entry().unwrap().map(|(key, entry)| (key.to_vec(), *entry));
+        prop_assert_eq!(found, next.map(|(key, entry)| (key.clone(), *entry)));
+    }
+    Ok(())
 }
 
 proptest! {
@@ -208,7 +244,8 @@ proptest! {
         // One table has it all, and nothing else is left.
         pair.merge(0..pair.tables.len(), true);
         pair.agree(&probes)?;
-        prop_assert_eq!(pair.tables.iter().map(|table| table.row().entries).sum::<u64>(), pair.model.len() as u64);
+        let entries = (pair.model.len() + pair.versions) as u64;
+        prop_assert_eq!(pair.tables.iter().map(|table| table.row().entries).sum::<u64>(), entries);
         prop_assert!(pair.state.ranges.is_empty());
     }
 }

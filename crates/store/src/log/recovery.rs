@@ -5,9 +5,11 @@
 //! continues the last batch that counts, and goes on in the old one only after a clean close. A crash at any point leaves what the next recovery needs, because
 //! nothing that was read is changed: bytes are only written over themselves, or over damage from a copy that is whole.
 
+use std::cmp::Ordering as Compared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::completeness::{Cause, Completeness, Missing, Tail};
@@ -219,7 +221,9 @@ impl Engine {
         let found = self.identified(start.segment)?;
         let mut released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         if is_from_scratch {
-            released.merge(&self.newest_released(&found));
+            let newest = self.newest_released(&found);
+            released.merge(&newest);
+            released.snapshots = newest.snapshots;
         }
         let mut lineage = Lineage::new(found.clone(), &released, start.segment.max(1));
         let lacks_some = lineage.parts.iter().any(|part| part.missing.is_some())
@@ -377,9 +381,9 @@ impl Engine {
         for part in &lineage.parts {
             let id = part.found.id;
             let from = match id.number.0.cmp(&end.segment) {
-                std::cmp::Ordering::Less => part.end.unwrap_or(u64::MAX),
-                std::cmp::Ordering::Equal => end.offset,
-                std::cmp::Ordering::Greater => 0,
+                Compared::Less => part.end.unwrap_or(u64::MAX),
+                Compared::Equal => end.offset,
+                Compared::Greater => 0,
             };
             let behind = part.found.devices.iter().map(|&device| size_on(id, device).saturating_sub(from));
             bytes += behind.sum::<u64>();
@@ -463,6 +467,8 @@ impl Engine {
     pub(crate) fn drop_nameless(&self) -> Result<()> {
         let ledger = EngineLedger::new(self);
         let mut nameless = Vec::new();
+        // Who has names in a snapshot may have had them until now.
+        let until = self.highest_id.load(Ordering::Relaxed) + 1;
         let mut scan = ledger.snapshot.scan_from(&first_object())?;
         while let Some((key, _)) = scan.next_entry()? {
             let Some(number) = object_of(key) else { break };
@@ -471,7 +477,7 @@ impl Engine {
             }
         }
         let mut effects = Effects::new(&ledger, Nameless::Go);
-        effects.drop_nameless(nameless)?;
+        effects.drop_nameless(nameless, until)?;
         let change = effects.finish(None);
         drop(ledger);
         self.catalog.commit(&change)?;
@@ -497,6 +503,8 @@ impl Engine {
         let in_index = rows.last_key_value().map_or(0, |(&number, _)| number);
         let newest = lineage.newest.max(end.segment).max(self.known_segments_begun()).max(in_index);
         let is_clean = self.is_closed_at(end) && !replay.has_rest() && newest == end.segment;
+        let mut released = replay.released;
+        released.snapshots = self.view().state.snapshots.to_vec();
         let mut writer = self.writer()?;
         *writer = Writer {
             newest_segment: newest,
@@ -504,7 +512,7 @@ impl Engine {
             durable_sequence: end.sequence,
             closed_sequence: is_clean.then_some(end.sequence),
             record_sequence: if is_clean { 0 } else { end.sequence },
-            released: replay.released,
+            released,
             ..Writer::default()
         };
         let Some(row) = row.filter(|_| is_clean) else { return Ok(()) };

@@ -16,6 +16,7 @@ use super::recovery::{Damage, RELEASED, Recovered};
 use super::scan::{Committed, Step};
 use crate::devices::extents::Flaw;
 use crate::engine::effects::{Effects, Nameless};
+use crate::engine::snapshots::versions_due;
 use crate::engine::write::entry_of;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, Result};
@@ -27,7 +28,7 @@ use crate::format::ids::SegmentId;
 use crate::format::index_key::ROOT_KEY;
 use crate::format::record::{Record, decode_directories};
 use crate::format::release::Released;
-use crate::format::rows::{Change, Position, SegmentRow};
+use crate::format::rows::{Change, Position, SegmentRow, SnapshotRow};
 use crate::format::segment::{Continued, SEGMENT_HEADER_BYTES, segment_path};
 use crate::format::superblock::LogMark;
 
@@ -39,8 +40,17 @@ struct Item {
     entry: Entry,
     descriptor: Option<Descriptor>,
     released: Option<Released>,
+    snapshot: Option<SnapshotChange>,
     /// The directories in a tree that it removes.
     directories: Vec<u64>,
+}
+
+/// What a record of kind [`Kind::Snapshot`] says.
+#[derive(Debug)]
+enum SnapshotChange {
+    Taken(SnapshotRow),
+    /// That of this sequence number is no more.
+    Removed(u64),
 }
 
 /// Records of the log: a batch, or what is whole of a damaged one.
@@ -73,6 +83,9 @@ pub(super) struct Replay<'e> {
     read: Position,
     /// M: the highest sequence number that a mark says was durable.
     mark: u64,
+    /// Sequence numbers of snapshots that there are at the end of the log, as far as its newest segments say at their beginning: what they have is kept from the
+    /// first record on.
+    coming: Vec<u64>,
     /// Where the highest mark in a superblock says that the log ended.
     marked_place: Option<LogMark>,
     /// In the order of the log.
@@ -93,6 +106,7 @@ impl<'e> Replay<'e> {
     pub(super) fn new(engine: &'e Engine, start: Position, mark: u64, released: Released) -> Replay<'e> {
         Replay {
             engine,
+            coming: released.snapshots.iter().map(|row| row.sequence).collect(),
             position: start,
             read: start,
             mark: mark.max(start.sequence),
@@ -387,7 +401,10 @@ impl<'e> Replay<'e> {
 
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {
         let engine = self.engine;
-        let ledger = EngineLedger::of_log(engine);
+        let mut ledger = EngineLedger::of_log(engine);
+        ledger.coming.clone_from(&self.coming);
+        let mut snapshots = ledger.state.snapshots.to_vec();
+        let mut is_removed = false;
         let nameless = if self.is_from_scratch { Nameless::Stay } else { Nameless::Go };
         let mut effects = Effects::new(&ledger, nameless);
         let mut highest_id = stretch.highest_id.max(ledger.state.highest_id);
@@ -403,7 +420,22 @@ impl<'e> Replay<'e> {
                 }
                 Kind::Release => {
                     has_release = true;
-                    item.released.iter().for_each(|released| self.released.merge(released));
+                    if let Some(released) = &item.released {
+                        self.released.merge(released);
+                        is_removed |= snapshots.iter().any(|row| !released.snapshots.contains(row));
+                        snapshots.clone_from(&released.snapshots);
+                    }
+                }
+                Kind::Snapshot => {
+                    effects.dead(location, entry.id);
+                    match &item.snapshot {
+                        Some(SnapshotChange::Taken(taken)) => snapshots.push(taken.clone()),
+                        Some(SnapshotChange::Removed(sequence)) => {
+                            snapshots.retain(|row| row.sequence != *sequence);
+                            is_removed = true;
+                        }
+                        None => {}
+                    }
                 }
                 _ => effects.put(&item.key, entry, item.descriptor.as_ref())?,
             }
@@ -421,6 +453,12 @@ impl<'e> Replay<'e> {
         if has_release {
             change.notes.push((RELEASED.to_owned(), self.released.encode()));
         }
+        if snapshots != **ledger.state.snapshots {
+            change.snapshots = Some(snapshots);
+        }
+        if is_removed {
+            change.notes.push(versions_due());
+        }
         drop(ledger);
         engine.take_in(change)?;
         engine.highest_id.fetch_max(highest_id, std::sync::atomic::Ordering::Relaxed);
@@ -432,7 +470,7 @@ impl<'e> Replay<'e> {
 fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
     let head = &record.head;
     let location = Location { segment, offset, record_bytes: record.record_bytes() };
-    let (mut descriptor, mut released, mut directories) = (None, None, Vec::new());
+    let (mut descriptor, mut released, mut snapshot, mut directories) = (None, None, None, Vec::new());
     let mut entry = match head.kind {
         Kind::Removal => Entry::removal(head.id, location),
         Kind::TreeRemoval => {
@@ -441,6 +479,17 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
         }
         Kind::Release => {
             released = Some(Released::decode(record.content)?);
+            Entry::removal(head.id, location)
+        }
+        Kind::Snapshot => {
+            let number = u64::from_le_bytes(record.content.try_into().ok()?);
+            snapshot = Some(match head.name {
+                Some(name) => {
+                    let created_nanoseconds = number as i64;
+                    SnapshotChange::Taken(SnapshotRow { sequence: head.id, created_nanoseconds, name: name.to_vec() })
+                }
+                None => SnapshotChange::Removed(number),
+            });
             Entry::removal(head.id, location)
         }
         Kind::Link => Entry { size_bytes: head.number, ..entry_of(Kind::Link, &Attributes::default()) },
@@ -463,7 +512,7 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
     };
     let number = if head.kind.is_used() { head.number } else { 0 };
     (entry.id, entry.number, entry.location) = (head.id, number, location);
-    Some(Item { kind: head.kind, key: head.key().into(), entry, descriptor, released, directories })
+    Some(Item { kind: head.kind, key: head.key().into(), entry, descriptor, released, snapshot, directories })
 }
 
 impl Engine {

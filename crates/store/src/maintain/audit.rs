@@ -12,6 +12,7 @@ use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location};
+use crate::format::index_key::superseded;
 use crate::format::record::Record;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
 use crate::index::Snapshot;
@@ -37,11 +38,13 @@ pub(crate) struct Met<'r> {
     /// Where it begins.
     pub(crate) at: u64,
     pub(crate) record: Record<'r>,
+    /// The key that the index has it under, if it has it; else that of the record. Empty of what is no object.
+    pub(crate) key: Vec<u8>,
     /// Devices on whose copy it does not hold.
     pub(crate) without: Vec<u16>,
     /// Devices on whose copy another record is, which is whole too.
     pub(crate) differ: Vec<u16>,
-    /// What the index has for its key, if it is this record.
+    /// What the index has for its key, now or in a snapshot, if it is this record.
     pub(crate) live: Option<Entry>,
     /// What the index has for its key.
     pub(crate) known: Option<Entry>,
@@ -88,6 +91,7 @@ impl Engine {
         let mut scan = SegmentScan::new(copies, self.seed(row.id()), from);
         scan.end = row.size_bytes;
         let mut tally = Tally::default();
+        let has_versions = snapshot.has_versions()?;
         let mut running = None;
         if from <= SEGMENT_HEADER_BYTES {
             let (header, without) = scan.header(row.id().into());
@@ -110,19 +114,29 @@ impl Engine {
                     let range = committed.at..committed.end;
                     running = Some(follow(running, &committed, &mut |sight| see(sight, pace))?);
                     let Copies { without, differ } = copies;
-                    let met = Met { at: range.start, record, without, differ, live: None, known: None };
+                    let key = Vec::new();
+                    let met = Met { at: range.start, record, key, without, differ, live: None, known: None };
                     see(Sight::Record(&met), pace)?;
                     (range, true)
                 }
                 Step::Record(at, record, copies) => {
                     let range = at..at + record.record_bytes();
                     let Copies { without, differ } = copies;
-                    let mut met = Met { at, record, without, differ, live: None, known: None };
+                    let mut met = Met { at, record, key: Vec::new(), without, differ, live: None, known: None };
                     tally.records += 1;
                     if record.head.kind.is_used() {
-                        met.known = snapshot.look_up(&record.head.key())?;
+                        met.key = record.head.key();
+                        met.known = snapshot.look_up(&met.key)?;
                         let here = Location { segment: row.number, offset: at, record_bytes: record.record_bytes() };
-                        met.live = met.known.filter(|entry| entry.location == here && entry.id == record.head.id);
+                        let is_it = |entry: &Entry| entry.location == here && entry.id == record.head.id;
+                        met.live = met.known.filter(is_it);
+                        if met.live.is_none() && has_versions {
+                            let of = superseded(&met.key).map_or_else(|| met.key.clone(), |(of, _)| of);
+                            let version = snapshot.version_behind(&of, record.head.id)?;
+                            if let Some((key, entry)) = version.filter(|(_, entry)| is_it(entry)) {
+                                (met.key, met.known, met.live) = (key, Some(entry), Some(entry));
+                            }
+                        }
                     }
                     if met.live.is_some() {
                         tally.live_records += 1;
@@ -211,8 +225,7 @@ impl Flaws {
             open.records += 1;
             return None;
         }
-        let head = &met.record.head;
-        let key = head.kind.is_used().then(|| head.key());
+        let key = met.record.head.kind.is_used().then(|| met.key.clone());
         self.open.replace(Flaw { devices: met.without.clone(), range: met.at..end, records: 1, key })
     }
 

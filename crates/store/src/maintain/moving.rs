@@ -6,7 +6,7 @@
 //! transaction as the last of these or a later one. Whenever it ends, by a signal or a crash, the store is whole: at worst, records are there twice.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, Range};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::access::gather::{Joining, Wanted, sort};
@@ -17,6 +17,7 @@ use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
+use crate::format::index_key::until_of;
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, Freed, SegmentRow};
 use crate::layout::granulo::Alignment;
@@ -160,10 +161,10 @@ impl Round<'_, '_> {
         Ok(!self.moved.is_interrupted && !self.moved.is_full)
     }
 
-    /// Everything that the index has in the chosen segments, in order of keys.
+    /// Everything that the index has in the chosen segments, in order of keys, what snapshots have behind all that there is now.
     fn move_live(&mut self) -> Result<()> {
         let snapshot = self.engine.view().snapshot();
-        let mut scan = snapshot.scan(Bound::Unbounded, Bound::Unbounded)?;
+        let mut scan = snapshot.scan_versions_from(&[])?;
         let mut batch: Vec<(Vec<u8>, Entry)> = Vec::new();
         let mut bytes = 0;
         loop {
@@ -196,8 +197,9 @@ impl Round<'_, '_> {
         sort(&mut wanted);
         let slots: Vec<Mutex<Option<Result<Vec<u8>>>>> = batch.iter().map(|_| Mutex::new(None)).collect();
         self.engine.read_wanted(&wanted, JOINING, THREADS, &|at, record| {
-            let encoded = record.and_then(|record| moved(&record, self.alignment));
-            if let Ok(mut slot) = slots[wanted[at].tag as usize].lock() {
+            let tag = wanted[at].tag as usize;
+            let encoded = record.and_then(|record| moved(&record, until_of(&batch[tag].0), self.alignment));
+            if let Ok(mut slot) = slots[tag].lock() {
                 *slot = Some(encoded);
             }
         });
@@ -232,7 +234,7 @@ impl Round<'_, '_> {
                     {
                         let location = Location { segment: row.number, offset, record_bytes: record.record_bytes() };
                         let entry = Entry { kind: head.kind, ..Entry::removal(head.id, location) };
-                        hand.add(head.key().into(), entry, &moved(&record, self.alignment)?);
+                        hand.add(head.key().into(), entry, &moved(&record, 0, self.alignment)?);
                     }
                 }
             }
@@ -369,11 +371,11 @@ impl Hand {
     }
 }
 
-/// A record as it is written when it is moved.
-fn moved(record: &Record<'_>, alignment: Alignment) -> Result<Vec<u8>> {
+/// A record as it is written when it is moved; record `until` took its place, if that is not 0.
+fn moved(record: &Record<'_>, until: u64, alignment: Alignment) -> Result<Vec<u8>> {
     let head = record.head;
     let mut bytes = Vec::with_capacity(record.record_bytes() as usize);
-    NewRecord::moved(head, record.content).encode(alignment, &mut bytes)?;
+    NewRecord::moved(head, until, record.content).encode(alignment, &mut bytes)?;
     // The checksum goes with the content from the first write on: memory that flips in between is found.
     match Head::verified(&bytes).is_some_and(|again| again.content_checksum == head.content_checksum) {
         true => Ok(bytes),

@@ -110,7 +110,7 @@ impl Store {
             }
         }
         let snapshot = view.snapshot();
-        let mut scan = snapshot.scan_from(&[])?;
+        let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((key, entry)) = scan.next_entry()? {
             if entry.kind != Kind::Large {
                 continue;
@@ -452,7 +452,7 @@ impl Rebuild<'_> {
         let noted = view.state.notes.get(&self.note_name()).filter(|_| self.is_onto);
         done.key = noted.cloned().unwrap_or_default();
         let snapshot = view.snapshot();
-        let mut scan = snapshot.scan_from(&done.key)?;
+        let mut scan = snapshot.scan_versions_from(&done.key)?;
         while let Some((key, entry)) = scan.next_entry()? {
             if entry.kind != Kind::Large {
                 continue;
@@ -471,7 +471,7 @@ impl Rebuild<'_> {
                 Ok(moved) => {
                     self.report.objects += 1;
                     if !self.is_onto {
-                        done.moving.push(Moving::new(*entry, &record, Some(moved), engine.geometry().alignment)?);
+                        done.moving.push(Moving::new(key, *entry, &record, Some(moved), engine.geometry().alignment)?);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,

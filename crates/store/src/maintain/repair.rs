@@ -22,7 +22,7 @@ use crate::engine::pace::{Pace, Progress, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
-use crate::format::index_key::{ROOT_KEY, entry_of_key, object_of};
+use crate::format::index_key::{ROOT_KEY, entry_of_key, is_superseded, object_of};
 use crate::format::key::Key;
 use crate::format::segment::SEGMENTS;
 use crate::index::catalog::{Change, SegmentRow};
@@ -345,6 +345,8 @@ impl Store {
                 }
             }
         }
+        let (versions, keys): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| is_superseded(key));
+        report.dropped += self.engine().forget_versions(&versions)?;
         let ways = Ways::of(&snapshot)?;
         for stored in keys {
             let Some(entry) = snapshot.look_up(&stored)? else { continue };
@@ -427,7 +429,7 @@ impl Engine {
         let files =
             crate::devices::extents::ExtentFiles::new(std::sync::Arc::new(Alone { number, slot: slot.clone() }));
         let snapshot = view.snapshot();
-        let mut scan = snapshot.scan_from(&[])?;
+        let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((_, entry)) = scan.next_entry()? {
             if entry.kind != Kind::Large {
                 continue;

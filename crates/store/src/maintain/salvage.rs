@@ -15,6 +15,7 @@ use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
+use crate::format::index_key::until_of;
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
 use crate::layout::granulo::Alignment;
@@ -35,11 +36,12 @@ pub(crate) struct Moving {
 }
 
 impl Moving {
-    /// A record with the same id, and another map if `descriptor` is one.
+    /// A record with the same id, that the index has under `key`, and another map if `descriptor` is one.
     ///
     /// # Errors
     /// The descriptor is too long for a record.
     pub(crate) fn new(
+        key: &[u8],
         entry: Entry,
         record: &Record<'_>,
         descriptor: Option<Descriptor>,
@@ -49,13 +51,13 @@ impl Moving {
         let map = descriptor.as_ref().map(Descriptor::encode);
         let content = map.as_deref().unwrap_or(record.content);
         let mut bytes = Vec::new();
-        NewRecord::moved(*head, content).encode(alignment, &mut bytes)?;
+        NewRecord::moved(*head, until_of(key), content).encode(alignment, &mut bytes)?;
         // Of what was verified when it was read: memory that flips in between is found.
         let is_same = |again: Head<'_>| map.is_some() || again.content_checksum == head.content_checksum;
         if !Head::verified(&bytes).is_some_and(is_same) {
             return Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory"));
         }
-        Ok(Moving { key: head.key().into(), entry, descriptor, bytes })
+        Ok(Moving { key: key.into(), entry, descriptor, bytes })
     }
 }
 
@@ -105,7 +107,7 @@ impl Engine {
     pub(crate) fn recount_units(&self) -> Result<()> {
         let snapshot = self.view().snapshot();
         let mut counted: BTreeMap<(u16, u32), u64> = BTreeMap::new();
-        let mut scan = snapshot.scan_from(&[])?;
+        let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((_, entry)) = scan.next_entry()? {
             if entry.kind == Kind::Large {
                 for run in self.descriptor(entry.location)?.runs() {
@@ -140,7 +142,7 @@ impl Engine {
                 (_, Some(entry)) => entry,
                 _ => return Ok(()),
             };
-            let record = Moving::new(entry, &met.record, None, self.geometry().alignment)?;
+            let record = Moving::new(&met.key, entry, &met.record, None, self.geometry().alignment)?;
             bytes += record.bytes.len();
             moving.push(record);
             if bytes >= BATCH_BYTES {

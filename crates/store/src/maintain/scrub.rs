@@ -238,7 +238,7 @@ impl<'m> Mender<'m> {
                     }
                     if let (crate::Kind::Large, Some(_)) = (met.record.head.kind, met.live) {
                         match engine.descriptor_in(row, &met.record) {
-                            Ok(descriptor) => self.large(&met.record.head.key(), &descriptor, pace)?,
+                            Ok(descriptor) => self.large(&met.key, &descriptor, pace)?,
                             Err(error) => {
                                 let problem = Problem::new(
                                     ProblemKind::Record,
@@ -246,7 +246,7 @@ impl<'m> Mender<'m> {
                                     error.to_string(),
                                     Remedy::Lost,
                                 );
-                                self.found(problem.of(&met.record.head.key()), false);
+                                self.found(problem.of(&met.key), false);
                             }
                         }
                     }
@@ -263,7 +263,7 @@ impl<'m> Mender<'m> {
         let place = self.engine.segment_place(row);
         let mut hit = vec![false; damaged.len()];
         let snapshot = view.snapshot();
-        let mut scan = snapshot.scan_from(&[])?;
+        let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((key, entry)) = scan.next_entry()? {
             let (start, end) = (entry.location.offset, entry.location.offset + entry.location.record_bytes);
             let found = damaged.iter().position(|range| range.start < end && start < range.end);

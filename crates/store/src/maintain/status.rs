@@ -2,7 +2,6 @@
 //! the segments; only the kinds of objects are counted from the index, when that is asked for.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::path::PathBuf;
 
 use super::compact::dead_bytes;
@@ -212,7 +211,7 @@ impl Engine {
     fn census(&self) -> Result<Census> {
         let mut census = Census::default();
         let snapshot = self.view().snapshot();
-        let mut scan = snapshot.scan(Bound::Unbounded, Bound::Unbounded)?;
+        let mut scan = snapshot.scan_from(&[])?;
         while let Some((_, entry)) = scan.next_entry()? {
             match entry.kind {
                 Kind::File | Kind::Large => {
@@ -223,7 +222,7 @@ impl Engine {
                 Kind::Symlink => census.symlinks += 1,
                 Kind::Special => census.special += 1,
                 Kind::Link => census.links += 1,
-                Kind::Removal | Kind::TreeRemoval | Kind::Commit | Kind::Release => {}
+                Kind::Removal | Kind::TreeRemoval | Kind::Commit | Kind::Release | Kind::Snapshot => {}
             }
             if entry.kind == Kind::Large {
                 census.large_files += 1;

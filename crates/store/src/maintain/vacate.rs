@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::compact::{Choice, Compacted};
 use super::salvage::Moving;
-use crate::devices::extents::Touched;
+use crate::devices::extents::{Claim, Touched};
 use crate::engine::Engine;
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::descriptor::Descriptor;
+use crate::format::descriptor::{Component, Descriptor, Run};
 use crate::format::entry::Kind;
 use crate::index::catalog::{Change, ExtentRow, Freed};
 
@@ -81,6 +81,12 @@ struct Unsettled {
     bytes: u64,
 }
 
+/// Where components went, by where they were. Versions of an object that a snapshot and the present have may have the same units: these are copied
+/// once. Kept only where there are snapshots: it takes about a hundred bytes for each component. The files stay claimed as long as something may yet be said to
+/// be in them.
+#[derive(Default)]
+struct Targets(Option<BTreeMap<Run, (Component, Claim)>>);
+
 impl Engine {
     /// Extent files on devices that may be written and that are not given back yet.
     pub(crate) fn extent_files(&self) -> Vec<PlannedExtent> {
@@ -130,7 +136,7 @@ impl Engine {
         let mut extents: BTreeMap<Place, u64> = BTreeMap::new();
         let mut unread = 0u64;
         let snapshot = view.snapshot();
-        let mut scan = snapshot.scan_from(&[])?;
+        let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((_, entry)) = scan.next_entry()? {
             let sum = segments.entry(entry.location.segment).or_default();
             *sum = (sum.0 + 1, sum.1 + entry.location.record_bytes);
@@ -268,9 +274,10 @@ impl Engine {
         done: &mut Compacted,
     ) -> Result<()> {
         let snapshot = self.view().snapshot();
-        let mut scan = snapshot.scan_from(&[])?;
+        let mut targets = Targets((!self.view().state.snapshots.is_empty()).then(BTreeMap::new));
+        let mut scan = snapshot.scan_versions_from(&[])?;
         let mut buffer = Vec::new();
-        while let Some((_, entry)) = scan.next_entry()? {
+        while let Some((key, entry)) = scan.next_entry()? {
             if entry.kind != Kind::Large {
                 continue;
             }
@@ -281,9 +288,9 @@ impl Engine {
             if components.is_empty() {
                 continue;
             }
-            match self.move_object(&before, &components, unsettled, pace) {
+            match self.move_object(&before, &components, &mut targets, unsettled, pace) {
                 Ok(moved) => {
-                    unsettled.moving.push(Moving::new(*entry, &record, Some(moved), self.geometry().alignment)?)
+                    unsettled.moving.push(Moving::new(key, *entry, &record, Some(moved), self.geometry().alignment)?)
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Corrupt) => {
                     let of = |&(chunk, component): &(usize, usize)| {
@@ -314,13 +321,21 @@ impl Engine {
         &self,
         before: &Descriptor,
         components: &[(usize, usize)],
+        targets: &mut Targets,
         unsettled: &mut Unsettled,
         pace: &mut Pace<'_>,
     ) -> Result<Descriptor> {
         let (allocator, mut moved) = (self.allocator(), before.clone());
         for &(number, component) in components {
             let chunk = &before.chunks[number];
-            let device = chunk.components[component].device;
+            let Component { device, file, offset_bytes } = chunk.components[component];
+            let was = Run { device, file, offset_bytes, length_bytes: chunk.stripes.component_bytes(component) };
+            let known = targets.0.as_ref().and_then(|targets| targets.get(&was));
+            if let Some((target, claim)) = known {
+                unsettled.touched.claim(target.device, target.file, claim);
+                moved.chunks[number].components[component] = *target;
+                continue;
+            }
             let place = allocator.reserve_on(&self.extents, device, chunk.stripes.component_bytes(component))?;
             let target = place.component;
             unsettled.touched.claim(target.device, target.file, &place.claim);
@@ -335,6 +350,9 @@ impl Engine {
                 let cause = "what was written does not hold when it is read again";
                 let place = self.extents.place(target.device, target.file);
                 return Err(Error::new(ErrorKind::Corrupt, "copy units to", cause).at(&place));
+            }
+            if let Some(targets) = &mut targets.0 {
+                targets.insert(was, (target, place.claim));
             }
         }
         Ok(moved)

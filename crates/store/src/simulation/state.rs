@@ -51,10 +51,11 @@ impl Object {
     }
 }
 
-/// All objects, by key.
+/// All objects, by key; and those of states that are kept, by name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     objects: BTreeMap<Key, Object>,
+    snapshots: BTreeMap<Key, State>,
 }
 
 impl State {
@@ -71,7 +72,18 @@ impl State {
     pub(super) fn without(&self, keys: &BTreeSet<Key>) -> State {
         let mut state = self.clone();
         state.objects.retain(|key, _| !keys.contains(key));
+        state.snapshots.values_mut().for_each(|snapshot| *snapshot = snapshot.without(keys));
         state
+    }
+
+    /// Adds a state that a store keeps.
+    pub(crate) fn insert_snapshot(&mut self, name: Key, snapshot: State) {
+        self.snapshots.insert(name, snapshot);
+    }
+
+    /// The states that are kept.
+    pub(crate) fn snapshots(&self) -> impl Iterator<Item = (&Key, &State)> {
+        self.snapshots.iter()
     }
 
     /// The objects, in order of keys.
@@ -121,6 +133,8 @@ impl State {
             Change::Remove(_) => there.is_some() && !self.is_directory(key),
             Change::RemoveDirectory(_) => self.is_directory(key) && !self.has_below(key),
             Change::RemoveTree(_) | Change::Attributes(..) => there.is_some(),
+            Change::Snapshot(name) => !self.snapshots.contains_key(name),
+            Change::RemoveSnapshot(name) => self.snapshots.contains_key(name),
             Change::Exchange(one, other) => {
                 let is_apart = one != other && one.below(other).is_none() && other.below(one).is_none();
                 is_apart && there.is_some() && self.objects.contains_key(one)
@@ -163,6 +177,15 @@ impl State {
         let (attributes, body, shared) = match change {
             Change::Remove(key) | Change::RemoveDirectory(key) => {
                 self.objects.remove(key);
+                return;
+            }
+            Change::Snapshot(name) => {
+                let snapshot = State { objects: self.objects.clone(), snapshots: BTreeMap::new() };
+                self.snapshots.insert(name.clone(), snapshot);
+                return;
+            }
+            Change::RemoveSnapshot(name) => {
+                self.snapshots.remove(name);
                 return;
             }
             Change::RemoveTree(top) => {
@@ -291,6 +314,16 @@ impl State {
         }
         let more = found.objects.keys().filter(|key| !key.is_root() && !self.objects.contains_key(key));
         differences.extend(more.map(|key| format!("{key} is there")));
+        for (name, snapshot) in &self.snapshots {
+            let Some(other) = found.snapshots.get(name) else {
+                differences.push(format!("snapshot {name} is missing"));
+                continue;
+            };
+            let within = snapshot.differences(other, blind);
+            differences.extend(within.into_iter().map(|difference| format!("in snapshot {name} {difference}")));
+        }
+        let more = found.snapshots.keys().filter(|name| !self.snapshots.contains_key(name));
+        differences.extend(more.map(|name| format!("snapshot {name} is there")));
         differences
     }
 }

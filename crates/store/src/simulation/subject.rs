@@ -22,7 +22,7 @@ use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
     Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Existing, Geometry, Key, Kind,
-    Listed, Problem, RebuildOptions, Remedy, RepairOptions, ScrubOptions, Store,
+    Listed, PinnedSnapshot, Problem, RebuildOptions, Remedy, RepairOptions, ScrubOptions, Store,
 };
 
 /// A store of a geometry on simulated devices.
@@ -169,7 +169,24 @@ fn change(batch: &mut crate::Batch<'_>, store: &Store, names: &mut HashMap<Key, 
         Change::Attributes(key, attributes) => batch.set_attributes(key, attributes),
         Change::Remove(key) | Change::RemoveDirectory(key) => batch.remove(key).map(|_| ()),
         Change::RemoveTree(key) => batch.remove_tree(key).map(|_| ()),
+        Change::Snapshot(_) | Change::RemoveSnapshot(_) => unreachable!("it is no part of a batch"),
     }
+}
+
+fn object(found: &Listed, read: Option<crate::Object<'_>>) -> Result<Object> {
+    let object = read
+        .ok_or_else(|| Error::new(ErrorKind::Lost, "read", "what is listed is not there").at(&found.key.to_path()))?;
+    let body = match object.entry.kind {
+        Kind::Directory => Body::Directory,
+        Kind::Symlink => Body::Symlink(object.content.to_vec()),
+        Kind::Special => {
+            let number = |at: usize| u32::from_le_bytes(object.content[at..at + 4].try_into().expect("four bytes"));
+            Body::Special(number(0), number(4))
+        }
+        _ => Body::File(object.content.into()),
+    };
+    let (attributes, number) = (Some(object.attributes.clone()), Some(object.entry.number));
+    Ok(Object { attributes, body, shared: found.shared, incarnation: None, number })
 }
 
 impl Subject for Simulated {
@@ -203,7 +220,17 @@ impl Subject for Simulated {
         let mut names = HashMap::new();
         let mut batch = self.store.batch(durability);
         for made in changes {
-            change(&mut batch, &self.store, &mut names, made)?;
+            match made {
+                Change::Snapshot(name) => {
+                    std::mem::replace(&mut batch, self.store.batch(durability)).commit()?;
+                    self.store.create_snapshot(&name.to_string()).map(|_| ())?;
+                }
+                Change::RemoveSnapshot(name) => {
+                    std::mem::replace(&mut batch, self.store.batch(durability)).commit()?;
+                    self.store.remove_snapshot(&name.to_string()).map(|_| ())?;
+                }
+                _ => change(&mut batch, &self.store, &mut names, made)?,
+            }
             if durability == crate::Durability::Each {
                 done();
             }
@@ -236,6 +263,17 @@ impl Subject for Simulated {
                 state.insert(found.key, object);
             }
         }
+        for (name, snapshot) in self.snapshots()? {
+            let mut then = State::default();
+            for found in snapshot.walk(&Key::root(), &Key::root())? {
+                let found = found?;
+                let object = object(&found, snapshot.read(&found.key, &mut buffer)?)?;
+                if !found.key.is_root() {
+                    then.insert(found.key, object);
+                }
+            }
+            state.insert_snapshot(name, then);
+        }
         Ok(state)
     }
 }
@@ -262,21 +300,35 @@ impl Simulated {
     }
 
     fn object(&self, found: &Listed, buffer: &mut Buffer) -> Result<Object> {
-        let read = self.store.read(&found.key, buffer)?;
-        let object = read.ok_or_else(|| {
-            Error::new(ErrorKind::Lost, "read", "what is listed is not there").at(&found.key.to_path())
-        })?;
-        let body = match object.entry.kind {
-            Kind::Directory => Body::Directory,
-            Kind::Symlink => Body::Symlink(object.content.to_vec()),
-            Kind::Special => {
-                let number = |at: usize| u32::from_le_bytes(object.content[at..at + 4].try_into().expect("four bytes"));
-                Body::Special(number(0), number(4))
+        object(found, self.store.read(&found.key, buffer)?)
+    }
+
+    /// The states that it keeps, by name.
+    fn snapshots(&self) -> Result<Vec<(Key, PinnedSnapshot)>> {
+        let mut snapshots = Vec::new();
+        for row in self.store.snapshots()? {
+            let name = String::from_utf8(row.name).expect("names are text here");
+            let snapshot = self.store.snapshot_named(&name)?.expect("nobody removes one meanwhile");
+            snapshots.push((Key::parse(&name)?, snapshot));
+        }
+        Ok(snapshots)
+    }
+
+    /// Looks at the states that it keeps.
+    fn look_back(&self, look: &mut Look, buffer: &mut Buffer) -> Result<()> {
+        for (name, snapshot) in self.snapshots()? {
+            let mut then = State::default();
+            for found in snapshot.walk(&Key::root(), &Key::root())? {
+                let found = found?;
+                match snapshot.read(&found.key, buffer).and_then(|read| object(&found, read)) {
+                    Ok(_) if found.key.is_root() => {}
+                    Ok(object) => then.insert(found.key, object),
+                    Err(error) => _ = look.unreadable.insert(found.key, error.to_string()),
+                }
             }
-            _ => Body::File(object.content.into()),
-        };
-        let (attributes, number) = (Some(object.attributes.clone()), Some(object.entry.number));
-        Ok(Object { attributes, body, shared: found.shared, incarnation: None, number })
+            look.state.insert_snapshot(name, then);
+        }
+        Ok(())
     }
 
     /// What it shows, and what it says of it.
@@ -301,6 +353,7 @@ impl Simulated {
                 Err(error) => return Look { ended: Some(error.to_string()), ..look },
             }
         }
+        look.ended = self.look_back(&mut look, &mut buffer).err().map(|error| error.to_string());
         look
     }
 

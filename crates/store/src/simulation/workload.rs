@@ -75,6 +75,10 @@ pub(crate) enum Change {
     RemoveDirectory(Key),
     /// Removes an object and all below it.
     RemoveTree(Key),
+    /// Keeps the state as it is under a name.
+    Snapshot(Key),
+    /// The state of a name is not kept any more.
+    RemoveSnapshot(Key),
 }
 
 impl Change {
@@ -94,7 +98,9 @@ impl Change {
             | Change::Attributes(key, _)
             | Change::Remove(key)
             | Change::RemoveDirectory(key)
-            | Change::RemoveTree(key) => key,
+            | Change::RemoveTree(key)
+            | Change::Snapshot(key)
+            | Change::RemoveSnapshot(key) => key,
         }
     }
 }
@@ -118,8 +124,9 @@ pub(crate) fn pieces(durability: Durability, changes: &[Change]) -> Vec<&[Change
     let (mut pieces, mut start, mut waiting) = (Vec::new(), 0, BTreeSet::new());
     for (at, change) in changes.iter().enumerate() {
         let names = |change: &Change| {
-            use Change::{Attributes, Exchange, HardLink, Rename};
-            matches!(change, Rename(..) | Exchange(..) | HardLink(..) | Attributes(..))
+            use Change::{Attributes, Exchange, HardLink, RemoveSnapshot, Rename, Snapshot};
+            let is_of_names = matches!(change, Rename(..) | Exchange(..) | HardLink(..) | Attributes(..));
+            is_of_names || matches!(change, Snapshot(_) | RemoveSnapshot(_))
         };
         let ends = match change {
             _ if durability == Durability::Each || names(change) => true,
@@ -234,6 +241,13 @@ impl Generator {
         files.map(|key| Change::Put(key, self.attributes(0o100_000), self.recipe())).to_vec()
     }
 
+    /// A snapshot, or the removal of one that there is.
+    pub(crate) fn snapshot(&mut self) -> Vec<Change> {
+        let key = Key::parse(self.chance.pick(&["monday", "tuesday", "wednesday"])).expect("a name");
+        let is_there = self.state.snapshots().any(|(name, _)| *name == key);
+        vec![if is_there { Change::RemoveSnapshot(key) } else { Change::Snapshot(key) }]
+    }
+
     /// A file with this content.
     pub(crate) fn planted(&mut self, content: Arc<[u8]>) -> Vec<Change> {
         let attributes = self.attributes(0o100_000);
@@ -273,8 +287,9 @@ impl Generator {
     }
 
     fn any_change(&mut self) -> Change {
-        match self.chance.below(40) {
+        match self.chance.below(42) {
             32..40 => self.any_name(),
+            40.. => self.snapshot().remove(0),
             0..14 => {
                 let mut attributes = self.attributes(0o100_000);
                 let mut recipe = self.recipe();
@@ -418,7 +433,7 @@ mod tests {
                 other => _ = kinds.insert(format!("{other:?}")),
             }
         }
-        assert_eq!(kinds.len(), 3 + 13 + 2 + 3, "{kinds:?}");
+        assert_eq!(kinds.len(), 3 + 15 + 2 + 3, "{kinds:?}");
         assert!(largest >= 99_998 && empty, "{largest}");
     }
 

@@ -5,20 +5,23 @@ use std::path::Path;
 use super::*;
 
 /// What a name has: kind, number, content, mode, names of a file with several.
-type Shown = (Kind, u64, Vec<u8>, u16, Option<u64>);
+pub(super) type Shown = (Kind, u64, Vec<u8>, u16, Option<u64>);
 
-fn shown(store: &Store) -> BTreeMap<String, Shown> {
+pub(super) fn shown_as(read: &crate::Object<'_>, shared: Option<u64>) -> Shown {
+    (read.entry.kind, read.entry.number, read.content.to_vec(), read.attributes.mode, shared)
+}
+
+pub(super) fn shown(store: &Store) -> BTreeMap<String, Shown> {
     let mut buffer = crate::Buffer::default();
     let mut all = BTreeMap::new();
     for listed in store.walk(&Key::root()).unwrap().map(Result::unwrap).filter(|listed| !listed.key.is_root()) {
         let read = store.read(&listed.key, &mut buffer).unwrap().unwrap();
-        let one = (read.entry.kind, read.entry.number, read.content.to_vec(), read.attributes.mode, listed.shared);
-        all.insert(listed.key.to_string(), one);
+        all.insert(listed.key.to_string(), shown_as(&read, listed.shared));
     }
     all
 }
 
-fn is_sound(store: &Store) {
+pub(super) fn is_sound(store: &Store) {
     let mut problems = Vec::new();
     let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
     store.check(options, &mut |problem| problems.push(problem.to_string()), &mut |_| true).unwrap();
@@ -41,10 +44,10 @@ fn stays(mut store: Store, home: &Path) -> Store {
     store
 }
 
-const LARGE_BYTES: usize = 300_000;
+pub(super) const LARGE_BYTES: usize = 300_000;
 
 /// A store with an object of each kind in directory `d`.
-fn store(sandbox: &TempDir) -> (Store, std::path::PathBuf) {
+pub(super) fn store(sandbox: &TempDir) -> (Store, std::path::PathBuf) {
     let home = sandbox.path().join("s");
     let store = Store::create(&home, &Plan::default()).unwrap();
     let attributes = Attributes { mode: 0o100_640, ..Attributes::of_file(Time::default()) };

@@ -25,10 +25,11 @@
 //! | 18 | index devices, all | list of u16 |
 //! | 19 | pins | list of bytes name, u64 epoch |
 //! | 20 | unpinned | list of bytes name |
+//! | 21 | snapshots, all | list of u64 sequence number, u64 creation, bytes name |
 //!
 //! What is damaged is refused whole. Nothing that a row says makes memory be taken: rows are counted by their bytes.
 
-use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, State, TableRow, recent};
+use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, SnapshotRow, State, TableRow, recent};
 use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
 
@@ -55,6 +56,7 @@ const NOTES: u8 = 17;
 const DEVICES: u8 = 18;
 const PINS: u8 = 19;
 const UNPINNED: u8 = 20;
+const SNAPSHOTS: u8 = 21;
 
 const FREED_SEGMENT: u8 = 1;
 const FREED_EXTENT: u8 = 2;
@@ -107,6 +109,9 @@ pub(crate) fn encode_change(version: u64, change: &Change) -> Vec<u8> {
     }
     out.rows(PINS, change.pins.iter(), |out, (name, epoch)| put_pin(out, name, *epoch));
     out.rows(UNPINNED, change.unpinned.iter(), |out, name| put_bytes(out, name.as_bytes()));
+    if let Some(snapshots) = &change.snapshots {
+        out.section(SNAPSHOTS, |out| snapshots.iter().for_each(|row| put_snapshot(out, row)));
+    }
     out.bytes
 }
 
@@ -130,6 +135,7 @@ pub(crate) fn encode_state(state: &State) -> Vec<u8> {
     out.rows(NOTES, state.notes.iter(), |out, (name, note)| put_note(out, name, note));
     out.rows(DEVICES, state.devices.iter(), |out, device| out.extend_from_slice(&device.to_le_bytes()));
     out.rows(PINS, state.pins.iter(), |out, (name, epoch)| put_pin(out, name, *epoch));
+    out.rows(SNAPSHOTS, state.snapshots.iter(), put_snapshot);
     out.bytes
 }
 
@@ -143,7 +149,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Change), Refusal> {
         if (version.is_none()) != (tag == VERSION) {
             return Err(Refusal::Damaged);
         }
-        if !(VERSION..=UNPINNED).contains(&tag) {
+        if !(VERSION..=SNAPSHOTS).contains(&tag) {
             return Err(Refusal::Unknown(tag));
         }
         let bit = 1 << tag;
@@ -182,6 +188,7 @@ fn take_section(change: &mut Change, tag: u8, section: Bytes<'_>) -> Option<()> 
         DEVICES => change.devices = Some(section.list(Bytes::u16)?),
         PINS => change.pins = section.list(|bytes| Some((bytes.text()?, bytes.u64()?)))?,
         UNPINNED => change.unpinned = section.list(Bytes::text)?,
+        SNAPSHOTS => change.snapshots = Some(section.list(Bytes::snapshot)?),
         _ => return None,
     }
     Some(())
@@ -297,6 +304,11 @@ fn put_pin(out: &mut Vec<u8>, name: &str, epoch: u64) {
     put_u64(out, epoch);
 }
 
+fn put_snapshot(out: &mut Vec<u8>, row: &SnapshotRow) {
+    put_pair(out, row.sequence, row.created_nanoseconds as u64);
+    put_bytes(out, &row.name);
+}
+
 /// What is left to be read. Every read gives `None` where there is too little.
 struct Bytes<'b>(&'b [u8]);
 
@@ -323,6 +335,11 @@ impl<'b> Bytes<'b> {
 
     fn u64(&mut self) -> Option<u64> {
         self.chunk().map(u64::from_le_bytes)
+    }
+
+    fn snapshot(&mut self) -> Option<SnapshotRow> {
+        let (sequence, created_nanoseconds) = (self.u64()?, self.u64()? as i64);
+        Some(SnapshotRow { sequence, created_nanoseconds, name: self.bytes()?.to_vec() })
     }
 
     fn bytes(&mut self) -> Option<&'b [u8]> {

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use crate::format::rows::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, TableRow};
+pub use crate::format::rows::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, SnapshotRow, TableRow};
 
 pub mod chunks;
 pub(crate) mod encoding;
@@ -59,9 +59,17 @@ pub struct State {
     pub devices: Arc<Vec<u16>>,
     /// Epochs that stay until they are released by name, whatever processes end.
     pub pins: Arc<BTreeMap<String, u64>>,
+    /// States that are kept by name, by rising sequence number.
+    pub snapshots: Arc<Vec<SnapshotRow>>,
 }
 
 impl State {
+    /// Whether a snapshot has what is there from record `id` on until record `until`.
+    pub(crate) fn keeps(&self, id: u64, until: u64) -> bool {
+        let at = self.snapshots.partition_point(|row| row.sequence < id);
+        self.snapshots.get(at).is_some_and(|row| row.sequence < until)
+    }
+
     /// Makes the changes of one transaction. Keys are shared with it.
     pub fn apply(&mut self, change: &Change) {
         self.version += 1;
@@ -99,6 +107,9 @@ impl State {
             self.devices = Arc::new(devices.clone());
         }
         apply_rows(&mut self.pins, &change.unpinned, change.pins.clone());
+        if let Some(snapshots) = &change.snapshots {
+            self.snapshots = Arc::new(snapshots.clone());
+        }
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
         devices: Some(vec![0, 1]),
         pins: vec![("mount".to_owned(), 3)],
         unpinned: vec!["other".to_owned()],
+        snapshots: Some(vec![SnapshotRow { sequence: 8, created_nanoseconds: -5, name: b"day".to_vec() }]),
         durable: false,
     }
 }
@@ -114,6 +115,11 @@ fn any_change() -> impl Strategy<Value = Change> {
             sequence,
             chain,
         };
+        let snapshot = |(name, sequence): &(String, u64)| SnapshotRow {
+            sequence: *sequence,
+            created_nanoseconds: -1,
+            name: name.clone().into_bytes(),
+        };
         Change {
             position: numbers.0.map(position),
             epoch: numbers.1,
@@ -137,6 +143,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             given_back: others.1.iter().filter(|freed| !freed.3).map(freed).collect(),
             notes: others.2,
             devices: None,
+            snapshots: others.3.then(|| others.4.iter().map(snapshot).collect()),
             pins: others.4.clone(),
             unpinned: others.4.into_iter().filter(|pin| pin.1 > 2).map(|pin| pin.0).collect(),
             durable: others.3,

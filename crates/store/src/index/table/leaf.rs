@@ -61,7 +61,9 @@ pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
     let Location { offset, record_bytes, .. } = entry.location;
     match entry.kind {
         Kind::Removal => None,
-        Kind::TreeRemoval | Kind::Commit | Kind::Release => Some("a record of this kind is not in the index"),
+        Kind::TreeRemoval | Kind::Commit | Kind::Release | Kind::Snapshot => {
+            Some("a record of this kind is not in the index")
+        }
         _ if offset % 4 != 0 || record_bytes % 4 != 0 || offset.checked_add(record_bytes).is_none() => {
             Some("its record lies where none can")
         }

@@ -19,6 +19,7 @@ use super::table_path;
 use super::window::Window;
 use crate::devices::device::DeviceFile;
 use crate::error::{Error, Result};
+use crate::format::index_key::is_superseded;
 use crate::io::varint;
 
 impl Table {
@@ -187,8 +188,10 @@ impl<'a> Walk<'a> {
             }
             self.last_key.clone_from(&self.key);
             self.entries += 1;
-            self.lowest_id = self.lowest_id.min(id);
-            self.highest_id = self.highest_id.max(id);
+            if !is_superseded(&self.key) {
+                self.lowest_id = self.lowest_id.min(id);
+                self.highest_id = self.highest_id.max(id);
+            }
         }
         cursor.used_all(block).then_some(())
     }

@@ -20,6 +20,7 @@ use super::{INDEX_DIRECTORY, table_path};
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Entry;
+use crate::format::index_key::is_superseded;
 use crate::format::key::LONGEST_KEY_BYTES;
 use crate::index::catalog::TableRow;
 use crate::io::varint;
@@ -162,8 +163,11 @@ impl<'a> TableWriter<'a> {
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         self.entries += 1;
-        self.lowest_id = self.lowest_id.min(entry.id);
-        self.highest_id = self.highest_id.max(entry.id);
+        // Removed trees hide no version that something took the place of.
+        if !is_superseded(key) {
+            self.lowest_id = self.lowest_id.min(entry.id);
+            self.highest_id = self.highest_id.max(entry.id);
+        }
         Ok(())
     }
 

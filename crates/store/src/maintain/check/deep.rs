@@ -112,7 +112,7 @@ impl Checker<'_> {
 
     fn record(&mut self, row: &SegmentRow, met: &Met<'_>, seen: &mut Seen, pace: &mut Pace<'_>) -> Result<()> {
         let head = &met.record.head;
-        let key = head.key();
+        let key = if head.kind.is_used() { met.key.clone() } else { head.key() };
         for &device in &met.differ {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = "this copy has another record than the first, and both are valid: neither is overwritten";
@@ -120,12 +120,14 @@ impl Checker<'_> {
             self.found(problem.within(row.number, met.at..met.at + met.record.record_bytes()));
         }
         match (head.kind, met.known) {
-            (Kind::Commit | Kind::Release, _) => {}
+            (Kind::Commit | Kind::Release | Kind::Snapshot, _) => {}
             (Kind::Removal, _) => seen.unclaimed.removal(&key, head.id),
             (Kind::TreeRemoval, _) => {
                 let directories = decode_directories(met.record.content).unwrap_or_default();
                 seen.unclaimed.tree_removal(&key, &directories, head.id);
             }
+            // It was moved for a snapshot, which may be gone.
+            (_, None) if head.until > 0 && !self.view.state.keeps(head.id, head.until) => {}
             // A shared object goes with its last name, without a removal.
             (_, None) if head.name.is_some() => seen.unclaimed.put(&key, head.id, row.number, met.at),
             (_, Some(known)) if known.id < head.id => {
@@ -240,7 +242,7 @@ impl Checker<'_> {
         let suspects: BTreeSet<u64> = seen.damaged.keys().chain(&seen.doubtful).copied().collect();
         if !suspects.is_empty() && self.sums.is_some() {
             let snapshot = self.snapshot.clone();
-            let mut scan = snapshot.scan_from(&[])?;
+            let mut scan = snapshot.scan_versions_from(&[])?;
             let mut buffer = Vec::new();
             while let Some((key, entry)) = scan.next_entry()? {
                 let location = entry.location;

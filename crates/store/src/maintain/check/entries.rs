@@ -6,7 +6,7 @@ use super::{Checker, Sum};
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
-use crate::format::index_key::{entry_key, object_key, object_of};
+use crate::format::index_key::{entry_key, is_superseded, object_key, object_of};
 use crate::index::paths::Ways;
 use crate::maintain::objects::Objects;
 use crate::maintain::problem::{Problem, ProblemKind, Remedy};
@@ -25,7 +25,7 @@ impl Checker<'_> {
         let mut shared = BTreeSet::new();
         let mut ways = Ways::default();
         let mut misplaced = Vec::new();
-        let mut scan = match self.snapshot.scan_from(&[]) {
+        let mut scan = match self.snapshot.scan_versions_from(&[]) {
             Ok(scan) => scan,
             Err(error) => return self.unreadable_index(error),
         };
@@ -41,6 +41,9 @@ impl Checker<'_> {
             ways.add(key, entry);
             if let Some(cause) = self.misplaced(entry) {
                 misplaced.push((key.to_vec(), cause));
+                continue;
+            }
+            if is_superseded(key) {
                 continue;
             }
             if let Some(number) = object_of(key) {

@@ -98,6 +98,7 @@ impl Draw {
             Work::Removal,
             Work::TreeRemoval,
             Work::Rename,
+            Work::Snapshot,
             Work::Planted,
         ]);
         let durability = *self.chance.pick(&[Durability::Batch, Durability::Batch, Durability::Each, Durability::None]);

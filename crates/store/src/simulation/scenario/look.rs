@@ -57,7 +57,8 @@ impl Look {
     /// # Errors
     /// What is wrong, or missing in silence.
     pub(crate) fn is_honest(&self, model: &Model, ever: &Ever) -> Result<(), String> {
-        for (key, object) in self.state.objects() {
+        let then = self.state.snapshots().flat_map(|(_, snapshot)| snapshot.objects());
+        for (key, object) in self.state.objects().chain(then) {
             if !ever.had(key, object) {
                 return Err(format!("law 4: {key} never was what it is shown as: {object:.200?}"));
             }

@@ -300,3 +300,41 @@ fn one_device_alone_writes_then_the_other_alone_and_both_return() {
         });
     }
 }
+
+#[test]
+fn a_snapshot_has_a_tree_that_was_removed_and_a_sweep_is_cut_off() {
+    let tree = |seed| Step::Batch(Work::TreeRemoval, Durability::Batch, seed);
+    let snapshot = |seed| Step::Batch(Work::Snapshot, Durability::Batch, seed);
+    for shape in [Shape::One, Shape::Mirror, Shape::Raid5] {
+        keeps(shape, |seed| {
+            let mut steps = vec![small(seed), large(seed + 1), small(seed + 2), snapshot(seed)];
+            steps.extend([tree(seed), tree(seed + 1), small(seed + 3), Step::Compact, Step::IndexLost(0)]);
+            // Of three names one is drawn: it is the first again, or another one.
+            steps.extend([Step::Close, Step::RebuildIndex, Step::Check, snapshot(seed + 1), tree(seed + 2)]);
+            let ends = [End::Kill, End::Power(seed)];
+            for (at, end) in (0..).zip(ends.into_iter().cycle().take(6)) {
+                steps.extend([cut(seed + 4 * at, end, snapshot(seed)), Step::Open]);
+            }
+            steps.extend([Step::IndexLost(0), Step::RebuildIndex, Step::Check, Step::Compact, Step::Check]);
+            steps
+        });
+    }
+}
+
+#[test]
+fn snapshots_outlive_compaction_and_the_index() {
+    for shape in [Shape::Mirror, Shape::FourAlike, Shape::Aligned] {
+        keeps(shape, |seed| {
+            let mut steps = Vec::new();
+            for turn in 0..4 {
+                let seed = seed + 10 * turn;
+                steps.extend([small(seed), large(seed), Step::Batch(Work::Snapshot, Durability::Batch, seed)]);
+                steps.extend(
+                    [Work::Rename, Work::Removal, Work::Any].map(|work| Step::Batch(work, Durability::Batch, seed)),
+                );
+                steps.extend([Step::Compact, Step::Close, Step::RebuildIndex, Step::Check, Step::Close]);
+            }
+            steps
+        });
+    }
+}

@@ -335,6 +335,7 @@ impl Play {
             Work::TreeRemoval => generator.removal(true),
             Work::Rename => generator.rename(),
             Work::Crossing => generator.crossing(),
+            Work::Snapshot => generator.snapshot(),
             Work::Planted => {
                 let segments = self.world.images().into_iter().flatten();
                 let mut segments = segments.filter(|(path, _)| FileKind::of(path) == FileKind::Segment);

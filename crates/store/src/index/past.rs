@@ -1,0 +1,138 @@
+//! What there was at an earlier sequence number: the newest version of each key up to it.
+//!
+//! That is what the key has now, if it is no newer; else one that something took the place of later. Those are kept under keys of their own, which end in the
+//! sequence number of what took their place ([`superseded_key`](crate::format::index_key::superseded_key)): the first behind the one that is asked for is the
+//! version of then, unless there was none. Only sequence numbers of snapshots can be asked for: of others, versions are gone.
+
+use std::ops::Bound;
+
+use super::{Scan, Snapshot};
+use crate::error::Result;
+use crate::format::entry::Entry;
+use crate::format::index_key::{
+    first_superseded, is_superseded, superseded, superseded_key, versions_behind, versions_from,
+};
+
+/// An entry with its key.
+type Found = (Vec<u8>, Entry);
+
+impl Snapshot {
+    /// What the store had for a stored key at a sequence number.
+    ///
+    /// # Errors
+    /// As [`look_up`](Self::look_up).
+    pub(super) fn look_up_at(&self, key: &[u8], sequence: u64) -> Result<Option<Entry>> {
+        match self.look_up_now(key)? {
+            Some(now) if now.id <= sequence => Ok(Some(now)),
+            _ => Ok(self.version_behind(key, sequence)?.map(|(_, entry)| entry).filter(|entry| entry.id <= sequence)),
+        }
+    }
+
+    /// The version of a key that was there first of those that something took the place of behind a sequence number, under the key of that version.
+    ///
+    /// # Errors
+    /// As [`look_up`](Self::look_up).
+    pub(crate) fn version_behind(&self, key: &[u8], sequence: u64) -> Result<Option<Found>> {
+        let (from, to) = (superseded_key(key, sequence + 1), versions_behind(key));
+        Scan::of_now(self, Bound::Included(&from), Bound::Excluded(&to))?.next().transpose()
+    }
+
+    /// Whether there is any version that something took the place of.
+    ///
+    /// # Errors
+    /// As [`look_up`](Self::look_up).
+    pub(crate) fn has_versions(&self) -> Result<bool> {
+        Ok(Scan::of_now(self, Bound::Included(&first_superseded()), Bound::Unbounded)?.next_entry()?.is_some())
+    }
+}
+
+/// What was between two keys at a sequence number.
+#[derive(Debug)]
+pub(super) struct PastScan {
+    sequence: u64,
+    /// What there is now: what is as old as that was there then.
+    now: Scan,
+    /// What something took the place of.
+    versions: Scan,
+    /// The next of each.
+    next_now: Option<Found>,
+    next_version: Option<Found>,
+    given: Option<Found>,
+}
+
+impl PastScan {
+    pub(super) fn new(snapshot: &Snapshot, sequence: u64, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<PastScan> {
+        let end = first_superseded();
+        let to_now = match to {
+            Bound::Unbounded => Bound::Excluded(&end[..]),
+            other => other,
+        };
+        let now = Scan::of_now(snapshot, from, to_now)?;
+        let from = match from {
+            Bound::Included(key) => versions_from(key),
+            Bound::Excluded(key) => versions_behind(key),
+            Bound::Unbounded => end.to_vec(),
+        };
+        let to = match to {
+            Bound::Included(key) => Bound::Excluded(versions_behind(key)),
+            Bound::Excluded(key) if !is_superseded(key) => Bound::Excluded(versions_from(key)),
+            Bound::Excluded(_) | Bound::Unbounded => Bound::Unbounded,
+        };
+        let versions = Scan::of_now(snapshot, Bound::Included(&from), to.as_ref().map(Vec::as_slice))?;
+        let mut scan = PastScan { sequence, now, versions, next_now: None, next_version: None, given: None };
+        scan.step_now()?;
+        scan.step_versions()?;
+        Ok(scan)
+    }
+
+    fn step_now(&mut self) -> Result<()> {
+        self.next_now = loop {
+            match self.now.next_entry()? {
+                Some((_, entry)) if entry.id > self.sequence => {}
+                found => break found.map(|(key, entry)| (key.to_vec(), *entry)),
+            }
+        };
+        Ok(())
+    }
+
+    fn step_versions(&mut self) -> Result<()> {
+        self.next_version = loop {
+            let Some((key, entry)) = self.versions.next_entry()? else { break None };
+            let was_there = |until: u64| entry.id <= self.sequence && self.sequence < until;
+            if let Some((key, _)) = superseded(key).filter(|&(_, until)| was_there(until)) {
+                break Some((key, *entry));
+            }
+        };
+        Ok(())
+    }
+
+    pub(super) fn next_entry(&mut self) -> Result<()> {
+        let is_version = match (&self.next_now, &self.next_version) {
+            (Some((now, _)), Some((version, _))) => version < now,
+            (now, _) => now.is_none(),
+        };
+        if is_version {
+            self.given = self.next_version.take();
+            return self.step_versions();
+        }
+        self.given = self.next_now.take();
+        self.step_now()
+    }
+
+    pub(super) fn given(&self) -> Option<(&[u8], &Entry)> {
+        self.given.as_ref().map(|(key, entry)| (&key[..], entry))
+    }
+
+    /// Goes ahead to `key`, if it is not behind it.
+    pub(super) fn seek(&mut self, key: &[u8]) -> Result<()> {
+        if self.next_now.as_ref().is_some_and(|(next, _)| &next[..] < key) {
+            self.now.seek(key)?;
+            self.step_now()?;
+        }
+        if self.next_version.as_ref().is_some_and(|(next, _)| &next[..] < key) {
+            self.versions.seek(&versions_from(key))?;
+            self.step_versions()?;
+        }
+        Ok(())
+    }
+}
