@@ -17,7 +17,9 @@ use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
-use crate::format::index_key::{entries_of, is_superseded, leading_number, object_key, superseded, superseded_key};
+use crate::format::index_key::{
+    entries_of, is_superseded, leading_number, object_key, superseded, superseded_key, until_of, versions_behind,
+};
 use crate::index::Snapshot;
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 
@@ -87,6 +89,8 @@ pub(crate) struct Effects<'l, L: Ledger> {
     ledger: &'l L,
     nameless: Nameless,
     keys: ChangedKeys,
+    /// What it makes of versions that something took the place of, by key; `None`: gone.
+    versions: BTreeMap<Vec<u8>, Option<Entry>>,
     segments: BTreeMap<u64, SegmentRow>,
     extents: BTreeMap<(u16, u32), ExtentRow>,
     shared: BTreeMap<u64, u64>,
@@ -105,6 +109,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
             ledger,
             nameless,
             keys: ChangedKeys::default(),
+            versions: BTreeMap::new(),
             segments: BTreeMap::new(),
             extents: BTreeMap::new(),
             shared: BTreeMap::new(),
@@ -242,19 +247,16 @@ impl<'l, L: Ledger> Effects<'l, L> {
     fn put_version(&mut self, of: &[u8], until: u64, new: Entry, descriptor: Option<&Descriptor>) -> Result<()> {
         let mut key: Arc<[u8]> = superseded_key(of, until).into();
         let mut old = None;
-        match self.ledger.snapshot().version_behind(of, new.id)? {
-            Some((known, entry)) if entry.id == new.id => {
-                old = self.look_up(&known)?;
-                key = known.into();
-            }
+        match self.version_behind(of, new.id)? {
+            Some((known, entry)) if entry.id == new.id => (key, old) = (known.into(), Some(entry)),
             // The log, read from its beginning, did not have this one in between.
-            Some((known, entry)) if entry.id < new.id => {
-                self.forget(&known[..].into(), entry.id, entry.location);
-                match self.ledger.keeps(entry.id, new.id) {
-                    true => self.keys.insert(&superseded_key(of, new.id).into(), Some(entry)),
-                    false => self.retire(&known, entry, Leaves::Forgotten)?,
+            Some((known, entry)) if entry.id < new.id => match self.ledger.keeps(entry.id, new.id) {
+                true => {
+                    self.forget(&known[..].into(), entry.id, entry.location);
+                    self.set_version(&superseded_key(of, new.id).into(), entry);
                 }
-            }
+                false => self.forget_version(&known, entry)?,
+            },
             _ => {}
         }
         if old.is_none() && !self.ledger.keeps(new.id, until) {
@@ -272,8 +274,31 @@ impl<'l, L: Ledger> Effects<'l, L> {
         if let Some(row) = self.segment(new.location.segment) {
             row.dead_records += 1;
         }
-        self.keys.insert(&key, Some(new));
+        self.set_version(&key, new);
         Ok(())
+    }
+
+    fn set_version(&mut self, key: &Arc<[u8]>, entry: Entry) {
+        self.versions.insert(key.to_vec(), Some(entry));
+        self.keys.insert(key, Some(entry));
+    }
+
+    /// As [`Snapshot::version_behind`], as the batch has it so far.
+    fn version_behind(&self, of: &[u8], sequence: u64) -> Result<Option<(Vec<u8>, Entry)>> {
+        let mut behind = sequence;
+        let before = loop {
+            let Some((key, entry)) = self.ledger.snapshot().version_behind(of, behind)? else { break None };
+            if !self.versions.contains_key(&key) {
+                break Some((key, entry));
+            }
+            behind = until_of(&key);
+        };
+        let range = (Bound::Excluded(superseded_key(of, sequence)), Bound::Excluded(versions_behind(of)));
+        let changed = self.versions.range(range).find_map(|(key, entry)| Some((key.clone(), (*entry)?)));
+        Ok(match (before, changed) {
+            (Some(before), Some(changed)) => Some(if before.0 < changed.0 { before } else { changed }),
+            (before, changed) => before.or(changed),
+        })
     }
 
     /// Until when a snapshot has a version that record `until` takes the place of, or one that the index knows already; `None` if none has it.
@@ -281,7 +306,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         if is_superseded(key) || !self.ledger.keeps(old.id, until) {
             return Ok(None);
         }
-        let next = self.ledger.snapshot().version_behind(key, old.id)?.map(|(_, entry)| entry.id);
+        let next = self.version_behind(key, old.id)?.map(|(_, entry)| entry.id);
         match next {
             // Its moved record was read before what took its place.
             Some(next) if next == old.id => Ok(None),
@@ -394,6 +419,9 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// The key is no more: a removal hides what sorted tables have of it.
     fn forget(&mut self, key: &Arc<[u8]>, id: u64, location: Location) {
+        if is_superseded(key) {
+            self.versions.insert(key.to_vec(), None);
+        }
         let is_needed = !self.ledger.snapshot().tables().is_empty();
         self.keys.insert(key, is_needed.then(|| Entry::removal(id, location)));
     }
@@ -406,7 +434,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
             Leaves::Moved | Leaves::Forgotten => None,
         };
         if let Some(until) = kept_until {
-            self.keys.insert(&superseded_key(key, until).into(), Some(old));
+            self.set_version(&superseded_key(key, until).into(), old);
         }
         if let Some(row) = self.segment(old.location.segment) {
             let short = || short_account(&format!("segment {}", row.number));
