@@ -111,6 +111,11 @@ impl Allocator {
         lock(&self.places).claims.get(&(device, file)).is_some_and(|claim| claim.strong_count() > 0)
     }
 
+    /// Keeps a file from being released, for units in it that no record names (any more).
+    pub(crate) fn claim(&self, device: u16, file: u32) -> Claim {
+        lock(&self.places).claim(device, file)
+    }
+
     /// Places for the components of the chunk with this number on the first devices of `order` that are in service and have room for
     /// it, and how it is striped: with as many data units as there are devices for. `left_bytes` is what of the object is left, if that is known.
     ///

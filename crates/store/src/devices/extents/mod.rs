@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `allocate` | where the next chunk goes |
 //! | `write` | a stream becomes chunks, stripes and units, in bounded memory |
+//! | `splice` | an object with some of its stripes written anew, and the others where they are |
 //! | `read` | ranges of an object, verified, reconstructed where units are lost |
 //! | `repair` | every unit verified; damaged ones rebuilt; components moved to other devices |
 //!
@@ -20,11 +21,15 @@
 mod allocate;
 mod read;
 mod repair;
+mod splice;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub(crate) use allocate::{Allocator, Reserved, order};
+#[cfg(test)]
+pub(crate) use splice::MOST_CHUNKS;
+pub(crate) use splice::{Edit, Filling};
 pub(crate) use write::{LargeWriter, Written};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -123,7 +128,7 @@ pub(crate) struct Wrong {
 pub(crate) struct Claim(#[expect(dead_code, reason = "it is counted, not looked at")] Arc<()>);
 
 /// Files that were written to and are not synced. Keeps them open: an error in writing back is told to those who had the file open.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Touched {
     files: BTreeMap<(u16, u32), Arc<dyn DeviceFile>>,
     claims: BTreeMap<(u16, u32), Claim>,

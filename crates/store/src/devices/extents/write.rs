@@ -61,6 +61,8 @@ pub(crate) struct LargeWriter {
     rule: Striping,
     expected_bytes: Option<u64>,
     packed: Vec<u8>,
+    /// Chunks of the object in front of those that it writes.
+    first_chunk: usize,
     /// Bytes in chunks that are complete.
     chunked_bytes: u64,
     chunks: Vec<Chunk>,
@@ -90,6 +92,7 @@ impl LargeWriter {
             rule,
             expected_bytes,
             packed: Vec::new(),
+            first_chunk: 0,
             chunked_bytes: 0,
             chunks: Vec::new(),
             growing: None,
@@ -98,6 +101,21 @@ impl LargeWriter {
             touched: Touched::default(),
             failed: false,
         }
+    }
+
+    /// Begins what is to be `length_bytes` of an object behind its packed bytes, striped as from its chunk `first_chunk` on. What it
+    /// [`finish`](Self::finish)es has the chunks, and nothing packed that counts.
+    pub(super) fn begin_chunks(
+        files: Arc<ExtentFiles>,
+        allocator: Arc<Allocator>,
+        order: Vec<u16>,
+        (rule, first_chunk): (Striping, usize),
+        length_bytes: u64,
+    ) -> LargeWriter {
+        let mut writer = LargeWriter::begin(files, allocator, order, rule, Some(PACKED_BYTES + length_bytes));
+        writer.packed = vec![0; PACKED_BYTES as usize];
+        writer.first_chunk = first_chunk;
+        writer
     }
 
     /// Adds to the object.
@@ -154,7 +172,7 @@ impl LargeWriter {
 
     /// Begins the next chunk; gives the bytes of its first step.
     fn begin_chunk(&mut self) -> Result<u64> {
-        let number = self.chunks.len();
+        let number = self.first_chunk + self.chunks.len();
         if number == usize::from(u16::MAX) {
             let cause = format!("it is longer than {} bytes", self.chunked_bytes);
             return Err(Error::new(ErrorKind::Usage, "stripe an object", cause).advise("choose more data units"));

@@ -1,0 +1,375 @@
+//! Changing a large object in some places: stripes that are touched are written anew, all others stay where they are.
+//!
+//! A chunk is cut at stripe boundaries. What is in front of the cut keeps its places; so does what is behind it, with its components turned: unit i of stripe s
+//! is on component (s + i) mod width, so that of a chunk which begins with what was stripe s, component c is what was component (c + s) mod width, from
+//! s units on. The touched stripes become chunks between, with the units that they had; at the end of the object, where it may have grown, with those
+//! that the rule has there. A last stripe that was partial is touched if the object grows, and so is the one that an object is cut off in.
+//!
+//! Nothing is overwritten, so the object is there as it was until a record names the new descriptor; and an error, or a change that never comes to the log, lets
+//! the places of the new chunks be given out again, never those of the old ones. Survived: units that are wrong, as far as parity makes up for them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::write::LargeWriter;
+use super::{Allocator, ExtentFiles, Touched};
+use crate::error::Result;
+use crate::format::descriptor::{Chunk, Component, Descriptor};
+use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
+
+/// An object has at most so many chunks more than the rule cuts one of its length into: each costs a descriptor that is written with every change. What would
+/// have more is written anew.
+pub(crate) const MOST_CHUNKS: usize = 256;
+/// What is behind the old end is written in pieces of so many bytes.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// Bytes that come into the place of what is stored, or behind it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Edit<'e> {
+    /// Where they begin, in what is stored.
+    pub(crate) at: u64,
+    pub(crate) filling: Filling<'e>,
+}
+
+/// What an edit puts there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Filling<'e> {
+    Bytes(&'e [u8]),
+    /// So many.
+    Zeroes(u64),
+}
+
+impl Edit<'_> {
+    fn end(&self) -> u64 {
+        match self.filling {
+            Filling::Bytes(bytes) => self.at + bytes.len() as u64,
+            Filling::Zeroes(length) => self.at + length,
+        }
+    }
+}
+
+/// An object that was changed. Its units are durable after [`ExtentFiles::sync`] of `touched`.
+#[derive(Debug, Default)]
+pub(crate) struct Spliced {
+    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) packed: Vec<u8>,
+    /// Those of the chunks that are new: what is given up if no record comes to name them.
+    pub(crate) fresh: Vec<Chunk>,
+    pub(crate) touched: Touched,
+    /// Units that were wrong and made up for.
+    pub(crate) healed: u64,
+}
+
+/// A part of the object as it will be, in bytes behind the packed ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Region {
+    /// Stripes of a chunk that stay.
+    Kept { chunk: usize, stripes: Range<usize> },
+    /// Stripes that are written, by a rule, as from this chunk of an object on.
+    Written { range: Range<u64>, rule: Striping, first_chunk: usize },
+}
+
+/// What is changed in which object.
+struct Splice<'s> {
+    before: &'s Descriptor,
+    /// Rising and apart.
+    edits: &'s [Edit<'s>],
+    /// The rule for what lies at the end.
+    rule: Striping,
+    /// Where the object ended and where it will, in bytes behind the packed ones.
+    old_end: u64,
+    end: u64,
+}
+
+impl Splice<'_> {
+    /// Edits with bytes in a range behind the packed bytes.
+    fn edits_in(&self, range: &Range<u64>) -> &[Edit<'_>] {
+        let (from, to) = (range.start + PACKED_BYTES, range.end + PACKED_BYTES);
+        let first = self.edits.partition_point(|edit| edit.end() <= from);
+        let count = self.edits[first..].partition_point(|edit| edit.at < to);
+        &self.edits[first..first + count]
+    }
+
+    /// The chunk of an object striped by the rule in which a byte is.
+    fn chunk_at(&self, at: u64) -> usize {
+        let mut begin = 0;
+        (0..usize::from(u16::MAX))
+            .take_while(|&chunk| {
+                begin += self.rule.longest_chunk_bytes(chunk);
+                begin <= at
+            })
+            .count()
+    }
+
+    /// The object as it will be, part by part.
+    fn regions(&self) -> Vec<Region> {
+        let mut regions: Vec<Region> = Vec::new();
+        let mut begin = 0;
+        for (number, chunk) in self.before.chunks.iter().enumerate() {
+            let stripes = chunk.stripes;
+            let unit_rule =
+                Striping { stripe_unit_bytes: stripes.unit_bytes, data: stripes.data, parity: stripes.parity };
+            for stripe in 0..stripes.count() {
+                let from = begin + stripe as u64 * stripes.stripe_bytes();
+                if from >= self.end {
+                    break;
+                }
+                let to = from + stripes.bytes_in(stripe);
+                let is_followed = to == self.old_end && to < self.end && to - from < stripes.stripe_bytes();
+                let is_kept = to <= self.end && !is_followed && self.edits_in(&(from..to)).is_empty();
+                match regions.last_mut() {
+                    Some(Region::Kept { chunk, stripes }) if is_kept && *chunk == number && stripes.end == stripe => {
+                        stripes.end += 1;
+                    }
+                    Some(Region::Written { range, rule, .. })
+                        if !is_kept && *rule == unit_rule && to - range.start <= rule.longest_chunk_bytes(0) =>
+                    {
+                        range.end = to.min(self.end);
+                    }
+                    _ if is_kept => regions.push(Region::Kept { chunk: number, stripes: stripe..stripe + 1 }),
+                    _ => {
+                        regions.push(Region::Written { range: from..to.min(self.end), rule: unit_rule, first_chunk: 0 })
+                    }
+                }
+            }
+            begin += stripes.length_bytes;
+        }
+        if self.old_end < self.end {
+            let from = match regions.pop() {
+                Some(Region::Written { range, .. }) => range.start,
+                last => {
+                    regions.extend(last);
+                    self.old_end
+                }
+            };
+            let first_chunk = self.chunk_at(from);
+            regions.push(Region::Written { range: from..self.end, rule: self.rule, first_chunk });
+        }
+        regions
+    }
+
+    /// Where the stripe ends that a byte was in, or the piece behind the old end.
+    fn piece_end(&self, at: u64) -> u64 {
+        let mut begin = 0;
+        for chunk in &self.before.chunks {
+            let end = begin + chunk.stripes.length_bytes;
+            if at < end {
+                let stripe_bytes = chunk.stripes.stripe_bytes();
+                return (begin + ((at - begin) / stripe_bytes + 1) * stripe_bytes).min(end);
+            }
+            begin = end;
+        }
+        at + PIECE_BYTES
+    }
+
+    /// Bytes of a range as they will be, which is within a stripe or behind the old end.
+    fn compose(&self, files: &ExtentFiles, range: Range<u64>, onto: &mut Vec<u8>) -> Result<u64> {
+        onto.clear();
+        let edits = self.edits_in(&range);
+        let (from, to) = (range.start + PACKED_BYTES, range.end + PACKED_BYTES);
+        let covered: u64 = edits.iter().map(|edit| edit.end().min(to) - edit.at.max(from)).sum();
+        let mut healed = 0;
+        if covered < to - from {
+            healed = files.read_range(self.before, from..to, onto)?.len() as u64;
+        }
+        onto.resize((to - from) as usize, 0);
+        apply(edits, from, onto);
+        Ok(healed)
+    }
+}
+
+/// Puts edits where they belong in bytes that begin at `from` in what is stored.
+fn apply(edits: &[Edit<'_>], from: u64, bytes: &mut [u8]) {
+    let to = from + bytes.len() as u64;
+    for edit in edits {
+        let (begin, end) = (edit.at.max(from), edit.end().min(to));
+        if begin >= end {
+            continue;
+        }
+        let place = &mut bytes[(begin - from) as usize..(end - from) as usize];
+        match edit.filling {
+            Filling::Bytes(new) => {
+                place.copy_from_slice(&new[(begin - edit.at) as usize..(end - edit.at) as usize]);
+            }
+            Filling::Zeroes(_) => place.fill(0),
+        }
+    }
+}
+
+/// Some stripes of a chunk as a chunk of their own, with their units where they are.
+fn cut(chunk: &Chunk, kept: Range<usize>) -> Chunk {
+    let (stripes, width, begin) = (chunk.stripes, chunk.stripes.width(), kept.start as u64);
+    let length_bytes =
+        stripes.length_bytes.min(kept.end as u64 * stripes.stripe_bytes()) - begin * stripes.stripe_bytes();
+    let turned = |position: usize| {
+        let component = chunk.components[(position + kept.start) % width];
+        let offset_bytes = component.offset_bytes + begin * u64::from(stripes.unit_bytes);
+        Component { offset_bytes, ..component }
+    };
+    let end = (kept.end * width).min(chunk.checksums.len());
+    Chunk {
+        stripes: Stripes { length_bytes, ..stripes },
+        components: (0..width).map(turned).collect(),
+        checksums: chunk.checksums[kept.start * width..end].to_vec(),
+    }
+}
+
+impl Allocator {
+    /// Gives out again the places of chunks that no record ever named, as far as nothing was reserved behind them.
+    pub(crate) fn give_up_chunks(&self, chunks: Vec<Chunk>) {
+        self.give_up(&Descriptor { stored_bytes: 0, packed: Vec::new(), chunks });
+    }
+}
+
+impl ExtentFiles {
+    /// Writes what is touched by edits (rising, apart, without gaps behind the old end) of an object that will have `stored_bytes`, more than are packed.
+    /// `order` and `rule` are those of new chunks. `None`: it would have too many chunks, or fewer devices have room than such stripes need; it is to be
+    /// written anew.
+    ///
+    /// # Errors
+    /// As [`read_range`](Self::read_range) and [`LargeWriter::write`].
+    pub(crate) fn splice(
+        self: &Arc<Self>,
+        allocator: &Arc<Allocator>,
+        (order, rule): (&[u16], Striping),
+        before: &Descriptor,
+        edits: &[Edit<'_>],
+        stored_bytes: u64,
+    ) -> Result<Option<Spliced>> {
+        let (old_end, end) = (before.stored_bytes - PACKED_BYTES, stored_bytes - PACKED_BYTES);
+        let splice = Splice { before, edits, rule, old_end, end };
+        let regions = splice.regions();
+        if regions.len() > MOST_CHUNKS + rule.chunks(end).count() {
+            return Ok(None);
+        }
+        let mut spliced = Spliced { packed: before.packed.clone(), ..Spliced::default() };
+        apply(edits, 0, &mut spliced.packed);
+        let count = regions.len();
+        for (position, region) in regions.into_iter().enumerate() {
+            let is_last = position + 1 == count;
+            let is_whole = match &region {
+                Region::Kept { chunk, stripes } => {
+                    spliced.chunks.push(cut(&before.chunks[*chunk], stripes.clone()));
+                    Ok(true)
+                }
+                Region::Written { range, rule, first_chunk } => {
+                    let striping = (*rule, *first_chunk);
+                    self.write_region(allocator, order, striping, &splice, range, &mut spliced).map(|()| {
+                        let last = spliced.chunks.last().map(|chunk| chunk.stripes);
+                        is_last || last.is_some_and(|last| last.length_bytes % last.stripe_bytes() == 0)
+                    })
+                }
+            };
+            if !matches!(is_whole, Ok(true)) {
+                allocator.give_up_chunks(std::mem::take(&mut spliced.fresh));
+                return is_whole.map(|_| None);
+            }
+        }
+        Ok(Some(spliced))
+    }
+
+    /// Writes a part of the object as it will be.
+    fn write_region(
+        self: &Arc<Self>,
+        allocator: &Arc<Allocator>,
+        order: &[u16],
+        striping: (Striping, usize),
+        splice: &Splice<'_>,
+        range: &Range<u64>,
+        spliced: &mut Spliced,
+    ) -> Result<()> {
+        let length_bytes = range.end - range.start;
+        let (files, allocator) = (Arc::clone(self), Arc::clone(allocator));
+        let mut writer = LargeWriter::begin_chunks(files, allocator, order.to_vec(), striping, length_bytes);
+        let (mut at, mut bytes) = (range.start, Vec::new());
+        while at < range.end {
+            let to = splice.piece_end(at).min(range.end);
+            spliced.healed += splice.compose(self, at..to, &mut bytes)?;
+            writer.write(&bytes)?;
+            at = to;
+        }
+        let written = writer.finish()?;
+        spliced.fresh.extend(written.descriptor.chunks.iter().cloned());
+        spliced.chunks.extend(written.descriptor.chunks);
+        spliced.touched.merge(written.touched);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn chunk(stripes: Stripes) -> Chunk {
+        let component = |at: usize| Component { device: at as u16, file: 7, offset_bytes: (at as u64 + 1) << 32 };
+        let components = (0..stripes.width()).map(component).collect();
+        Chunk { stripes, components, checksums: (0..stripes.units() as u64).collect() }
+    }
+
+    fn stripes() -> impl Strategy<Value = Stripes> {
+        (1u8..6, 0u8..3, 1u64..1_000_000).prop_map(|(data, parity, length_bytes)| Stripes {
+            length_bytes,
+            unit_bytes: 4096,
+            data,
+            parity,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn units_of_a_chunk_that_is_cut_are_where_they_were(stripes in stripes(), at in any::<[prop::sample::Index; 2]>()) {
+            let whole = chunk(stripes);
+            let begin = at[0].index(stripes.count());
+            let end = begin + 1 + at[1].index(stripes.count() - begin);
+            let part = cut(&whole, begin..end);
+            prop_assert_eq!(part.stripes.check(), Ok(()));
+            prop_assert_eq!(part.checksums.len(), part.stripes.units());
+            for stripe in begin..end {
+                for unit in 0..stripes.width() {
+                    prop_assert_eq!(part.unit(stripe - begin, unit).length_bytes, whole.unit(stripe, unit).length_bytes);
+                    let position = part.stripes.position(stripe - begin, unit);
+                    prop_assert_eq!(position.is_some(), stripes.position(stripe, unit).is_some());
+                    if let (Some(position), Some(before)) = (position, stripes.position(stripe, unit)) {
+                        prop_assert_eq!(part.unit(stripe - begin, unit), whole.unit(stripe, unit));
+                        prop_assert_eq!(part.checksums[position], whole.checksums[before]);
+                    }
+                }
+            }
+            // Nothing is counted twice, and nothing left out.
+            let bytes = |chunk: &Chunk| chunk.stripes.allocated_bytes();
+            let parts = [(0, begin), (begin, end), (end, stripes.count())].into_iter().filter(|(from, to)| from < to);
+            prop_assert_eq!(parts.map(|(from, to)| bytes(&cut(&whole, from..to))).sum::<u64>(), bytes(&whole));
+        }
+    }
+
+    #[test]
+    fn an_object_is_taken_apart_where_it_is_touched() {
+        let rule = Striping { stripe_unit_bytes: 4096, data: 2, parity: 1 };
+        let stripes = |length_bytes| Stripes { length_bytes, unit_bytes: 4096, data: 2, parity: 1 };
+        let chunks = vec![chunk(stripes(4 * 8192)), chunk(stripes(3 * 8192 + 10))];
+        let stored_bytes = PACKED_BYTES + 7 * 8192 + 10;
+        let before = Descriptor { stored_bytes, packed: vec![0; PACKED_BYTES as usize], chunks };
+        let regions = |edits: &[(u64, u64)], end: u64| {
+            let edits: Vec<Edit<'_>> = edits
+                .iter()
+                .map(|&(at, length)| Edit { at: PACKED_BYTES + at, filling: Filling::Zeroes(length) })
+                .collect();
+            Splice { before: &before, edits: &edits, rule, old_end: 7 * 8192 + 10, end }.regions()
+        };
+        let kept = |chunk, stripes| Region::Kept { chunk, stripes };
+        let written = |range, first_chunk| Region::Written { range, rule, first_chunk };
+        let end = 7 * 8192 + 10;
+        assert_eq!(regions(&[], end), [kept(0, 0..4), kept(1, 0..4)]);
+        assert_eq!(
+            regions(&[(8192, 1), (5 * 8192 - 1, 2)], end),
+            [kept(0, 0..1), written(8192..2 * 8192, 0), kept(0, 2..4), written(4 * 8192..6 * 8192, 0), kept(1, 2..4)]
+        );
+        // Touched stripes of two chunks are one; what is touched at the end goes on as the object grows.
+        assert_eq!(regions(&[(4 * 8192 - 1, 2)], end), [kept(0, 0..3), written(3 * 8192..5 * 8192, 0), kept(1, 1..4)]);
+        assert_eq!(regions(&[(end, 100)], end + 100), [kept(0, 0..4), kept(1, 0..3), written(7 * 8192..end + 100, 0)]);
+        // Cut off within a stripe, and between two.
+        assert_eq!(regions(&[], 8192 + 5), [kept(0, 0..1), written(8192..8192 + 5, 0)]);
+        assert_eq!(regions(&[], 8192), [kept(0, 0..1)]);
+    }
+}
