@@ -47,6 +47,7 @@ pub use index::catalog;
 pub use log::published;
 
 pub use access::content::Content;
+pub use access::handle::{Handle, HandleOptions};
 pub use access::load::{Load, Loaded, LoadedObject};
 pub use access::pinned::PinnedSnapshot;
 pub use access::read::{Buffer, Object, Status};

@@ -10,6 +10,7 @@ use crate::OpenOptions;
 use crate::engine::open::{Access, open_here};
 use crate::error::ErrorKind;
 
+mod handles;
 mod names;
 mod snapshots;
 

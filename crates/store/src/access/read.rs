@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use crate::devices::device::make_landing;
 use crate::engine::records::decode_attributes;
+pub(crate) use crate::engine::records::decompress;
 use crate::engine::{Engine, look_up_in};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
@@ -263,13 +264,17 @@ pub(crate) fn refuse_giant(key: &Key, entry: &Entry) -> Result<()> {
 }
 
 /// A part of a range of a file: so many zeroes, or bytes of what is stored.
-enum Piece {
+pub(super) enum Piece {
     Hole(u64),
     Data(Range<u64>),
 }
 
 /// Splits a range of a file into holes and data.
-fn pieces(holes: Option<&Holes>, range: Range<u64>, mut take: impl FnMut(Piece) -> Result<()>) -> Result<()> {
+pub(super) fn pieces(
+    holes: Option<&Holes>,
+    range: Range<u64>,
+    mut take: impl FnMut(Piece) -> Result<()>,
+) -> Result<()> {
     let Some(holes) = holes else { return take(Piece::Data(range)) };
     let (mut at, mut stored) = (range.start, 0);
     for &(offset, length) in &holes.data {
@@ -301,17 +306,4 @@ pub(crate) fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Resu
         }
         Ok(())
     })
-}
-
-pub(crate) fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
-    let wrong = |cause: String| Error::new(ErrorKind::Corrupt, "decompress", cause);
-    // Before memory is taken for it.
-    if zstd::zstd_safe::get_frame_content_size(frame).ok().flatten() != Some(size_bytes) {
-        return Err(wrong("the content is not as long as the index says".into()));
-    }
-    let content = zstd::bulk::decompress(frame, size_bytes as usize).map_err(|error| wrong(error.to_string()))?;
-    match content.len() as u64 == size_bytes {
-        true => Ok(content),
-        false => Err(wrong("the content is not as long as the index says".into())),
-    }
 }

@@ -1,7 +1,8 @@
 //! What all handles of an open store share: devices, index, accounts, and the writer's end of the log.
 //!
 //! Lock order: `sync`, then `writer`, then `view`, then `directories`. Readers take only `view`, for as long as a look-up in memory takes; nobody reads
-//! a device while holding it. A failed write or sync sets the latch: nothing is written any more until the store is opened again.
+//! a device while holding it. What is pending of an open file (see `open_files`) is locked before all of these, the list of open files after them, and the place of
+//! an open file last. A failed write or sync sets the latch: nothing is written any more until the store is opened again.
 
 pub(crate) mod changed;
 pub(crate) mod copies;
@@ -12,6 +13,7 @@ pub(crate) mod index_copies;
 pub(crate) mod index_place;
 mod near;
 pub(crate) mod open;
+pub(crate) mod open_files;
 pub(crate) mod pace;
 pub(crate) mod paths;
 mod placement;
@@ -33,6 +35,7 @@ use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
 use crate::devices::set::{Devices, Lock, Platform, Slot};
 use crate::engine::directories::KnownDirectories;
 use crate::engine::effects::Ledger;
+use crate::engine::open_files::OpenFiles;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location};
@@ -105,6 +108,8 @@ pub(crate) struct Engine {
     pub(crate) cache: Arc<BlockCache>,
     view: RwLock<View>,
     pub(crate) directories: RwLock<KnownDirectories>,
+    /// Files that are open by handles.
+    pub(crate) open_files: Arc<OpenFiles>,
     /// `None` in a store that is opened for reading.
     writer: Option<Mutex<Writer>>,
     /// Held while files are synced and the catalog changes.
@@ -160,6 +165,7 @@ impl Engine {
             cache: parts.cache,
             view: RwLock::default(),
             directories: RwLock::default(),
+            open_files: Arc::default(),
             writer: parts.writer.map(Mutex::new),
             sync: Mutex::new(()),
             highest_id: AtomicU64::new(0),
@@ -353,7 +359,9 @@ impl Engine {
     /// # Errors
     /// As [`apply`](Self::apply).
     pub(crate) fn apply_pending(&self, writer: &mut Writer, change: Change) -> Result<()> {
+        let met = self.meet_open_files(&change);
         self.apply(&change)?;
+        self.open_files.follow(met);
         writer.pend(change);
         Ok(())
     }

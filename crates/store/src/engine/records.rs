@@ -103,3 +103,17 @@ pub(crate) fn decode_attributes(stored: &[u8]) -> Result<Attributes> {
     };
     Attributes::decode(stored).ok_or_else(unknown)
 }
+
+/// What a frame has, which is to be so long.
+pub(crate) fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
+    let wrong = |cause: String| Error::new(ErrorKind::Corrupt, "decompress", cause);
+    // Before memory is taken for it.
+    if zstd::zstd_safe::get_frame_content_size(frame).ok().flatten() != Some(size_bytes) {
+        return Err(wrong("the content is not as long as the index says".into()));
+    }
+    let content = zstd::bulk::decompress(frame, size_bytes as usize).map_err(|error| wrong(error.to_string()))?;
+    match content.len() as u64 == size_bytes {
+        true => Ok(content),
+        false => Err(wrong("the content is not as long as the index says".into())),
+    }
+}

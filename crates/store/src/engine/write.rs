@@ -40,7 +40,7 @@ const WAITING_BYTES: usize = 256;
 /// Content that is read from a stream at once, in bytes.
 const READ_BYTES: usize = 1 << 20;
 /// Shorter content is not compressed.
-const LEAST_COMPRESSED_BYTES: usize = 64;
+pub(super) const LEAST_COMPRESSED_BYTES: usize = 64;
 
 /// Records that go to the log together; see [`Store::batch`]. What was not committed when it is dropped was never there.
 #[derive(Debug)]
@@ -537,14 +537,19 @@ impl Engine {
         self.allocator().give_up(descriptor);
     }
 
-    /// Begins a large object of a stored key, on the devices that its key chooses.
-    fn begin_large(&self, key: &[u8], size_bytes: Option<u64>) -> LargeWriter {
+    /// The devices that units of a stored key go to, the first of them first, and how they are striped.
+    pub(super) fn striping_of(&self, key: &[u8]) -> (Vec<u16>, Striping) {
         let geometry = self.geometry();
         let devices: Vec<(u16, [u8; 16])> =
             self.devices.writable(Class::Slow).iter().map(|slot| (slot.entry.number, slot.entry.identity)).collect();
         let rule =
             Striping { stripe_unit_bytes: geometry.stripe_unit_bytes, data: geometry.data, parity: geometry.parity };
-        let order = order(checksum(key), &devices);
+        (order(checksum(key), &devices), rule)
+    }
+
+    /// Begins a large object of a stored key, on the devices that its key chooses.
+    pub(super) fn begin_large(&self, key: &[u8], size_bytes: Option<u64>) -> LargeWriter {
+        let (order, rule) = self.striping_of(key);
         LargeWriter::begin(Arc::clone(&self.extents), self.allocator(), order, rule, size_bytes)
     }
 

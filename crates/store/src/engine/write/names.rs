@@ -12,6 +12,8 @@ use super::admission::{is_changed, within_itself};
 use super::committer::{Existing, Named, Seen, Subject};
 use super::{Batch, entry_of, recorded_name};
 use crate::Durability;
+use crate::devices::extents::Touched;
+use crate::engine::open_files::Base;
 use crate::engine::records::decode_attributes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
@@ -130,6 +132,29 @@ impl Batch<'_> {
             source.entry = snapshot.look_up(&object_key(number))?.ok_or_else(|| not_there("change", key))?;
             source.is_followed = true;
             batch.add_again(&source, shared_key(number).into(), None, Some(attributes))
+        })
+    }
+
+    /// Gives a file a name that nothing has: a new one, or the one of a number, which has none and whose units are in these files.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no directory that it is to be in; [`ErrorKind::Exists`] if the name is taken; what writing fails with.
+    pub(crate) fn name_file(&mut self, key: &Key, number: u64, file: &Base, units: &Touched) -> Result<()> {
+        self.refuse_root(key)?;
+        self.at_once(|batch| {
+            let cause = "there is no such directory";
+            let absent = || Error::new(ErrorKind::NotFound, "give it the name", cause).at(&key.to_path());
+            let seen = batch.see(key)?.ok_or_else(absent)?;
+            if seen.entry.is_some() {
+                return Err(is_taken(key));
+            }
+            let (start, compression) = (batch.records.len(), batch.engine().geometry().compression);
+            file.encode(key.name(), batch.alignment, compression, &mut batch.records)?;
+            batch.touched.merge(units.clone());
+            let (entry, descriptor) = (Entry { number, ..file.entry() }, file.descriptor().cloned());
+            let (name, existing) = (key.name().unwrap_or_default().to_vec(), Some(Existing::Refuse));
+            let named = Named { entry, descriptor, name, seen, followed: None, existing };
+            batch.wait(key.stored().into(), start, Subject::Name(Box::new(named)))
         })
     }
 

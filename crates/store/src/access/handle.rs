@@ -1,0 +1,495 @@
+//! Handles: a file that is open, to be read and written at any place.
+//!
+//! What is written is kept in memory, seen by all handles of the object in this process at once, and becomes its content in the store when it is committed: when somebody asks for it, when
+//! a handle is closed, and by itself when it comes to [`MOST_PENDING_BYTES`]. Reading, as everywhere, gives verified bytes alone; a stripe unit is verified whole,
+//! so the last one is kept for whoever reads on.
+//!
+//! A handle is of the object, not of the name that it was opened by (see `engine::open_files`): it goes with it where it is renamed, and keeps it when its last name goes.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+
+use super::load::part_end;
+use super::read::{Piece, pieces};
+use crate::engine::Engine;
+use crate::engine::open_files::pending::Pending;
+use crate::engine::open_files::{Base, OpenFile, Stored};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::Attributes;
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::{Entry, Kind};
+use crate::format::index_key::{entry_key, object_key};
+use crate::format::key::Key;
+use crate::layout::granulo::PACKED_BYTES;
+use crate::{Durability, Store};
+
+/// What is pending of an open file takes no more memory than this; then it commits by itself.
+pub(crate) const MOST_PENDING_BYTES: usize = 8 << 20;
+/// A file does not become longer than this.
+pub(crate) const LARGEST_BYTES: u64 = 1 << 62;
+
+/// How an object is opened; see [`Store::open_object`].
+#[derive(Debug, Clone, Default)]
+pub struct HandleOptions {
+    is_writing: bool,
+    attributes: Option<Attributes>,
+    is_new: bool,
+    is_truncated: bool,
+}
+
+impl HandleOptions {
+    /// For reading an object that is there.
+    pub fn read() -> HandleOptions {
+        HandleOptions::default()
+    }
+
+    /// For reading and writing an object that is there.
+    pub fn write() -> HandleOptions {
+        HandleOptions { is_writing: true, ..HandleOptions::default() }
+    }
+
+    /// An empty file with these attributes is made if there is nothing of the name. Its directory must be there.
+    pub fn create(self, attributes: Attributes) -> HandleOptions {
+        HandleOptions { is_writing: true, attributes: Some(attributes), ..self }
+    }
+
+    /// As [`create`](Self::create), and it is an error if there is something.
+    pub fn create_new(self, attributes: Attributes) -> HandleOptions {
+        HandleOptions { is_new: true, ..self.create(attributes) }
+    }
+
+    /// Nothing of the content stays.
+    pub fn truncate(self) -> HandleOptions {
+        HandleOptions { is_writing: true, is_truncated: true, ..self }
+    }
+}
+
+/// Bytes that were read of what is stored.
+#[derive(Debug, Default)]
+struct InHand {
+    base: Option<Arc<Base>>,
+    range: Range<u64>,
+    bytes: Vec<u8>,
+}
+
+/// A file that is open; see [`Store::open_object`]. Threads may share it.
+///
+/// What was written and is not committed is **in memory**: another process, [`Store::get`] and all else that reads by name do not see it, and a crash takes it. Closing a handle
+/// commits. So does dropping it, which leaves nobody to tell of an error, as with [`std::io::BufWriter`]: who wants to know calls [`close`](Self::close).
+///
+/// Whoever puts another content by a batch while an object is open gives all its handles that content; what was pending lies on top of it.
+///
+/// An object that loses its last name while it is open lives on without one: reading and writing go on, and it is gone when the last handle is closed, or the process ends,
+/// however. Only the extent files with its units stay for it.
+///
+/// Of an object that is a record the content is in memory as long as it is open: up to the cutoff.
+#[derive(Debug)]
+pub struct Handle {
+    store: Store,
+    file: Arc<OpenFile>,
+    is_writing: bool,
+    in_hand: Mutex<InHand>,
+}
+
+impl Store {
+    /// Opens a file, to be read and written at any place.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, Durability, HandleOptions, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let (key, attributes) = (Key::parse("file")?, Attributes::of_file(Time { seconds: 0, nanoseconds: 0 }));
+    /// let handle = store.open_object(&key, &HandleOptions::write().create(attributes))?;
+    /// handle.write_at(b"content", 0)?;
+    /// handle.write_at(b"far", 10_000)?;
+    /// handle.commit(Durability::Batch)?;
+    ///
+    /// let mut bytes = [1; 9];
+    /// assert_eq!(handle.read_at(&mut bytes, 4)?, 9);
+    /// assert_eq!(&bytes, b"ent\0\0\0\0\0\0");
+    /// assert_eq!(store.get(&key)?.unwrap().len(), 10_003);
+    /// handle.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such object and none is to be made, or no such directory; [`Exists`](ErrorKind::Exists) if it is to be new and is not;
+    /// [`Usage`](ErrorKind::Usage) if it is no file; [`ReadOnly`](ErrorKind::ReadOnly) for writing in a store that is opened for reading; what reading the index and writing
+    /// fail with.
+    pub fn open_object(&self, key: &Key, options: &HandleOptions) -> Result<Handle> {
+        let engine = self.engine();
+        if options.is_writing {
+            engine.writer().map(drop)?;
+        }
+        loop {
+            let found = engine.open_file(|| engine.find_file(key))?;
+            let file = match (found, &options.attributes) {
+                (Some(_), _) if options.is_new => {
+                    let cause = "there is an object of this name";
+                    return Err(Error::new(ErrorKind::Exists, "open", cause).at(&key.to_path()));
+                }
+                (Some(file), _) => file,
+                (None, Some(attributes)) => match self.make_file(key, attributes) {
+                    // Somebody else was faster.
+                    Err(error) if error.kind() == ErrorKind::Exists && !options.is_new => continue,
+                    Err(error) => return Err(error),
+                    Ok(()) => match engine.open_file(|| engine.find_file(key))? {
+                        Some(file) => file,
+                        None => continue,
+                    },
+                },
+                (None, None) => {
+                    return Err(Error::new(ErrorKind::NotFound, "open", "there is no such object").at(&key.to_path()));
+                }
+            };
+            let handle = self.handle_of(file, options.is_writing);
+            if options.is_truncated {
+                handle.set_len(0)?;
+            }
+            return Ok(handle);
+        }
+    }
+
+    /// A file without a name, empty and open for writing. It is gone when its handle is closed, or the process ends, unless it is given a name by [`Handle::link`].
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    /// let handle = store.create_nameless(&attributes)?;
+    /// handle.append(b"all of it, or nothing")?;
+    /// handle.link(&Key::parse("whole")?)?;
+    /// assert_eq!(store.get(&Key::parse("whole")?)?.unwrap(), b"all of it, or nothing");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Usage`](ErrorKind::Usage) for attributes that cannot be kept; [`ReadOnly`](ErrorKind::ReadOnly) in a store that is opened for reading.
+    pub fn create_nameless(&self, attributes: &Attributes) -> Result<Handle> {
+        self.engine().writer().map(drop)?;
+        let attributes = Attributes { holes: None, ..attributes.clone() };
+        attributes.encode(&mut Vec::new())?;
+        Ok(self.handle_of(self.engine().open_nameless(attributes), true))
+    }
+
+    fn handle_of(&self, file: Arc<OpenFile>, is_writing: bool) -> Handle {
+        Handle { store: self.clone(), file, is_writing, in_hand: Mutex::default() }
+    }
+
+    /// An empty file, where nothing is.
+    fn make_file(&self, key: &Key, attributes: &Attributes) -> Result<()> {
+        let attributes = Attributes { holes: None, ..attributes.clone() };
+        let mut batch = self.batch(Durability::None);
+        let empty = Base { attributes, size_bytes: 0, content: Stored::Whole(Vec::new()) };
+        batch.name_file(key, 0, &empty, &Default::default())?;
+        batch.commit()
+    }
+}
+
+impl Engine {
+    /// The file of a path, links followed: its key in the index, and what that has for it.
+    fn find_file(&self, key: &Key) -> Result<Option<(Arc<[u8]>, Entry)>> {
+        let refuse = |cause: &str| Err(Error::new(ErrorKind::Usage, "open", cause).at(&key.to_path()));
+        let (Some(above), Some(name)) = (key.parent(), key.name().filter(|_| !key.is_root())) else {
+            return refuse("it is a directory");
+        };
+        let Some(found) = self.find(key.stored())? else { return Ok(None) };
+        match found.entry.kind {
+            Kind::File | Kind::Large => {}
+            Kind::Directory => return refuse("it is a directory"),
+            _ => return refuse("it is no file"),
+        }
+        if let Some(shared) = found.shared {
+            return Ok(Some((object_key(shared)[..].into(), found.entry)));
+        }
+        let Some(directory) = self.directory(above.stored())? else { return Ok(None) };
+        Ok(Some((entry_key(directory, name).into(), found.entry)))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Handle {
+    fn engine(&self) -> &Engine {
+        self.store.engine()
+    }
+
+    fn pending(&self) -> RwLockReadGuard<'_, Pending> {
+        self.file.pending.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pending_to_change(&self) -> Result<RwLockWriteGuard<'_, Pending>> {
+        match self.is_writing {
+            true => Ok(self.file.pending.write().unwrap_or_else(PoisonError::into_inner)),
+            false => Err(Error::new(ErrorKind::ReadOnly, "write to an object", "it was opened for reading")),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.pending().memory_bytes()
+    }
+
+    /// Number of the object, which it has for life.
+    pub fn number(&self) -> u64 {
+        self.file.number
+    }
+
+    /// Size of the file, what is pending with it.
+    ///
+    /// # Errors
+    /// What reading the record fails with.
+    pub fn size_bytes(&self) -> Result<u64> {
+        let pending = self.pending();
+        Ok(pending.size_over(self.file.base(self.engine())?.size_bytes))
+    }
+
+    /// Its attributes, with the holes that it has as it is now. Writing changes no time: who keeps those sets them.
+    ///
+    /// # Errors
+    /// What reading the record fails with.
+    pub fn attributes(&self) -> Result<Attributes> {
+        let pending = self.pending();
+        let base = self.file.base(self.engine())?;
+        let holes = pending.plan(&base)?.holes;
+        Ok(pending.attributes_over(&base.attributes, holes))
+    }
+
+    /// Reads from an offset on; gives how many bytes there were, fewer than the buffer has at the end alone. Holes are zeroes.
+    ///
+    /// # Errors
+    /// As [`Store::read`]; [`ErrorKind::Busy`] in a store that is opened for reading, if another process has removed or renamed the object and its place is given back.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let pending = self.pending();
+        self.file.read_with(self.engine(), |base| {
+            let size = pending.size_over(base.size_bytes);
+            let length = size.saturating_sub(offset).min(buffer.len() as u64) as usize;
+            let buffer = &mut buffer[..length];
+            let shown = pending.shown_bytes(base.size_bytes).clamp(offset, offset + length as u64);
+            self.read_base(base, offset, &mut buffer[..(shown - offset) as usize])?;
+            buffer[(shown - offset) as usize..].fill(0);
+            pending.lay_over(offset, buffer);
+            Ok(length)
+        })
+    }
+
+    /// Bytes of the content, all of which there are.
+    fn read_base(&self, base: &Arc<Base>, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let mut rest = buffer;
+        let end = offset + rest.len() as u64;
+        pieces(base.attributes.holes.as_ref(), offset..end, |piece| {
+            let length = match &piece {
+                Piece::Hole(length) => *length,
+                Piece::Data(range) => range.end - range.start,
+            };
+            let (place, behind) = std::mem::take(&mut rest).split_at_mut(length as usize);
+            rest = behind;
+            match piece {
+                Piece::Hole(_) => place.fill(0),
+                Piece::Data(range) => self.read_data(base, range, place)?,
+            }
+            Ok(())
+        })
+    }
+
+    fn read_data(&self, base: &Arc<Base>, range: Range<u64>, place: &mut [u8]) -> Result<()> {
+        let descriptor = match &base.content {
+            Stored::Striped(descriptor) if !range.is_empty() => descriptor,
+            _ => {
+                let mut bytes = Vec::with_capacity(place.len());
+                self.engine().read_stored(base, range, &mut bytes)?;
+                place.copy_from_slice(&bytes);
+                return Ok(());
+            }
+        };
+        let mut in_hand = lock(&self.in_hand);
+        let InHand { base: of, range: there, bytes } = &mut *in_hand;
+        let mut at = range.start;
+        while at < range.end {
+            if !of.as_ref().is_some_and(|of| Arc::ptr_eq(of, base)) || !there.contains(&at) {
+                let unit = unit_at(descriptor, at);
+                let most = part_end(descriptor, at).max(unit.end);
+                // Who reads on is read for ahead; anybody else gets the units that were asked for.
+                let is_next = !there.is_empty() && there.end == at;
+                let end = if is_next { most } else { unit_at(descriptor, range.end - 1).end.min(most) };
+                // What was read before is no more until all of it is.
+                (*of, *there) = (None, 0..0);
+                bytes.clear();
+                let begin = unit.start;
+                self.engine().read_units(descriptor, begin..end, bytes)?;
+                (*of, *there) = (Some(Arc::clone(base)), begin..begin + bytes.len() as u64);
+            }
+            let to = there.end.min(range.end);
+            let read = bytes.get((at - there.start) as usize..to.saturating_sub(there.start) as usize);
+            let wrong = || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its descriptor says");
+            let read = read.filter(|read| !read.is_empty()).ok_or_else(wrong)?;
+            place[(at - range.start) as usize..(to - range.start) as usize].copy_from_slice(read);
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// Writes at an offset. What lies between the end and that is a hole.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, HandleOptions, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let (key, attributes) = (Key::parse("file")?, Attributes::of_file(Time { seconds: 0, nanoseconds: 0 }));
+    /// store.put(&key, &attributes, &[1; 1_000_000])?;
+    /// let handle = store.open_object(&key, &HandleOptions::write())?;
+    /// handle.write_at(b"other", 500_000)?;
+    /// // Writes the stripe that it is in, and a record.
+    /// handle.close()?;
+    /// assert_eq!(&store.get(&key)?.unwrap()[499_999..500_006], b"\x01other\x01");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::ReadOnly`] if it was opened for reading; [`ErrorKind::Usage`] beyond 2⁶² bytes; what [`commit`](Self::commit) fails with, where that is to make room: then
+    /// nothing was written, or of more than a few megabytes the first part.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let mut pending = self.pending_to_change()?;
+        self.write_locked(&mut pending, bytes, offset)
+    }
+
+    fn write_locked(&self, pending: &mut RwLockWriteGuard<'_, Pending>, bytes: &[u8], offset: u64) -> Result<()> {
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > LARGEST_BYTES) {
+            return Err(Error::new(ErrorKind::Usage, "write to an object", "it would be longer than 2^62 bytes"));
+        }
+        let mut at = offset;
+        for part in bytes.chunks(MOST_PENDING_BYTES / 4) {
+            if pending.memory_bytes() + Pending::needed_bytes(part.len()) > MOST_PENDING_BYTES {
+                self.file.commit(self.engine(), pending)?;
+                self.engine().flush_if_full()?;
+            }
+            pending.write(at, part);
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes behind the end, in one with finding out where that is; gives where the bytes begin.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
+        let mut pending = self.pending_to_change()?;
+        let end = pending.size_over(self.file.base(self.engine())?.size_bytes);
+        self.write_locked(&mut pending, bytes, end)?;
+        Ok(end)
+    }
+
+    /// Cuts the file off, or lets it end with a hole.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ReadOnly`] if it was opened for reading; [`ErrorKind::Usage`] beyond 2⁶² bytes; what reading the record fails with.
+    pub fn set_len(&self, size_bytes: u64) -> Result<()> {
+        let mut pending = self.pending_to_change()?;
+        if size_bytes > LARGEST_BYTES {
+            return Err(Error::new(ErrorKind::Usage, "write to an object", "it would be longer than 2^62 bytes"));
+        }
+        let before = pending.size_over(self.file.base(self.engine())?.size_bytes);
+        if size_bytes != before {
+            pending.set_size(size_bytes, before);
+        }
+        Ok(())
+    }
+
+    /// Gives it other attributes, with what is committed next. Its type and its holes stay what they are.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ReadOnly`] if it was opened for reading; [`ErrorKind::Usage`] for attributes that cannot be kept.
+    pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
+        let mut pending = self.pending_to_change()?;
+        let attributes = Attributes { holes: None, ..attributes.clone() };
+        attributes.encode(&mut Vec::new())?;
+        pending.set_attributes(attributes);
+        Ok(())
+    }
+
+    /// Makes what is pending the content of the object in the store, in one; with [`Durability::Batch`] or [`Durability::Each`] it is durable, and so is all that was committed
+    /// before. An object without a name has nothing to be durable.
+    ///
+    /// # Errors
+    /// What reading the object and writing fail with; [`ErrorKind::Busy`] if others change it all the time. All that was pending still is, and may be tried again, unless
+    /// the store is read-only since.
+    pub fn commit(&self, durability: Durability) -> Result<()> {
+        if self.is_writing {
+            let mut pending = self.pending_to_change()?;
+            self.file.commit(self.engine(), &mut pending)?;
+        }
+        match durability {
+            _ if !self.engine().is_writer() => Ok(()),
+            Durability::None => self.engine().flush_if_full(),
+            Durability::Batch | Durability::Each => self.engine().sync_all().map(|()| self.store.beat()),
+        }
+    }
+
+    /// Gives an object without a name one that nothing has, with the content that it has by then. Not durable before the next [`Store::sync`] or
+    /// [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if it has a name ([`Store::hard_link`] gives it another); [`ErrorKind::Exists`] if the name is taken;
+    /// [`ErrorKind::NotFound`] if there is no directory that it is to be in; as [`commit`](Self::commit).
+    pub fn link(&self, key: &Key) -> Result<()> {
+        let mut pending = self.pending_to_change()?;
+        self.file.commit(self.engine(), &mut pending)?;
+        let Some(units) = self.file.unnamed_units() else {
+            return Err(Error::new(ErrorKind::Usage, "give it a name", "it has one").at(&key.to_path()));
+        };
+        let base = self.file.base(self.engine())?;
+        let mut batch = self.store.batch(Durability::None);
+        batch.name_file(key, self.file.number, &base, &units)?;
+        batch.commit()
+    }
+
+    /// Closes it, what is pending committed and not durable.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn close(self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&self) -> Result<()> {
+        match self.is_writing && self.file.is_named() {
+            true => self.commit(Durability::None),
+            // What has no name goes with its last handle, or stays pending for the others.
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// The unit in which a byte of what is stored is, in the same.
+fn unit_at(descriptor: &Descriptor, at: u64) -> Range<u64> {
+    if at < PACKED_BYTES {
+        return 0..PACKED_BYTES;
+    }
+    let mut begin = PACKED_BYTES;
+    for chunk in &descriptor.chunks {
+        let end = begin + chunk.stripes.length_bytes;
+        if at < end {
+            let unit_bytes = u64::from(chunk.stripes.unit_bytes);
+            let from = at - (at - begin) % unit_bytes;
+            return from..(from + unit_bytes).min(end);
+        }
+        begin = end;
+    }
+    at..at + 1
+}

@@ -1,0 +1,408 @@
+//! Files that are open: what handles of one object share, and how it follows the object.
+//!
+//! Of each object there is one open file in a process, found by its number, as long as a handle has it. It knows the key and the entry that the index has for the
+//! object: every change that this process makes passes by here before the index has it ([`Engine::meet_open_files`], with the writer's lock held), and says where the
+//! record is now, or that the last name is gone. Then the object lives on without a name. What it is, is in memory: of a record the content, which is read whole
+//! whenever it is read at all (so an open file takes up to the cutoff); of a large object its descriptor, and claims keep the extent files with its units, and no others, from being
+//! given back. Nothing in the log or the index says so: after a crash such an object is gone, its units are dead, and compaction gives them back.
+//!
+//! A process that does not write sees no changes pass by; there an open file looks into the index when it is read.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | here | the open files, and following |
+//! | [`pending`] | what was written and is not committed |
+//! | [`rewrite`] | committing it |
+//!
+//! Invariants: content of a file without a name is in hand or known to be damaged; an entry changes only with the writer's lock held; nothing is read from a
+//! device with the list or a place locked. Survived: a record that moves while it is read; a failed commit, after which all that was pending still is.
+
+pub(crate) mod pending;
+pub(crate) mod rewrite;
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+use self::pending::Pending;
+use super::{Engine, look_up_in};
+use crate::devices::extents::{Allocator, Touched};
+use crate::engine::records::{decode_attributes, decompress};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::{Attributes, Holes};
+use crate::format::descriptor::Descriptor;
+use crate::format::entry::{Entry, Kind};
+use crate::format::index_key::{is_superseded, leading_number};
+use crate::index::catalog::Change;
+
+/// An object as a record has it.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) attributes: Attributes,
+    pub(crate) size_bytes: u64,
+    pub(crate) content: Stored,
+}
+
+/// What is stored of an object, without its holes.
+#[derive(Debug)]
+pub(crate) enum Stored {
+    Whole(Vec<u8>),
+    Striped(Descriptor),
+}
+
+impl Base {
+    /// Runs of data: where in the file, and how long.
+    pub(crate) fn runs(&self) -> Vec<(u64, u64)> {
+        match &self.attributes.holes {
+            Some(holes) => holes.data.clone(),
+            None if self.size_bytes == 0 => Vec::new(),
+            None => vec![(0, self.size_bytes)],
+        }
+    }
+
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        match &self.content {
+            Stored::Whole(content) => content.len() as u64,
+            Stored::Striped(descriptor) => descriptor.stored_bytes,
+        }
+    }
+}
+
+/// Where an object is.
+#[derive(Debug, Default)]
+struct Place {
+    /// Its key in the index and what that has for it; `None` without a name.
+    named: Option<(Arc<[u8]>, Entry)>,
+    /// What the record has that the entry is of.
+    base: Option<Arc<Base>>,
+    /// Whether it ever had a name: its units are then not given out again.
+    was_named: bool,
+    /// Of an object without a name: the extent files with its units.
+    touched: Touched,
+    /// Why there is no content, of one without a name.
+    damage: Option<String>,
+}
+
+/// What handles of an object share.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) number: u64,
+    pub(crate) pending: RwLock<Pending>,
+    place: Mutex<Place>,
+    list: Arc<OpenFiles>,
+    allocator: Arc<Allocator>,
+}
+
+/// The open files of a process.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    files: HashMap<u64, Weak<OpenFile>>,
+    /// Numbers of those with a name, by key.
+    keys: HashMap<Arc<[u8]>, u64>,
+}
+
+/// What a change does to an open file.
+#[derive(Debug)]
+enum Met {
+    /// Its record is there now.
+    Placed(Arc<[u8]>, Entry),
+    /// It has no name any more; with what it was, if that was not in hand.
+    Unnamed(Option<Result<Base>>),
+}
+
+/// What a change does to open files.
+#[derive(Debug, Default)]
+pub(crate) struct MetFiles(Vec<(Arc<OpenFile>, Met)>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_file(entry: &Entry) -> bool {
+    matches!(entry.kind, Kind::File | Kind::Large)
+}
+
+impl OpenFiles {
+    /// Takes in what [`Engine::meet_open_files`] found, once the index has it.
+    pub(crate) fn follow(&self, mut met: MetFiles) {
+        if met.0.is_empty() {
+            return;
+        }
+        // Let go before the files, which may be the last to have them and lock it then.
+        let mut known = lock(&self.known);
+        for (file, _) in &met.0 {
+            if let Some((key, _)) = &lock(&file.place).named {
+                known.keys.remove(key);
+            }
+        }
+        for (file, met) in &mut met.0 {
+            let mut place = lock(&file.place);
+            match met {
+                Met::Placed(key, entry) => {
+                    known.keys.insert(Arc::clone(key), file.number);
+                    let is_moved = place.named.as_ref().is_some_and(|(_, old)| old.id == entry.id);
+                    if !is_moved || entry.kind == Kind::Large {
+                        place.base = None;
+                    }
+                    place.named = Some((Arc::clone(key), *entry));
+                    (place.was_named, place.touched) = (true, Touched::default());
+                }
+                Met::Unnamed(read) => {
+                    place.named = None;
+                    match read.take() {
+                        Some(Ok(base)) => _ = place.base.get_or_insert_with(|| Arc::new(base)),
+                        Some(Err(error)) if place.base.is_none() => place.damage = Some(error.to_string()),
+                        _ => {}
+                    }
+                    file.claim(&mut place);
+                }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.known).files.len()
+    }
+}
+
+impl Engine {
+    /// What a change that the log has will do to open files. What loses its name and is not in hand is read, as long as its place is there. Called with the
+    /// writer's lock held.
+    pub(crate) fn meet_open_files(&self, change: &Change) -> MetFiles {
+        let mut met: HashMap<u64, (Arc<OpenFile>, Met)> = HashMap::new();
+        // Nothing is closed with the list locked.
+        let mut looked_at: Vec<Arc<OpenFile>> = Vec::new();
+        {
+            let known = lock(&self.open_files.known);
+            if known.files.is_empty() {
+                return MetFiles::default();
+            }
+            let open = |number: &u64| known.files.get(number).and_then(Weak::upgrade);
+            // What it was for a snapshot is another thing.
+            let of_now = change.recent.iter().filter(|(key, entry)| is_file(entry) && !is_superseded(key));
+            for (key, entry) in of_now {
+                if let Some(file) = open(&entry.number) {
+                    met.insert(entry.number, (file, Met::Placed(Arc::clone(key), *entry)));
+                }
+            }
+            let ranges = change.ranges.iter().flatten().fold(HashMap::<u64, u64>::new(), |mut ranges, row| {
+                let id = ranges.entry(row.directory).or_default();
+                *id = row.id.max(*id);
+                ranges
+            });
+            let changed = change.recent.iter().map(|(key, _)| key).chain(&change.forget);
+            let mut unnamed: Vec<u64> = changed.filter_map(|key| known.keys.get(key)).copied().collect();
+            for (key, number) in known.keys.iter().filter(|_| !ranges.is_empty()) {
+                let removal = leading_number(key).and_then(|directory| ranges.get(&directory));
+                if let (Some(&id), Some(file)) = (removal, open(number)) {
+                    if lock(&file.place).named.as_ref().is_some_and(|(_, entry)| id > entry.id) {
+                        unnamed.push(*number);
+                    }
+                    looked_at.push(file);
+                }
+            }
+            unnamed.retain(|number| !met.contains_key(number));
+            met.extend(unnamed.iter().filter_map(|number| Some((*number, (open(number)?, Met::Unnamed(None))))));
+        }
+        drop(looked_at);
+        for (file, met) in met.values_mut() {
+            if let Met::Unnamed(read) = met
+                && let Some(entry) = file.entry_to_read()
+            {
+                *read = Some(self.read_base(&entry));
+            }
+        }
+        MetFiles(met.into_values().collect())
+    }
+
+    /// The object of an entry.
+    ///
+    /// # Errors
+    /// What reading its record fails with.
+    fn read_base(&self, entry: &Entry) -> Result<Base> {
+        let mut buffer = Vec::new();
+        let record = self.read_entry(entry, &mut buffer)?;
+        let attributes = decode_attributes(record.head.attributes)?;
+        let content = match entry.kind {
+            Kind::Large => Stored::Striped(self.decode_descriptor(entry.location, record.content)?),
+            _ if record.head.is_zstd => {
+                let data_bytes = attributes.holes.as_ref().map_or(entry.size_bytes, Holes::data_bytes);
+                Stored::Whole(decompress(record.content, data_bytes)?)
+            }
+            _ => Stored::Whole(record.content.to_vec()),
+        };
+        Ok(Base { attributes, size_bytes: entry.size_bytes, content })
+    }
+
+    /// Opens the file that the index has at a key; `find` gives both, and is called with the writer's lock held, so that no change passes unseen.
+    ///
+    /// # Errors
+    /// Those of `find`.
+    pub(crate) fn open_file(
+        &self,
+        find: impl FnOnce() -> Result<Option<(Arc<[u8]>, Entry)>>,
+    ) -> Result<Option<Arc<OpenFile>>> {
+        // A store that is not written to any more does not change either.
+        let _writer = self.writer().ok();
+        let Some((key, entry)) = find()? else { return Ok(None) };
+        let mut known = lock(&self.open_files.known);
+        if let Some(open) = known.files.get(&entry.number).and_then(Weak::upgrade) {
+            return Ok(Some(open));
+        }
+        let place = Place { named: Some((Arc::clone(&key), entry)), was_named: true, ..Place::default() };
+        let file = self.new_open_file(entry.number, place);
+        known.keys.insert(key, entry.number);
+        known.files.insert(entry.number, Arc::downgrade(&file));
+        Ok(Some(file))
+    }
+
+    /// Opens a file that has no name, and nothing in it.
+    pub(crate) fn open_nameless(&self, attributes: Attributes) -> Arc<OpenFile> {
+        let number = self.highest_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let base = Base { attributes, size_bytes: 0, content: Stored::Whole(Vec::new()) };
+        let file = self.new_open_file(number, Place { base: Some(Arc::new(base)), ..Place::default() });
+        lock(&self.open_files.known).files.insert(number, Arc::downgrade(&file));
+        file
+    }
+
+    fn new_open_file(&self, number: u64, place: Place) -> Arc<OpenFile> {
+        let (list, allocator) = (Arc::clone(&self.open_files), self.allocator());
+        Arc::new(OpenFile { number, pending: RwLock::default(), place: Mutex::new(place), list, allocator })
+    }
+}
+
+impl OpenFile {
+    /// Whether it has a name.
+    pub(crate) fn is_named(&self) -> bool {
+        lock(&self.place).named.is_some()
+    }
+
+    /// What the index has for it, if that is to be read to know what it is.
+    fn entry_to_read(&self) -> Option<Entry> {
+        let place = lock(&self.place);
+        place.named.as_ref().filter(|_| place.base.is_none()).map(|(_, entry)| *entry)
+    }
+
+    /// Keeps the extent files with its units.
+    fn claim(&self, place: &mut Place) {
+        let Some(base) = place.base.clone() else { return };
+        if let Stored::Striped(descriptor) = &base.content {
+            for run in descriptor.runs() {
+                place.touched.claim(run.device, run.file, &self.allocator.claim(run.device, run.file));
+            }
+        }
+    }
+
+    /// The object as it is, without what is pending.
+    ///
+    /// # Errors
+    /// What reading its record fails with.
+    pub(crate) fn base(&self, engine: &Engine) -> Result<Arc<Base>> {
+        if !engine.is_writer() {
+            self.look_again(engine)?;
+        }
+        loop {
+            let entry = {
+                let place = lock(&self.place);
+                match (&place.base, &place.named, &place.damage) {
+                    (Some(base), ..) => return Ok(Arc::clone(base)),
+                    (None, Some((_, entry)), _) => *entry,
+                    (None, None, damage) => {
+                        let cause = damage.clone().unwrap_or_default();
+                        return Err(Error::new(ErrorKind::Corrupt, "read the object without a name", cause));
+                    }
+                }
+            };
+            let read = engine.read_base(&entry);
+            let mut place = lock(&self.place);
+            if place.base.is_some() || place.named.as_ref().is_none_or(|(_, now)| *now != entry) {
+                // It moved meanwhile, or changed.
+                continue;
+            }
+            match read {
+                Ok(base) => return Ok(Arc::clone(place.base.insert(Arc::new(base)))),
+                Err(error) if engine.is_writer() => return Err(error),
+                Err(error) => {
+                    drop(place);
+                    engine.refresh()?;
+                    if !self.look_again(engine)? {
+                        return Err(self.gone_or(engine, error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where another process writes, what it has made of the object; gives whether that is something else than it was.
+    fn look_again(&self, engine: &Engine) -> Result<bool> {
+        let Some((key, before)) = lock(&self.place).named.clone() else { return Ok(false) };
+        let (_, now) = look_up_in(engine.fresh()?, &key)?;
+        // One that is gone stays what it was for as long as that can be read.
+        let Some(now) = now.filter(|now| is_file(now) && now.number == self.number && *now != before) else {
+            return Ok(false);
+        };
+        let mut place = lock(&self.place);
+        (place.base, place.named) = (None, Some((key, now)));
+        Ok(true)
+    }
+
+    /// That another process has removed it, where that is so; else the error.
+    fn gone_or(&self, engine: &Engine, error: Error) -> Error {
+        let named = lock(&self.place).named.clone().filter(|_| !engine.is_writer());
+        let Some((key, _)) = named else { return error };
+        match look_up_in(engine.view(), &key) {
+            Ok((_, now)) if now.is_none_or(|now| now.number != self.number) => {
+                Error::new(ErrorKind::Busy, "read", "it was removed, renamed or replaced, and its place is given back")
+                    .advise("open it again")
+            }
+            _ => error,
+        }
+    }
+
+    /// Calls `read` with the object as it is; if that fails for what was read, and the object was moved or changed meanwhile, once more.
+    ///
+    /// # Errors
+    /// Those of `read`, and of [`base`](Self::base).
+    pub(crate) fn read_with<T>(&self, engine: &Engine, mut read: impl FnMut(&Arc<Base>) -> Result<T>) -> Result<T> {
+        loop {
+            let base = self.base(engine)?;
+            match read(&base) {
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
+                    if !engine.is_writer() {
+                        engine.refresh()?;
+                    }
+                    if Arc::ptr_eq(&self.base(engine)?, &base) {
+                        return Err(self.gone_or(engine, error));
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let mut known = lock(&self.list.known);
+        let place = self.place.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have opened it again meanwhile.
+        if known.files.get(&self.number).is_some_and(|open| open.strong_count() == 0) {
+            known.files.remove(&self.number);
+            if let Some((key, _)) = &place.named {
+                known.keys.remove(key);
+            }
+        }
+        drop(known);
+        if let Some(base) = place.base.take().filter(|_| !place.was_named)
+            && let Stored::Striped(descriptor) = &base.content
+        {
+            self.allocator.give_up(descriptor);
+        }
+    }
+}

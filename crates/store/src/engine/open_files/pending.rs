@@ -1,0 +1,356 @@
+//! What handles have written to an open file and what is not committed: bytes that lie over the content, a size, attributes. And what the two come to.
+//!
+//! Bytes are kept as runs that rise and are apart. A size is kept from the first time that somebody sets one; until then the file is as long as the content, or as what
+//! was written. Where it was cut off, nothing of the content shows any more, also if it grows again: so it stays right over any content that comes in the
+//! place of the one it was written over.
+//!
+//! A [`Plan`] says what is to be stored: runs of data, one after the other, of what is kept of the content, of what was written, and of zeroes. Holes stay holes, but
+//! for those of less than 4 KiB beside what was written, and more where a file would have more runs than attributes should list.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::Base;
+use crate::devices::extents::{Edit, Filling};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::{Attributes, Holes};
+use crate::layout::granulo::SECTOR_BYTES;
+
+/// A run takes this beside its bytes, about.
+const RUN_BYTES: usize = 64;
+/// Runs are joined up to this, so that what lies in one is not copied often.
+const JOINED_BYTES: usize = 1 << 20;
+/// Runs of data in the attributes of a file that was written to, at most; what attributes may take is more than ten times that.
+const MOST_RUNS: usize = 1 << 16;
+
+/// What waits to be committed.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// Once it was set.
+    size_bytes: Option<u64>,
+    /// Content from here on is gone.
+    cut_bytes: u64,
+    runs: BTreeMap<u64, Vec<u8>>,
+    memory_bytes: usize,
+    attributes: Option<Attributes>,
+}
+
+impl Default for Pending {
+    fn default() -> Pending {
+        Pending { size_bytes: None, cut_bytes: u64::MAX, runs: BTreeMap::new(), memory_bytes: 0, attributes: None }
+    }
+}
+
+/// A part of what is to be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Piece<'p> {
+    /// Bytes that are stored already, by where they are in that.
+    Kept(Range<u64>),
+    New(&'p [u8]),
+    Zeroes(u64),
+}
+
+impl Piece<'_> {
+    pub(crate) fn length_bytes(&self) -> u64 {
+        match self {
+            Piece::Kept(range) => range.end - range.start,
+            Piece::New(bytes) => bytes.len() as u64,
+            Piece::Zeroes(length) => *length,
+        }
+    }
+}
+
+/// What is to be stored of a file.
+#[derive(Debug)]
+pub(crate) struct Plan<'p> {
+    pub(crate) size_bytes: u64,
+    pub(crate) stored_bytes: u64,
+    pub(crate) holes: Option<Holes>,
+    /// One after the other.
+    pub(crate) pieces: Vec<Piece<'p>>,
+}
+
+impl<'p> Plan<'p> {
+    /// What changes in what is stored, if all that is kept of it stays where it is.
+    pub(crate) fn edits(&self) -> Option<Vec<Edit<'p>>> {
+        let (mut at, mut edits) = (0, Vec::new());
+        for piece in &self.pieces {
+            match piece {
+                Piece::Kept(range) if range.start != at => return None,
+                Piece::Kept(_) => {}
+                Piece::New(bytes) => edits.push(Edit { at, filling: Filling::Bytes(bytes) }),
+                Piece::Zeroes(length) => edits.push(Edit { at, filling: Filling::Zeroes(*length) }),
+            }
+            at += piece.length_bytes();
+        }
+        Some(edits)
+    }
+}
+
+impl Pending {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.size_bytes.is_none() && self.runs.is_empty() && self.attributes.is_none()
+    }
+
+    /// Memory that it takes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// What so many bytes more would take, at most.
+    pub(crate) fn needed_bytes(length: usize) -> usize {
+        // Written within a run, it becomes three.
+        length + 3 * RUN_BYTES
+    }
+
+    /// Size of the file over content of this size.
+    pub(crate) fn size_over(&self, content_bytes: u64) -> u64 {
+        let written = self.runs.last_key_value().map_or(0, |(at, bytes)| at + bytes.len() as u64);
+        self.size_bytes.unwrap_or_else(|| content_bytes.max(written))
+    }
+
+    /// Up to where content of this size shows.
+    pub(crate) fn shown_bytes(&self, content_bytes: u64) -> u64 {
+        content_bytes.min(self.cut_bytes)
+    }
+
+    pub(crate) fn set_attributes(&mut self, attributes: Attributes) {
+        self.attributes = Some(attributes);
+    }
+
+    /// Sets the size, which was `before_bytes`.
+    pub(crate) fn set_size(&mut self, size_bytes: u64, before_bytes: u64) {
+        self.size_bytes = Some(size_bytes);
+        // Nor is anything of other content that may come: the size was set by somebody who knew this.
+        self.cut_bytes = self.cut_bytes.min(size_bytes);
+        if size_bytes < before_bytes {
+            self.clear(size_bytes..u64::MAX);
+        }
+    }
+
+    /// Puts bytes where nothing ends behind the largest offset.
+    pub(crate) fn write(&mut self, at: u64, bytes: &[u8]) {
+        let end = at + bytes.len() as u64;
+        self.size_bytes = self.size_bytes.map(|size| size.max(end));
+        if let Some((&begin, run)) = self.runs.range_mut(..=at).next_back()
+            && let Some(place) = run.get_mut((at - begin) as usize..).and_then(|run| run.get_mut(..bytes.len()))
+        {
+            place.copy_from_slice(bytes);
+            return;
+        }
+        self.clear(at..end);
+        if let Some((&begin, run)) = self.runs.range_mut(..at).next_back()
+            && begin + run.len() as u64 == at
+            && run.len() + bytes.len() <= JOINED_BYTES
+        {
+            run.extend_from_slice(bytes);
+            self.memory_bytes += bytes.len();
+            return;
+        }
+        self.insert(at, bytes.to_vec());
+    }
+
+    fn insert(&mut self, at: u64, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.memory_bytes += bytes.len() + RUN_BYTES;
+            self.runs.insert(at, bytes);
+        }
+    }
+
+    /// Forgets what was written to a range.
+    fn clear(&mut self, range: Range<u64>) {
+        let before = self.runs.range(..range.start).next_back().map(|(&at, bytes)| (at, bytes.len() as u64));
+        let first = before.filter(|(at, length)| at + length > range.start).map_or(range.start, |(at, _)| at);
+        let met: Vec<u64> = self.runs.range(first..range.end).map(|(&at, _)| at).collect();
+        for at in met {
+            let Some(mut bytes) = self.runs.remove(&at) else { continue };
+            self.memory_bytes -= bytes.len() + RUN_BYTES;
+            let end = at + bytes.len() as u64;
+            if end > range.end {
+                self.insert(range.end, bytes[(range.end - at) as usize..].to_vec());
+            }
+            if at < range.start {
+                bytes.truncate((range.start - at) as usize);
+                self.insert(at, bytes);
+            }
+        }
+    }
+
+    /// Runs that end behind the begin of a range and begin before its end.
+    fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &[u8])> {
+        let before = self.runs.range(..range.start).next_back();
+        let before = before.filter(|(at, bytes)| *at + bytes.len() as u64 > range.start);
+        let from = before.map_or(range.start, |(&at, _)| at);
+        self.runs.range(from..range.end.max(from)).map(|(&at, bytes)| (at, &bytes[..]))
+    }
+
+    /// Puts what was written over what a buffer has of the file from an offset on.
+    pub(crate) fn lay_over(&self, offset: u64, buffer: &mut [u8]) {
+        let end = offset + buffer.len() as u64;
+        for (at, bytes) in self.within(offset..end) {
+            let (from, to) = (at.max(offset), (at + bytes.len() as u64).min(end));
+            let new = &bytes[(from - at) as usize..(to - at) as usize];
+            buffer[(from - offset) as usize..(to - offset) as usize].copy_from_slice(new);
+        }
+    }
+
+    /// The attributes over those of the content, with these holes. The type of the file stays.
+    pub(crate) fn attributes_over(&self, content: &Attributes, holes: Option<Holes>) -> Attributes {
+        /// The type in a mode.
+        const TYPE: u16 = 0o170_000;
+        let attributes = self.attributes.as_ref().unwrap_or(content);
+        let mode = content.mode & TYPE | attributes.mode & !TYPE;
+        Attributes { mode, holes, ..attributes.clone() }
+    }
+
+    /// What is to be stored.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if the content has less than its holes say.
+    pub(crate) fn plan(&self, base: &Base) -> Result<Plan<'_>> {
+        let data = self.data(base);
+        let stored = base.stored_bytes();
+        if data.iter().any(|(_, piece)| matches!(piece, Piece::Kept(range) if range.end > stored)) {
+            let cause = "the object has less data than its list of holes says";
+            return Err(Error::new(ErrorKind::Corrupt, "write to an object", cause));
+        }
+        let mut filled_bytes = SECTOR_BYTES;
+        loop {
+            let plan = self.plan_filling(base, &data, filled_bytes);
+            if plan.holes.as_ref().is_none_or(|holes| holes.data.len() <= MOST_RUNS) {
+                return Ok(plan);
+            }
+            filled_bytes *= 2;
+        }
+    }
+
+    /// Data of the file, by where they are in it.
+    fn data(&self, base: &Base) -> Vec<(u64, Piece<'_>)> {
+        let mut data = Vec::new();
+        let mut stored = 0;
+        for (offset, length) in base.runs() {
+            let (mut at, end) = (offset, (offset + length).min(self.cut_bytes));
+            let mut keep = |at: u64, to: u64| {
+                if at < to {
+                    data.push((at, Piece::Kept(stored + at - offset..stored + to - offset)));
+                }
+            };
+            if at < end {
+                for (over, bytes) in self.within(at..end) {
+                    keep(at, over);
+                    at = over + bytes.len() as u64;
+                }
+                keep(at, end);
+            }
+            stored += length;
+        }
+        data.extend(self.runs.iter().map(|(&at, bytes)| (at, Piece::New(bytes))));
+        data.sort_unstable_by_key(|(at, _)| *at);
+        data
+    }
+
+    /// The plan with zeroes in place of holes of less than so many bytes beside what was written; of anywhere, where that is more than a few.
+    fn plan_filling<'p>(&self, base: &Base, data: &[(u64, Piece<'p>)], filled_bytes: u64) -> Plan<'p> {
+        let size_bytes = self.size_over(base.size_bytes);
+        let (mut pieces, mut runs): (Vec<Piece<'p>>, Vec<(u64, u64)>) = (Vec::new(), Vec::new());
+        let mut add = |at: u64, piece: Piece<'p>| {
+            let length = piece.length_bytes();
+            match runs.last_mut().filter(|(offset, so_far)| offset + so_far == at) {
+                Some((_, so_far)) => *so_far += length,
+                None => runs.push((at, length)),
+            }
+            match (pieces.last_mut(), piece) {
+                (Some(Piece::Kept(last)), Piece::Kept(next)) if last.end == next.start => last.end = next.end,
+                (_, piece) => pieces.push(piece),
+            }
+        };
+        let is_anywhere = filled_bytes > SECTOR_BYTES;
+        let (mut end, mut was_new) = (0, false);
+        for (at, piece) in data {
+            let is_new = matches!(piece, Piece::New(_));
+            if end < *at && at - end < filled_bytes && (is_new || was_new || is_anywhere) {
+                add(end, Piece::Zeroes(at - end));
+            }
+            add(*at, piece.clone());
+            (end, was_new) = (at + piece.length_bytes(), is_new);
+        }
+        let is_beside = was_new || is_anywhere || size_bytes != base.size_bytes;
+        if end < size_bytes && size_bytes - end < filled_bytes && is_beside {
+            add(end, Piece::Zeroes(size_bytes - end));
+        }
+        let stored_bytes = pieces.iter().map(Piece::length_bytes).sum();
+        let holes = (stored_bytes < size_bytes).then_some(Holes { size_bytes, data: runs });
+        Plan { size_bytes, stored_bytes, holes, pieces }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Stored;
+    use super::*;
+
+    fn base(holes: Option<Holes>, content: &[u8]) -> Base {
+        let size_bytes = holes.as_ref().map_or(content.len() as u64, |holes| holes.size_bytes);
+        let attributes = Attributes { holes, ..Attributes::default() };
+        Base { attributes, size_bytes, content: Stored::Whole(content.to_vec()) }
+    }
+
+    fn runs(plan: &Plan<'_>) -> Vec<(u64, u64)> {
+        plan.holes.as_ref().map_or(vec![(0, plan.size_bytes)], |holes| holes.data.clone())
+    }
+
+    #[test]
+    fn writes_lie_over_each_other() {
+        let mut pending = Pending::default();
+        pending.write(10, &[1; 10]);
+        pending.write(30, &[2; 10]);
+        pending.write(15, &[3; 20]);
+        pending.write(12, &[4; 2]);
+        let mut buffer = [0; 45];
+        pending.lay_over(0, &mut buffer);
+        let expected: Vec<u8> =
+            [vec![0; 10], vec![1; 2], vec![4; 2], vec![1], vec![3; 20], vec![2; 5], vec![0; 5]].concat();
+        assert_eq!(buffer[..], expected);
+        assert_eq!(pending.size_over(5), 40);
+        pending.set_size(13, 40);
+        pending.set_size(20, 13);
+        pending.lay_over(0, buffer[..20].as_mut());
+        assert_eq!((pending.size_over(100), pending.shown_bytes(100)), (20, 13));
+        pending.clear(0..u64::MAX);
+        assert_eq!(pending.memory_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_written_within_data_or_behind_it_leaves_all_else_where_it_is() {
+        let base = base(Some(Holes { size_bytes: 30_000, data: vec![(0, 100), (10_000, 100)] }), &[9; 200]);
+        let mut pending = Pending::default();
+        pending.write(10, b"abc");
+        pending.write(10_050, &[1; 100]);
+        let plan = pending.plan(&base).unwrap();
+        assert_eq!(runs(&plan), [(0, 100), (10_000, 150)]);
+        assert_eq!(plan.edits().unwrap().iter().map(|edit| edit.at).collect::<Vec<_>>(), [10, 150]);
+        // Into the hole: what lies behind it moves.
+        pending.write(5000, b"x");
+        let plan = pending.plan(&base).unwrap();
+        assert_eq!(runs(&plan), [(0, 100), (5000, 1), (10_000, 150)]);
+        assert!(plan.edits().is_none());
+        // Small holes beside what was written are filled.
+        pending.write(200, b"y");
+        assert_eq!(runs(&pending.plan(&base).unwrap()), [(0, 201), (5000, 1), (10_000, 150)]);
+        pending.set_size(10_010, 30_000);
+        pending.set_size(40_000, 10_010);
+        let plan = pending.plan(&base).unwrap();
+        assert_eq!((runs(&plan), plan.size_bytes), (vec![(0, 201), (5000, 1), (10_000, 10)], 40_000));
+    }
+
+    #[test]
+    fn holes_are_filled_where_there_are_too_many() {
+        let base = base(None, b"");
+        let mut pending = Pending::default();
+        for at in 0..MOST_RUNS as u64 + 10 {
+            pending.write(at * 5000, b"x");
+        }
+        let plan = pending.plan(&base).unwrap();
+        assert!(plan.holes.is_none() && plan.stored_bytes == plan.size_bytes);
+    }
+}

@@ -1,0 +1,264 @@
+//! Committing what is pending of an open file: the object's record is written again, with other content.
+//!
+//! What is to be stored says how. What a record may have is put together in memory and compressed as a put does it. Of a large object that keeps where it is all that is
+//! kept of it, only touched stripes are written (see `splice`); any other is written anew from its begin to its end, in bounded memory.
+//!
+//! All that is done without a lock but that of what is pending. With the writer's lock held it is looked whether the record is still the one that was read: if somebody put,
+//! renamed or moved it meanwhile, what was written is given up, and the whole is done again over what there is now. So a batch and a handle that write the same
+//! object each find the other's work whole. An object without a name gets no record: what was built is what it is from then on.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, RwLockWriteGuard};
+
+use super::pending::{Pending, Piece, Plan};
+use super::{Base, OpenFile, Stored, lock};
+use crate::devices::extents::Touched;
+use crate::engine::effects::{Before, Effects, Nameless, UNPLACED};
+use crate::engine::write::{LEAST_COMPRESSED_BYTES, entry_of};
+use crate::engine::{Engine, EngineLedger};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::descriptor::{Chunk, Descriptor};
+use crate::format::entry::{Entry, Kind, Location};
+use crate::format::geometry::Compression;
+use crate::format::index_key::entry_of_key;
+use crate::format::key::shared_key;
+use crate::format::record::{NewRecord, give_id, give_numbers};
+use crate::layout::granulo::{Alignment, is_record};
+use crate::log::writer::Batched;
+
+/// How often it is done again, where others change the same object all the time.
+const ATTEMPTS: u32 = 100;
+/// What is read at once of content that is written anew, in bytes.
+const READ_BYTES: u64 = 4 << 20;
+/// Zeroes that take the place of small holes, at once.
+const ZEROES: [u8; 4096] = [0; 4096];
+
+/// An object as it will be.
+#[derive(Debug)]
+struct Built {
+    base: Base,
+    /// Chunks that no record names yet.
+    fresh: Vec<Chunk>,
+    touched: Touched,
+}
+
+impl OpenFile {
+    /// Makes what is pending the content of the object; not durable.
+    ///
+    /// # Errors
+    /// What reading the object and writing fail with; [`ErrorKind::Busy`] if others change it all the time. All that was pending still is.
+    pub(crate) fn commit(&self, engine: &Engine, pending: &mut RwLockWriteGuard<'_, Pending>) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            if pending.is_empty() {
+                return Ok(());
+            }
+            let (named, built) = self.read_with(engine, |base| {
+                let named = lock(&self.place).named.clone();
+                engine.build(self.number, base, pending).map(|built| (named, built))
+            })?;
+            if self.take(engine, named, built)? {
+                **pending = Pending::default();
+                return Ok(());
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, "write to an object", "others change it all the time"))
+    }
+
+    /// Makes it what was built; gives whether it was still what that was built from.
+    fn take(&self, engine: &Engine, named: Option<(Arc<[u8]>, Entry)>, mut built: Built) -> Result<bool> {
+        let fresh = std::mem::take(&mut built.fresh);
+        let taken = match named {
+            Some((key, entry)) => engine.put_again(self, &key, entry, built),
+            None => Ok(self.replace_nameless(built)),
+        };
+        match &taken {
+            Ok(true) => {}
+            // After another failure what is in the log is not known, and units that it may name stay.
+            Err(error) if error.kind() != ErrorKind::NoSpace => {}
+            _ => self.allocator.give_up_chunks(fresh),
+        }
+        taken
+    }
+
+    fn replace_nameless(&self, built: Built) -> bool {
+        let mut place = lock(&self.place);
+        if place.named.is_some() {
+            return false;
+        }
+        place.base = Some(Arc::new(built.base));
+        place.touched.merge(built.touched);
+        self.claim(&mut place);
+        true
+    }
+
+    /// The extent files with units of an object without a name; `None` if it has one.
+    pub(crate) fn unnamed_units(&self) -> Option<Touched> {
+        let place = lock(&self.place);
+        place.named.is_none().then(|| place.touched.clone())
+    }
+}
+
+impl Engine {
+    /// Reads what is kept of an object to the end of `onto`.
+    ///
+    /// # Errors
+    /// As [`read_units`](Self::read_units).
+    pub(crate) fn read_stored(&self, base: &Base, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
+        match &base.content {
+            Stored::Striped(descriptor) => self.read_units(descriptor, range, onto),
+            Stored::Whole(content) => {
+                let wrong =
+                    || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes says");
+                onto.extend_from_slice(content.get(range.start as usize..range.end as usize).ok_or_else(wrong)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives what is to be stored, piece by piece.
+    fn each_piece(&self, base: &Base, plan: &Plan<'_>, give: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut bytes = Vec::new();
+        for piece in &plan.pieces {
+            match piece {
+                Piece::New(new) => give(new)?,
+                Piece::Zeroes(length) => {
+                    for at in (0..*length).step_by(ZEROES.len()) {
+                        give(&ZEROES[..(length - at).min(ZEROES.len() as u64) as usize])?;
+                    }
+                }
+                Piece::Kept(range) => {
+                    for at in range.clone().step_by(READ_BYTES as usize) {
+                        bytes.clear();
+                        self.read_stored(base, at..(at + READ_BYTES).min(range.end), &mut bytes)?;
+                        give(&bytes)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The object as it will be; units are written.
+    fn build(&self, number: u64, base: &Base, pending: &Pending) -> Result<Built> {
+        let mut plan = pending.plan(base)?;
+        let attributes = pending.attributes_over(&base.attributes, plan.holes.take());
+        let size_bytes = plan.size_bytes;
+        let built =
+            |content, fresh, touched| Ok(Built { base: Base { attributes, size_bytes, content }, fresh, touched });
+        if is_record(plan.stored_bytes, self.geometry().cutoff_bytes) {
+            let mut content = Vec::with_capacity(plan.stored_bytes as usize);
+            self.each_piece(base, &plan, &mut |bytes| {
+                content.extend_from_slice(bytes);
+                Ok(())
+            })?;
+            return built(Stored::Whole(content), Vec::new(), Touched::default());
+        }
+        // The units that stay need not be looked at, whatever the devices are that new ones would go to.
+        if let (Stored::Striped(before), Some(edits)) = (&base.content, plan.edits()) {
+            let (order, rule) = self.striping_of(&shared_key(number));
+            let stored_bytes = plan.stored_bytes;
+            let (allocator, striping) = (self.allocator(), (&order[..], rule));
+            if let Some(spliced) = self.extents.splice(&allocator, striping, before, &edits, stored_bytes)? {
+                self.healed.fetch_add(spliced.healed, Ordering::Relaxed);
+                let descriptor = Descriptor { stored_bytes, packed: spliced.packed, chunks: spliced.chunks };
+                return built(Stored::Striped(descriptor), spliced.fresh, spliced.touched);
+            }
+        }
+        let mut writer = self.begin_large(&shared_key(number), Some(plan.stored_bytes));
+        self.each_piece(base, &plan, &mut |bytes| writer.write(bytes))?;
+        let written = writer.finish()?;
+        let fresh = written.descriptor.chunks.clone();
+        built(Stored::Striped(written.descriptor), fresh, written.touched)
+    }
+
+    /// Writes the record of an object again, with what was built, if its record is still that of `before`; gives whether it is.
+    fn put_again(&self, file: &OpenFile, key: &Arc<[u8]>, before: Entry, built: Built) -> Result<bool> {
+        let geometry = self.geometry();
+        let mut records = Vec::new();
+        let (parent, name) = match entry_of_key(key) {
+            Some((parent, name)) => (parent, Some(name)),
+            None => (0, None),
+        };
+        built.base.encode(name, geometry.alignment, geometry.compression, &mut records)?;
+        let mut writer = self.writer()?;
+        if lock(&file.place).named.as_ref().is_none_or(|(_, now)| *now != before) {
+            return Ok(false);
+        }
+        let id = self.give_ids(1)?;
+        give_id(&mut records, id);
+        give_numbers(&mut records, file.number, parent);
+        let location = Location { segment: UNPLACED, offset: 0, record_bytes: records.len() as u64 };
+        let entry = Entry { id, number: file.number, location, ..built.base.entry() };
+        let ledger = EngineLedger::new(self);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        effects.put_over(key, entry, built.base.descriptor(), Before::Unknown)?;
+        effects.settle_names()?;
+        let batch = Batched { alignment: geometry.alignment, ..self.batch_of(&mut records) };
+        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        effects.appended(writer.active_row(), written.position);
+        effects.placed(written.segment, written.begin);
+        let change = effects.finish(Some(written.position));
+        drop(ledger);
+        writer.touched.merge(built.touched);
+        self.apply_pending(&mut writer, change)?;
+        // Nobody else changes the place as long as the lock is held.
+        lock(&file.place).base = Some(Arc::new(built.base));
+        Ok(true)
+    }
+}
+
+impl Base {
+    fn kind(&self) -> Kind {
+        match self.content {
+            Stored::Whole(_) => Kind::File,
+            Stored::Striped(_) => Kind::Large,
+        }
+    }
+
+    /// Of a large object.
+    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
+        match &self.content {
+            Stored::Whole(_) => None,
+            Stored::Striped(descriptor) => Some(descriptor),
+        }
+    }
+
+    /// What the index will have of it, without id, number and place.
+    pub(crate) fn entry(&self) -> Entry {
+        Entry { size_bytes: self.size_bytes, ..entry_of(self.kind(), &self.attributes) }
+    }
+
+    /// Appends its record, which has no id and no numbers yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for attributes that cannot be kept.
+    pub(crate) fn encode(
+        &self,
+        name: Option<&[u8]>,
+        alignment: Alignment,
+        compression: Compression,
+        onto: &mut Vec<u8>,
+    ) -> Result<()> {
+        let mut attributes = Vec::new();
+        self.attributes.encode(&mut attributes)?;
+        let new = NewRecord { name, attributes: &attributes, ..NewRecord::of(self.kind()) };
+        match &self.content {
+            Stored::Striped(descriptor) => NewRecord { content: &descriptor.encode(), ..new }.encode(alignment, onto),
+            Stored::Whole(content) => match compressed(content, compression) {
+                Some(content) => NewRecord { is_zstd: true, content: &content, ..new }.encode(alignment, onto),
+                None => NewRecord { content, ..new }.encode(alignment, onto),
+            },
+        }
+    }
+}
+
+/// The content of a record as a frame, if it is to be one and is shorter so.
+fn compressed(content: &[u8], compression: Compression) -> Option<Vec<u8>> {
+    let Compression::Zstd(level) = compression else { return None };
+    let most = content.len().checked_sub(1).filter(|_| content.len() >= LEAST_COMPRESSED_BYTES)?;
+    let mut frame = vec![0; most];
+    let length = zstd::bulk::compress_to_buffer(content, &mut frame[..], level.into()).ok()?;
+    frame.truncate(length);
+    Some(frame)
+}
