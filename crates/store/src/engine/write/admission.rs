@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
 
-use super::committer::{Existing, Named, Seen, Subject, Waiting};
+use super::committer::{Existing, Named, Onto, Seen, Subject, Waiting};
 use super::entry_of;
 use crate::engine::effects::Before;
 use crate::engine::{Engine, EngineLedger};
@@ -260,7 +260,7 @@ impl<'w> Admission<'_, 'w> {
 
     /// Another name for an object, if that is still where it was seen.
     fn name(&mut self, at: usize, path: &'w [u8], named: &Named) -> Result<Admitted> {
-        let Named { entry, name, seen, followed, existing, .. } = named;
+        let Named { entry, name, seen, followed, onto, .. } = named;
         if seen.version != self.ledger.state.version {
             let is_as_seen = |key: &[u8], entry| self.ledger.snapshot.look_up(key).map(|now| now == entry);
             if !is_as_seen(&entry_key(seen.directory, name), seen.entry)?
@@ -281,11 +281,15 @@ impl<'w> Admission<'_, 'w> {
         if entry.kind == Kind::Directory && above_it.contains(&entry.number) {
             return Err(within_itself(path));
         }
-        let Some(existing) = existing else {
-            let number = Number::Of(entry.number);
-            let before = Before::Known(self.ledger.snapshot.look_up(&entry_key(directory, new_name))?);
-            self.known.insert(path, Some(Known { kind: entry.kind, number }));
-            return Ok(Admitted { before, number, parent: Number::Of(directory) });
+        let existing = match onto {
+            Onto::Any(existing) => existing,
+            Onto::Seen(there) if *there != directory => return Err(is_changed(path)),
+            Onto::Seen(_) => {
+                let number = Number::Of(entry.number);
+                let before = Before::Known(self.ledger.snapshot.look_up(&entry_key(directory, new_name))?);
+                self.known.insert(path, Some(Known { kind: entry.kind, number }));
+                return Ok(Admitted { before, number, parent: Number::Of(directory) });
+            }
         };
         let admitted = self.put(at, path, entry)?;
         match (admitted.before, existing) {

@@ -54,8 +54,17 @@ pub(super) struct Named {
     pub(super) seen: Seen,
     /// What the index had of the file that the name leads to, if it is that which changes.
     pub(super) followed: Option<Entry>,
-    /// What becomes of an object that has the new name; `None` if it gets another one.
-    pub(super) existing: Option<Existing>,
+    pub(super) onto: Onto,
+}
+
+/// What the new name of an object may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Onto {
+    /// Any, in whatever directory its path leads to by then.
+    Any(Existing),
+    /// That of an object which was seen in this directory, and which gets another one or is the object itself. The path must still lead there: somebody may have renamed a
+    /// directory on the way.
+    Seen(u64),
 }
 
 /// What becomes of an object that has the name already.

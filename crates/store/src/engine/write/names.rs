@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::admission::{is_changed, within_itself};
-use super::committer::{Existing, Named, Seen, Subject};
+use super::committer::{Existing, Named, Onto, Seen, Subject};
 use super::{Batch, entry_of, recorded_name};
 use crate::Durability;
 use crate::devices::extents::Touched;
@@ -56,7 +56,7 @@ impl Batch<'_> {
                 _ if is_within(to.stored(), from.stored()) => return Err(within_itself(to.stored())),
                 _ => {}
             }
-            batch.add_again(&source, to.stored().into(), Some(existing), None)?;
+            batch.add_again(&source, to.stored().into(), Onto::Any(existing), None)?;
             batch.add_removal(from, Seen { has_other: true, ..source.seen })
         })
     }
@@ -76,8 +76,8 @@ impl Batch<'_> {
             if is_within(one.stored(), other.stored()) || is_within(other.stored(), one.stored()) {
                 return Err(within_itself(one.stored().max(other.stored())));
             }
-            batch.add_again(&first, other.stored().into(), None, None)?;
-            batch.add_again(&second, one.stored().into(), None, None)
+            batch.add_again(&first, other.stored().into(), Onto::Seen(second.seen.directory), None)?;
+            batch.add_again(&second, one.stored().into(), Onto::Seen(first.seen.directory), None)
         })
     }
 
@@ -95,22 +95,22 @@ impl Batch<'_> {
                 return Err(is_taken(name));
             }
             let number = source.entry.number;
+            let link = Entry { size_bytes: number, number, ..entry_of(Kind::Link, &Attributes::default()) };
             match source.entry.kind {
                 Kind::Link => {}
                 Kind::File | Kind::Large => {
-                    batch.add_again(&source, shared_key(number).into(), Some(Existing::Replace), None)?;
-                    // The name that it has stays in the same piece.
-                    batch.nameless.insert(number);
-                    batch.link(existing, number)?;
+                    batch.add_again(&source, shared_key(number).into(), Onto::Any(Existing::Replace), None)?;
+                    // The name that it has leads to it from now on.
+                    let link = Source { entry: link, ..source };
+                    batch.add_again(&link, existing.stored().into(), Onto::Seen(source.seen.directory), None)?;
                 }
                 _ => {
                     return Err(Error::new(ErrorKind::Usage, "give it another name", "only files have several names")
                         .at(&existing.to_path()));
                 }
             }
-            let link = Entry { size_bytes: number, number, ..entry_of(Kind::Link, &Attributes::default()) };
             let source = Source { entry: link, ..source };
-            batch.add_again(&source, name.stored().into(), Some(Existing::Refuse), None)
+            batch.add_again(&source, name.stored().into(), Onto::Any(Existing::Refuse), None)
         })
     }
 
@@ -125,13 +125,14 @@ impl Batch<'_> {
         self.at_once(|batch| {
             let mut source = batch.source(key)?;
             if source.entry.kind != Kind::Link {
-                return batch.add_again(&source, key.stored().into(), None, Some(attributes));
+                let onto = Onto::Seen(source.seen.directory);
+                return batch.add_again(&source, key.stored().into(), onto, Some(attributes));
             }
             let number = source.entry.number;
             let snapshot = batch.engine().view().snapshot();
             source.entry = snapshot.look_up(&object_key(number))?.ok_or_else(|| not_there("change", key))?;
             source.is_followed = true;
-            batch.add_again(&source, shared_key(number).into(), None, Some(attributes))
+            batch.add_again(&source, shared_key(number).into(), Onto::Any(Existing::Replace), Some(attributes))
         })
     }
 
@@ -152,8 +153,8 @@ impl Batch<'_> {
             file.encode(key.name(), batch.alignment, compression, &mut batch.records)?;
             batch.touched.merge(units.clone());
             let (entry, descriptor) = (Entry { number, ..file.entry() }, file.descriptor().cloned());
-            let (name, existing) = (key.name().unwrap_or_default().to_vec(), Some(Existing::Refuse));
-            let named = Named { entry, descriptor, name, seen, followed: None, existing };
+            let (name, onto) = (key.name().unwrap_or_default().to_vec(), Onto::Any(Existing::Refuse));
+            let named = Named { entry, descriptor, name, seen, followed: None, onto };
             batch.wait(key.stored().into(), start, Subject::Name(Box::new(named)))
         })
     }
@@ -199,7 +200,7 @@ impl Batch<'_> {
         &mut self,
         source: &Source<'_>,
         key: Arc<[u8]>,
-        existing: Option<Existing>,
+        onto: Onto,
         attributes: Option<&Attributes>,
     ) -> Result<()> {
         let Source { key: from, seen, entry: there, is_followed } = source;
@@ -239,7 +240,7 @@ impl Batch<'_> {
         }
         let name = from.name().unwrap_or_default().to_vec();
         let followed = is_followed.then_some(*there);
-        let named = Named { entry, descriptor, name, seen: *seen, followed, existing };
+        let named = Named { entry, descriptor, name, seen: *seen, followed, onto };
         self.wait(key, start, Subject::Name(Box::new(named)))
     }
 }
