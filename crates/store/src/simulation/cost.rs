@@ -61,7 +61,7 @@ fn excess(before: &State, found: &Look, ever: &Ever) -> Option<String> {
     let mut attached: Vec<(Vec<&[u8]>, &Object)> = Vec::new();
     for (key, object) in found.state.objects() {
         if !ever.had(key, object) {
-            return Some(format!("{key} never was what it is shown as"));
+            return Some(format!("{key} never was what it is shown as: {object:.200?}"));
         }
         attached.extend(below_lost_found(key).filter(|below| !below.is_empty()).map(|below| (below, object)));
     }

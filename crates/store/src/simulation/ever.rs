@@ -26,6 +26,7 @@ impl Ever {
             match change {
                 Change::Link(from, to) | Change::HardLink(from, to) | Change::Rename(from, to) => {
                     was_elsewhere(from, to, self);
+                    self.has_directories_above(to);
                     continue;
                 }
                 Change::Exchange(one, other) => {
@@ -37,12 +38,41 @@ impl Ever {
                     self.had_attributes(key, attributes);
                     continue;
                 }
+                Change::Write(key, ..) | Change::Resize(key, _) => {
+                    self.was_written(key, change);
+                    continue;
+                }
                 _ => {}
             }
             let mut one = State::default();
             one.apply(change, 0);
             for (key, object) in one.objects() {
                 self.objects.entry(key.clone()).or_default().push(object.clone());
+            }
+        }
+    }
+
+    /// Directories are made where they are missing.
+    fn has_directories_above(&mut self, key: &Key) {
+        let mut made = State::default();
+        made.apply(&Change::Directory(key.clone(), Attributes::default()), 0);
+        for (above, object) in made.objects().filter(|(above, _)| *above != key) {
+            self.objects.entry(above.clone()).or_default().push(object.clone());
+        }
+    }
+
+    /// Whatever a key had may have been written to, and under its other names, which have the same content.
+    fn was_written(&mut self, key: &Key, change: &Change) {
+        let known = self.objects.get(key).cloned().unwrap_or_default();
+        for object in known {
+            let mut one = State::default();
+            one.insert(key.clone(), object.clone());
+            one.apply(change, 0);
+            let Some(changed) = one.get(key).cloned() else { continue };
+            for (other, objects) in &mut self.objects {
+                if other == key || objects.iter().any(|one| one.body == object.body) {
+                    objects.push(changed.clone());
+                }
             }
         }
     }
@@ -71,9 +101,7 @@ impl Ever {
     }
 
     fn was(&self, key: &Key, object: &Object) -> bool {
-        let is_it = |known: &Object| {
-            known.body == object.body && (known.attributes.is_none() || known.attributes == object.attributes)
-        };
+        let is_it = |known: &Object| known.body == object.body && known.has_attributes(object.attributes.as_ref());
         let is_known = self.objects.get(key).is_some_and(|known| known.iter().any(is_it));
         // A directory whose record is lost is made for what is below it.
         let is_above = object.body == Body::Directory && self.objects.keys().any(|one| one.below(key).is_some());

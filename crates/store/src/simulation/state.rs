@@ -37,6 +37,8 @@ pub(crate) struct Object {
     pub(crate) incarnation: Option<Incarnation>,
     /// The number that the store gives it.
     pub(crate) number: Option<u64>,
+    /// A store may have any of its zeroes as holes, as it was written to while it was open.
+    pub(crate) has_any_holes: bool,
 }
 
 impl Object {
@@ -48,6 +50,21 @@ impl Object {
         };
         let mode = of_type | attributes.mode & !TYPE;
         Object { attributes: Some(Attributes { mode, holes, ..attributes.clone() }), ..self.clone() }
+    }
+
+    /// The same with other bytes.
+    fn with_bytes(&self, bytes: Vec<u8>) -> Object {
+        Object { body: Body::File(bytes.into()), has_any_holes: true, ..self.clone() }
+    }
+
+    /// Whether a store's object may have these attributes.
+    pub(super) fn has_attributes(&self, found: Option<&Attributes>) -> bool {
+        let without = |attributes: &Attributes| Attributes { holes: None, ..attributes.clone() };
+        match (&self.attributes, found) {
+            (Some(own), Some(found)) if self.has_any_holes => without(own) == without(found),
+            (Some(own), found) => Some(own) == found,
+            (None, _) => true,
+        }
     }
 }
 
@@ -133,6 +150,7 @@ impl State {
             Change::Remove(_) => there.is_some() && !self.is_directory(key),
             Change::RemoveDirectory(_) => self.is_directory(key) && !self.has_below(key),
             Change::RemoveTree(_) | Change::Attributes(..) => there.is_some(),
+            Change::Write(..) | Change::Resize(..) => there.is_some_and(|there| matches!(there.body, Body::File(_))),
             Change::Snapshot(name) => !self.snapshots.contains_key(name),
             Change::RemoveSnapshot(name) => self.snapshots.contains_key(name),
             Change::Exchange(one, other) => {
@@ -208,6 +226,14 @@ impl State {
                 return;
             }
             Change::Attributes(key, attributes) => return self.set_attributes(key, attributes),
+            Change::Write(key, at, recipe) => {
+                let (at, new) = (*at as usize, recipe.bytes());
+                return self.set_bytes(key, |bytes| {
+                    bytes.resize(bytes.len().max(at + new.len()), 0);
+                    bytes[at..at + new.len()].copy_from_slice(&new);
+                });
+            }
+            Change::Resize(key, length) => return self.set_bytes(key, |bytes| bytes.resize(*length as usize, 0)),
             Change::HardLink(existing, key) => {
                 if let Some(object) = self.objects.get_mut(existing) {
                     object.shared.get_or_insert(number);
@@ -240,8 +266,29 @@ impl State {
         };
         let there = self.objects.get(change.key()).filter(is_same);
         let incarnation = there.map_or(Some((number, 0)), |there| there.incarnation);
-        let object = Object { attributes: Some(attributes.clone()), body, shared, incarnation, number: None };
+        let attributes = Some(attributes.clone());
+        let object = Object { attributes, body, shared, incarnation, number: None, has_any_holes: false };
         self.put(change.key(), object, number);
+    }
+
+    /// The length of a file; 0 of anything else.
+    pub(super) fn length(&self, key: &Key) -> u64 {
+        match self.objects.get(key).map(|object| &object.body) {
+            Some(Body::File(bytes)) => bytes.len() as u64,
+            _ => 0,
+        }
+    }
+
+    /// The bytes of a file, under all names that it has.
+    fn set_bytes(&mut self, key: &Key, change: impl Fn(&mut Vec<u8>)) {
+        // Not there if the batch that should have made it failed.
+        let Some(Object { body: Body::File(bytes), shared, .. }) = self.objects.get(key) else { return };
+        let (mut bytes, shared) = (bytes.to_vec(), *shared);
+        change(&mut bytes);
+        let is_it = |(name, object): &(&Key, &mut Object)| *name == key || shared.is_some() && object.shared == shared;
+        for (_, object) in self.objects.iter_mut().filter(is_it) {
+            *object = object.with_bytes(bytes.clone());
+        }
     }
 
     /// The attributes of an object, under all names that it has.
@@ -260,7 +307,14 @@ impl State {
         while let Some(directory) = above.filter(|directory| !directory.is_root()) {
             above = directory.parent();
             let incarnation = Some((number, directory.depth()));
-            let made = || Object { attributes: None, body: Body::Directory, shared: None, incarnation, number: None };
+            let made = || Object {
+                attributes: None,
+                body: Body::Directory,
+                shared: None,
+                incarnation,
+                number: None,
+                has_any_holes: false,
+            };
             self.objects.entry(directory).or_insert_with(made);
         }
     }
@@ -305,7 +359,7 @@ impl State {
             if object.body != other.body {
                 differences.push(format!("{key} is {}, not {}", describe(&other.body), describe(&object.body)));
             }
-            if object.attributes.is_some() && object.attributes != other.attributes {
+            if !object.has_attributes(other.attributes.as_ref()) {
                 differences.push(format!("{key} has {:?}, not {:?}", other.attributes, object.attributes));
             }
             if names.get(key) != found_names.get(key) {
@@ -383,7 +437,8 @@ pub(crate) mod tests {
         let own = Attributes { mode: 7, ..Attributes::default() };
         let mut found = state(&[Change::Directory(key("a"), own.clone()), put("a/b/c", 1)]);
         let (attributes, incarnation, number) = (None, None, None);
-        found.insert(Key::root(), Object { attributes, body: Body::Directory, shared: None, incarnation, number });
+        let (body, shared, has_any_holes) = (Body::Directory, None, false);
+        found.insert(Key::root(), Object { attributes, body, shared, incarnation, number, has_any_holes });
         assert_eq!(made.differences(&found, &BTreeSet::new()), Vec::<String>::new());
         assert_eq!(
             state(&[put("a/b/c", 1), Change::Directory(key("a"), own)]).differences(&made, &BTreeSet::new()).len(),

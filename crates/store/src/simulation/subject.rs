@@ -21,8 +21,9 @@ use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
 use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
-    Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Existing, Geometry, Key, Kind,
-    Listed, PinnedSnapshot, Problem, RebuildOptions, Remedy, RepairOptions, ScrubOptions, Store,
+    Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Existing, Geometry,
+    HandleOptions, Key, Kind, Listed, PinnedSnapshot, Problem, RebuildOptions, Remedy, RepairOptions, ScrubOptions,
+    Store,
 };
 
 /// A store of a geometry on simulated devices.
@@ -169,7 +170,9 @@ fn change(batch: &mut crate::Batch<'_>, store: &Store, names: &mut HashMap<Key, 
         Change::Attributes(key, attributes) => batch.set_attributes(key, attributes),
         Change::Remove(key) | Change::RemoveDirectory(key) => batch.remove(key).map(|_| ()),
         Change::RemoveTree(key) => batch.remove_tree(key).map(|_| ()),
-        Change::Snapshot(_) | Change::RemoveSnapshot(_) => unreachable!("it is no part of a batch"),
+        Change::Snapshot(_) | Change::RemoveSnapshot(_) | Change::Write(..) | Change::Resize(..) => {
+            unreachable!("it is no part of a batch")
+        }
     }
 }
 
@@ -186,7 +189,7 @@ fn object(found: &Listed, read: Option<crate::Object<'_>>) -> Result<Object> {
         _ => Body::File(object.content.into()),
     };
     let (attributes, number) = (Some(object.attributes.clone()), Some(object.entry.number));
-    Ok(Object { attributes, body, shared: found.shared, incarnation: None, number })
+    Ok(Object { attributes, body, shared: found.shared, incarnation: None, number, has_any_holes: false })
 }
 
 impl Subject for Simulated {
@@ -228,6 +231,16 @@ impl Subject for Simulated {
                 Change::RemoveSnapshot(name) => {
                     std::mem::replace(&mut batch, self.store.batch(durability)).commit()?;
                     self.store.remove_snapshot(&name.to_string()).map(|_| ())?;
+                }
+                Change::Write(key, ..) | Change::Resize(key, _) => {
+                    std::mem::replace(&mut batch, self.store.batch(durability)).commit()?;
+                    let handle = self.store.open_object(key, &HandleOptions::write())?;
+                    match made {
+                        Change::Write(_, at, recipe) => handle.write_at(&recipe.bytes(), *at)?,
+                        Change::Resize(_, length) => handle.set_len(*length)?,
+                        _ => {}
+                    }
+                    handle.commit(durability)?;
                 }
                 _ => change(&mut batch, &self.store, &mut names, made)?,
             }

@@ -69,6 +69,10 @@ pub(crate) enum Change {
     HardLink(Key, Key),
     /// Other attributes for what is there.
     Attributes(Key, Attributes),
+    /// Bytes written at a place of a file that is open.
+    Write(Key, u64, Recipe),
+    /// Another length for a file that is open.
+    Resize(Key, u64),
     /// Removes what is no directory.
     Remove(Key),
     /// Removes an empty directory.
@@ -96,6 +100,8 @@ impl Change {
             | Change::Symlink(key, ..)
             | Change::Special(key, ..)
             | Change::Attributes(key, _)
+            | Change::Write(key, ..)
+            | Change::Resize(key, _)
             | Change::Remove(key)
             | Change::RemoveDirectory(key)
             | Change::RemoveTree(key)
@@ -126,7 +132,9 @@ pub(crate) fn pieces(durability: Durability, changes: &[Change]) -> Vec<&[Change
         let names = |change: &Change| {
             use Change::{Attributes, Exchange, HardLink, RemoveSnapshot, Rename, Snapshot};
             let is_of_names = matches!(change, Rename(..) | Exchange(..) | HardLink(..) | Attributes(..));
-            is_of_names || matches!(change, Snapshot(_) | RemoveSnapshot(_))
+            let is_by_itself =
+                matches!(change, Snapshot(_) | RemoveSnapshot(_) | Change::Write(..) | Change::Resize(..));
+            is_of_names || is_by_itself
         };
         let ends = match change {
             _ if durability == Durability::Each || names(change) => true,
@@ -248,6 +256,29 @@ impl Generator {
         vec![if is_there { Change::RemoveSnapshot(key) } else { Change::Snapshot(key) }]
     }
 
+    /// A file that is there is written to or gets another length, or else a file.
+    pub(crate) fn write(&mut self) -> Vec<Change> {
+        for _ in 0..50 {
+            let change = self.any_write();
+            if self.state.takes(&change) {
+                return vec![change];
+            }
+        }
+        self.puts(1..100)
+    }
+
+    fn any_write(&mut self) -> Change {
+        let key = self.there();
+        let lengths = [self.state.length(&key), *self.chance.pick(&self.lengths) as u64];
+        let around = *self.chance.pick(&lengths);
+        let at = if self.chance.happens(1, 3) { around } else { self.chance.below(around + 1) };
+        if self.chance.happens(1, 4) {
+            return Change::Resize(key, at);
+        }
+        let length = 1 + self.chance.index(6000);
+        Change::Write(key, at, Recipe { seed: self.chance.next(), length })
+    }
+
     /// A file with this content.
     pub(crate) fn planted(&mut self, content: Arc<[u8]>) -> Vec<Change> {
         let attributes = self.attributes(0o100_000);
@@ -287,9 +318,10 @@ impl Generator {
     }
 
     fn any_change(&mut self) -> Change {
-        match self.chance.below(42) {
+        match self.chance.below(45) {
             32..40 => self.any_name(),
-            40.. => self.snapshot().remove(0),
+            40..42 => self.snapshot().remove(0),
+            42.. => self.any_write(),
             0..14 => {
                 let mut attributes = self.attributes(0o100_000);
                 let mut recipe = self.recipe();
@@ -433,7 +465,7 @@ mod tests {
                 other => _ = kinds.insert(format!("{other:?}")),
             }
         }
-        assert_eq!(kinds.len(), 3 + 15 + 2 + 3, "{kinds:?}");
+        assert_eq!(kinds.len(), 3 + 17 + 2 + 3, "{kinds:?}");
         assert!(largest >= 99_998 && empty, "{largest}");
     }
 

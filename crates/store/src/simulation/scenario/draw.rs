@@ -98,6 +98,8 @@ impl Draw {
             Work::Removal,
             Work::TreeRemoval,
             Work::Rename,
+            Work::Write,
+            Work::Write,
             Work::Snapshot,
             Work::Planted,
         ]);

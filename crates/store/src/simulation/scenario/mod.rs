@@ -83,6 +83,8 @@ pub(crate) enum Work {
     Rename,
     /// Of these the next: two directories, one in the other; the inner one comes out; the outer one goes into it; and again.
     Crossing,
+    /// A file that is there is written to or gets another length.
+    Write,
     /// A snapshot is taken, or one is removed.
     Snapshot,
     /// An object whose content is a copy of the log so far.

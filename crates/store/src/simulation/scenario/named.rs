@@ -329,9 +329,8 @@ fn snapshots_outlive_compaction_and_the_index() {
             for turn in 0..4 {
                 let seed = seed + 10 * turn;
                 steps.extend([small(seed), large(seed), Step::Batch(Work::Snapshot, Durability::Batch, seed)]);
-                steps.extend(
-                    [Work::Rename, Work::Removal, Work::Any].map(|work| Step::Batch(work, Durability::Batch, seed)),
-                );
+                let works = [Work::Rename, Work::Write, Work::Removal, Work::Write, Work::Any];
+                steps.extend(works.map(|work| Step::Batch(work, Durability::Batch, seed)));
                 steps.extend([Step::Compact, Step::Close, Step::RebuildIndex, Step::Check, Step::Close]);
             }
             steps

@@ -336,6 +336,7 @@ impl Play {
             Work::Rename => generator.rename(),
             Work::Crossing => generator.crossing(),
             Work::Snapshot => generator.snapshot(),
+            Work::Write => generator.write(),
             Work::Planted => {
                 let segments = self.world.images().into_iter().flatten();
                 let mut segments = segments.filter(|(path, _)| FileKind::of(path) == FileKind::Segment);

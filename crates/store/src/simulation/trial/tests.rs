@@ -258,7 +258,8 @@ fn an_object_out_of_nowhere_is_seen() {
     let mut toy = Toy::create(&(mistake, pieces), &world).unwrap();
     let model = Mutex::new(Model::default());
     let body = Body::Symlink(vec![1]);
-    let ghost = Object { attributes: None, body, shared: None, incarnation: None, number: None };
+    let (attributes, shared, has_any_holes) = (None, None, false);
+    let ghost = Object { attributes, body, shared, incarnation: None, number: None, has_any_holes };
     toy.state.insert(crate::Key::parse("ghost").unwrap(), ghost);
     let mut run = Run { subject: Some(toy), model: &model };
     assert!(run.look().unwrap_err().contains("ghost is there"));
