@@ -18,7 +18,8 @@ use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
 use crate::format::index_key::{
-    entries_of, is_superseded, leading_number, object_key, superseded, superseded_key, until_of, versions_behind,
+    ROOT, entries_of, is_superseded, leading_number, object_key, superseded, superseded_key, until_of, versions_behind,
+    versions_from,
 };
 use crate::index::Snapshot;
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
@@ -278,6 +279,39 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(())
     }
 
+    /// Record `id` is in between a version of `of` and what seemed to take the place of that, as the log, read from its beginning, had not said so yet: there is a removal, or
+    /// another version, that was moved behind what came later.
+    fn end_version(&mut self, of: &[u8], id: u64) -> Result<()> {
+        if !self.ledger.keeps(0, u64::MAX) {
+            return Ok(());
+        }
+        let Some((known, entry)) = self.version_behind(of, id)?.filter(|(_, entry)| entry.id < id) else {
+            return Ok(());
+        };
+        if !self.ledger.keeps(entry.id, id) {
+            return self.forget_version(&known, entry);
+        }
+        self.forget(&known[..].into(), entry.id, entry.location);
+        self.set_version(&superseded_key(of, id).into(), entry);
+        Ok(())
+    }
+
+    /// Everything in the root was removed by record `id`. Only there can anything come later: no other directory has its number again.
+    fn end_versions_in_root(&mut self, id: u64) -> Result<()> {
+        if !self.ledger.keeps(0, u64::MAX) {
+            return Ok(());
+        }
+        let (from, to) = entries_of(ROOT);
+        let (from, to) = (versions_from(&from), versions_from(&to));
+        let mut keys = BTreeSet::new();
+        let mut scan = self.ledger.snapshot().scan(Bound::Included(&from), Bound::Excluded(&to))?;
+        while let Some((key, _)) = scan.next_entry()? {
+            keys.extend(superseded(key).map(|(of, _)| of));
+        }
+        keys.extend(self.versions.range(from..to).filter_map(|(key, _)| superseded(key).map(|(of, _)| of)));
+        keys.iter().try_for_each(|of| self.end_version(of, id))
+    }
+
     fn set_version(&mut self, key: &Arc<[u8]>, entry: Entry) {
         self.versions.insert(key.to_vec(), Some(entry));
         self.keys.insert(key, Some(entry));
@@ -330,6 +364,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
     pub(crate) fn remove_over(&mut self, key: &Arc<[u8]>, id: u64, location: Location, before: Before) -> Result<bool> {
         self.highest_id = self.highest_id.max(id);
         self.dead(location, id);
+        self.end_version(key, id)?;
         let Some(old) = self.look_up_over(key, before)?.filter(|old| old.id <= id) else { return Ok(false) };
         self.forget(key, id, location);
         self.retire(key, old, Leaves::Superseded(id))?;
@@ -346,6 +381,12 @@ impl<'l, L: Ledger> Effects<'l, L> {
     ) -> Result<()> {
         self.highest_id = self.highest_id.max(id);
         self.dead(location, id);
+        if directories.contains(&ROOT) {
+            self.end_versions_in_root(id)?;
+        }
+        if let Some(key) = key {
+            self.end_version(key, id)?;
+        }
         if let Some(key) = key
             && let Some(old) = self.look_up(key)?.filter(|old| old.id <= id)
         {
