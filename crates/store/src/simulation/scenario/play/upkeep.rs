@@ -45,7 +45,10 @@ impl Play {
                 self.released.add(device, image);
             }
         }
+        let betrayals = self.world.betrayals();
         let repaired = Simulated::repair(&self.home, &self.world);
+        // What a device says it wrote, and did not, while the repair was on its way, is for the next one.
+        let may_fail = may_fail || self.world.betrayals() < betrayals;
         if self.has_crashed() {
             self.conditions.iter_mut().filter(|one| one.freshness == Freshness::Stale).for_each(|one| {
                 (one.freshness, one.is_in_set) = (Freshness::Unknown, true);
