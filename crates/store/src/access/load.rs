@@ -21,7 +21,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use super::gather::{Joining, Span, Wanted, sort, spans};
-use super::read::decompress;
 use super::walk::Walk;
 use crate::Store;
 use crate::devices::device::make_landing;
@@ -29,6 +28,7 @@ use crate::devices::set::Lock;
 use crate::devices::threads;
 use crate::engine::Engine;
 use crate::engine::records::decode_attributes;
+use crate::engine::records::decompress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;

@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::gather::{Joining, Wanted, sort};
-use super::read::{Buffer, Found, Object, decompress, fill_holes, refuse_giant};
+use super::read::{Buffer, Found, Object, fill_holes, refuse_giant};
 use crate::Store;
 use crate::devices::threads;
 use crate::engine::Engine;
-use crate::engine::records::decode_attributes;
+use crate::engine::records::{decode_attributes, decompress};
 use crate::error::Result;
 use crate::format::attributes::Holes;
 use crate::format::entry::Kind;

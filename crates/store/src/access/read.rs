@@ -6,8 +6,7 @@
 use std::ops::Range;
 
 use crate::devices::device::make_landing;
-use crate::engine::records::decode_attributes;
-pub(crate) use crate::engine::records::decompress;
+use crate::engine::records::{decode_attributes, decompress};
 use crate::engine::{Engine, look_up_in};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};

@@ -250,15 +250,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         let mut old = None;
         match self.version_behind(of, new.id)? {
             Some((known, entry)) if entry.id == new.id => (key, old) = (known.into(), Some(entry)),
-            // The log, read from its beginning, did not have this one in between.
-            Some((known, entry)) if entry.id < new.id => match self.ledger.keeps(entry.id, new.id) {
-                true => {
-                    self.forget(&known[..].into(), entry.id, entry.location);
-                    self.set_version(&superseded_key(of, new.id).into(), entry);
-                }
-                false => self.forget_version(&known, entry)?,
-            },
-            _ => {}
+            _ => self.end_version(of, new.id)?,
         }
         if old.is_none() && !self.ledger.keeps(new.id, until) {
             self.dead(new.location, new.id);
@@ -386,12 +378,10 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
         if let Some(key) = key {
             self.end_version(key, id)?;
-        }
-        if let Some(key) = key
-            && let Some(old) = self.look_up(key)?.filter(|old| old.id <= id)
-        {
-            self.forget(key, id, location);
-            self.retire(key, old, Leaves::Superseded(id))?;
+            if let Some(old) = self.look_up(key)?.filter(|old| old.id <= id) {
+                self.forget(key, id, location);
+                self.retire(key, old, Leaves::Superseded(id))?;
+            }
         }
         for &directory in directories {
             for (key, old) in self.keys.entries_of(directory) {

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use super::names::is_sound;
+use super::{bytes, file, key};
 use crate::access::handle::{LARGEST_BYTES, MOST_PENDING_BYTES};
 use crate::error::ErrorKind;
 use crate::format::descriptor::{Descriptor, Run};
@@ -17,25 +19,6 @@ mod crashes;
 mod laws;
 mod nameless;
 mod striped;
-
-fn key(path: &str) -> Key {
-    Key::parse(path).unwrap()
-}
-
-fn file() -> Attributes {
-    Attributes::of_file(Time { seconds: 5, nanoseconds: 6 })
-}
-
-fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let step = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    std::iter::repeat_with(step).take(length).collect()
-}
 
 /// Objects above 8 KiB lie in stripes of 16 KiB with parity, on five of six devices.
 fn plan(sandbox: &Path, compression: Compression) -> Plan {
@@ -65,13 +48,6 @@ fn read(handle: &Handle) -> Vec<u8> {
     assert_eq!(read + 10, content.len());
     content.truncate(read);
     content
-}
-
-fn is_sound(store: &Store) {
-    let mut problems = Vec::new();
-    let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
-    store.check(options, &mut |problem| problems.push(problem.to_string()), &mut |_| true).unwrap();
-    assert_eq!(problems, Vec::<String>::new());
 }
 
 const ALL: CompactOptions =
