@@ -13,12 +13,14 @@ use crate::devices::set::{Lock, Slot};
 use crate::engine::pace::Pace;
 use crate::engine::{Engine, View};
 use crate::error::{Error, Result};
+use crate::format::geometry::DeviceState;
 use crate::format::ids::SegmentId;
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::index::catalog::{Change, SegmentRow, State};
 use crate::log::recovery::RELEASED;
 use crate::log::scan::{Copies, SegmentScan, Step};
+use crate::log::writer::roomiest;
 
 /// What is read and written at once, in bytes.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -167,6 +169,22 @@ impl Engine {
         }
         self.devices.forget_segment(row.id());
         copied
+    }
+
+    /// The device with the most room that a further copy of a segment can go to.
+    pub(crate) fn spare_for(&self, row: &SegmentRow, wanted: usize) -> Option<u16> {
+        let now = self.view().state.segments.get(&row.number).map(|row| row.devices.clone())?;
+        if now.len() >= wanted || row.number >= self.view().state.position.segment && self.is_active(row.number) {
+            return None;
+        }
+        let mut slots = self.devices.writable(row.class);
+        slots.retain(|slot| !now.contains(&slot.entry.number) && slot.entry.state == DeviceState::InUse);
+        slots.retain(|slot| slot.device.room().is_ok_and(|room| room.available_bytes > row.size_bytes));
+        roomiest(slots, 1).first().map(|slot| slot.entry.number)
+    }
+
+    fn is_active(&self, number: u64) -> bool {
+        self.writer().is_ok_and(|writer| writer.active.as_ref().is_some_and(|active| active.id.number.0 == number))
     }
 
     fn copy_onto(

@@ -22,6 +22,7 @@ use crate::devices::extents::Allocator;
 use crate::devices::names;
 use crate::devices::set::Devices;
 use crate::engine::effects::{Effects, Nameless};
+use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineLedger};
 use crate::error::{Error, Result};
 use crate::format::ids::{Epoch, SegmentId, SegmentNumber};
@@ -461,6 +462,28 @@ impl Engine {
             file.sync().map_err(|error| Error::io("sync", &place, error))?;
         }
         Ok(healed)
+    }
+
+    /// Makes the copies that a segment of the log's tail lacks, which ends at `size_bytes` there: a crash may have taken the name of a copy, and what is adopted must
+    /// bear as many losses as any other. A copy that cannot be made now is one that a check finds missing.
+    ///
+    /// # Errors
+    /// What the catalog fails with.
+    pub(super) fn complete_tail(&self, segment: u64, size_bytes: u64) -> Result<()> {
+        let wanted = usize::from(self.geometry().copies);
+        loop {
+            let Some(known) = self.view().state.segments.get(&segment).cloned() else { return Ok(()) };
+            let row = SegmentRow { size_bytes, ..known.clone() };
+            let Some(device) = self.spare_for(&row, wanted) else { return Ok(()) };
+            if self.copy_segment(&row, device, &mut Pace::new(None, &mut |_| true)).is_err() {
+                return Ok(());
+            }
+            let mut devices = known.devices.clone();
+            devices.push(device);
+            devices.sort_unstable();
+            let segments = vec![SegmentRow { devices, ..known }];
+            self.take_in(Change { segments, ..Change::default() })?;
+        }
     }
 
     /// Shared objects that no name is left of go from an index that was rebuilt.

@@ -74,6 +74,16 @@ enum Unsettled {
     Gap(u64, Option<(u64, u64)>),
 }
 
+impl Unsettled {
+    /// The segment of a batch, and where the batch ends in it.
+    fn end(&self) -> Option<(u64, u64)> {
+        match self {
+            Unsettled::Batch(stretch) => Some((stretch.position.segment, stretch.position.offset)),
+            Unsettled::Broken(_) | Unsettled::Gap(..) => None,
+        }
+    }
+}
+
 /// Where things are while the log is read.
 pub(super) struct Replay<'e> {
     engine: &'e Engine,
@@ -319,37 +329,17 @@ impl<'e> Replay<'e> {
     /// What is in doubt may be in memory only: left by a process that was killed, or (as Linux takes pages that it could not write for clean) by a sync that
     /// failed. So a writer writes all of it once more, on every copy, and syncs it, before anything is built on it.
     pub(super) fn end(&mut self) -> Result<()> {
-        while let Some(unsettled) = self.unsettled.pop_front() {
-            let stretch = match unsettled {
-                Unsettled::Batch(stretch) if stretch.is_whole => stretch,
-                // What a release gave back was durable.
-                Unsettled::Gap(sequence, None) if self.is_from_scratch => {
-                    self.gap(sequence, None);
-                    continue;
-                }
-                other => {
-                    self.unsettled.push_front(other);
-                    break;
-                }
-            };
-            if !self.holds(&stretch)? {
-                self.unsettled.push_front(Unsettled::Batch(stretch));
-                break;
+        let tail = self.holding()?;
+        if self.engine.is_writer() {
+            let ends: BTreeMap<u64, u64> = tail.iter().filter_map(Unsettled::end).collect();
+            ends.into_iter().try_for_each(|(segment, end)| self.engine.complete_tail(segment, end))?;
+        }
+        for unsettled in tail {
+            match unsettled {
+                Unsettled::Batch(stretch) => self.adopt(stretch)?,
+                Unsettled::Gap(sequence, missing) => self.gap(sequence, missing),
+                Unsettled::Broken(_) => unreachable!("it does not hold"),
             }
-            if self.engine.is_writer() {
-                let segment = stretch.position.segment;
-                let units = stretch.items.iter().filter_map(|item| item.descriptor.as_ref()).flat_map(Descriptor::runs);
-                self.engine.heal_segment(segment, stretch.begin..stretch.position.offset)?;
-                self.heal_units(&stretch)?;
-                self.engine.write_again(
-                    self.engine.segment_id(segment),
-                    stretch.begin..stretch.position.offset,
-                    units,
-                )?;
-            }
-            self.adopted += 1;
-            self.tail.get_or_insert((stretch.position.segment, stretch.begin));
-            self.take_in(stretch)?;
         }
         if self.position.sequence < self.mark {
             let batches = Some((self.position.sequence + 1, self.mark));
@@ -362,6 +352,39 @@ impl<'e> Replay<'e> {
             }
         }
         Ok(())
+    }
+
+    /// What is unsettled and holds, up to the first batch that does not.
+    fn holding(&mut self) -> Result<Vec<Unsettled>> {
+        let mut tail = Vec::new();
+        while let Some(unsettled) = self.unsettled.pop_front() {
+            let holds = match &unsettled {
+                Unsettled::Batch(stretch) => stretch.is_whole && self.holds(stretch)?,
+                // What a release gave back was durable.
+                Unsettled::Gap(_, missing) => missing.is_none() && self.is_from_scratch,
+                Unsettled::Broken(_) => false,
+            };
+            if !holds {
+                self.unsettled.push_front(unsettled);
+                break;
+            }
+            tail.push(unsettled);
+        }
+        Ok(tail)
+    }
+
+    /// Takes in a batch that holds, though no mark says that it was durable.
+    fn adopt(&mut self, stretch: Stretch) -> Result<()> {
+        if self.engine.is_writer() {
+            let segment = stretch.position.segment;
+            let units = stretch.items.iter().filter_map(|item| item.descriptor.as_ref()).flat_map(Descriptor::runs);
+            self.engine.heal_segment(segment, stretch.begin..stretch.position.offset)?;
+            self.heal_units(&stretch)?;
+            self.engine.write_again(self.engine.segment_id(segment), stretch.begin..stretch.position.offset, units)?;
+        }
+        self.adopted += 1;
+        self.tail.get_or_insert((stretch.position.segment, stretch.begin));
+        self.take_in(stretch)
     }
 
     /// Whether anything follows the end that is no part of the log.

@@ -16,6 +16,7 @@ use crate::format::ids::{Epoch, LogOffset};
 use crate::format::record::{HEADER_BYTES, Lengths, Listed, Record, Seed, kind_of};
 use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName};
 use crate::layout::granulo::RECORD_ALIGNMENT_BYTES;
+use crate::layout::round_up;
 
 /// What is read ahead, in bytes, where reading goes on.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -46,14 +47,23 @@ impl Copy {
                 !self.bytes.is_empty() && (self.start..=self.start + self.bytes.len() as u64).contains(&offset);
             let window = if goes_on { (4 * self.window_bytes).min(WINDOW_BYTES) } else { LEAST_WINDOW_BYTES };
             self.window_bytes = window;
-            self.bytes.clear();
             self.start = offset;
-            if let Err(error) = self.file.read_onto(&mut self.bytes, length.max(window), offset) {
+            // A place behind that cannot be read says nothing of what is asked for.
+            let read = self.read(offset, length.max(window)).or_else(|_| {
+                self.window_bytes = LEAST_WINDOW_BYTES;
+                self.read(offset, length)
+            });
+            if let Err(error) = read {
                 self.error = Some(error);
                 return None;
             }
         }
         self.bytes.get((offset - self.start) as usize..)
+    }
+
+    fn read(&mut self, offset: u64, length: usize) -> io::Result<()> {
+        self.bytes.clear();
+        self.file.read_onto(&mut self.bytes, length, offset).map(|_| ())
     }
 
     /// The record at `offset`, if it is whole.
@@ -95,7 +105,14 @@ pub(super) fn sealed_epoch(
     while at < size {
         if at + HEADER_BYTES as u64 > start + bytes.len() as u64 {
             (start, bytes) = (at, Vec::new());
-            file.read_onto(&mut bytes, WINDOW_BYTES, at).ok()?;
+            let read = file.read_onto(&mut bytes, WINDOW_BYTES, at).or_else(|_| {
+                bytes.clear();
+                file.read_onto(&mut bytes, LEAST_WINDOW_BYTES, at)
+            });
+            if read.is_err() {
+                (at, bytes) = (round_up(at + 1, LEAST_WINDOW_BYTES as u64), Vec::new());
+                continue;
+            }
         }
         let here = bytes.get((at - start) as usize..)?;
         if kind_of(here) == Some(Kind::Commit)
@@ -103,7 +120,8 @@ pub(super) fn sealed_epoch(
             && at + lengths.record_bytes() as u64 <= size
         {
             let mut record = Vec::new();
-            file.read_onto(&mut record, lengths.record_bytes(), at).ok()?;
+            let is_read = file.read_onto(&mut record, lengths.record_bytes(), at).is_ok();
+            let record = if is_read { record } else { Vec::new() };
             let said = Record::verified(&record).and_then(|record| Commit::decode(record.content));
             if let Some(epoch) = said.map(|commit| commit.epoch).filter(|&epoch| is_right(epoch))
                 && Record::decode(&record, seed(epoch).at(LogOffset(at))).is_some()

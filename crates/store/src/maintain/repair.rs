@@ -29,7 +29,6 @@ use crate::index::catalog::{Change, SegmentRow};
 use crate::index::paths::Ways;
 use crate::log::completeness::Completeness;
 use crate::log::scan::SegmentScan;
-use crate::log::writer::roomiest;
 use crate::{Attributes, Durability};
 use crate::{OpenOptions, Store};
 
@@ -485,22 +484,6 @@ impl Engine {
             }
         }
         Ok(made)
-    }
-
-    /// The device with the most room that a further copy of a segment can go to.
-    pub(crate) fn spare_for(&self, row: &SegmentRow, wanted: usize) -> Option<u16> {
-        let now = self.view().state.segments.get(&row.number).map(|row| row.devices.clone())?;
-        if now.len() >= wanted || row.number >= self.view().state.position.segment && self.is_active(row.number) {
-            return None;
-        }
-        let mut slots = self.devices.writable(row.class);
-        slots.retain(|slot| !now.contains(&slot.entry.number) && slot.entry.state == DeviceState::InUse);
-        slots.retain(|slot| slot.device.room().is_ok_and(|room| room.available_bytes > row.size_bytes));
-        roomiest(slots, 1).first().map(|slot| slot.entry.number)
-    }
-
-    fn is_active(&self, number: u64) -> bool {
-        self.writer().is_ok_and(|writer| writer.active.as_ref().is_some_and(|active| active.id.number.0 == number))
     }
 
     /// Changes which devices the accounts have a segment on.

@@ -76,20 +76,26 @@ impl Engine {
     }
 }
 
+/// What reading is tried with around a place that cannot be read.
+const PAGE_BYTES: u64 = 4096;
+
 /// Writes the bytes of a range where they are already.
 fn write_again(file: &Arc<dyn DeviceFile>, range: Range<u64>) -> io::Result<()> {
     const PIECE_BYTES: u64 = 1 << 20;
     let mut bytes = Vec::new();
-    let mut at = range.start;
+    let (mut at, mut most_bytes) = (range.start, PIECE_BYTES);
     while at < range.end {
         bytes.clear();
-        let piece = (range.end - at).min(PIECE_BYTES);
+        let piece = (range.end - at).min(most_bytes);
         match file.read_onto(&mut bytes, piece as usize, at) {
             Ok(0) => break,
             Ok(read) => {
                 file.write_at(&bytes, at)?;
                 at += read as u64;
+                most_bytes = PIECE_BYTES;
             }
+            // Bytes before and behind a place that cannot be read may be in memory alone.
+            Err(_) if piece > PAGE_BYTES => most_bytes = PAGE_BYTES,
             // What cannot be read is not in memory alone either; another copy, or parity, has it.
             Err(_) => at += piece,
         }

@@ -192,15 +192,20 @@ impl Model {
         marked.iter().any(is_it) || applied.any(|is_it| is_it)
     }
 
+    /// Pieces that were not acknowledged: nobody knows whether they are there.
+    fn in_doubt(&self) -> impl Iterator<Item = &Piece> {
+        let all = self.tail.iter().enumerate();
+        all.filter(|(at, piece)| *at >= self.durable || piece.has_failed).map(|(_, piece)| piece)
+    }
+
     /// Whether there are batches of which nobody knows whether they are there.
     pub(crate) fn has_doubt(&self) -> bool {
-        self.tail.iter().any(|piece| piece.has_failed)
+        self.in_doubt().next().is_some()
     }
 
     /// Whether a batch that was not acknowledged changes an object.
     pub(crate) fn is_in_doubt(&self, key: &Key) -> bool {
-        let in_doubt = self.tail.iter().enumerate().filter(|(at, piece)| *at >= self.durable || piece.has_failed);
-        in_doubt.flat_map(|(_, piece)| &piece.changes).any(|change| key.below(change.key()).is_some())
+        self.in_doubt().flat_map(|piece| &piece.changes).any(|change| key.below(change.key()).is_some())
     }
 
     /// The state with everything that was begun.

@@ -1,5 +1,6 @@
 //! Scenarios that are known by name: each lost something once, in this store or in another.
 
+use super::super::chance::Chance;
 use super::super::mishap::{Absence, FileKind, Rot};
 use super::super::workload::Durability;
 use super::play::play;
@@ -56,6 +57,30 @@ fn content_like_log_beside_rot_stays_content() {
                 Step::IndexLost(0),
                 Step::RebuildIndex,
             ]
+        });
+    }
+}
+
+#[test]
+fn what_is_adopted_from_one_copy_bears_as_many_losses_as_the_rest() {
+    for shape in [Shape::Mirror, Shape::Raid5, Shape::Triple, Shape::FourAlike] {
+        for device in 0..shape.geometry().record_devices().count() {
+            keeps(shape, |seed| {
+                let unacknowledged = Step::Batch(Work::Small, Durability::None, seed);
+                let rename = Step::Batch(Work::Rename, Durability::Each, seed);
+                let power = Step::PowerFailure(Chance::new(seed).next());
+                vec![unacknowledged, power, rename, Step::Check, Step::Close, gone(device), Step::Look]
+            });
+        }
+    }
+}
+
+#[test]
+fn a_scrub_writes_a_place_again_that_cannot_be_read() {
+    for shape in [Shape::Mirror, Shape::Aligned, Shape::FourAlike] {
+        keeps(shape, |seed| {
+            let unreadable = Step::Rot(0, FileKind::Segment, Rot::Unreadable, seed);
+            vec![small(seed), large(seed + 1), small(seed + 2), unreadable, Step::Scrub, Step::Check]
         });
     }
 }

@@ -157,8 +157,11 @@ impl Play {
             Step::Cut(operations, end, step) => {
                 self.world.crash_at(self.world.operations() + operations);
                 let is_done = self.act(step)?;
-                let is_away = |one: &Condition| one.away.is_some() || !one.is_in_set;
-                self.is_set_unsure |= self.has_crashed() && self.conditions.iter().any(is_away);
+                if self.has_crashed() {
+                    self.doubt_set();
+                } else {
+                    self.note_lost();
+                }
                 self.end(*end);
                 return Ok(is_done);
             }
@@ -278,6 +281,19 @@ impl Play {
         }
     }
 
+    /// Whom a writer lost, it has told the others.
+    fn note_lost(&mut self) {
+        for number in self.writer.as_ref().map(Simulated::out_of_service).unwrap_or_default() {
+            let condition = &mut self.conditions[usize::from(number)];
+            (condition.is_in_set, condition.freshness) = (false, Freshness::Stale);
+        }
+    }
+
+    /// A writer ends that may or may not have told others whom it lost.
+    fn doubt_set(&mut self) {
+        self.is_set_unsure |= self.conditions.iter().any(|one| one.away.is_some() || !one.is_in_set);
+    }
+
     /// A writer began an epoch: who is not among its devices is behind.
     fn note_set(&mut self, writer: &Simulated) {
         let out = writer.out_of_service();
@@ -367,6 +383,7 @@ impl Play {
         if error.kind() == ErrorKind::NoSpace {
             return Ok(());
         }
+        self.doubt_set();
         if self.chance.happens(1, 2) {
             self.end(End::Kill);
         } else {
@@ -409,12 +426,8 @@ impl Play {
 
     /// A reader looks; a writer opens on a copy of the world, is killed, and opens again.
     fn look_around(&mut self) -> Outcome {
+        self.note_lost();
         if let Some(writer) = &self.writer {
-            // Whom it lost, it has told the others.
-            for number in writer.out_of_service() {
-                let condition = &mut self.conditions[usize::from(number)];
-                (condition.is_in_set, condition.freshness) = (false, Freshness::Stale);
-            }
             let (promise, look) = (self.promise(), writer.look());
             if promise.is_whole && look.ended.is_none() && look.unreadable.is_empty() {
                 self.model.observe(&look.state).map_err(|mismatch| format!("the writer: {mismatch}"))?;

@@ -1,9 +1,11 @@
 //! What somebody does to keep a store sound and small, and what may be expected of it.
 
 use super::super::super::mishap::FileKind;
+use super::super::super::model::Model;
 use super::super::super::subject::Simulated;
 use super::super::super::trial::Subject;
 use super::super::laws::patient;
+use super::super::look::Announced;
 use super::super::promise::{Condition, Freshness, is_sound};
 use super::{Outcome, Play, text};
 use crate::engine::open::Access;
@@ -21,10 +23,10 @@ impl Play {
                 patient(&before, &self.world.images(), &self.released, &self.sound)?;
                 let is_there = |one: &Condition| one.away.is_none() && one.is_in_set;
                 let all = self.conditions.iter().all(is_there);
-                if all && left > 0 && !self.may_fail() {
-                    return Err(format!("law 2: a scrub leaves {left} problems that redundancy makes up for"));
+                if all && !left.is_empty() && !self.may_fail() {
+                    return Err(format!("law 2: a scrub leaves what redundancy makes up for: {}", left.join("; ")));
                 }
-                if left == 0 && !self.has_crashed() {
+                if left.is_empty() && !self.has_crashed() {
                     let healed = self.conditions.iter_mut().filter(|one| is_there(one));
                     healed.for_each(|one| {
                         one.rotten.retain(|kind| !matches!(kind, FileKind::Segment | FileKind::Extent))
@@ -45,6 +47,9 @@ impl Play {
                 self.released.add(device, image);
             }
         }
+        // Beyond what redundancy bears, what follows the last mark cannot be told from what was never acknowledged: it is said once, and then it is so.
+        let warned = Simulated::open_as(&self.home, &self.world, Access::Read).ok().map(|reader| reader.look());
+        let warned = warned.filter(|look| !promise.is_whole && look.announced == Announced::Tail);
         let betrayals = self.world.betrayals();
         let repaired = Simulated::repair(&self.home, &self.world);
         // What a device says it wrote, and did not, while the repair was on its way, is for the next one.
@@ -56,6 +61,9 @@ impl Play {
             return Ok(());
         }
         patient(&before, &self.world.images(), &self.released, &self.sound)?;
+        if let Some(look) = warned.filter(|look| repaired.is_ok() && self.model.allows_from_mark(&look.state)) {
+            self.model = Model::of(look.state);
+        }
         match repaired {
             Ok(None) if all && promise.is_whole => {
                 for one in &mut self.conditions {
@@ -120,7 +128,14 @@ impl Play {
             return Ok(());
         }
         let copy = self.world.after_kill(self.chance.next());
-        let reader = Simulated::open_as(&self.home, &copy, Access::Read).map_err(|error| text(&error))?;
+        let open = |access| Simulated::open_as(&self.home, &copy, access).map_err(|error| text(&error));
+        let mut reader = open(Access::Read)?;
+        if reader.look().announced == Announced::Tail {
+            // What was not acknowledged may be torn where redundancy makes up for it; a writer makes it whole.
+            drop(reader);
+            drop(open(Access::Write)?);
+            reader = open(Access::Read)?;
+        }
         let problems = reader.check().map_err(|error| text(&error))?;
         // A slot that a crash tore is written by the next writer.
         let is_torn = |problem: &&String| problem.contains("one of its two slots");
