@@ -59,11 +59,7 @@ impl Engine {
     pub(crate) fn adjust_with<T>(&self, change_of: impl FnOnce(&State) -> Result<(Change, T)>) -> Result<T> {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         let mut writer = self.writer()?;
-        let dirty = self.take_dirty(&mut writer);
-        let (sequence, pending) = (writer.position.sequence, writer.take_pending());
-        self.sync_files(&dirty).and_then(|()| self.catalog.commit(&pending)).inspect_err(|error| self.latch(error))?;
-        writer.durable_sequence = sequence;
-        writer.marked_sequence = writer.marked_sequence.max(writer.written_mark);
+        self.settle(&mut writer)?;
         let state = self.view().state.clone();
         let (change, done) = change_of(&state)?;
         // Rows that nobody else has are changed in their place.

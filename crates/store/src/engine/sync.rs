@@ -94,17 +94,32 @@ impl Engine {
         let (sequence, change) = (writer.position.sequence, writer.take_pending());
         let mark = writer.written_mark;
         drop(writer);
-        self.make_durable(&dirty, change)?;
+        let waiting = self.make_durable(&dirty, change)?;
         let mut writer = self.writer()?;
+        if let Some((change, _)) = waiting {
+            writer.pend_again(change);
+        }
         writer.durable_sequence = sequence;
         writer.marked_sequence = writer.marked_sequence.max(mark);
         drop(writer);
         self.flush_recent()
     }
 
-    /// Syncs, then changes the catalog. A catalog that is only full takes the change in with the next.
-    fn make_durable(&self, dirty: &Dirty, change: Change) -> Result<()> {
-        self.sync_files(dirty).and_then(|()| self.catalog.commit(&change)).inspect_err(|error| self.latch(error))
+    /// Syncs, then changes the catalog. The log is what counts: where the device of the catalog is full, gives back the change that is to wait for room, and the
+    /// error.
+    ///
+    /// # Errors
+    /// What syncing fails with, and the catalog if not for room; the store is read-only then.
+    pub(crate) fn make_durable(&self, dirty: &Dirty, change: Change) -> Result<Option<(Change, Error)>> {
+        self.sync_files(dirty).inspect_err(|error| self.latch(error))?;
+        match self.catalog.commit(&change) {
+            Ok(()) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(Some((change, error))),
+            Err(error) => {
+                self.latch(&error);
+                Err(error)
+            }
+        }
     }
 
     /// As [`sync_all`](Self::sync_all), if more has changed than memory should hold.
@@ -151,10 +166,13 @@ impl Engine {
     pub(crate) fn settle(&self, writer: &mut Writer) -> Result<()> {
         let dirty = self.take_dirty(writer);
         let change = writer.take_pending();
-        self.make_durable(&dirty, change)?;
+        let waiting = self.make_durable(&dirty, change)?;
         writer.durable_sequence = writer.position.sequence;
         writer.marked_sequence = writer.marked_sequence.max(writer.written_mark);
-        Ok(())
+        waiting.map_or(Ok(()), |(change, error)| {
+            writer.pend_again(change);
+            Err(error)
+        })
     }
 
     /// `recent` becomes a sorted table; then the tables that the policy chooses become one. Nothing may be pending, and no batch come.

@@ -132,6 +132,12 @@ impl Writer {
         std::mem::take(&mut self.pending)
     }
 
+    /// What the catalog could not take in waits on, before what came after it.
+    pub(crate) fn pend_again(&mut self, mut change: Change) {
+        change.merge(self.take_pending());
+        self.pend(change);
+    }
+
     /// The account of the active segment, as it was when it was begun.
     pub(crate) fn active_row(&self) -> Option<SegmentRow> {
         let active = self.active.as_ref()?;
