@@ -247,6 +247,7 @@ impl Engine {
         if gone.is_empty() {
             return Ok(());
         }
+        self.is_unused(&gone)?;
         let mut released = Released::default();
         for (_, freed) in &gone {
             match *freed {
@@ -291,6 +292,30 @@ impl Engine {
         change.given_back = gone;
         self.catalog.commit(&change)?;
         self.apply(&change)
+    }
+
+    /// Whether nothing that is in use is in what is to be given back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if something is: the accounts are wrong, and nothing is given back by them.
+    fn is_unused(&self, gone: &[(u64, Freed)]) -> Result<()> {
+        let state = self.view().state.clone();
+        let in_use = gone.iter().find_map(|(_, freed)| match *freed {
+            Freed::Segment(number) => {
+                let row = state.segments.get(&number).filter(|row| row.live_records > 0);
+                row.map(|row| self.segment_place(row))
+            }
+            Freed::Extent { device, file } => {
+                let row = state.extents.get(&(device, file)).filter(|row| row.live_bytes > 0);
+                row.map(|_| self.extents.place(device, file))
+            }
+            Freed::Table(_) => None,
+        });
+        in_use.map_or(Ok(()), |path| {
+            Err(Error::new(ErrorKind::Corrupt, "give back space", "the file is to be given back and is in use")
+                .at(&path)
+                .advise("nothing was removed; run granulo store check --deep"))
+        })
     }
 
     /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,

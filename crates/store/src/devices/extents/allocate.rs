@@ -65,6 +65,14 @@ struct Places {
 }
 
 impl Places {
+    /// The number of the file that follows the newest, and those that take nothing more: one of these may be given back by now, and who reads that in the log
+    /// takes whatever has its number for dead.
+    fn next_file(&self, device: u16, newest: Option<Tail>) -> Option<u32> {
+        let closed = self.closed.range((device, 0)..=(device, u32::MAX)).next_back().map(|&(_, file)| file);
+        let last = newest.map(|tail| tail.file).max(closed);
+        last.map_or(Some(0), |file| file.checked_add(1))
+    }
+
     fn claim(&mut self, device: u16, file: u32) -> Claim {
         let claim = self.claims.get(&(device, file)).and_then(Weak::upgrade).unwrap_or_default();
         self.claims.insert((device, file), Arc::downgrade(&claim));
@@ -199,7 +207,7 @@ impl Allocator {
         };
         let (tail, file) = match opened {
             Some(opened) => opened,
-            None => create_next(files, device, newest.map_or(Some(0), |tail| tail.file.checked_add(1)))?,
+            None => create_next(files, device, places.next_file(device, newest))?,
         };
         let end_bytes = tail.end_bytes + length_bytes;
         places.tails.insert(device, Tail { file: tail.file, end_bytes });

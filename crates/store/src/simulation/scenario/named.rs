@@ -76,6 +76,18 @@ fn what_is_adopted_from_one_copy_bears_as_many_losses_as_the_rest() {
 }
 
 #[test]
+fn the_number_of_an_extent_file_that_was_given_back_is_not_given_again() {
+    for shape in [Shape::One, Shape::FourAlike] {
+        for operations in 0..16 {
+            keeps(shape, |seed| {
+                let left = cut(operations, End::Kill, large(seed));
+                vec![left, Step::Compact, large(seed + 1), Step::PowerFailure(seed), Step::Compact, large(seed + 2)]
+            });
+        }
+    }
+}
+
+#[test]
 fn a_scrub_writes_a_place_again_that_cannot_be_read() {
     for shape in [Shape::Mirror, Shape::Aligned, Shape::FourAlike] {
         keeps(shape, |seed| {
