@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock, statvfs};
 
+use super::anchored::Anchor;
 use super::set::{Lock, Platform, PrivateDevice};
 use crate::devices::device::Device;
 use crate::devices::directory::Directory;
@@ -48,6 +49,20 @@ impl Drop for Held {
     }
 }
 
+/// A directory that is kept open, so that its number is given to no other.
+#[derive(Debug)]
+struct OpenDirectory {
+    path: PathBuf,
+    directory: File,
+}
+
+impl Anchor for OpenDirectory {
+    fn is_in_place(&self) -> bool {
+        let (Ok(opened), Ok(found)) = (self.directory.metadata(), fs::metadata(&self.path)) else { return false };
+        (opened.dev(), opened.ino()) == (found.dev(), found.ino())
+    }
+}
+
 /// A directory that goes with whoever has it.
 #[derive(Debug)]
 struct Temporary {
@@ -82,6 +97,11 @@ impl Platform for Host {
     fn node(&self, path: &Path) -> Option<Node> {
         let found = fs::metadata(path).ok().filter(fs::Metadata::is_dir)?;
         Some(Node { file_system: statvfs(path).ok()?.f_fsid, inode: found.ino() })
+    }
+
+    fn anchor(&self, path: &Path) -> Option<Box<dyn Anchor>> {
+        let directory = File::open(path).ok()?;
+        Some(Box::new(OpenDirectory { path: path.to_owned(), directory }))
     }
 
     fn resolve(&self, path: &Path) -> PathBuf {

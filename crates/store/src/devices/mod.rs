@@ -1,5 +1,6 @@
 //! The devices: directories of files, which of them are in service, what goes where, and parity over them; and objects of buckets.
 
+pub(crate) mod anchored;
 pub(crate) mod device;
 mod direct;
 pub(crate) mod directory;

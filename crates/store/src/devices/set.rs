@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::anchored::{Anchor, Anchored};
 use super::extents::DeviceSource;
 use super::survey::Survey;
 use super::threads;
@@ -50,6 +51,8 @@ pub(crate) trait Platform: Send + Sync + Debug {
     }
     /// Which directory that is; `None` if there is none.
     fn node(&self, path: &Path) -> Option<Node>;
+    /// The directory that is at `path` now; `None` if there is none.
+    fn anchor(&self, path: &Path) -> Option<Box<dyn Anchor>>;
     /// The path from the root, without symbolic links, as far as it leads to something.
     fn resolve(&self, path: &Path) -> PathBuf;
     /// A number that nobody can guess and that does not come twice.
@@ -136,6 +139,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// From here on it is only written to where it is now.
+    pub(crate) fn anchor(&mut self, platform: &dyn Platform) {
+        if let Some(anchor) = platform.anchor(&self.path) {
+            self.device = Arc::new(Anchored::new(Arc::clone(&self.device), anchor));
+        }
+    }
+
     /// Whether what is on it may be read (and verified).
     pub(crate) fn is_readable(&self) -> bool {
         matches!(self.trouble, None | Some(Trouble::Stale { .. } | Trouble::Failed(_)))
@@ -190,6 +200,10 @@ impl Devices {
     pub(crate) fn new(platform: &dyn Platform, survey: Survey, is_writer: bool) -> Result<Devices> {
         let epoch = if is_writer { platform.random()? } else { survey.history.newest().epoch.0 };
         let marks = survey.marks();
+        let mut slots = survey.slots;
+        if is_writer {
+            slots.iter_mut().for_each(|slot| slot.anchor(platform));
+        }
         let known = Known {
             devices: survey.on_devices,
             home: survey.on_home,
@@ -199,7 +213,7 @@ impl Devices {
         };
         Ok(Devices {
             home: survey.home,
-            slots: RwLock::new(Arc::new(survey.slots)),
+            slots: RwLock::new(Arc::new(slots)),
             segments: RwLock::default(),
             known: Mutex::new(known),
             epoch: AtomicU64::new(epoch),

@@ -302,6 +302,7 @@ impl Engine {
         (entry.identity, entry.state, entry.path) = (identity, DeviceState::Rebuilding, path.clone());
         entry.node = self.platform.node(&path).unwrap_or_default();
         slots[at] = Slot { entry: entry.clone(), path, device, trouble: None, is_late: false };
+        slots[at].anchor(&*self.platform);
         self.devices.replace(slots);
         self.extents.forget(slot.entry.number);
         self.write_geometry(&geometry)?;

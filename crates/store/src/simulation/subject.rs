@@ -12,6 +12,7 @@ use super::state::{Body, Object, State};
 use super::trial::Subject;
 use super::workload::{Change, Durability};
 use super::world::{HERE, World};
+use crate::devices::anchored::Anchor;
 use crate::devices::device::Device;
 use crate::devices::set::{Lock, Platform, PrivateDevice};
 use crate::devices::survey::OpenOptions;
@@ -38,6 +39,20 @@ struct Platformed {
     now: AtomicI64,
 }
 
+/// A directory of a world that was at a path.
+#[derive(Debug)]
+struct Anchorage {
+    world: World,
+    path: String,
+    node: u64,
+}
+
+impl Anchor for Anchorage {
+    fn is_in_place(&self) -> bool {
+        self.world.node_at(&self.path) == Some(self.node)
+    }
+}
+
 #[derive(Debug)]
 struct Held;
 
@@ -51,6 +66,12 @@ impl Platform for Platformed {
     fn node(&self, path: &Path) -> Option<Node> {
         let inode = self.world.node_at(path.to_str().expect("paths are text"))?;
         Some(Node { file_system: 1, inode })
+    }
+
+    fn anchor(&self, path: &Path) -> Option<Box<dyn Anchor>> {
+        let path = path.to_str().expect("paths are text").to_owned();
+        let node = self.world.node_at(&path)?;
+        Some(Box::new(Anchorage { world: self.world.clone(), path, node }))
     }
 
     fn resolve(&self, path: &Path) -> PathBuf {
