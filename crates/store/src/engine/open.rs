@@ -21,7 +21,7 @@ use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
-use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES};
+use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY};
 use crate::log::completeness::{Cause, Missing};
 use crate::log::recovery::{Recovered, Recovery};
 use crate::log::writer::Writer;
@@ -106,16 +106,18 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
 }
 
 /// Opens a store by its home or any of its devices. Until a writer has proof, and all locks, nothing is written. An index that is not of this log, as it is
-/// ahead of it or an old copy, is as good as lost: the log is read from its beginning.
+/// ahead of it or an old copy, or damaged on all copies, is as good as lost: the log is read from its beginning.
 pub(crate) fn open(
     platform: Arc<dyn Platform>,
     directory: &Path,
     access: Access,
     options: &OpenOptions,
 ) -> Result<(Engine, Recovered)> {
-    let missing = match open_by(&platform, directory, access, options, &[])? {
-        Opened::Whole(opened) => return Ok(*opened),
-        Opened::OtherIndex(missing) => missing,
+    let missing = match open_by(&platform, directory, access, options, &[]) {
+        Ok(Opened::Whole(opened)) => return Ok(*opened),
+        Ok(Opened::OtherIndex(missing)) => missing,
+        Err(error) if is_of_index(&error) => Vec::new(),
+        Err(error) => return Err(error),
     };
     let without_index = if access.is_writer() { Access::RebuildIndex } else { Access::ReadWithoutIndex };
     match open_by(&platform, directory, without_index, options, &missing)? {
@@ -124,6 +126,11 @@ pub(crate) fn open(
             .at(directory)
             .advise("run granulo store check --rebuild-index")),
     }
+}
+
+/// Whether a table of the index is damaged on all copies.
+fn is_of_index(error: &Error) -> bool {
+    error.kind() == ErrorKind::Corrupt && error.path().is_some_and(|path| path.starts_with(INDEX_DIRECTORY))
 }
 
 /// How an opening ended.

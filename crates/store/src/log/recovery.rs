@@ -213,9 +213,6 @@ impl Engine {
     /// # Errors
     /// What reading, writing and syncing fails with.
     pub(crate) fn recover(&self, witnessed: u64, missing: &[Missing]) -> Result<Recovery> {
-        if self.is_writer() {
-            self.end_renaming()?;
-        }
         let state = self.view().state.clone();
         let start = state.position;
         let is_from_scratch = start == Position::default();
@@ -257,6 +254,10 @@ impl Engine {
         }
         for part in &lineage.parts {
             replay.segment(part)?;
+        }
+        // Nothing is written to the log before all of it was read: an opening may fail until then.
+        if self.is_writer() {
+            self.end_renaming()?;
         }
         replay.end()?;
         if self.look_for_rows(&replay.released, &mut replay.completeness)? && !is_from_scratch {

@@ -284,6 +284,10 @@ impl<'m> Mender<'m> {
     /// Copies that are missing, cut off or too long.
     fn sizes(&mut self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
+        // A crash left it before anything was in it.
+        if row.live_records + row.dead_records == 0 && row.size_bytes <= SEGMENT_HEADER_BYTES {
+            return Ok(());
+        }
         let is_active = row.number >= engine.view().state.position.segment;
         for &device in row.devices.iter().filter(|&&device| engine.is_settled(device)) {
             let place = engine.devices.place(device, &segment_path(row.id()));
