@@ -173,16 +173,23 @@ impl Model {
     /// # Errors
     /// As [`allows`](Self::allows).
     pub(crate) fn allows_but_for(&self, found: &State, keys: &[&Key]) -> Result<(), Mismatch> {
-        let mut model = self.clone();
-        model.blind.extend(keys.iter().map(|key| (*key).clone()));
-        model.allows(found)
+        self.but_for(keys).allows(found)
     }
 
-    /// Whether a store may have this state if batches were damaged after they were acknowledged, and with them the marks that said so.
-    pub(crate) fn allows_from_mark(&self, found: &State) -> bool {
+    /// The same, where nothing is expected of the objects with these keys either.
+    fn but_for(&self, keys: &[&Key]) -> Model {
+        let mut model = self.clone();
+        model.blind.extend(keys.iter().map(|key| (*key).clone()));
+        model
+    }
+
+    /// Whether a store may have this state, whatever the objects with these keys are, if batches were damaged after they were acknowledged, and with them the
+    /// marks that said so.
+    pub(crate) fn allows_from_mark(&self, found: &State, keys: &[&Key]) -> bool {
+        let blind = self.but_for(keys).blind;
         let none = [State::default()];
         let marked = if self.since_mark.is_empty() { &none[..] } else { &self.since_mark };
-        let is_it = |state: &State| state.differences(found, &self.blind).is_empty();
+        let is_it = |state: &State| state.differences(found, &blind).is_empty();
         // Or any number of pieces that were begun since.
         let mut later = self.base.clone();
         let mut applied = self.tail.iter().map(|piece| {

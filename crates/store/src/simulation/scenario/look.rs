@@ -36,6 +36,11 @@ pub(crate) struct Look {
 }
 
 impl Look {
+    /// Why something could not be listed or read.
+    pub(crate) fn causes(&self) -> impl Iterator<Item = &str> {
+        self.unreadable.values().chain(&self.ended).map(String::as_str)
+    }
+
     /// Whether it is what redundancy promises: all of it, readable, and called so.
     ///
     /// # Errors
@@ -66,11 +71,11 @@ impl Look {
         if matches!(self.announced, Announced::Incomplete | Announced::Unknown) || self.ended.is_some() {
             return Ok(());
         }
+        let errors: Vec<&Key> = self.unreadable.keys().collect();
         // What follows the last mark cannot be told from what was never acknowledged.
-        if self.announced == Announced::Tail && model.allows_from_mark(&self.state) {
+        if self.announced == Announced::Tail && model.allows_from_mark(&self.state, &errors) {
             return Ok(());
         }
-        let errors: Vec<&Key> = self.unreadable.keys().collect();
         model
             .allows_but_for(&self.state, &errors)
             .map_err(|mismatch| format!("law 4: nothing is said to be missing ({:?}), but {mismatch}", self.announced))

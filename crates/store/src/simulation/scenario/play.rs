@@ -24,7 +24,7 @@ use super::{End, Scenario, Step, Work};
 use crate::OpenOptions;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
-use crate::{Class, DeviceState, Geometry, Key};
+use crate::{Geometry, Key};
 
 /// The largest object that is tried, in bytes.
 const LARGEST_BYTES: usize = 40_000;
@@ -76,6 +76,8 @@ struct Play {
     ever: Ever,
     /// Of the devices, and last of the home, if it is none.
     conditions: Vec<Condition>,
+    /// By place, the number of the device that is there.
+    seats: Vec<usize>,
     sound: Sound,
     released: Released,
     chance: Chance,
@@ -88,6 +90,8 @@ struct Play {
     places: usize,
     /// An opening was cut off while a device was away: what it asked for its proof, the next one has to ask too.
     is_set_unsure: bool,
+    /// A writer ended while something was not acknowledged, and nothing was since then: what is left of that may be behind the end of the log.
+    has_torn: bool,
     /// What follows is beyond what is promised and cannot be judged.
     is_over: bool,
 }
@@ -112,6 +116,7 @@ impl Play {
             model: Model::default(),
             ever: Ever::default(),
             conditions: (0..devices).map(Condition::new).collect(),
+            seats: (0..devices).collect(),
             sound: Sound::default(),
             released: Released::default(),
             // Apart from that of the world, and from that which the steps were drawn from: epochs are random, and never twice the same.
@@ -120,6 +125,7 @@ impl Play {
             place: HERE.to_owned(),
             places: 0,
             is_set_unsure: false,
+            has_torn: false,
             is_over: false,
         })
     }
@@ -156,8 +162,11 @@ impl Play {
             Step::PowerFailure(seed) => self.end(End::Power(*seed)),
             Step::Cut(operations, end, step) => {
                 self.world.crash_at(self.world.operations() + operations);
+                let failures = self.world.failures();
                 let is_done = self.act(step)?;
                 if self.has_crashed() {
+                    self.is_set_unsure |= self.world.failures() > failures;
+                    self.has_torn = true;
                     self.doubt_set();
                 } else {
                     self.note_lost();
@@ -192,11 +201,13 @@ impl Play {
         if self.writer.is_some() {
             return Ok(());
         }
-        let (promise, before, may_fail) = (self.promise(), self.world.images(), self.may_fail());
+        let (before, may_fail, betrayals) = (self.world.images(), self.may_fail(), self.world.betrayals());
         let opened = Simulated::open_as(&self.home, &self.world, access);
         if self.has_crashed() {
             return Ok(());
         }
+        self.note_betrayals(betrayals);
+        let promise = self.promise();
         let after = self.world.images();
         patient(&before, &after, &self.released, &self.sound)?;
         let writer = match opened {
@@ -246,9 +257,10 @@ impl Play {
 
     fn judge_refusal(&self, promise: Promise, error: &Error) -> Outcome {
         // What cannot be read on one copy, and is torn on the other, may have been acknowledged or not: somebody has to say which.
-        let is_unreadable = self.model.has_doubt() && error.to_string().contains("cannot recover the log");
+        let is_unreadable =
+            (self.model.has_doubt() || self.has_torn) && error.to_string().contains("cannot recover the log");
         match promise {
-            _ if is_unreadable => Ok(()),
+            _ if is_unreadable || self.is_of_tables(&error.to_string()) => Ok(()),
             Promise { is_whole: true, has_proof: Some(true), is_record_away: false, .. } => {
                 Err(format!("law 5: refused: {error}"))
             }
@@ -256,7 +268,15 @@ impl Play {
         }
     }
 
+    /// Whether an error names a damaged table that no device has whole.
+    fn is_of_tables(&self, cause: &str) -> bool {
+        self.lacks_tables() && cause.contains("the sorted table")
+    }
+
     fn judge(&self, promise: Promise, look: &Look, who: &str) -> Outcome {
+        if look.causes().any(|cause| self.is_of_tables(cause)) {
+            return Ok(());
+        }
         if promise.is_rolled_back && promise.has_proof != Some(false) {
             return Ok(());
         }
@@ -291,7 +311,7 @@ impl Play {
 
     /// A writer ends that may or may not have told others whom it lost.
     fn doubt_set(&mut self) {
-        self.is_set_unsure |= self.conditions.iter().any(|one| one.away.is_some() || !one.is_in_set);
+        self.is_set_unsure |= !is_sound(&self.conditions) || self.conditions.iter().any(|one| !one.is_in_set);
     }
 
     /// A writer began an epoch: who is not among its devices is behind.
@@ -333,6 +353,7 @@ impl Play {
             }
             Ok(()) if durability != Durability::None => {
                 self.model.acknowledge(batch, changes.len());
+                self.has_torn = false;
                 self.leave_behind();
             }
             Ok(()) => {}
@@ -413,6 +434,7 @@ impl Play {
 
     /// The process ends, and with it perhaps the machine.
     fn end(&mut self, end: End) {
+        self.has_torn |= self.model.has_doubt();
         self.world = match end {
             End::Kill => self.world.after_kill(self.chance.next()),
             End::Power(seed) => {
@@ -455,9 +477,25 @@ impl Play {
         Ok(())
     }
 
+    /// Whether as many devices as there are copies lack the index, or parts of it.
+    fn lacks_index(&self) -> bool {
+        let lacks = |one: &Condition| {
+            let is_there = one.away.is_none() && one.is_in_set && one.freshness == Freshness::Fresh;
+            !is_there || one.rotten.iter().any(|kind| kind.is_of_index())
+        };
+        let of_records = self.geometry.record_devices().map(|entry| &self.conditions[usize::from(entry.number)]);
+        of_records.filter(|one| lacks(one)).count() >= usize::from(self.geometry.copies)
+    }
+
+    /// Whether tables may be damaged on all copies: a command that meets it says so, and the log has all that the index had.
+    fn lacks_tables(&self) -> bool {
+        self.conditions.iter().any(|one| one.rotten.contains(&FileKind::Table)) && self.lacks_index()
+    }
+
     fn look_as_reader(&mut self, world: &World, promise: Promise) -> Outcome {
         let before = world.images();
-        let reader = Simulated::open_as(&self.home, world, Access::Read);
+        let access = if self.lacks_tables() { Access::ReadWithoutIndex } else { Access::Read };
+        let reader = Simulated::open_as(&self.home, world, access);
         self.points += 1;
         let outcome = match &reader {
             Ok(reader) => {
@@ -474,12 +512,7 @@ impl Play {
 
     /// Law 7: with the index on any device, a look-up reads no log.
     fn look_up(&self, world: &World, reader: &Simulated, promise: Promise) -> Outcome {
-        let has_index = |one: &Condition| one.away.is_none() && !one.rotten.iter().any(|kind| kind.is_of_index());
-        let class =
-            if self.geometry.devices.iter().any(|one| one.class == Class::Fast) { Class::Fast } else { Class::Slow };
-        let of_class = self.geometry.devices.iter().zip(&self.conditions);
-        let mut of_class = of_class.filter(|(entry, _)| entry.class == class && entry.state == DeviceState::InUse);
-        if !promise.is_whole || !of_class.any(|(_, condition)| has_index(condition)) {
+        if !promise.is_whole || self.lacks_index() {
             return Ok(());
         }
         let before = world.reads(FileKind::Segment);

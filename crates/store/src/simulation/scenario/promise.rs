@@ -33,6 +33,8 @@ pub(crate) struct Condition {
     pub(crate) is_in_set: bool,
     /// Kinds of files that have bad places.
     pub(crate) rotten: BTreeSet<FileKind>,
+    /// It was put back to what it once was.
+    pub(crate) is_restored: bool,
     /// As it once was.
     pub(crate) kept: Option<Snapshot>,
     /// Where another device has its place.
@@ -50,6 +52,7 @@ impl Condition {
             freshness: Freshness::Fresh,
             is_in_set: true,
             rotten: BTreeSet::new(),
+            is_restored: false,
             kept: None,
             is_swapped: false,
             has_diverged: false,
@@ -117,7 +120,11 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
     let has_proof = (is_home_there && proofs.iter().all(|one| *one == proofs[0])).then_some(proofs[0]);
     let is_fresh = |one: &Condition| one.is_there() && one.freshness == Freshness::Fresh;
     let with_records = || geometry.record_devices().map(|entry| &devices[usize::from(entry.number)]);
-    let is_rolled_back = !with_records().any(is_fresh);
+    // Or all that had some of them: no other device says which there were since the last mark.
+    let lacking_records = with_records().filter(|one| !is_fresh(one)).count();
+    let is_restored = with_records().any(|one| one.is_there() && one.is_restored);
+    let is_rolled_back =
+        !with_records().any(is_fresh) || is_restored && lacking_records >= usize::from(geometry.copies);
     let is_record_away = with_records().any(|one| !one.is_there());
     let has_diverged = devices.iter().any(|one| one.is_there() && one.has_diverged) && !is_rolled_back;
     Promise {

@@ -10,6 +10,7 @@ use super::super::super::trial::Subject;
 use super::super::super::workload::Durability;
 use super::super::super::world::Fault;
 use super::super::laws::untouched;
+use super::super::promise::Condition;
 use super::super::{Step, Work};
 use super::{Outcome, Play};
 use crate::engine::open::Access;
@@ -25,8 +26,9 @@ impl Play {
                     return false;
                 }
                 self.world.swap(self.conditions[*one].disk, self.conditions[*other].disk);
+                self.seats.swap(*one, *other);
                 for number in [*one, *other] {
-                    self.conditions[number].is_swapped ^= true;
+                    self.conditions[number].is_swapped = self.seats[number] != number;
                 }
                 return true;
             }
@@ -74,7 +76,12 @@ impl Play {
             Step::Restore(_) => {
                 let Some(kept) = &condition.kept else { return false };
                 world.restore(disk, kept);
+                condition.is_restored = true;
                 condition.doubt();
+                if has_writer {
+                    // What it writes there follows what was never written.
+                    self.sound.doubt(disk);
+                }
             }
             Step::Rot(_, kind, rot, place) => {
                 if world.rot(disk, *kind, *rot, *place).is_none() {
@@ -152,6 +159,10 @@ impl Play {
     pub(super) fn note_betrayals(&mut self, before: usize) {
         if self.world.betrayals() >= before {
             return;
+        }
+        if self.world.failures() > 0 {
+            // The other copies may have failed.
+            self.conditions.iter_mut().for_each(Condition::doubt);
         }
         for condition in &mut self.conditions {
             if self.sound.is_doubted(condition.disk) {

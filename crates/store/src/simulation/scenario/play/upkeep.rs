@@ -61,13 +61,18 @@ impl Play {
             return Ok(());
         }
         patient(&before, &self.world.images(), &self.released, &self.sound)?;
-        if let Some(look) = warned.filter(|look| repaired.is_ok() && self.model.allows_from_mark(&look.state)) {
+        if !all {
+            // It wrote to those that are there.
+            self.doubt_set();
+            self.leave_behind();
+        }
+        if let Some(look) = warned.filter(|look| repaired.is_ok() && self.model.allows_from_mark(&look.state, &[])) {
             self.model = Model::of(look.state);
         }
         match repaired {
             Ok(None) if all && promise.is_whole => {
                 for one in &mut self.conditions {
-                    (one.freshness, one.is_in_set) = (Freshness::Fresh, true);
+                    (one.freshness, one.is_in_set, one.is_restored) = (Freshness::Fresh, true, false);
                     one.rotten.clear();
                 }
                 Ok(())
@@ -78,7 +83,10 @@ impl Play {
             Err(error) if all && promise.is_whole && promise.has_proof == Some(true) && !may_fail => {
                 Err(format!("law 2: a repair fails: {error}"))
             }
-            _ => Ok(()),
+            _ => {
+                self.is_set_unsure = true;
+                Ok(())
+            }
         }
     }
 
