@@ -19,6 +19,9 @@ use crate::scan::links::{Link, LinkSet, SeenLink};
 use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor, lock};
 use crate::units::escape;
 
+/// Rows of files that are counted together, at most.
+const MOST_ROWS: usize = 4096;
+
 /// Shards at most: enough for the rate at which 32 threads list warm directories, few enough for 16 MiB.
 const SHARDS: usize = 4;
 const SECONDS_A_DAY: i64 = 86_400;
@@ -107,12 +110,13 @@ impl Shard {
         self.places.merge(&other.places);
     }
 
-    fn overhead(&mut self, size_bytes: u64, allocated_bytes: u64) {
+    fn overhead(&mut self, size_bytes: u64, allocated_bytes: u64, names: u32) {
         let positive = allocated_bytes >= size_bytes;
         let overhead = allocated_bytes.abs_diff(size_bytes);
         let measure = if positive { Measure::PositiveOverhead } else { Measure::NegativeOverhead };
-        self.distributions.of_mut(measure).record(overhead);
-        self.overhead_by_size.record(size_bytes, positive, 1, overhead.into());
+        self.distributions.of_mut(measure).add(overhead, names.into());
+        let overhead_bytes = u128::from(overhead) * u128::from(names);
+        self.overhead_by_size.record(size_bytes, positive, names.into(), overhead_bytes);
     }
 
     /// Counts regular files, one distribution after the other: then what each of them touches stays near. Returns their sums.
@@ -129,7 +133,7 @@ impl Shard {
             self.distributions.of_mut(Measure::LinkCount).record(row.link_count.into());
         }
         for row in rows {
-            self.overhead(row.size_bytes, row.allocated_bytes);
+            self.overhead(row.size_bytes, row.allocated_bytes, 1);
         }
         for time in 0..3 {
             for row in rows {
@@ -147,28 +151,30 @@ impl Shard {
         sums
     }
 
-    /// Counts what is no regular file.
-    fn other(&mut self, stat: &Stat) {
+    /// Counts what is no regular file at so many names.
+    fn other(&mut self, stat: &Stat, names: u32) {
         let (size, allocated) = (stat.size_bytes, stat.allocated_bytes);
+        let (count, allocated_bytes) = (u64::from(names), u128::from(allocated) * u128::from(names));
         match stat.kind {
+            _ if names == 0 => {}
             scan::Kind::Directory => {
-                self.counts.directories += 1;
-                self.other_allocated.directories_bytes += u128::from(allocated);
-                self.distributions.of_mut(Measure::DirectorySize).record(size);
-                self.overhead(size, allocated);
+                self.counts.directories += count;
+                self.other_allocated.directories_bytes += allocated_bytes;
+                self.distributions.of_mut(Measure::DirectorySize).add(size, count);
+                self.overhead(size, allocated, names);
             }
             scan::Kind::Symlink { absolute } => {
-                self.counts.symlinks += 1;
-                self.counts.symlinks_absolute += u64::from(absolute);
-                self.counts.symlinks_relative += u64::from(!absolute);
-                self.other_allocated.symlinks_bytes += u128::from(allocated);
-                self.distributions.of_mut(Measure::SymlinkTargetLength).record(size);
-                self.overhead(size, allocated);
+                self.counts.symlinks += count;
+                self.counts.symlinks_absolute += u64::from(absolute) * count;
+                self.counts.symlinks_relative += u64::from(!absolute) * count;
+                self.other_allocated.symlinks_bytes += allocated_bytes;
+                self.distributions.of_mut(Measure::SymlinkTargetLength).add(size, count);
+                self.overhead(size, allocated, names);
             }
-            scan::Kind::Fifo => self.counts.fifos += 1,
-            scan::Kind::Socket => self.counts.sockets += 1,
-            scan::Kind::BlockDevice => self.counts.block_devices += 1,
-            scan::Kind::CharacterDevice => self.counts.character_devices += 1,
+            scan::Kind::Fifo => self.counts.fifos += count,
+            scan::Kind::Socket => self.counts.sockets += count,
+            scan::Kind::BlockDevice => self.counts.block_devices += count,
+            scan::Kind::CharacterDevice => self.counts.character_devices += count,
             scan::Kind::File => {}
         }
         let counts = &mut self.counts;
@@ -354,7 +360,7 @@ impl Visitor for Collector {
                 }
             } else {
                 directories += u64::from(stat.kind == scan::Kind::Directory);
-                shard.other(stat);
+                shard.other(stat, 1);
             }
         }
         let of_batch = shard.files(&files, self);
@@ -373,7 +379,7 @@ impl Visitor for Collector {
     fn root(&self, path: &[u8], stat: &Stat) {
         let mut shard = self.shard(0);
         if stat.kind != scan::Kind::File {
-            shard.other(stat);
+            shard.other(stat, 1);
             self.advance(u64::from(stat.kind == scan::Kind::Directory), &Tally::default());
             return;
         }
@@ -428,19 +434,26 @@ impl InodeVisitor for Collector {
 
     fn inodes(&self, worker: usize, batch: &[(Stat, u32)]) {
         let mut rows = Vec::with_capacity(batch.len());
-        let mut directories = 0;
+        let (mut directories, mut of_batch) = (0, Tally::default());
         let mut shard = self.shard(worker);
         for (stat, names) in batch {
             if stat.kind != scan::Kind::File {
                 directories += u64::from(stat.kind == scan::Kind::Directory);
-                (0..*names).for_each(|_| shard.other(stat));
+                shard.other(stat, *names);
                 continue;
             }
             let counted = if self.hard_links == HardLinks::Once { (*names).min(1) } else { *names };
             shard.counts.hard_links_skipped += u64::from(names - counted);
-            rows.extend((0..counted).map(|ordinal| self.row(stat, ordinal)));
+            // A damaged inode may say that it has billions: they are counted a few at a time.
+            for ordinal in 0..counted {
+                rows.push(self.row(stat, ordinal));
+                if rows.len() >= MOST_ROWS {
+                    scan::Tally::add(&mut of_batch, &shard.files(&rows, self));
+                    rows.clear();
+                }
+            }
         }
-        let of_batch = shard.files(&rows, self);
+        scan::Tally::add(&mut of_batch, &shard.files(&rows, self));
         drop(shard);
         self.advance(directories, &of_batch);
     }
@@ -468,5 +481,46 @@ impl InodeVisitor for Collector {
             shard.add_extension(name, &tally);
             scan::Tally::add(own, &tally);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A damaged inode, or one of an image that was made to do harm, may say that it has as many names as a number can.
+    #[test]
+    fn billions_of_names_take_no_longer_than_one() {
+        let time = Timestamp { seconds: 0, nanoseconds: 0 };
+        let stat = |kind, link_count| Stat {
+            kind,
+            size_bytes: 7,
+            allocated_bytes: 4096,
+            link_count,
+            uid: 0,
+            gid: 0,
+            mode: 0,
+            device: 1,
+            inode: 2,
+            mtime: time,
+            ctime: time,
+            atime: time,
+        };
+        let symlink = scan::Kind::Symlink { absolute: true };
+        let options = Options { hard_links: HardLinks::Each, ..Options::default() };
+        let collector = Collector::new(&options, 1, 0, 20);
+        let names = MOST_ROWS as u32 + 1;
+        collector.inodes(
+            0,
+            &[(stat(symlink, u32::MAX), u32::MAX), (stat(symlink, 1), 0), (stat(scan::Kind::File, names), names)],
+        );
+        let survey = collector.survey();
+        assert_eq!(survey.counts.symlinks, u64::from(u32::MAX));
+        assert_eq!(survey.counts.files, u64::from(names));
+        assert_eq!(survey.other_allocated.symlinks_bytes, u128::from(u32::MAX) * 4096);
+        assert_eq!(
+            survey.distributions.of(Measure::PositiveOverhead).count(),
+            u128::from(u32::MAX) + u128::from(names)
+        );
     }
 }
