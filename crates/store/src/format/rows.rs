@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::format::entry::Entry;
 use crate::format::geometry::Class;
 use crate::format::ids::{Epoch, SegmentId};
+use crate::format::segment::SEGMENT_HEADER_BYTES;
 
 /// What an entry takes besides its key: itself, its place in a chunk, and the counts of the key.
 const ENTRY_BYTES: usize = size_of::<(Arc<[u8]>, Entry)>() + 2 * size_of::<usize>();
@@ -54,6 +55,11 @@ pub struct SegmentRow {
 }
 
 impl SegmentRow {
+    /// Whether a crash left it before it had a batch: the log passes over it, or will.
+    pub fn is_without_batches(&self) -> bool {
+        self.live_records + self.dead_records == 0 && self.size_bytes <= SEGMENT_HEADER_BYTES
+    }
+
     /// Which segment it is.
     pub fn id(&self) -> SegmentId {
         SegmentId::new(self.number, self.epoch)

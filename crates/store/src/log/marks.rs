@@ -136,6 +136,19 @@ impl Engine {
                 writer.released.add_end(number, LogOffset(row.size_bytes));
             }
         }
+        // And so is what it passed over: segments that were begun, and that a crash left without anything that counts.
+        if self.completeness_of(&self.view().state.notes).is_empty() {
+            let is_known = |number: u64, writer: &Writer| {
+                rows.get(&number).is_some_and(|row| !row.is_without_batches())
+                    || writer.released.has_segment(SegmentNumber(number))
+            };
+            for &number in rows.keys().filter(|&&number| released.has_segment(SegmentNumber(number))) {
+                let passed_over = (1..number).rev().take_while(|&before| !is_known(before, writer)).count() as u64;
+                for before in number - passed_over..number {
+                    writer.released.add_segment(SegmentNumber(before));
+                }
+            }
+        }
         let mut record = release_record(&writer.released)?;
         let batch = self.batch_of(&mut record);
         let written = self.append_somewhere(writer, &self.geometry(), batch)?;

@@ -454,7 +454,7 @@ impl<'c> Checker<'c> {
 
     fn segment(&mut self, row: &SegmentRow) {
         // One that a crash left before anything was in it is no part of the log.
-        if row.live_records + row.dead_records == 0 && row.size_bytes <= SEGMENT_HEADER_BYTES {
+        if row.is_without_batches() {
             return;
         }
         let is_active = row.number >= self.view.state.position.segment;

@@ -192,6 +192,8 @@ pub(crate) fn choose(
     let is_end = |row: &SegmentRow| Some(row.number) == newest && row.live_records == 0 && row.dead_records == 0;
     let is_chosen = |row: &&&SegmentRow| match choice {
         _ if is_end(row) => false,
+        // What the log passed over goes before the header that says so.
+        _ if row.is_without_batches() => true,
         _ if misaligned.contains(&row.number) => true,
         Choice::All => row.size_bytes > SEGMENT_HEADER_BYTES,
         Choice::Dead(percent) => is_dead(row, percent),

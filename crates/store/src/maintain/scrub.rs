@@ -284,8 +284,7 @@ impl<'m> Mender<'m> {
     /// Copies that are missing, cut off or too long.
     fn sizes(&mut self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
-        // A crash left it before anything was in it.
-        if row.live_records + row.dead_records == 0 && row.size_bytes <= SEGMENT_HEADER_BYTES {
+        if row.is_without_batches() {
             return Ok(());
         }
         let is_active = row.number >= engine.view().state.position.segment;

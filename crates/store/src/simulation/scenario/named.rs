@@ -88,6 +88,19 @@ fn the_number_of_an_extent_file_that_was_given_back_is_not_given_again() {
 }
 
 #[test]
+fn a_segment_that_a_crash_left_without_anything_is_not_missed_when_the_next_is_gone() {
+    for shape in [Shape::One, Shape::Mirror, Shape::Raid5] {
+        keeps(shape, |seed| {
+            let unacknowledged = Step::Batch(Work::Small, Durability::None, seed);
+            let power = Step::PowerFailure(Chance::new(seed).next());
+            let removal = Step::Batch(Work::TreeRemoval, Durability::Batch, seed);
+            let steps = vec![unacknowledged, power, small(seed), removal, Step::Kill, small(seed + 1), Step::Compact];
+            [steps, vec![Step::Close, Step::IndexLost(0), Step::IndexLost(1), Step::RebuildIndex]].concat()
+        });
+    }
+}
+
+#[test]
 fn a_scrub_writes_a_place_again_that_cannot_be_read() {
     for shape in [Shape::Mirror, Shape::Aligned, Shape::FourAlike] {
         keeps(shape, |seed| {
