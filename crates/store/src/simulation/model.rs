@@ -210,9 +210,24 @@ impl Model {
         self.in_doubt().next().is_some()
     }
 
-    /// Whether a batch that was not acknowledged changes an object.
+    /// Whether a batch that was not acknowledged changes an object, under the key that it has or one that it had.
     pub(crate) fn is_in_doubt(&self, key: &Key) -> bool {
-        self.in_doubt().flat_map(|piece| &piece.changes).any(|change| key.below(change.key()).is_some())
+        let mut keys = BTreeSet::from([key.clone()]);
+        for change in self.tail.iter().rev().flat_map(|piece| piece.changes.iter().rev()) {
+            let moves = match change {
+                Change::Rename(from, to) | Change::Link(from, to) | Change::HardLink(from, to) => vec![(from, to)],
+                Change::Exchange(one, other) => vec![(one, other), (other, one)],
+                _ => Vec::new(),
+            };
+            let before = |key: &Key| {
+                let was = moves.iter().filter_map(|(from, to)| from.join(&key.below(to)?).ok());
+                was.collect::<Vec<Key>>()
+            };
+            let had: BTreeSet<Key> = keys.iter().flat_map(before).collect();
+            keys.extend(had);
+        }
+        let touches = |change: &Change| keys.iter().any(|key| key.below(change.key()).is_some());
+        self.in_doubt().flat_map(|piece| &piece.changes).any(touches)
     }
 
     /// The state with everything that was begun.

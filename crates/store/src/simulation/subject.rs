@@ -23,8 +23,8 @@ use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
     Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Existing, Geometry,
-    HandleOptions, Key, Kind, Listed, PinnedSnapshot, Problem, RebuildOptions, Remedy, RepairOptions, ScrubOptions,
-    Store,
+    HandleOptions, Key, Kind, Listed, PinnedSnapshot, Problem, ProblemKind, RebuildOptions, Remedy, RepairOptions,
+    ScrubOptions, Store,
 };
 
 /// A store of a geometry on simulated devices.
@@ -418,7 +418,9 @@ impl Simulated {
         let mut problems = Vec::new();
         let mut found = |problem: Problem| {
             let is_of_index = problem.path.components().any(|part| part.as_os_str() == "index");
-            if !is_of_index && !matches!(problem.remedy, Remedy::RebuildIndex | Remedy::Harmless) {
+            // What was released is still there if a crash came before its removal was durable.
+            let is_left = problem.kind == ProblemKind::Leftover;
+            if !is_of_index && !is_left && !matches!(problem.remedy, Remedy::RebuildIndex | Remedy::Harmless) {
                 problems.push(problem.without_advice());
             }
         };

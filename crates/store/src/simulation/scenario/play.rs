@@ -212,7 +212,11 @@ impl Play {
         patient(&before, &after, &self.released, &self.sound)?;
         let writer = match opened {
             Ok(writer) => writer,
-            Err(_) if may_fail => return Ok(()),
+            Err(_) if may_fail => {
+                // It may have begun an epoch with fewer devices, or some of it.
+                self.is_set_unsure = true;
+                return Ok(());
+            }
             Err(error) => {
                 untouched(&before, &after).map_err(|cause| format!("an opening failed ({error}); {cause}"))?;
                 return self.judge_refusal(promise, &error);
@@ -321,9 +325,12 @@ impl Play {
         let devices = self.geometry.devices.len();
         for (number, condition) in self.conditions[..devices].iter_mut().enumerate() {
             condition.is_in_set = condition.away.is_none() && !out.contains(&(number as u16));
-            if !condition.is_in_set {
-                condition.freshness = Freshness::Stale;
-            }
+            condition.freshness = match condition.freshness {
+                _ if !condition.is_in_set => Freshness::Stale,
+                // A repair that left something else has brought it up to date.
+                Freshness::Stale => Freshness::Unknown,
+                known => known,
+            };
         }
     }
 
