@@ -274,6 +274,8 @@ fn what_is_missing_of_a_capture_is_said_and_the_rest_stands() {
 /// A real server and clients, in a network of their own. `$1` is the sandbox, `$2` the work.
 const SERVER: &str = r#"
 set -eu
+# All on one processor: what several send over the loopback device is captured in any order, and a segment out of order is one that was lost.
+taskset -cp "$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')" $$ > /dev/null
 cd "$1"
 ip link set lo up
 mkdir export state
@@ -305,7 +307,7 @@ until nfs-ls nfs://127.0.0.1/srv/export > /dev/null 2>&1; do
   tries=$((tries + 1)); [ $tries -lt 300 ] || { tail -n 5 ganesha.log >&2; exit 1; }
   sleep 0.1
 done
-tcpdump -i lo -s 0 -U --immediate-mode -B 16384 -Z root -w nfs.pcap 'tcp port 2049 or tcp port 20048' > tcpdump.log 2>&1 & capture=$!
+tcpdump -i lo -s 0 -U --immediate-mode -B 131072 -Z root -w nfs.pcap 'tcp port 2049 or tcp port 20048' > tcpdump.log 2>&1 & capture=$!
 until grep -q 'listening on' tcpdump.log; do sleep 0.1; done
 eval "$2"
 "#;

@@ -33,8 +33,9 @@ const MOST_PENDING: usize = 1 << 18;
 const OVERLAP_NS: u64 = 1_000_000_000;
 
 /// Only the protocols that are needed: the bytes of files that are in the others are most of a capture. Segments out of order are not put
-/// in order, because then one that was lost holds up all behind it.
-const ARGUMENTS: [&str; 21] = [
+/// in order, because then one that was lost holds up all behind it. A client has a port below 1024, which may be that of another protocol; so what
+/// goes to the port of NFS is NFS, and elsewhere it is looked for before anything else.
+const ARGUMENTS: [&str; 25] = [
     "-r",
     "-",
     "-n",
@@ -44,6 +45,10 @@ const ARGUMENTS: [&str; 21] = [
     "rpc",
     "-J",
     "ip ipv6 rpc nfs mount _ws.malformed _ws.short _ws.unreassembled",
+    "-d",
+    "tcp.port==2049,rpc",
+    "-o",
+    "tcp.try_heuristic_first:TRUE",
     "-o",
     "tcp.desegment_tcp_streams:TRUE",
     "-o",
