@@ -116,7 +116,7 @@ pub(crate) fn open(
     let missing = match open_by(&platform, directory, access, options, &[]) {
         Ok(Opened::Whole(opened)) => return Ok(*opened),
         Ok(Opened::OtherIndex(missing)) => missing,
-        Err(error) if is_of_index(&error) => Vec::new(),
+        Err(error) if is_of_tables(&error) => Vec::new(),
         Err(error) => return Err(error),
     };
     let without_index = if access.is_writer() { Access::RebuildIndex } else { Access::ReadWithoutIndex };
@@ -129,7 +129,7 @@ pub(crate) fn open(
 }
 
 /// Whether a table of the index is damaged on all copies.
-fn is_of_index(error: &Error) -> bool {
+fn is_of_tables(error: &Error) -> bool {
     error.kind() == ErrorKind::Corrupt && error.path().is_some_and(|path| path.starts_with(INDEX_DIRECTORY))
 }
 

@@ -110,7 +110,7 @@ impl Engine {
     ///
     /// # Errors
     /// What syncing fails with, and the catalog if not for room; the store is read-only then.
-    pub(crate) fn make_durable(&self, dirty: &Dirty, change: Change) -> Result<Option<(Change, Error)>> {
+    fn make_durable(&self, dirty: &Dirty, change: Change) -> Result<Option<(Change, Error)>> {
         self.sync_files(dirty).inspect_err(|error| self.latch(error))?;
         match self.catalog.commit(&change) {
             Ok(()) => Ok(None),
@@ -247,7 +247,7 @@ impl Engine {
         if gone.is_empty() {
             return Ok(());
         }
-        self.is_unused(&gone)?;
+        self.refuse_in_use(&gone)?;
         let mut released = Released::default();
         for (_, freed) in &gone {
             match *freed {
@@ -294,11 +294,11 @@ impl Engine {
         self.apply(&change)
     }
 
-    /// Whether nothing that is in use is in what is to be given back.
+    /// Holds what is to be given back against the accounts: nothing in it may be in use.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if something is: the accounts are wrong, and nothing is given back by them.
-    fn is_unused(&self, gone: &[(u64, Freed)]) -> Result<()> {
+    fn refuse_in_use(&self, gone: &[(u64, Freed)]) -> Result<()> {
         let state = self.view().state.clone();
         let in_use = gone.iter().find_map(|(_, freed)| match *freed {
             Freed::Segment(number) => {
