@@ -10,7 +10,18 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: check test test-page fuzz torture bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-store bench-all man
+.PHONY: quick quick-tests hooks check test test-page fuzz torture bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-store bench-all man
+
+quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
+	cargo fmt --all --check
+	$(MAKE) --no-print-directory quick-tests
+
+quick-tests:
+	GRANULO_CRASH_POINTS=300 GRANULO_BUCKETS=300 cargo test --workspace --lib -q
+	cargo test --test it -q -- layers tidy cli
+
+hooks:            ## let git check commit messages in this clone
+	git config core.hooksPath .githooks
 
 check:            ## formatting and lints, as CI does
 	cargo fmt --all --check
