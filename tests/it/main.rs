@@ -16,6 +16,7 @@ mod bench_report;
 mod btrfs;
 mod cache;
 mod cli;
+mod dependencies;
 mod filesystems;
 mod generate;
 mod harness;

@@ -1,0 +1,47 @@
+//! What each package brings along, as `cargo tree` says: who takes the arithmetic alone gets serde, who embeds the store gets no clap, parquet or JSON.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use crate::harness::{finish, source_tree};
+
+/// A package, the most packages that it may need (itself among them), and some that it may not.
+const BOUNDS: [(&str, usize, &[&str]); 3] = [
+    ("granulo-core", 8, &["clap", "parquet", "rustix", "serde_json", "zstd"]),
+    ("granulo-store", 28, &["clap", "indicatif", "parquet", "serde_json", "rusqlite"]),
+    ("granulo", 110, &["rusqlite", "tokio"]),
+];
+
+/// The packages that one needs in a normal build, itself among them.
+fn needed(package: &str) -> BTreeSet<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tree = Command::new(cargo);
+    tree.current_dir(source_tree());
+    tree.args([
+        "tree",
+        "--locked",
+        "--offline",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+        "--package",
+    ]);
+    let listed = finish(tree.arg(package)).ended(0).text();
+    listed.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_package_brings_along_what_it_needs_and_no_more() {
+    for (package, most, refused) in BOUNDS {
+        let needed = needed(package);
+        assert!(needed.contains(package), "{needed:?}");
+        let count = needed.len();
+        assert!(count <= most, "{package} needs {count} packages, and may need {most}: {needed:?}");
+        for other in refused {
+            assert!(!needed.contains(*other), "{package} needs {other}");
+        }
+    }
+}
