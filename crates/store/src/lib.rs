@@ -1,20 +1,69 @@
 //! The store: millions of small files as records in a few append-only segments, large ones striped over slow devices.
 //!
-//! docs/FORMAT.md has the format and the argument why nothing acknowledged is lost; this crate keeps to it.
-//! [`Store`] is all that programs need.
+//! One process writes, any number read beside it. What is acknowledged survives a power failure, every byte that is returned was
+//! verified, and what redundancy can repair is repaired; docs/FORMAT.md has the format and the argument.
+//!
+//! # A tour
+//!
+//! [`Store`] is what a program uses. It holds objects under [`Key`]s, which are paths; a [`Batch`] changes many of them at the price of one sync.
+//!
+//! ```
+//! use granulo_store::{Attributes, Buffer, Durability, Existing, HandleOptions, Key, Plan, Store, Time};
+//!
+//! # let place = tempfile::tempdir()?;
+//! # let home = place.path().join("store");
+//! // One directory; `Plan` also takes fast and slow devices, redundancy and the cutoff between small and large files.
+//! let store = Store::create(&home, &Plan::default())?;
+//! let attributes = Attributes::of_file(Time { seconds: 1_700_000_000, nanoseconds: 0 });
+//!
+//! // A batch is durable when `commit` returns. Directories above a key are created as needed.
+//! let mut batch = store.batch(Durability::Batch);
+//! for cat in 0..100 {
+//!     batch.put(&Key::parse(format!("cats/{cat}.jpg"))?, &attributes, b"a picture")?;
+//! }
+//! batch.commit()?;
+//!
+//! // Read into memory that is used again; list a directory.
+//! let mut buffer = Buffer::default();
+//! let cat = Key::parse("cats/7.jpg")?;
+//! assert_eq!(store.read(&cat, &mut buffer)?.unwrap().content, b"a picture");
+//! assert_eq!(store.list(&Key::parse("cats")?)?.count(), 100);
+//!
+//! // Names: rename (whole directories too), exchange, link.
+//! store.create_snapshot("before")?;
+//! store.rename(&Key::parse("cats")?, &Key::parse("felines")?, Existing::Refuse)?;
+//! store.hard_link(&Key::parse("felines/7.jpg")?, &Key::parse("favourite.jpg")?)?;
+//!
+//! // A handle reads and writes at any offset and follows its object through renames.
+//! let handle = store.open_object(&Key::parse("favourite.jpg")?, &HandleOptions::write())?;
+//! handle.write_at(b"the", 0)?;
+//! handle.commit(Durability::Batch)?;
+//! handle.close()?;
+//! assert_eq!(store.get(&Key::parse("felines/7.jpg")?)?.unwrap(), b"theicture");
+//!
+//! // The snapshot still has what there was. Others may read meanwhile.
+//! let reader = Store::open_read_only(&home)?;
+//! let before = reader.snapshot_named("before")?.unwrap();
+//! assert_eq!(before.read(&cat, &mut buffer)?.unwrap().content, b"a picture");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `cargo run -p granulo-store --example pack_directory -- DIR STORE` packs a directory and reads it back.
+//!
+//! # The crate
 //!
 //! | wing | subject |
 //! | --- | --- |
 //! | `format` | bytes and what they mean; [`key`], [`attributes`], [`entry`]: what an object is called, carries, and what the index knows of it; [`geometry`]: which devices there are |
 //! | `devices` | the devices themselves, the machine underneath, what goes where; parity and the extents of large objects; [`objects`]: buckets |
-//! | `log` | records appended to segments, read through, and what a writer does first; devices that were away then; [`published`]: a log in a bucket |
+//! | `log` | records appended to segments and read through; [`published`]: a log in a bucket |
 //! | `index` | the [`catalog`], sorted tables, look-up and order over both |
-//! | `engine` | an open store: batches, what they do to index and accounts, durability; making and opening |
-//! | `access` | reading, listings |
-//! | `maintain` | what can be wrong, looking for it and making good from redundancy, at a rate; giving back space |
+//! | `engine` | an open store: batches, what they do to index and accounts, durability; creating, opening, recovery |
+//! | `access` | reading, listings, handles, snapshots |
+//! | `maintain` | check, scrub, repair, rebuild, compaction, rebalance |
 //! | [`tree`] | file trees and archives, in and out |
 //!
-//! A wing uses only wings below it, but for those that a test of the workspace names.
+//! A wing uses only wings below it; a test of the workspace holds that, and names the exceptions that are left.
 
 use std::ops::Range;
 use std::path::Path;
