@@ -9,24 +9,24 @@ use crate::layout::Model;
 use crate::report::allocate::write_allocations;
 use crate::units::parse_size;
 
-/// Print what one file of each size takes under a layout
+/// Print the space that one file of each size occupies under a layout
 ///
-/// MODEL is NAME or NAME:option=value,…; granulo plan --list names them all. Allocated is what stat reports (st_blocks * 512) on file
-/// systems that have it, and the raw bytes on all devices for the others.
+/// MODEL is NAME or NAME:option=value,…; granulo plan --list shows all of them. Allocated is what stat would report
+/// (st_blocks * 512) for file systems that report it, and raw bytes on all devices for the others.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo allocate ext4:block=1024 0 1 1025 64KiB\n  \
     granulo allocate panfs --up-to 256KiB --step 4KiB\n  granulo allocate zfs:vdev=raidz2,disks=9,recordsize=8K 8K 128K 1M")]
 pub(super) struct AllocateArguments {
-    /// The layout
+    /// Layout model
     #[arg(value_name = "MODEL")]
     model: String,
-    /// Sizes of files
+    /// File sizes
     #[arg(value_name = "SIZE", value_parser = parse_size, required_unless_present = "up_to")]
     sizes: Vec<u64>,
-    /// Also every size from 0 to this one, in steps: the curve of the model
+    /// Add every size from 0 to this one, in steps: the curve of the model
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     up_to: Option<u64>,
-    /// Width of the steps
+    /// Step width
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "4KiB", requires = "up_to")]
     step: u64,
     /// Print as JSON
@@ -61,9 +61,8 @@ impl AllocateArguments {
         let mut sizes = self.sizes;
         if let Some(up_to) = self.up_to {
             if self.step == 0 || up_to / self.step > MOST_STEPS {
-                return Err(
-                    usage_error(format!("there would be more than {MOST_STEPS} steps")).advise("give a larger --step")
-                );
+                return Err(usage_error(format!("--up-to and --step give more than {MOST_STEPS} steps"))
+                    .advise("use a larger --step"));
             }
             sizes.extend((0..=up_to / self.step).map(|step| step * self.step));
         }

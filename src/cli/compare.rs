@@ -9,13 +9,14 @@ use crate::error::Result;
 use crate::report::compare::write_comparison;
 use crate::survey::compare::compare;
 
-/// Set populations side by side: cumulative shares, deciles, and how far they are apart
+/// Compare populations: cumulative shares, deciles, and distances
 ///
-/// The distance is that of Kolmogorov and Smirnov: the largest difference of two cumulative curves, by files and by bytes.
+/// The distance is that of Kolmogorov and Smirnov: the largest difference between two cumulative curves, by files and
+/// by bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  granulo compare vu-1984 vu-2005 usr.json")]
 pub(super) struct CompareArguments {
-    /// Survey files, fsstats CSVs or published tables; two or more
+    /// Two or more survey files, fsstats CSVs or published tables
     #[arg(value_name = "SOURCE", required = true, num_args = 2..)]
     sources: Vec<PathBuf>,
     /// Print the comparison as JSON

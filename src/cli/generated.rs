@@ -9,20 +9,20 @@ use super::{Arguments, Ended, output};
 use crate::error::{Error, Result};
 use crate::io::write_atomically;
 
-/// Print a completion script for a shell
+/// Print a shell completion script
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  granulo completions bash > /etc/bash_completion.d/granulo")]
 pub(super) struct CompletionsArguments {
-    /// The shell
+    /// Shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
-/// Print the man page, or write that of every command into a directory
+/// Print the man page, or write the man pages of all commands to a directory
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo man | man -l -\n  granulo man --directory /usr/local/share/man/man1")]
 pub(super) struct ManArguments {
-    /// Write granulo.1, granulo-survey.1, … here
+    /// Write granulo.1, granulo-survey.1, … to this directory
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }

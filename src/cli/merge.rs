@@ -11,18 +11,18 @@ use crate::report::terminal;
 use crate::survey::file::{Detail, write};
 use crate::survey::merge::{merge, overlapping_roots};
 
-/// Add surveys of disjoint trees: the result is what one survey of all of them would be
+/// Merge surveys of disjoint trees: the result equals one survey of them all
 ///
-/// A file linked from two of the trees counts in both, and ages stay relative to when each survey was taken.
+/// A file hard-linked from two of the trees counts in both; ages stay relative to the time of each survey.
 #[derive(Debug, Args)]
 pub(super) struct MergeArguments {
     /// Survey files or fsstats CSVs
     #[arg(value_name = "SURVEY", required = true)]
     sources: Vec<PathBuf>,
-    /// Write the sum here
+    /// Write the merged survey to this file
     #[arg(short, long, value_name = "FILE.json")]
     output: Option<PathBuf>,
-    /// Print the sum as JSON instead of its summary
+    /// Print the merged survey as JSON instead of a summary
     #[arg(long)]
     json: bool,
 }
@@ -31,7 +31,7 @@ impl MergeArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let surveys = sources::open_all(&self.sources)?;
         for root in overlapping_roots(&surveys) {
-            output::warn(&format!("{root} is in more than one of them: its files count twice"));
+            output::warn(&format!("{root} is in more than one survey: its files count twice"));
         }
         let whole = merge(surveys)?;
         if let Some(path) = &self.output {

@@ -28,13 +28,13 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{Error, Result};
 
-/// File-size granulometry: measure a file population, and see what storing it takes.
+/// File-size granulometry: measure a file population, and predict the space it needs.
 #[derive(Debug, Parser)]
 #[command(name = "granulo", version, max_term_width = 100, propagate_version = true)]
 #[command(
-    after_help = "Sizes are written 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000). A SOURCE is a survey file, an fsstats CSV, or \
-    a published table: vu-1984, vu-2005, web-2005.\n\nExit status: 0 done; 1 done, but something was wrong (unreadable files, \
-    an interrupted survey); 2 could not start."
+    after_help = "Write sizes as 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000). SOURCE is a survey file, an fsstats CSV, or \
+    a published table: vu-1984, vu-2005, web-2005.\n\nExit status: 0 success; 1 finished with problems (unreadable files, \
+    an interrupted survey); 2 failed to start."
 )]
 pub struct Arguments {
     /// When to use colour

@@ -35,47 +35,48 @@ const MODELS: [&str; 15] = [
     "granulo:small=mirror,large=raid5",
 ];
 
-/// Predict what layouts make of a population, and size the fast tier
+/// Predict the space a population needs under each layout, and size the fast tier
 ///
-/// Nothing is read but the source: a survey, an fsstats CSV, a published table, or one of the 65 systems that --list names.
+/// Reads only the source: a survey, an fsstats CSV, a published table, or one of the 65 systems shown by --list.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo plan usr.json\n  granulo plan vu-2005 --model zfs:vdev=raidz2,disks=10 --fast 2TB --growth 50%\n  \
     granulo plan usr.json --model ext4 --model xfs --trace vu-2005 --json\n  granulo plan usr.json --prices prices.toml --report plan.html"
 )]
 pub(super) struct PlanArguments {
-    /// A survey file, an fsstats CSV, a published table, or a measured system
+    /// Survey file, fsstats CSV, published table, or measured system
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
-    /// Name the models with their options, and the measured systems
+    /// List the models with their options, and the measured systems
     #[arg(long, exclusive = true)]
     list: bool,
-    /// A layout, as NAME or NAME:option=value,…; can be given several times; 'all' for every one with its defaults
+    /// Layout model, as NAME or NAME:option=value,…; may be repeated; 'all' for every model with its defaults
     #[arg(long, value_name = "MODEL")]
     model: Vec<String>,
-    /// A cutoff to answer; can be given several times, the first is the one that sizing is for [default: 64KiB]
+    /// Cutoff to evaluate; may be repeated, the first one is used for sizing [default: 64KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cutoff: Vec<u64>,
-    /// Raw capacity of the fast tier, all copies together (a mirror of two 2 TB devices is 4TB): say which cutoff it holds, and what
-    /// does not fit
+    /// Raw capacity of the fast tier, all copies together (a mirror of two 2 TB devices is 4TB): show which cutoff it
+    /// can hold, and what does not fit
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     fast: Option<u64>,
-    /// By how much the population is to grow
+    /// Expected growth of the population
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, default_value = "0%", allow_hyphen_values = true)]
     growth: f64,
-    /// How full the fast tier may become [default: what the model says, such as 75% for zfs]
+    /// Maximum fill level of the fast tier [default: from the model, such as 75% for zfs]
     #[arg(long, value_name = "PERCENT", value_parser = fill, allow_hyphen_values = true)]
     fill: Option<f64>,
-    /// Sizes of reads and writes: vu-2005, any trace that granulo trace reads, or a CSV of deciles (decile_pct,read_bytes,write_bytes)
+    /// Read and write sizes: vu-2005, any trace that granulo trace reads, or a CSV of deciles
+    /// (decile_pct,read_bytes,write_bytes)
     #[arg(long, value_name = "TRACE")]
     trace: Option<PathBuf>,
-    /// Growth over 1 KiB blocks that a recommended block size may cost [default: 5%]
+    /// Largest growth over 1 KiB blocks for a recommended block size [default: 5%]
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, allow_hyphen_values = true)]
     tolerance: Option<f64>,
-    /// Prices of devices and storage classes, a TOML file
+    /// TOML file with prices of devices and storage classes
     #[arg(long, value_name = "FILE.toml")]
     prices: Option<PathBuf>,
-    /// Write a page here, to look at and to try cutoffs on
+    /// Write a self-contained HTML page to this file, with an interactive cutoff
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// Print the plan as JSON
@@ -86,7 +87,7 @@ pub(super) struct PlanArguments {
 fn fill(text: &str) -> std::result::Result<f64, String> {
     match parse_percent(text)? {
         fill if fill > 0.0 && fill <= 1.0 => Ok(fill),
-        _ => Err("a fast tier is filled to more than 0 % and at most 100 %".to_owned()),
+        _ => Err("the fill level must be more than 0 % and at most 100 %".to_owned()),
     }
 }
 
@@ -106,7 +107,7 @@ impl PlanArguments {
             prices: self.prices.as_deref().map(read_prices).transpose()?,
         };
         if request.prices.as_ref().is_some_and(|prices| prices.fast.is_empty() != prices.slow.is_empty()) {
-            output::warn("costs need prices of both fast and slow devices; the file has one of them");
+            output::warn("costs need prices for both fast and slow devices; the file has only one of them");
         }
         let (survey, mut notes) = sources::open_with_notes(path)?;
         if survey.origin.resolution == Resolution::Buckets && notes.is_empty() {
@@ -158,7 +159,7 @@ fn models(given: &[String]) -> Result<Vec<Model>> {
 
 fn read_text(operation: &'static str, path: &Path) -> Result<String> {
     String::from_utf8(read_bounded(operation, path)?)
-        .map_err(|_| Error::new(ErrorKind::NotRecognised, operation, "it is no text").at(path))
+        .map_err(|_| Error::new(ErrorKind::NotRecognised, operation, "it is not text").at(path))
 }
 
 fn read_operations(path: &Path) -> Result<Operations> {

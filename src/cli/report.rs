@@ -15,16 +15,16 @@ use crate::report::bench::page::{self as bench_page, NamedRun};
 use crate::report::{cache_page, page, plan_page, trace_page};
 use crate::units::escape_path;
 
-/// Make one page of any results, to look at without a network
+/// Create one self-contained HTML page from any results
 ///
-/// Several surveys appear side by side, several benches or traces are laid over one another; a plan (the JSON of granulo plan) has a page of
-/// its own, and so have caches (that of granulo cache).
+/// Several surveys appear side by side; several benches or traces are overlaid. A plan (JSON from granulo plan) has a
+/// page of its own, and so has a cache result (JSON from granulo cache).
 #[derive(Debug, Args)]
 pub(super) struct ReportArguments {
-    /// Survey files, fsstats CSVs or published tables; or results of benches, or of caches; or traces; or one plan
+    /// Survey files, fsstats CSVs or published tables; or bench results, cache results, traces; or one plan
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
-    /// Write the page here
+    /// Write the page to this file
     #[arg(short, long, value_name = "FILE.html", required = true)]
     output: PathBuf,
 }
@@ -55,12 +55,12 @@ impl ReportArguments {
                 write_atomically(&self.output, |out| trace_page::write(&traces, super::survey::now(), out))?;
             }
             [0, ..] => {
-                return Err(usage_error("benches, caches and traces have pages of their own")
-                    .advise("give results of one kind"));
+                return Err(usage_error("bench results, cache results and traces each have their own page")
+                    .advise("give results of one kind only"));
             }
             _ => {
                 return Err(
-                    usage_error("a plan has a page of its own").advise("give one plan, or others without plans")
+                    usage_error("a plan has its own page").advise("give one plan alone, or results without a plan")
                 );
             }
         }

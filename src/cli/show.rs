@@ -18,40 +18,40 @@ use crate::survey::file::{Detail, write};
 use crate::survey::fsstats;
 use crate::units::parse_size;
 
-/// Print a survey, an fsstats CSV, a published table, a plan, or the result of a bench or of caches
+/// Print a survey, fsstats CSV, published table, plan, bench result or cache result
 ///
-/// Any cutoff and any block size can be asked for: the survey keeps enough to answer, exactly up to 64 KiB and better than 1 % above.
+/// Answers for any cutoff and any block size: a survey keeps enough to be exact up to 64 KiB and within 1 % above.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo show vu-2005\n  granulo show usr.json --cutoff 12KiB --cutoff 64KiB --block-size 128KiB"
 )]
 pub(super) struct ShowArguments {
-    /// A survey file, an fsstats CSV, a published table, a plan, or the result of a bench or of caches
+    /// Survey file, fsstats CSV, published table, plan, bench result or cache result
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
-    /// Name the published tables
+    /// List the published tables
     #[arg(long, conflicts_with = "source")]
     list: bool,
-    /// Say how many files are of this size or smaller, and what they hold; can be given several times
+    /// Show how many files are of this size or smaller, and how many bytes they hold; may be repeated
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cutoff: Vec<u64>,
-    /// Say what this block size would take; can be given several times
+    /// Show the space needed with this block size; may be repeated
     #[arg(long, value_name = "SIZE", value_parser = block_size)]
     block_size: Vec<u64>,
     /// Print every distribution, not only the summary
     #[arg(long)]
     all: bool,
-    /// Write the histograms here in the CSV layout of fsstats
+    /// Write the histograms to this file in the fsstats CSV layout
     #[arg(long, value_name = "FILE.csv")]
     fsstats: Option<PathBuf>,
-    /// Print it as JSON
+    /// Print as JSON
     #[arg(long)]
     json: bool,
 }
 
 fn block_size(text: &str) -> std::result::Result<u64, String> {
     match parse_size(text)? {
-        0 => Err("a block has at least one byte".to_owned()),
+        0 => Err("a block size must be at least 1 byte".to_owned()),
         bytes => Ok(bytes),
     }
 }
@@ -94,8 +94,8 @@ impl ShowArguments {
     /// A plan, a bench or caches, as they were printed when they were made.
     fn stored(&self, stored: &Stored) -> Result<Ended> {
         if self.asks_for_sizes() {
-            return Err(usage_error("plans, benches and caches take no other option than --json")
-                .advise("ask the survey that they were made from"));
+            return Err(usage_error("plans, bench results and cache results accept only --json")
+                .advise("use the survey they were made from"));
         }
         match stored {
             Stored::Caches(study) if self.json => output::print_json(study),
@@ -110,8 +110,8 @@ impl ShowArguments {
     /// The measured systems, side by side.
     fn systems(&self) -> Result<Ended> {
         if self.asks_for_sizes() {
-            return Err(usage_error("the table of the measured systems takes no other option than --json")
-                .advise("name one system, for example granulo show Uni-5 --all"));
+            return Err(usage_error("the table of measured systems accepts only --json")
+                .advise("name one system, such as granulo show Uni-5 --all"));
         }
         let systems = systems::with_shares()?;
         if !self.json {

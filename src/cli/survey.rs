@@ -18,93 +18,95 @@ use crate::survey::run::{CheckpointPlan, Incremental, MethodChoice, Outcome, Req
 use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
 use crate::units::{escape_path, parse_size};
 
-/// Measure the files below PATHs in one pass: sizes, space, ages, names, and where the small ones are
+/// Measure the files below PATHs in one pass: sizes, space, ages, names, and where the small files are
 ///
-/// Prints a summary; -o keeps the survey for show, merge, compare and report, --report makes a page of it. Every regular file is counted,
-/// a file with several names once. Files that cannot be read are counted as errors, and the survey goes on.
+/// Prints a summary; -o saves the survey for show, merge, compare and report, --report creates a page. Every regular
+/// file is counted, a file with several names once. Unreadable files are counted as errors, and the survey continues.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo survey /usr --report usr.html\n  granulo survey /home /srv -o homes.json --one-file-system\n  \
     granulo survey /data --files files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json"
 )]
 pub(super) struct SurveyArguments {
-    /// Files and directories to survey; symbolic links among them are followed, those below are not
+    /// Files and directories to survey; symbolic links are followed here, but not below
     #[arg(value_name = "PATH", required_unless_present = "resume")]
     paths: Vec<PathBuf>,
 
-    /// Write the survey here, for show, merge, compare and report
+    /// Write the survey to this file, for show, merge, compare and report
     #[arg(short, long, value_name = "FILE.json", help_heading = "Results")]
     output: Option<PathBuf>,
-    /// Write a page to look at here: one file, no network
+    /// Write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE.html", help_heading = "Results")]
     report: Option<PathBuf>,
-    /// Write the histograms here in the CSV layout of fsstats
+    /// Write the histograms to this file in the fsstats CSV layout
     #[arg(long, value_name = "FILE.csv", help_heading = "Results")]
     fsstats: Option<PathBuf>,
-    /// Write one row a file here, as a Parquet table for DuckDB, Polars and others
+    /// Write one row per file to this Parquet table, for DuckDB, Polars and others
     #[arg(long, value_name = "FILE.parquet", help_heading = "Results")]
     files: Option<PathBuf>,
     /// Print the survey as JSON instead of the summary
     #[arg(long, help_heading = "Results")]
     json: bool,
-    /// Leave out every name and path, so that the survey can be shared
+    /// Omit all names and paths, so that the survey can be shared
     #[arg(long, help_heading = "Results")]
     anonymous: bool,
-    /// Rows of each list of directories
+    /// Rows in each list of directories
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT, help_heading = "Results")]
     top: usize,
-    /// Largest size that counts as small in these lists
+    /// Largest size of a small file in these lists
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Results")]
     small: u64,
-    /// Take ages relative to this time instead of now (2026-01-31 or 2026-01-31T12:00:00Z)
+    /// Reference time for ages, instead of now (2026-01-31 or 2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = as_of, help_heading = "Results")]
     as_of: Option<i64>,
 
-    /// How to count a file with several names: at the first met, at each in full, or at each with its share
-    #[arg(long, value_name = "HOW", default_value = "once", help_heading = "What is counted")]
+    /// How to count a file with several names: at the first one found, at each in full, or at each with its share
+    #[arg(long, value_name = "HOW", default_value = "once", help_heading = "Selection")]
     hard_links: HardLinkChoice,
     /// Stay on the file system of each PATH
-    #[arg(short = 'x', long, help_heading = "What is counted")]
+    #[arg(short = 'x', long, help_heading = "Selection")]
     one_file_system: bool,
-    /// Leave out names that match (or paths below PATH, if there is a slash in it); can be given several times
-    #[arg(long, value_name = "GLOB", help_heading = "What is counted")]
+    /// Skip names that match (or paths below PATH, if the pattern has a slash); may be repeated
+    #[arg(long, value_name = "GLOB", help_heading = "Selection")]
     exclude: Vec<String>,
-    /// Walk snapshot directories too (.snapshot, .snapshots, .zfs, ~snapshot)
-    #[arg(long, help_heading = "What is counted")]
+    /// Include snapshot directories (.snapshot, .snapshots, .zfs, ~snapshot)
+    #[arg(long, help_heading = "Selection")]
     include_snapshots: bool,
 
-    /// How to find the files: through directories, or in the tables of inodes of a whole ext2, ext3, ext4, xfs or btrfs file system (a mount point, a
-    /// device, with inode-scan also an image or a directory of one), which takes the right to read the device
-    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "How it runs")]
+    /// How to find the files: by walking directories, or by scanning the inode tables of a whole ext2, ext3, ext4,
+    /// xfs or btrfs file system (a mount point or device; with inode-scan also an image or a directory on one), which
+    /// needs read permission on the device
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Execution")]
     method: MethodArgument,
-    /// Leave directories unread where inodes are scanned: twice as fast, without entries of directories, names, depths, extensions and
-    /// where files are. A walk, where there has to be one, has them all the same
-    #[arg(long, conflicts_with_all = ["exclude", "files"], help_heading = "How it runs")]
+    /// Do not read directories in an inode scan: twice as fast, but without directory sizes, names, depths,
+    /// extensions and locations. Where a walk is needed instead, it still has them
+    #[arg(long, conflicts_with_all = ["exclude", "files"], help_heading = "Execution")]
     without_names: bool,
-    /// Read only directories that changed since an earlier survey with this option, OLD.json, where inodes are scanned: their names are kept
-    /// in OLD.json.names, and those for the next time beside the output. Without them everything is read; the result is the same
-    #[arg(long, value_name = "OLD.json", requires = "output", conflicts_with_all = ["without_names", "anonymous", "files"], help_heading = "How it runs")]
+    /// In an inode scan, read only directories that changed since OLD.json, an earlier survey with this option. Names
+    /// are kept in OLD.json.names, and for the next survey beside the output. Without the old files, everything is
+    /// read; the result is the same
+    #[arg(long, value_name = "OLD.json", requires = "output", conflicts_with_all = ["without_names", "anonymous", "files"], help_heading = "Execution")]
     incremental: Option<PathBuf>,
-    /// Number of threads [default: four for each core, 8 to 32]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "How it runs")]
+    /// Number of threads [default: four per core, 8 to 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Execution")]
     threads: Option<u16>,
-    /// Where to write checkpoints [default: the survey's file with .checkpoint behind it]
-    #[arg(long, value_name = "FILE", help_heading = "How it runs")]
+    /// Checkpoint file [default: the survey file name with .checkpoint appended]
+    #[arg(long, value_name = "FILE", help_heading = "Execution")]
     checkpoint: Option<PathBuf>,
-    /// Minutes between checkpoints; 0 writes one only when interrupted
-    #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "How it runs")]
+    /// Minutes between checkpoints; 0 writes one only on interruption
+    #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "Execution")]
     checkpoint_every: f64,
-    /// Go on with an interrupted survey; it knows its paths and what is counted
-    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental"], help_heading = "How it runs")]
+    /// Resume an interrupted survey; paths and selection come from the checkpoint
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental"], help_heading = "Execution")]
     resume: Option<PathBuf>,
-    /// Show no progress
-    #[arg(short, long, help_heading = "How it runs")]
+    /// Do not show progress
+    #[arg(short, long, help_heading = "Execution")]
     quiet: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum HardLinkChoice {
-    /// Once, at the name met first
+    /// Once, at the first name found
     Once,
     /// At every name, in full
     Each,
@@ -114,11 +116,11 @@ enum HardLinkChoice {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum MethodArgument {
-    /// By inodes where that gives the same and is possible, else through directories
+    /// By inode scan where that is possible and gives the same result, else by walk
     Auto,
-    /// Through directories
+    /// By walking directories
     Walk,
-    /// From the tables of inodes; other file systems mounted below are left out
+    /// By scanning inode tables; file systems mounted below are excluded
     InodeScan,
 }
 
@@ -147,13 +149,13 @@ pub(super) fn as_of(text: &str) -> std::result::Result<i64, String> {
     let day = format!("{text}T00:00:00Z");
     parse_time(text)
         .or_else(|| parse_time(&day))
-        .ok_or_else(|| "write a time as 2026-01-31 or 2026-01-31T12:00:00Z".to_owned())
+        .ok_or_else(|| "write the time as 2026-01-31 or 2026-01-31T12:00:00Z".to_owned())
 }
 
 fn minutes(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(minutes) if (0.0..=1e6).contains(&minutes) => Ok(minutes),
-        _ => Err("write a number of minutes, 0 or more".to_owned()),
+        _ => Err("it must be a number of minutes, 0 or more".to_owned()),
     }
 }
 
@@ -209,11 +211,11 @@ impl SurveyArguments {
         for (index, target) in targets.iter().enumerate() {
             let Some(target) = target else { continue };
             if targets[..index].iter().any(|other| other.as_ref() == Some(target)) {
-                return Err(usage_error(format!("two results would go to {}", escape_path(target))));
+                return Err(usage_error(format!("two results would be written to {}", escape_path(target))));
             }
             if is_device(target) {
                 if self.files.as_ref() == Some(target) {
-                    let cause = "a table of files cannot go to a device or a pipe";
+                    let cause = "a table of files cannot be written to a device or a pipe";
                     return Err(Error::new(ErrorKind::Usage, "write", cause).at(target));
                 }
                 // Written directly: nothing is made beside it.
@@ -235,7 +237,7 @@ impl SurveyArguments {
         }
         match self.checkpoint_path() {
             Some(path) if self.resume.as_ref() != Some(&path) && !may_be_written(&path) => {
-                let cause = "there is a file that is no checkpoint";
+                let cause = "an existing file is not a checkpoint";
                 let error = Error::new(ErrorKind::Usage, "write the checkpoint", cause).at(&path);
                 Err(error.advise("remove it, or name another with --checkpoint"))
             }
@@ -269,9 +271,9 @@ impl SurveyArguments {
         }
         if let Some(path) = &checkpoint {
             let path = escape_path(path);
-            output::note(&format!("interrupted; go on with: granulo survey --resume {path}{}", self.results_again()));
+            output::note(&format!("interrupted; resume with: granulo survey --resume {path}{}", self.results_again()));
         } else if !survey.origin.complete {
-            output::note("interrupted; what is above covers only a part (with -o a survey can be resumed)");
+            output::note("interrupted; the summary above is partial (with -o, a survey can be resumed)");
         }
         printed?;
         let amiss = survey.counts.errors > 0 || !survey.origin.complete || !warnings.is_empty();
@@ -287,7 +289,7 @@ impl SurveyArguments {
         } else {
             let path = escape_path(&path);
             output::note(&format!(
-                "the checkpoint stays; write the survey with: granulo survey --resume {path} -o FILE"
+                "the checkpoint is kept; write the survey with: granulo survey --resume {path} -o FILE"
             ));
         }
     }
@@ -301,7 +303,7 @@ impl SurveyArguments {
 
     fn say_what_was_wrong(&self, survey: &Survey, warnings: &[Error]) {
         if !survey.origin.method_reason.is_empty() {
-            output::note(&format!("walked, not read by inodes: {}", survey.origin.method_reason));
+            output::note(&format!("walked instead of scanning inodes: {}", survey.origin.method_reason));
         }
         for inconsistency in &survey.origin.inconsistencies {
             output::warn(inconsistency);
@@ -314,9 +316,9 @@ impl SurveyArguments {
         }
         let unsaid = survey.counts.errors.saturating_sub(survey.errors.examples().len() as u64);
         if survey.origin.anonymous && unsaid > 0 {
-            output::warn(&format!("{unsaid} could not be read; their paths are left out"));
+            output::warn(&format!("{unsaid} could not be read; their paths are omitted"));
         } else if unsaid > 0 {
-            output::warn(&format!("and {unsaid} more could not be read"));
+            output::warn(&format!("{unsaid} more could not be read"));
         }
     }
 }

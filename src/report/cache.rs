@@ -26,7 +26,7 @@ const USELESS_ROWS: usize = 1;
 /// # Errors
 /// Whatever `out` fails with.
 pub fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&format!("Caches for {}", study.trace), COLUMNS))?;
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&format!("Cache study of {}", study.trace), COLUMNS))?;
     prose(&source_sentence(study), out)?;
     if study.seen.reads + study.seen.writes == 0 {
         return Ok(());
@@ -34,14 +34,14 @@ pub fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     write_block_sizes(study, out)?;
     let (sizes, has_more) = rows(study);
     for blocks in study.block_sizes.chunks(MOST_FIGURES) {
-        heading("Miss ratio with LRU, by size of cache and of blocks", out)?;
+        heading("LRU miss ratio by cache size and block size", out)?;
         write_matrix(study, &sizes, blocks, out, &|cell| (format_share(cell.misses.miss_ratio), Style::new()))?;
         if blocks.iter().any(|block| block.rate < 1.0) {
-            faint("of a sample: the exact ratio is within, in 95 of 100 samples", out)?;
+            faint("sampling error: 95 % confidence interval of the exact ratio", out)?;
             write_matrix(study, &sizes, blocks, out, &|cell| (points(cell.error_ratio), FAINT))?;
         }
     }
-    let time = format!("Time on a device of {}", device(study));
+    let time = format!("Time on a device with {}", device(study));
     for blocks in study.block_sizes.chunks(MOST_FIGURES) {
         heading(&time, out)?;
         write_matrix(study, &sizes, blocks, out, &|cell| {
@@ -58,7 +58,7 @@ pub fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     if has_more {
-        faint("Larger caches do the same as the last one here.", out)?;
+        faint("Larger caches give the same results as the last one shown.", out)?;
     }
     write_policies(study, &sizes, out)?;
     write_targets(study, out)?;
@@ -100,7 +100,7 @@ fn device(study: &Study) -> String {
     );
     match study.base_seconds {
         0.0 => figures,
-        base => format!("{figures}, with {} for everything else", format_duration(base)),
+        base => format!("{figures}, plus {} for everything else", format_duration(base)),
     }
 }
 
@@ -116,17 +116,17 @@ fn source_sentence(study: &Study) -> String {
     );
     if seen.cuts > 0 {
         let times = if seen.cuts == 1 { "once".to_owned() } else { format!("{} times", count(seen.cuts)) };
-        text.push_str(&format!(" Files were removed or cut off {times}, and left the cache."));
+        text.push_str(&format!(" Files were removed or truncated {times}, which dropped them from the cache."));
     }
     if !study.complete {
-        text.push_str(" The trace was not read to its end.");
+        text.push_str(" The trace was not read to the end.");
     }
     text
 }
 
 fn write_block_sizes(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     let sampled = study.block_sizes.iter().any(|block| block.rate < 1.0);
-    heading("What blocks of each size make of it", out)?;
+    heading("References by block size", out)?;
     write!(
         out,
         "{FAINT}{:>LABEL_COLUMNS$}{:>15}{:>15}{:>12}{:>14}",
@@ -147,8 +147,8 @@ fn write_block_sizes(study: &Study, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", if sampled { right(&sample, 12) } else { String::new() })?;
     }
     faint(
-        "Blocks: different ones. First: references that are the first to their block, and miss in every cache. Enough: the least cache \
-         that has no other misses.",
+        "Blocks: distinct blocks. First: first references to a block (compulsory misses). Enough: the smallest cache without other \
+         misses.",
         out,
     )
 }
@@ -202,7 +202,7 @@ fn write_policies(study: &Study, sizes: &[u64], out: &mut dyn Write) -> io::Resu
     }
     let columns = columns_of_a_figure(policies.len() + 1);
     for block in &study.block_sizes {
-        heading(&format!("Miss ratio by policy, with blocks of {}", size(block.block_bytes)), out)?;
+        heading(&format!("Miss ratio by policy, with {} blocks", size(block.block_bytes)), out)?;
         write!(out, "{FAINT}{}{}", right("cache", LABEL_COLUMNS), right("LRU curve", columns))?;
         policies.iter().try_for_each(|policy| write!(out, "{}", right(policy.name(), columns)))?;
         writeln!(out, "{FAINT:#}")?;
@@ -226,10 +226,7 @@ fn write_policies(study: &Study, sizes: &[u64], out: &mut dyn Write) -> io::Resu
         }
     }
     if study.policies.iter().any(|cell| cell.miss_ratio.is_none()) {
-        faint(
-            "–: given up, because it took more than its share of the memory; --memory allows more, --sample takes less.",
-            out,
-        )?;
+        faint("–: stopped, because it exceeded its share of memory; raise --memory, or sample with --sample.", out)?;
     }
     Ok(())
 }
@@ -237,7 +234,7 @@ fn write_policies(study: &Study, sizes: &[u64], out: &mut dyn Write) -> io::Resu
 fn write_targets(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     for blocks in study.block_sizes.chunks(MOST_FIGURES) {
         let columns = columns_of_a_figure(blocks.len());
-        heading("The least cache for a miss ratio", out)?;
+        heading("Smallest cache for a miss ratio", out)?;
         write!(out, "{FAINT}{}", right("at most", LABEL_COLUMNS))?;
         blocks.iter().try_for_each(|block| write!(out, "{}", right(&size(block.block_bytes), columns)))?;
         writeln!(out, "{FAINT:#}")?;
@@ -276,21 +273,18 @@ fn least_cache_sentence(study: &Study) -> Option<String> {
         Some(found) => found,
         None => {
             return (number > 0).then(|| {
-                "No cache has a miss ratio as low as was asked for: too many references are the first to their block.".to_owned()
+                "No cache has a miss ratio as low as requested: too many references are first references.".to_owned()
             });
         }
     };
     let mut text = format!(
-        "The smallest cache with a miss ratio of {} or less has {}, with blocks of {}.",
+        "The smallest cache with a miss ratio of {} or less is {}, with {} blocks.",
         ratio(at),
         size(cache_bytes),
         size(block_bytes)
     );
     if at + 1 < number {
-        text.push_str(&format!(
-            " None has {} or less: too many references are the first to their block.",
-            ratio(at + 1)
-        ));
+        text.push_str(&format!(" None has {} or less: too many references are first references.", ratio(at + 1)));
     }
     Some(text)
 }
@@ -308,8 +302,8 @@ fn best_block_sentences(study: &Study) -> Vec<String> {
     let number = groups.len();
     let sentence = |(at, (first, last, best)): (usize, &(u64, u64, &Cell))| {
         let caches = match () {
-            _ if number == 1 => "Whatever the cache,".to_owned(),
-            _ if at + 1 == number => format!("From {} on,", size(*first)),
+            _ if number == 1 => "At every cache size,".to_owned(),
+            _ if at + 1 == number => format!("From {} up,", size(*first)),
             _ if first == last => format!("With {},", size(*first)),
             _ => format!("With {} to {},", size(*first), size(*last)),
         };
@@ -317,7 +311,7 @@ fn best_block_sentences(study: &Study) -> Vec<String> {
         let worst = worst.max_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let compared = match worst {
             Some(worst) if worst.seconds > best.seconds * 1.01 => format!(
-                " ({} in a cache of {}, and {} with blocks of {})",
+                " ({} with a {} cache, against {} with {} blocks)",
                 format_duration(best.seconds),
                 size(*first),
                 format_duration(worst.seconds),
@@ -325,7 +319,7 @@ fn best_block_sentences(study: &Study) -> Vec<String> {
             ),
             _ => String::new(),
         };
-        format!("{caches} blocks of {} take the least time{compared}.", size(best.block_bytes))
+        format!("{caches} {} blocks are fastest{compared}.", size(best.block_bytes))
     };
     groups.iter().enumerate().map(sentence).collect()
 }
@@ -337,7 +331,7 @@ fn cliff_sentence(study: &Study) -> Option<String> {
     let enough = best.iter().find(|cell| cell.seconds <= last.seconds * 1.05)?;
     (first.seconds > last.seconds * 1.05).then(|| {
         format!(
-            "From {} of cache on, more of it saves less than a twentieth of the time; {} takes {:.1} times as long.",
+            "A cache above {} saves less than 5 % of the time; {} takes {:.1} times as long.",
             size(enough.cache_bytes),
             size(first.cache_bytes),
             first.seconds / last.seconds,
@@ -346,11 +340,11 @@ fn cliff_sentence(study: &Study) -> Option<String> {
 }
 
 fn write_beside(beside: &Beside, out: &mut dyn Write) -> io::Result<()> {
-    heading(&format!("Beside {}: {}", beside.name, beside.workload), out)?;
+    heading(&format!("Compared with {}: {}", beside.name, beside.workload), out)?;
     writeln!(
         out,
         "{FAINT}{:<16}{:>9}{:>10}{:>10}{:>10}{:>9}{:>8}{:>8}{FAINT:#}",
-        "", "memory", "for cache", "measured", "predicted", "differ", "read", "pred."
+        "", "memory", "for cache", "measured", "predicted", "error", "read", "pred."
     )?;
     for cell in &beside.cells {
         let percent = (100.0 * (cell.predicted_seconds / cell.measured_seconds - 1.0)).round();
@@ -369,11 +363,11 @@ fn write_beside(beside: &Beside, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     if beside.is_fitted {
-        faint("The time besides that of the device is such that the run of each with the largest memory agrees.", out)?;
+        faint("The time not spent on the device is fitted to the run with the largest memory.", out)?;
     }
     faint(
-        "For cache: the memory less the most that programs took of it. The page cache holds 4 KiB at once, or a block where that is \
-         larger, which is what is predicted for. Read: from the device. The prediction knows no read-ahead, and no metadata.",
+        "For cache: memory minus the peak use by programs. Predictions assume page cache units of 4 KiB, or of one block if that is \
+         larger. Read: bytes read from the device. Read-ahead and metadata are not modelled.",
         out,
     )
 }
@@ -387,13 +381,12 @@ fn notes(study: &Study) -> Vec<String> {
     let memory: u64 = study.block_sizes.iter().map(|block| block.memory_bytes).sum();
     let written = match study.writes {
         Writes::Back => {
-            "Writes go to the device when their block is evicted, and at the end, in pieces as long as they came"
+            "Writes go to the device when their block is evicted, and at the end, in their original lengths"
         }
-        Writes::Through => "Writes go to the device at once",
+        Writes::Through => "Writes go to the device immediately",
     };
     let mut notes = vec![format!(
-        "Neighbouring blocks of one request are fetched in one transfer; transfers follow one another. {written}. The passes took {} of \
-         memory.",
+        "Adjacent blocks of one request are fetched in one transfer; transfers are sequential. {written}. The analysis used {} of memory.",
         size(memory)
     )];
     notes.extend(study.notes.iter().cloned());

@@ -31,8 +31,8 @@ struct Page<'a> {
 /// Whatever `out` fails with.
 pub fn write(studies: &[Study], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
     let title = match studies {
-        [only] => format!("Caches for {}", only.trace),
-        several => format!("Caches for {} traces", several.len()),
+        [only] => format!("Cache study of {}", only.trace),
+        several => format!("Cache study of {} traces", several.len()),
     };
     let words = studies.iter().flat_map(sentences).collect();
     assemble(&title, generated_at, &Page { words, studies, fig_5: fig_5() }, &SCRIPTS, out)

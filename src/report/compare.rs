@@ -28,7 +28,7 @@ pub fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Res
         }
         write_columns(comparison, group, out)?;
     }
-    writeln!(out, "\n{HEADING}Distance (Kolmogorov-Smirnov: largest difference of two cumulative curves){HEADING:#}")?;
+    writeln!(out, "\n{HEADING}Distance (Kolmogorov-Smirnov: largest difference between cumulative curves){HEADING:#}")?;
     for pair in &comparison.distances {
         let text = format!(
             "{} and {}: {:.3} by files (at {}), {:.3} by bytes (at {})",
@@ -44,7 +44,7 @@ pub fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Res
         }
     }
     if comparison.sources.iter().any(|source| source.resolution == Resolution::Buckets) {
-        writeln!(out, "{FAINT}Published tables and fsstats CSVs are interpolated between their rows.{FAINT:#}")?;
+        writeln!(out, "{FAINT}Published tables and fsstats CSVs are interpolated between rows.{FAINT:#}")?;
     }
     Ok(())
 }

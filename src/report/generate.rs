@@ -33,7 +33,7 @@ pub fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
         document.seed,
     )];
     if plan.size_factor != 1.0 {
-        sentences.push(format!("Sizes are those of the source times {:.6}.", plan.size_factor));
+        sentences.push(format!("Sizes of the source are multiplied by {:.6}.", plan.size_factor));
     }
     let system = match plan.room.file_system {
         "other" => "the file system".to_owned(),
@@ -44,7 +44,7 @@ pub fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
         None => String::new(),
     };
     sentences.push(format!(
-        "It takes about {} and {} inodes of {system} with blocks of {}, which has {}{inodes} available: {} stay free.",
+        "Needs about {} and {} inodes on {system} with {} blocks, which has {}{inodes} available; {} will stay free.",
         format_size(plan.needed.bytes),
         format_count(plan.needed.inodes.into()),
         format_size(plan.room.block_bytes.into()),
@@ -52,10 +52,8 @@ pub fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
         format_size(plan.left_bytes),
     ));
     if let Some(operations) = plan.operations {
-        sentences.push(format!(
-            "Then {} creations and deletions are to follow at this level.",
-            format_count(operations.into())
-        ));
+        sentences
+            .push(format!("Then {} creations and deletions follow at this level.", format_count(operations.into())));
     }
     write_sentences(&sentences, out)
 }
@@ -97,8 +95,8 @@ fn made_words(document: &Document, made: &MadeFiles) -> String {
     }
     let complete = document.complete;
     let words = format!(
-        "{}: {there}, in {:.2} s ({} files/s), {:.2} s more to write back ({}/s together).",
-        if complete { "Made" } else { "Made before it ended" },
+        "{}: {there}, in {:.2} s ({} files/s), plus {:.2} s to write back ({}/s overall).",
+        if complete { "Created" } else { "Created before the interruption" },
         made.elapsed_seconds,
         format_count(made.files_per_second.round() as u128),
         made.sync_seconds,
@@ -111,8 +109,8 @@ fn write_distances(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     if document.distances.is_empty() {
         return Ok(());
     }
-    let how = if document.made.is_some() { "surveyed back from the disk" } else { "as planned" };
-    writeln!(out, "\n{HEADING}Distance to the source, {how}{HEADING:#}")?;
+    let how = if document.made.is_some() { "surveyed on disk" } else { "as planned" };
+    writeln!(out, "\n{HEADING}Distance from the source, {how}{HEADING:#}")?;
     writeln!(out, "{FAINT}{:>16}{:>12}{:>18}{:>12}{:>16}{FAINT:#}", "", "by count", "at", "by bytes", "at")?;
     for row in &document.distances {
         write_distance(row, out)?;
@@ -123,30 +121,28 @@ fn write_distances(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     let bounds = &document.bounds;
     let words = match bounds.met {
         Some(true) => format!(
-            "Largest difference of the cumulative shares (Kolmogorov-Smirnov); at most {} by files and {} by bytes \
-             were to be reached.",
+            "Largest difference between cumulative shares (Kolmogorov-Smirnov); the target is at most {} by files and {} by bytes.",
             bounds.by_files, bounds.by_bytes
         ),
         Some(false) if bounds.least_by_bytes > bounds.by_bytes => format!(
-            "At most {} by files and {} by bytes were to be reached. By bytes no tree of so few files of this mean size can be \
-             nearer than {:.3}: the largest files of the source would each be too large a part of it. It takes about {} files.",
+            "The target is at most {} by files and {} by bytes. By bytes, no tree with so few files of this mean size can be closer than {:.3}: each of the largest files of the source would be too large a part of it. About {} files are needed.",
             bounds.by_files,
             bounds.by_bytes,
             bounds.least_by_bytes,
             format_count(bounds.files_for_bytes.into())
         ),
         Some(false) => {
-            format!("At most {} by files and {} by bytes were to be reached.", bounds.by_files, bounds.by_bytes)
+            format!("The target is at most {} by files and {} by bytes.", bounds.by_files, bounds.by_bytes)
         }
         None => {
             let from = format!(
-                "From {} files on, at most {} by files and {} by bytes are to be reached.",
+                "From {} files up, the target is at most {} by files and {} by bytes.",
                 format_count(bounds.from_files.into()),
                 bounds.by_files,
                 bounds.by_bytes
             );
             let too_few = format!(
-                " With this source that takes about {} files; so few cannot be nearer than {:.3} by bytes.",
+                " This source needs about {} files for that; so few cannot be closer than {:.3} by bytes.",
                 format_count(bounds.files_for_bytes.into()),
                 bounds.least_by_bytes
             );
@@ -175,11 +171,11 @@ fn write_distance(row: &MeasureDistance, out: &mut dyn Write) -> io::Result<()> 
     };
     let label = match row.measure {
         "file_size" => "sizes",
-        "name_length" => "lengths of names",
+        "name_length" => "name lengths",
         "directory_entries" => "entries",
         "directory_depth" => "depths",
-        "mtime_age" => "ages, changed",
-        "atime_age" => "ages, read",
+        "mtime_age" => "modified, age",
+        "atime_age" => "accessed, age",
         other => other,
     };
     let at = at(distance.by_count, distance.by_count_at);
@@ -189,7 +185,7 @@ fn write_distance(row: &MeasureDistance, out: &mut dyn Write) -> io::Result<()> 
 fn content_words(document: &Document) -> String {
     let content = document.content.as_str();
     match content.split_once(':') {
-        Some(("compressible", ratio)) => format!("bytes that compress {ratio} to 1"),
+        Some(("compressible", ratio)) => format!("bytes that compress {ratio}:1"),
         Some(("sparse", share)) => format!("random bytes, holes for {} of the blocks", share.replace('%', " %")),
         _ if content == "none" && document.plan.operations.is_some() => "space reserved, no data written".to_owned(),
         _ if content == "none" => "no data, only sizes".to_owned(),
@@ -211,7 +207,7 @@ fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> 
 /// How it aged, and how many pieces files and free space are in.
 fn write_aging(aging: &Aging, out: &mut dyn Write) -> io::Result<()> {
     let mut sentence = format!(
-        "Aged by {} operations in {:.2} s: {} created and {} deleted in all; the file system is {} full.",
+        "Aged by {} operations in {:.2} s: {} created and {} deleted in total; the file system is {} full.",
         format_count(aging.operations.into()),
         aging.elapsed_seconds,
         counted(aging.created.into(), "file", "files"),
@@ -219,27 +215,27 @@ fn write_aging(aging: &Aging, out: &mut dyn Write) -> io::Result<()> {
         format_share(aging.fill_fraction),
     );
     if let Some(distance) = aging.age_distance {
-        sentence.push_str(&format!(" The ages of the files are at a distance of {distance:.3} from the profile."));
+        sentence.push_str(&format!(" The distance of the file ages from the profile is {distance:.3}."));
     }
     writeln!(out)?;
     write_sentences(&[sentence], out)?;
     let (Some(first), last) = (&aging.first, &aging.last) else { return Ok(()) };
     writeln!(out, "\n{HEADING}Fragmentation{HEADING:#}")?;
-    writeln!(out, "{FAINT}{:>26}{:>16}{:>16}{FAINT:#}", "", "when filled", "now")?;
+    writeln!(out, "{FAINT}{:>26}{:>16}{:>16}{FAINT:#}", "", "after filling", "now")?;
     let mut row = |label: &str, figure: &dyn Fn(&Fragmentation) -> Option<String>| {
         let figures = [Some(first), last.as_ref()].map(|seen| seen.and_then(figure).unwrap_or_else(|| "–".to_owned()));
         writeln!(out, "{}{}{}", right(label, 26), right(&figures[0], 16), right(&figures[1], 16))
     };
-    row("extents a file", &|seen| Some(format!("{:.3}", seen.extents_per_file)))?;
-    row("files in several", &|seen| Some(format_share(seen.fragmented_fraction)))?;
-    row("most of one file", &|seen| Some(format_count(seen.most_extents.into())))?;
+    row("extents per file", &|seen| Some(format!("{:.3}", seen.extents_per_file)))?;
+    row("fragmented files", &|seen| Some(format_share(seen.fragmented_fraction)))?;
+    row("most in one file", &|seen| Some(format_count(seen.most_extents.into())))?;
     if first.free.is_none() {
         return Ok(());
     }
-    row("extents of free space", &|seen| Some(format_count(seen.free.as_ref()?.extents.into())))?;
-    row("mean of them", &|seen| Some(format_size(seen.free.as_ref()?.mean_bytes as u128)))?;
+    row("free space extents", &|seen| Some(format_count(seen.free.as_ref()?.extents.into())))?;
+    row("mean size", &|seen| Some(format_size(seen.free.as_ref()?.mean_bytes as u128)))?;
     if first.free.as_ref().is_some_and(|free| free.largest_bytes.is_some()) {
-        row("largest of them", &|seen| Some(format_size(seen.free.as_ref()?.largest_bytes?.into())))?;
+        row("largest", &|seen| Some(format_size(seen.free.as_ref()?.largest_bytes?.into())))?;
     }
     Ok(())
 }

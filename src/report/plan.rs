@@ -52,7 +52,7 @@ pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         if plan.fast_tiers.len() > DETAILS_FOR && plan.fast_tiers.iter().any(|tier| !tier.settings.is_empty()) {
             writeln!(out)?;
             faint(
-                "What to type to set it up is printed for one or two layouts with a fast tier: name them with --model.",
+                "Setup commands are printed for one or two layouts with a fast tier: choose them with --model.",
                 out,
             )?;
         }
@@ -61,11 +61,11 @@ pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn write_block_sizes(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
-    heading("Which block size", out)?;
+    heading("Block size", out)?;
     for sentence in recommendation_sentences(plan) {
         prose(&sentence, out)?;
     }
-    write!(out, "{FAINT}{:>10}{:>12}{:>12}{:>16}", "block", "takes", "growth", "files in one")?;
+    write!(out, "{FAINT}{:>10}{:>12}{:>12}{:>16}", "block", "allocated", "growth", "files in one")?;
     if plan.operations.is_some() {
         write!(out, "{:>14}{:>14}", "reads in one", "writes in one")?;
     }
@@ -92,11 +92,11 @@ fn write_block_sizes(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
 
 fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     const NAME: usize = 30;
-    heading("What layouts make of it", out)?;
+    heading("Space by layout", out)?;
     writeln!(
         out,
         "{FAINT}{:NAME$}{:>11}{:>10}{:>11}{:>11}{FAINT:#}",
-        "model", "allocated", "overhead", "metadata", "together"
+        "model", "allocated", "overhead", "metadata", "total"
     )?;
     for row in &plan.models {
         let mark = match row {
@@ -116,16 +116,16 @@ fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         if let Some(reported) = row.reported_bytes {
             writeln!(
                 out,
-                "{FAINT}{:NAME$}{} as the system itself reports it{FAINT:#}",
+                "{FAINT}{:NAME$}{} as reported by the system{FAINT:#}",
                 "",
                 right(&format_size(reported), 11)
             )?;
         }
     }
     faint(
-        "Overhead: share of the allocated bytes that is not data of the files. Together: with metadata, and with directories and \
-         symlinks where both the source and the model know them. * Metadata are a part of what is allocated. † Memory of a \
-         server, not in the sum.",
+        "Overhead: share of the allocated bytes that is not file data. Total: with metadata, and with \
+         directories and symlinks if both source and model cover them. * Metadata is part of the \
+         allocated bytes. † Server memory, not in the total.",
         out,
     )
 }
@@ -175,11 +175,11 @@ fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result
     let growth = if plan.growth_fraction == 0.0 {
         String::new()
     } else {
-        format!(" with room to grow by {}", format_share(plan.growth_fraction))
+        format!(", with room for {} growth", format_share(plan.growth_fraction))
     };
     faint(
         &format!(
-            "Fast: redundancy included. To buy: filled to {} at most{growth}. Cutoffs are exact up to 64 KiB, within 1 % above.",
+            "Fast: including redundancy. To buy: filled to at most {}{growth}. Cutoffs are exact up to 64 KiB, within 1 % above.",
             format_share(first.fill_fraction)
         ),
         out,
@@ -192,7 +192,7 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     for group in plan.fast_tiers.chunks(TIERS_ACROSS) {
-        heading("Fast bytes by layout, as a share of everything it stores", out)?;
+        heading("Fast bytes by layout, as a share of all bytes it stores", out)?;
         write!(out, "{FAINT}{:>12}", "")?;
         for tier in group {
             write!(out, " {}", right(&kind_and_options(&tier.model, plan).0, 10))?;
@@ -263,7 +263,7 @@ fn holds_label(largest_bytes: Option<u64>, plan: &Plan) -> String {
 /// Which cutoffs a given fast tier holds.
 fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = plan.fast_tiers.iter().find_map(|tier| tier.fit.as_ref()) else { return Ok(()) };
-    heading(&format!("What a fast tier of {} holds: files up to", format_size(first.fast_device_bytes)), out)?;
+    heading(&format!("Largest cutoff that a fast tier of {} holds", format_size(first.fast_device_bytes)), out)?;
     let spills = format!("does not fit at {}", exact_size(plan.usual_cutoff_bytes));
     writeln!(out, "{FAINT}{:26}{:>12}{:>9}{:>9}{:>24}{FAINT:#}", "model", "cutoff", "files", "bytes", spills)?;
     for (tier, fit) in plan.fast_tiers.iter().filter_map(|tier| Some((tier, tier.fit.as_ref()?))) {
@@ -287,15 +287,15 @@ fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     let fail = match fail.is_empty() {
         true => String::new(),
         false => {
-            format!(" When it is full, writing fails under {}; the others spill to the slow tier.", fail.join(", "))
+            format!(" When full, writes fail on {}; the others spill to the slow tier.", fail.join(", "))
         }
     };
-    faint(&format!("Capacity is raw, all copies together. Nothing: metadata alone do not fit.{fail}"), out)
+    faint(&format!("Capacity is raw, all copies together. Nothing: not even the metadata fits.{fail}"), out)
 }
 
 /// What the three ratios hold.
 fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
-    heading("What 1.5, 3 and 10 % of fast to slow capacity hold: files up to", out)?;
+    heading("Largest cutoff with 1.5, 3 and 10 % of fast to slow capacity", out)?;
     let enough = exact_size(plan.usual_cutoff_bytes);
     write!(out, "{FAINT}{:30}", "model")?;
     RATIOS.iter().try_for_each(|ratio| write!(out, "{:>14}", format_share(*ratio)))?;
@@ -312,7 +312,7 @@ fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     }
     let enough =
         if plan.usual_cutoff_bytes == 0 { "metadata".to_owned() } else { format!("metadata and files up to {enough}") };
-    faint(&format!("* Enough for {enough}. Nothing: metadata alone do not fit."), out)
+    faint(&format!("* Enough for {enough}. Nothing: not even the metadata fits."), out)
 }
 
 /// What was asked of one layout: range, costs, settings.
@@ -328,7 +328,7 @@ fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Resul
         let least = format_size(at.fast_least_bytes);
         let most = format_size(at.fast_bytes);
         let cutoff = exact_size(at.cutoff_bytes);
-        prose(&format!("At {cutoff} between {least} and {most} are fast: records and compression decide."), out)?;
+        prose(&format!("At {cutoff}, between {least} and {most} is fast, depending on records and compression."), out)?;
     }
     if let Some(sentence) = costs_sentence(plan, tier) {
         prose(&sentence, out)?;
@@ -337,7 +337,7 @@ fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Resul
         }
     }
     if types {
-        faint("To set it up:", out)?;
+        faint("Setup commands:", out)?;
         tier.settings.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
     }
     Ok(())
@@ -345,7 +345,7 @@ fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Resul
 
 fn write_costs(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Result<()> {
     let currency = plan.currency.as_deref().unwrap_or("");
-    writeln!(out, "{FAINT}{:>14}{:>24}{:>24}{:>14}{FAINT:#}", "way", "fast devices", "slow devices", currency)?;
+    writeln!(out, "{FAINT}{:>14}{:>24}{:>24}{:>14}{FAINT:#}", "option", "fast devices", "slow devices", currency)?;
     for cost in &tier.costs {
         let way = match cost.cutoff_bytes {
             Some(0) => "metadata".to_owned(),
@@ -380,8 +380,8 @@ fn write_bills(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     let currency = plan.currency.as_deref().unwrap_or("");
-    heading("What object stores would bill", out)?;
-    writeln!(out, "{FAINT}{:30}{:>18}{:>24}{FAINT:#}", "model", format!("{currency} a month"), "requests, once")?;
+    heading("Object store bills", out)?;
+    writeln!(out, "{FAINT}{:30}{:>18}{:>24}{FAINT:#}", "model", format!("{currency} per month"), "requests (once)")?;
     for bill in &plan.bills {
         let model = left(&shorten(&bill.model, 29), 30);
         writeln!(out, "{model}{}{}", right(&money(bill.month), 18), right(&money(bill.requests), 24))?;
@@ -440,12 +440,12 @@ pub fn write_systems(systems: &[(System, SystemShares)], out: &mut dyn Write) ->
         )?;
     }
     faint(
-        "Least, most: share of object descriptors (16 KiB for each component object) in the file data, for any distribution with the \
-         files and bytes of the table. Assumed: the same for sizes with the shape of vu-2005. Fast: descriptors and files up to 64 KiB, \
-         mirrored, as a ratio to what is left for the slow tier, assumed.",
+        "Least, most: object descriptors (16 KiB per component object) as a share of the file data, for any distribution with these numbers \
+         of files and bytes. Assumed: the same with the shape of vu-2005. Fast: descriptors and files up to 64 KiB, mirrored, as a \
+         ratio to the slow tier, also assumed.",
         out,
     )?;
-    heading("How many of them a ratio of fast to slow capacity suits", out)?;
+    heading("Number of systems for which a ratio of fast to slow capacity suffices", out)?;
     writeln!(
         out,
         "{FAINT}{:>8}{:>22}{:>22}{:>26}{FAINT:#}",

@@ -9,13 +9,13 @@ use crate::units::{format_count, format_share, format_size};
 pub fn source_sentence(plan: &Plan) -> String {
     let source = &plan.source;
     let mut sentences = vec![format!(
-        "{} files of {} together, the largest {}.",
+        "{} files with {} in total, the largest {}.",
         format_count(source.files),
         format_size(source.size_bytes),
         format_size(source.largest_bytes.into())
     )];
     if !source.tree_is_known {
-        sentences.push("Its directories are not known, so they are not in the figures.".to_owned());
+        sentences.push("Its directories are unknown and not included.".to_owned());
     }
     sentences.extend(source.notes.iter().map(|note| format!("Note: {note}.")));
     sentences.join(" ")
@@ -25,8 +25,7 @@ pub fn source_sentence(plan: &Plan) -> String {
 pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
     let Some(chosen) = &plan.recommendation else { return Vec::new() };
     let mut sentences = vec![format!(
-        "Take {} blocks: the files take {} in them, {} more than in blocks of 1 KiB (up to {} was to be borne), and {} of them fit \
-         one block.",
+        "Use {} blocks: the files need {}, {} more than with 1 KiB blocks (up to {} is allowed), and {} of them fit in one block.",
         exact_size(chosen.block_bytes),
         format_size(chosen.chosen.allocated_bytes),
         format_share(chosen.chosen.growth_fraction),
@@ -45,7 +44,7 @@ pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
         sentences.push(match &chosen.next_served {
             _ if chosen.next_costs_too_much => {
                 format!(
-                    "In blocks of {size} they would take {} more than in 1 KiB.",
+                    "With {size} blocks they would need {} more than with 1 KiB.",
                     format_share(next.growth_fraction)
                 )
             }
@@ -54,11 +53,11 @@ pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
                 format_share(served.reads_fraction),
                 format_share(served.writes_fraction)
             ),
-            None => "No file system in common use has larger ones.".to_owned(),
+            None => "No common file system supports larger blocks.".to_owned(),
         });
     }
     if chosen.served.is_none() {
-        sentences.push("What is read and written may say otherwise: give --trace.".to_owned());
+        sentences.push("Read and write sizes may suggest a different size: add --trace.".to_owned());
     }
     vec![sentences.join(" ")]
 }
@@ -68,17 +67,17 @@ pub fn fit_sentence(plan: &Plan, tier: &FastTier, fit: &Fit) -> String {
     let device = format!("A fast tier of {}, all copies together,", format_size(fit.fast_device_bytes));
     let usable = match fit.usable_bytes == fit.fast_device_bytes {
         true => String::new(),
-        false => format!(" of which {} may be filled today,", format_size(fit.usable_bytes)),
+        false => format!(" of which {} may be used today,", format_size(fit.usable_bytes)),
     };
     let holds = match &fit.largest {
         None => format!(
-            "does not even hold the metadata, which need {}.",
+            "does not even hold the metadata, which needs {}.",
             format_size(tier.curve.first().map_or(0, |lowest| lowest.fast_bytes))
         ),
         Some(at) if at.cutoff_bytes >= plan.source.largest_bytes => "holds everything.".to_owned(),
-        Some(at) if at.cutoff_bytes == 0 => "holds all metadata, and no files with content.".to_owned(),
+        Some(at) if at.cutoff_bytes == 0 => "holds all metadata, but no files with content.".to_owned(),
         Some(at) => format!(
-            "holds all metadata and every file up to {}: {} of the files with {} of the bytes.",
+            "holds all metadata and every file up to {}: {} of the files and {} of the bytes.",
             exact_size(at.cutoff_bytes),
             format_share(at.small_file_fraction),
             format_share(at.small_data_fraction)
@@ -89,11 +88,11 @@ pub fn fit_sentence(plan: &Plan, tier: &FastTier, fit: &Fit) -> String {
 
 fn spill_sentence(spill: &Spill, overflows: bool) -> String {
     let cutoff = exact_size(spill.cutoff_bytes);
-    let rest = if overflows { "spill to the slow tier" } else { "do not fit, and writing them fails" };
+    let rest = if overflows { "spill to the slow tier" } else { "do not fit, and writes fail" };
     match spill.spilled_bytes {
-        0 => format!("At a cutoff of {cutoff} everything fits."),
+        0 => format!("With a cutoff of {cutoff}, everything fits."),
         spilled => format!(
-            "At a cutoff of {cutoff}, {} of {} {rest} ({}).",
+            "With a cutoff of {cutoff}, {} of {} {rest} ({}).",
             format_size(spilled),
             format_size(spill.needed_bytes),
             format_share(spill.spilled_fraction)
@@ -108,10 +107,10 @@ pub fn costs_sentence(plan: &Plan, tier: &FastTier) -> Option<String> {
     let cost = format!("{} {currency}", format_count(cheapest.cost.round() as u128));
     let what = match cheapest.cutoff_bytes {
         Some(cutoff) => format!("a hybrid with a cutoff of {}", exact_size(cutoff)),
-        None => "fast devices alone".to_owned(),
+        None => "fast devices only".to_owned(),
     };
     Some(format!(
-        "The cheapest that keeps metadata and files up to {} fast: {what}, {}.",
+        "Cheapest option that keeps metadata and files up to {} on fast devices: {what}, {}.",
         exact_size(plan.usual_cutoff_bytes),
         cost.trim()
     ))

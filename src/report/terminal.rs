@@ -115,8 +115,8 @@ fn write_block_sizes(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
 
 /// What each block size takes.
 fn write_growth(rows: &[BlockSize], out: &mut dyn Write) -> io::Result<()> {
-    heading("What a block size takes, how much more than 1 KiB, and who fits one block", out)?;
-    writeln!(out, "{FAINT}{:>12}{:>12}{:>12}{:>12}{FAINT:#}", "block", "takes", "growth", "one block")?;
+    heading("Space by block size, growth over 1 KiB, and share of files that fit in one block", out)?;
+    writeln!(out, "{FAINT}{:>12}{:>12}{:>12}{:>12}{FAINT:#}", "block", "allocated", "growth", "one block")?;
     for row in rows {
         writeln!(
             out,
@@ -135,8 +135,8 @@ fn write_deciles(sizes: &Distribution, blocks: &[&BlockSize], out: &mut dyn Writ
     const ACROSS: usize = 6;
     let (by_files, by_bytes) = (sizes.deciles(), sizes.deciles_by_sum());
     for group in blocks.chunks(ACROSS) {
-        heading("Deciles of files and of bytes; per cent of the disk in the smallest files", out)?;
-        write!(out, "{FAINT}{:>7}{:>11}{:>11}", "tenths", "files", "bytes")?;
+        heading("Deciles by files and by bytes; per cent of disk space in the smallest files", out)?;
+        write!(out, "{FAINT}{:>7}{:>11}{:>11}", "decile", "files", "bytes")?;
         for block in group {
             write!(out, "{}", right(&format_size(block.block_bytes.into()), 8))?;
         }
@@ -194,9 +194,9 @@ fn age_row<W: Weight>(
 fn write_places(places: &Places, survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     let small = format_size(survey.origin.options.small_file_bytes.into());
     let lists: [(&TopDirectories, Ranking, String); 3] = [
-        (&places.own, Ranking::SmallFiles, format!("Directories with most small files ({small} or less) in them")),
-        (&places.subtree, Ranking::SmallFiles, "… in them and below".to_owned()),
-        (&places.own, Ranking::Overhead, "Directories with most overhead in them".to_owned()),
+        (&places.own, Ranking::SmallFiles, format!("Directories with the most small files ({small} or less)")),
+        (&places.subtree, Ranking::SmallFiles, "… including everything below".to_owned()),
+        (&places.own, Ranking::Overhead, "Directories with the most overhead".to_owned()),
     ];
     for (top, ranking, title) in lists {
         if !top.list(ranking).is_empty() {
@@ -217,7 +217,7 @@ fn write_places(places: &Places, survey: &Survey, out: &mut dyn Write) -> io::Re
         text if text.starts_with('(') => text.to_owned(),
         text => format!(".{text}"),
     };
-    kind_table("Kinds of files, by extension", &places.extensions, extension, EXTENSIONS_SHOWN, out)
+    kind_table("File types, by extension", &places.extensions, extension, EXTENSIONS_SHOWN, out)
 }
 
 fn tally_header(label: &str, out: &mut dyn Write) -> io::Result<()> {
@@ -266,13 +266,13 @@ fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
     for (kind, tally) in rows.iter().take(shown) {
         let label = match kind {
             Kind::Named(key) => label(key),
-            Kind::Anonymous(_) => "(left out)".to_owned(),
+            Kind::Anonymous(_) => "(omitted)".to_owned(),
         };
         writeln!(out, "{}  {}", tally_columns(tally), shorten(&label, COLUMNS - 46))?;
     }
     if table.max_error() > 0 {
         let text = format!(
-            "There were too many to keep: each row may miss up to {} files.",
+            "Too many to track: each row may be short by up to {} files.",
             format_count(table.max_error().into())
         );
         writeln!(out, "{FAINT}{text}{FAINT:#}")?;
@@ -313,7 +313,7 @@ pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut
         write_deciles(sizes, &rows.iter().collect::<Vec<_>>(), out)?;
     }
     if blocks.iter().any(|block_bytes| survey.padding.is_none() || !BLOCK_SIZES.contains(block_bytes)) {
-        writeln!(out, "{FAINT}Files above 64 KiB are estimated, to better than 1 % of each.{FAINT:#}")?;
+        writeln!(out, "{FAINT}Figures for files above 64 KiB are estimates, within 1 % of each file.{FAINT:#}")?;
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
             false => String::new(),
         };
         sentences.push(format!(
-            "{} {} {verb}, in {}{requests}; half of those were of {} or less.",
+            "{} {} {verb}, in {}{requests}; half of these were {} or less.",
             format_size(side.whole.total()),
             if files == 1 {
                 "of 1 file was".to_owned()
@@ -103,7 +103,7 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
     if !reads.whole.is_empty() && !writes.whole.is_empty() {
         let ratio = |one: u128, other: u128| format!("{:.2}", one as f64 / other as f64);
         sentences.push(format!(
-            "For each write there were {} reads as whole-file operations{}, and {} bytes read for each written.",
+            "Reads per write: {} as whole-file operations{}; bytes read per byte written: {}.",
             ratio(reads.whole.count(), writes.whole.count()),
             match summary.has_requests {
                 true => format!(" ({} as requests)", ratio(reads.requests.count(), writes.requests.count())),
@@ -116,14 +116,14 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
     if files.read() > 0 {
         let share = |part: u64| format_share(fraction(part.into(), files.read().into()));
         sentences.push(format!(
-            "{} of the files read were read once; {} were also written.",
+            "{} of the files read were read only once; {} were also written.",
             share(files.read_once),
             share(files.both)
         ));
     }
     if files.temporary > 0 {
         sentences.push(format!(
-            "{} made and removed again.",
+            "{} created and then removed.",
             if files.temporary == 1 {
                 "1 file was".to_owned()
             } else {
@@ -134,7 +134,7 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
     let mapped = summary.kind(Kind::Map);
     if mapped.count > mapped.failed {
         sentences.push(format!(
-            "{} mapped {}, of which is not seen how much was touched.",
+            "{} mapped {}; how much of it was accessed is unknown.",
             if mapped.count == 1 {
                 "One call".to_owned()
             } else {
@@ -144,7 +144,7 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
         ));
     }
     if origin.detail == Detail::WholeFiles {
-        sentences.push("Single requests are not known.".to_owned());
+        sentences.push("Individual requests are unknown.".to_owned());
     }
     sentences
 }
@@ -194,7 +194,7 @@ fn deciles(sizes: &Distribution) -> [[String; 10]; 2] {
 
 /// Rows of tenths under labels.
 fn write_tenths(columns: &[(&str, &[String; 10])], out: &mut dyn Write) -> io::Result<()> {
-    write!(out, "{FAINT}{:>8}", "tenths")?;
+    write!(out, "{FAINT}{:>8}", "decile")?;
     columns.iter().try_for_each(|(label, _)| write!(out, "{label:>12}"))?;
     writeln!(out, "{FAINT:#}")?;
     for tenth in 0..10 {
@@ -208,7 +208,7 @@ fn write_tenths(columns: &[(&str, &[String; 10])], out: &mut dyn Write) -> io::R
 /// Fig. 4, with what else has deciles.
 fn write_deciles(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
-    heading("Deciles of whole-file reads and writes, by operations and by bytes, and of the files' sizes", out)?;
+    heading("Deciles of whole-file reads and writes by operations and bytes, and of file sizes", out)?;
     let [read, read_bytes] = deciles(&reads.whole);
     let [written, written_bytes] = deciles(&writes.whole);
     let ([read_files, _], [written_files, _]) = (deciles(&reads.file_sizes), deciles(&writes.file_sizes));
@@ -222,13 +222,13 @@ fn write_deciles(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     ];
     write_tenths(&columns, out)?;
     if summary.has_requests {
-        heading("Deciles of single requests, by requests and by bytes", out)?;
+        heading("Deciles of individual requests, by requests and by bytes", out)?;
         let ([read, read_bytes], [written, written_bytes]) = (deciles(&reads.requests), deciles(&writes.requests));
         let columns = [("reads", &read), ("by bytes", &read_bytes), ("writes", &written), ("by bytes", &written_bytes)];
         write_tenths(&columns, out)?;
         if reads.empty + writes.empty > 0 {
             let text = format!(
-                "Not among them: {} that moved nothing, at the end of a file mostly.",
+                "Excluded: {} that transferred nothing, mostly at the end of a file.",
                 plural(reads.empty + writes.empty, "request", "requests")
             );
             faint(&text, out)?;
@@ -242,7 +242,7 @@ fn share_or_none(share: f64, whole: u128) -> String {
 }
 
 fn write_one_block(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
-    heading("Share that one block serves", out)?;
+    heading("Share served by one block", out)?;
     write!(out, "{FAINT}{:>10}{:>12}{:>12}", "block", "reads", "writes")?;
     if summary.has_requests {
         write!(out, "{:>16}{:>16}", "read requests", "write requests")?;
@@ -262,13 +262,10 @@ fn write_one_block(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
         }
         writeln!(out)?;
     }
-    let requests = if summary.has_requests {
-        " Requests: do not cross an edge between blocks, where their offset is known."
-    } else {
-        ""
-    };
+    let requests =
+        if summary.has_requests { " Requests: those within one block, where the offset is known." } else { "" };
     faint(
-        &format!("Reads and writes: whole-file operations of that size or less, as in the paper's Fig. 4.{requests}"),
+        &format!("Reads and writes: whole-file operations of that size or less, as in Fig. 4 of the paper.{requests}"),
         out,
     )
 }
@@ -279,7 +276,7 @@ fn row_label(number: usize) -> String {
 }
 
 fn write_by_file_size(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::Result<()> {
-    heading("Whole-file operations and bytes by size of the file (from each size up to the next)", out)?;
+    heading("Whole-file operations and bytes by file size (from each size up to the next)", out)?;
     writeln!(
         out,
         "{FAINT}{:>9}{:>11}{:>8}{:>11}{:>8}{:>11}{:>8}{:>11}{FAINT:#}",
@@ -309,7 +306,7 @@ fn write_by_file_size(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::R
 }
 
 fn write_patterns(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::Result<()> {
-    heading("Patterns of requests", out)?;
+    heading("Access patterns of requests", out)?;
     writeln!(
         out,
         "{FAINT}{:>12}{:>16}{:>9}{:>9}{:>16}{:>9}{:>9}{FAINT:#}",
@@ -339,7 +336,7 @@ fn write_patterns(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::Resul
         )?;
     }
     faint(
-        "First: of an opening. Sequential: begins where the last one ended. Strided: as far from the last one as that from the one before.",
+        "First: first request after an open. Sequential: starts where the previous one ended. Strided: same distance from the previous one as that one from its predecessor.",
         out,
     )
 }
@@ -351,7 +348,7 @@ fn write_rates(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> i
         return Ok(());
     }
     let seconds = rates.width_ns as f64 / 1e9;
-    heading(&format!("Rates over time, a second, in intervals of {}", format_duration(seconds)), out)?;
+    heading(&format!("Rates per second, in intervals of {}", format_duration(seconds)), out)?;
     writeln!(
         out,
         "{FAINT}{:>10}{:>13} {:16}{:>11}{:>13}{:>13}{FAINT:#}",
@@ -380,7 +377,7 @@ fn write_rates(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> i
 fn write_problems(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
     let problems = source.problems().list();
     if !problems.is_empty() {
-        heading("What was wrong", out)?;
+        heading("Problems", out)?;
         for problem in problems {
             let text = format!("{} {}", format_count(problem.count.into()), problem.kind.words());
             writeln!(out, "{}", shorten(&format!("{text} (first: {})", problem.first), COLUMNS))?;
@@ -435,7 +432,7 @@ mod tests {
             assert!(line.width() <= COLUMNS, "{} columns: {line}", line.width());
         }
         for heading in
-            ["Operations by kind", "Deciles of", "one block", "by size of", "Patterns", "Rates", "What was wrong"]
+            ["Operations by kind", "Deciles of", "one block", "by file size", "Access patterns", "Rates", "Problems"]
         {
             assert!(text.contains(heading), "{heading}: {text}");
         }

@@ -7,15 +7,14 @@ use crate::survey::{Method, Resolution, Survey};
 use crate::units::{KIB, format_count, format_share, format_size, fraction};
 
 /// What a survey without names does not say.
-const NO_NAMES: &str = "Names were not read (--without-names): nothing is known of entries of directories, lengths of names, depths, \
-                        extensions and of where the files are.";
+const NO_NAMES: &str = "Names were not read (--without-names), so directory sizes, name lengths, depths, extensions and file locations are unknown.";
 
 /// The answer in a few sentences, the most important first.
 pub fn sentences(survey: &Survey) -> Vec<String> {
     let sizes = survey.distributions.of(Measure::FileSize);
     let (files, bytes) = (sizes.count(), sizes.total());
     if files == 0 {
-        return vec![format!("{}There are no files to measure.", until_now(survey))];
+        return vec![format!("{}No files to measure.", until_now(survey))];
     }
     let mut sentences = vec![format!("{}{}", until_now(survey), how_many(survey, files, bytes))];
 
@@ -50,7 +49,7 @@ pub fn sentences(survey: &Survey) -> Vec<String> {
         let difference = format_share(overhead.abs());
         let allocated = format_size(allocated);
         sentences
-            .push(format!("The file system has allocated {allocated} for them, {difference} {more} than their sizes."));
+            .push(format!("The file system has allocated {allocated} for them, {difference} {more} than their size."));
     }
     sentences.push(block_size_costs(survey));
     let empty = sizes.up_to(0).count;
@@ -65,20 +64,20 @@ pub fn sentences(survey: &Survey) -> Vec<String> {
     if let Some(table) = survey.origin.name.as_deref().and_then(published::find) {
         sentences.push(format!("Source: {}.", table.source));
         if table.files_nominal {
-            sentences.push("It does not state the number of files; the one here is assumed.".to_owned());
+            sentences.push("It does not state the number of files; this one is assumed.".to_owned());
         }
     }
     if survey.origin.without_names {
         sentences.push(NO_NAMES.to_owned());
     }
     if survey.origin.resolution == Resolution::Buckets {
-        sentences.push("The source is a table; between its rows the curve is interpolated.".to_owned());
+        sentences.push("The source is a table; values between its rows are interpolated.".to_owned());
     }
     sentences
 }
 
 fn until_now(survey: &Survey) -> &'static str {
-    if survey.origin.complete { "" } else { "Interrupted: this covers only the part that was seen. " }
+    if survey.origin.complete { "" } else { "Interrupted: this covers only the part scanned so far. " }
 }
 
 fn how_many(survey: &Survey, files: u128, bytes: u128) -> String {
@@ -107,7 +106,7 @@ fn block_size_costs(survey: &Survey) -> String {
     let row = |bytes| block_size(sizes, survey.padding.as_ref(), bytes);
     let (four, sixteen, sixty_four) = (row(4 * KIB), row(16 * KIB), row(64 * KIB));
     format!(
-        "Blocks of 4 KiB take {} more than blocks of 1 KiB, 16 KiB {} more, 64 KiB {} more; {} of the files fit one 4 KiB block.",
+        "4 KiB blocks need {} more space than 1 KiB blocks, 16 KiB {} more, 64 KiB {} more; {} of the files fit in one 4 KiB block.",
         format_share(four.growth_fraction),
         format_share(sixteen.growth_fraction),
         format_share(sixty_four.growth_fraction),
@@ -130,18 +129,14 @@ pub fn remarks(survey: &Survey) -> Vec<String> {
     [
         symlinks,
         remark(counts.errors, "could not be read", "could not be read"),
-        remark(counts.vanished, "vanished while the survey ran", "vanished while the survey ran"),
-        remark(counts.hard_links_skipped, "further name of a counted file", "further names of counted files"),
-        remark(
-            counts.sparse_files,
-            "file has less allocated than its size",
-            "files have less allocated than their size",
-        ),
+        remark(counts.vanished, "vanished during the survey", "vanished during the survey"),
+        remark(counts.hard_links_skipped, "additional name of a counted file", "additional names of counted files"),
+        remark(counts.sparse_files, "file allocated less than its size", "files allocated less than their size"),
         remark(counts.special, "fifo, socket or device", "fifos, sockets and devices"),
         remark(counts.excluded, "excluded by a glob", "excluded by globs"),
-        remark(counts.snapshot_directories_skipped, "snapshot directory left out", "snapshot directories left out"),
-        remark(counts.mount_points_skipped, "mount point left out", "mount points left out"),
-        remark(counts.future_times, "time stamp in the future", "time stamps in the future"),
+        remark(counts.snapshot_directories_skipped, "snapshot directory skipped", "snapshot directories skipped"),
+        remark(counts.mount_points_skipped, "mount point skipped", "mount points skipped"),
+        remark(counts.future_times, "timestamp in the future", "timestamps in the future"),
     ]
     .into_iter()
     .flatten()

@@ -148,12 +148,12 @@ fn the_table_fits_a_terminal() {
     }
     for words in [
         "3,000 empty files in one directory",
-        "Measured on",
+        "Targets",
         "medians of 3 rounds",
-        "One delete, in order of creation; caches warm",
+        "Time per delete, in creation order; caches warm",
         "99.9 %",
-        "The n-th operation",
-        "An operation that does nothing takes",
+        "Time of the n-th operation",
+        "An empty operation takes",
         "not synced",
     ] {
         assert!(text.contains(words), "'{words}' is not in:\n{text}");
@@ -170,9 +170,9 @@ fn wrong_requests_are_refused_before_anything_is_done() {
     let new = sandbox.path().join("new");
     let long = "1000000001";
     for (arguments, words) in [
-        (args![], "nowhere to measure"),
+        (args![], "no target to measure"),
         (args!["--fs", "zfs"], "zfs"),
-        (args![&new, "--fs-options", "ext4=-b 1024"], "--fs does not name it"),
+        (args![&new, "--fs-options", "ext4=-b 1024"], "which --fs does not name"),
         (args![&new, "--emulate", "hdd"], "--fs"),
         (args![&new, "--emulate", "tape"], "tape"),
         (args![&new, "--files", "0"], "--files"),
@@ -412,7 +412,7 @@ fn what_a_killed_run_left_goes_at_the_next_start() {
     started.end();
     assert!(!left_below(scratch).is_empty());
     let ran = killed(scratch, arguments, &[]);
-    assert!(ran.said().contains("removed what a killed run had left"), "{}", ran.said());
+    assert!(ran.said().contains("removed leftovers of a killed run"), "{}", ran.said());
     nothing_left(&sandbox, &[]);
     let before = limits_left();
     let slow = || [arguments(), args!["--emulate", "hdd"]].concat();
@@ -443,6 +443,6 @@ fn what_a_killed_run_left_in_a_directory_goes_too() {
     started.end();
     assert!(files(&place) > 200);
     let ran = run(args!["bench", "create", &place, "--files", "10", "--rounds", "1", "--json"]).ended(0);
-    assert!(ran.said().contains("removed what a killed run had left"), "{}", ran.said());
+    assert!(ran.said().contains("removed leftovers of a killed run"), "{}", ran.said());
     assert!(place.is_dir() && fs::read_dir(&place).unwrap().next().is_none());
 }

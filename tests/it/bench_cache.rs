@@ -174,11 +174,11 @@ fn a_project_is_compiled_with_the_sizes_that_suit_it() {
     }
     for words in [
         "compiling 1 C programs",
-        "time of a run",
+        "run time",
         "read from the device",
         "Fig. 5",
         "584 s",
-        "The least that it bears is",
+        "The smallest limit that works is",
     ] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(words), "'{words}' is not in:\n{text}");
@@ -312,7 +312,7 @@ fn nothing_is_left_of_a_run_that_was_killed_after_the_next() {
         "true"
     ]);
     let ran = ran.ended(0);
-    assert!(ran.said().contains("removed what a killed run had left"), "{}", ran.said());
+    assert!(ran.said().contains("removed leftovers of a killed run"), "{}", ran.said());
     assert!(!group.exists());
     let is_asleep =
         |process: &str| fs::read_to_string(format!("/proc/{process}/cmdline")).is_ok_and(|line| line.contains("sleep"));
@@ -327,7 +327,7 @@ fn wrong_requests_are_refused_before_anything_is_done() {
     fs::write(&file, b"x").unwrap();
     for (arguments, words) in [
         (args!["--store"], "--store"),
-        (args!["--cache-sizes", "100K"], "no program runs in 100"),
+        (args!["--cache-sizes", "100K"], "is too little to run any program"),
         (args!["--cache-sizes", "little"], "little"),
         (args!["--block-sizes", "4X"], "4X"),
         (args!["--programs", "0"], "--programs"),

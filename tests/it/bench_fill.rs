@@ -85,7 +85,7 @@ fn levels_are_reached_and_tested_on_every_file_system() {
     ];
     arguments.extend(SMALL.map(Into::into));
     let ran = run(arguments).ended(0);
-    assert!(ran.said().contains("are written to fill up, and 168 tests"), "{}", ran.said());
+    assert!(ran.said().contains("to fill up, and timing 168 tests"), "{}", ran.said());
     let document: Document = serde_json::from_slice(&fs::read(&result).unwrap()).unwrap();
     assert_levels(&document, 4, &[0.4, 0.6, 0.85]);
     let details = details(&document);
@@ -120,9 +120,12 @@ fn levels_are_reached_and_tested_on_every_file_system() {
     assert_fits(&ran.text());
     // As it is wrapped does not matter.
     let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
-    for words in
-        ["weighted by e^(6(x-1))", "one deleted by chance for every 10", "Each test over the levels", "Filled to"]
-    {
+    for words in [
+        "weighted by e^(6(x-1))",
+        "one random file deleted for every 10",
+        "Each test from the lowest",
+        "Fill levels reached",
+    ] {
         assert!(text.contains(words), "'{words}' is not in:\n{}", ran.text());
     }
     nothing_left(&sandbox, &["result.json"]);
@@ -382,7 +385,7 @@ fn the_root_file_system_is_not_filled() {
 fn wrong_requests_are_refused_before_anything_is_done() {
     let sandbox = sandbox();
     for (arguments, words) in [
-        (args!["--levels", "30%..100%"], "no level"),
+        (args!["--levels", "30%..100%"], "is not a level"),
         (args!["--levels", "80%..30%"], "lower level first"),
         (args!["--levels", "0.5"], "50%"),
         (args!["--step", "0%"], "levels"),
@@ -479,6 +482,6 @@ fn what_a_killed_run_leaves_the_next_clears_away() {
         sandbox.path()
     ])
     .ended(0);
-    assert!(ran.said().contains("removed what a killed run had left"), "{}", ran.said());
+    assert!(ran.said().contains("removed leftovers of a killed run"), "{}", ran.said());
     nothing_left(&sandbox, &[]);
 }

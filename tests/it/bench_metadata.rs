@@ -284,7 +284,7 @@ fn the_tables_fit_a_terminal() {
         "29,336 s",
         "8,882/s",
         "lookup 24, read 18, write 10, getattr 26",
-        "How many times as fast as",
+        "Speed-up over",
         "3.38",
     ] {
         // Lines are broken at spaces.
@@ -351,7 +351,7 @@ fn nothing_is_left_of_a_run_that_is_interrupted_or_killed() {
         SMALL.map(Into::into).to_vec(),
     ]
     .concat());
-    assert!(ran.ended(0).said().contains("removed what a killed run had left"));
+    assert!(ran.ended(0).said().contains("removed leftovers of a killed run"));
     nothing_left(&sandbox, &[]);
 }
 
@@ -362,7 +362,7 @@ fn wrong_requests_are_refused_before_anything_is_done() {
     let full = sandbox.path().join("full");
     fs::create_dir_all(full.join("mine")).unwrap();
     for (arguments, words) in [
-        (args![], "nowhere to measure"),
+        (args![], "no target to measure"),
         (args![&full], "mine"),
         (args![&new, "--source", sandbox.path().join("none.json")], "none.json"),
         (args![&new, "--mix", "rename=1"], "readdirplus"),

@@ -181,7 +181,7 @@ fn what_the_source_measured_stands_beside() {
     ])
     .ended(0);
     let text = ran.text();
-    for words in ["50,000 × 20,000 bytes", "then: Ubuntu 12", "63.4 s against 35.5 s", "1.78 x", "granulo's store"] {
+    for words in ["50,000 × 20,000 bytes", "paper: Ubuntu 12", "63.4 s versus 35.5 s", "1.78 x", "granulo store"] {
         assert!(text.contains(words), "'{words}' is not in:\n{text}");
     }
     assert!(!text.contains("Windows"), "{text}");
@@ -222,10 +222,10 @@ fn wrong_requests_are_refused_before_anything_is_done() {
     let sandbox = sandbox();
     let place = sandbox.path().join("place");
     for (arguments, words) in [
-        (args!["--files", "10"], "nowhere to measure"),
+        (args!["--files", "10"], "no target to measure"),
         (args![&place, "--files", "0"], "--files"),
         (args![&place, "--files", "1000000000", "--size", "1TiB"], "pack so much"),
-        (args![&place, "--ways", "files,files"], "twice"),
+        (args![&place, "--ways", "files,files"], "repeats a value"),
         (args![&place, "--ways", "tar"], "tar"),
         (args![&place, "--orders", "size"], "size"),
         (args![&place, "--source", "vu-1066"], "vu-1066"),

@@ -267,7 +267,7 @@ fn a_measured_matrix_stands_beside_what_is_predicted() {
     }
     let create = source_tree().join("benchmarks/runs/2026-11-21-bench/create.json");
     let said = run(args!["cache", &trace, "--beside", &create]).ended(2).said();
-    assert!(said.contains("the result of another bench"), "{said}");
+    assert!(said.contains("the result of a different bench"), "{said}");
     let said = run(args!["cache", &trace, "--beside", &trace]).ended(2).said();
     assert!(said.contains("granulo bench cache -o"), "{said}");
 }
@@ -326,7 +326,7 @@ fn wrong_requests_are_refused_with_what_would_be_right() {
     for (arguments, said) in [
         (vec!["--block-size", "0"], "from 16 B to 1 GiB"),
         (vec!["--block-size", "2G"], "from 16 B to 1 GiB"),
-        (vec!["--block-size", "1K", "--cache-size", "1000"], "no cache holds even one block"),
+        (vec!["--block-size", "1K", "--cache-size", "1000"], "no cache can hold even one block"),
         (vec!["--cache-size", "8G..1M"], "the smaller size first"),
         (vec!["--cache-size", "1..15E"], "at most 64"),
         (vec!["--sample", "0%"], "more than 0 %"),
@@ -335,7 +335,7 @@ fn wrong_requests_are_refused_with_what_would_be_right() {
         (vec!["--policy", "mru"], "s3-fifo, arc, all"),
         (vec!["--device", "tape"], "disk, ssd, nvme"),
         (vec!["--latency", "8"], "8ms, 90us"),
-        (vec!["--bandwidth", "0"], "has to move something"),
+        (vec!["--bandwidth", "0"], "the bandwidth must be more than 0"),
         (vec!["--measure", "/etc/passwd", "--device", "ssd"], "cannot be used with"),
         (vec!["--measure", "/nothere"], "No such file"),
         (vec!["--format", "tar"], "possible values: auto, granulo, strace"),

@@ -110,7 +110,7 @@ fn the_survey_of_a_small_tree_reads_as_it_always_did() {
     assert_eq!(ran.said(), "", "there is no progress where there is no terminal");
     fits(&ran.text(), 80);
     assert_golden("survey-tree.txt", &portable(&ran.text()));
-    for part in ["tree/pictures", "Directories with most", "Owners", ".jpg", "surveyed 20"] {
+    for part in ["tree/pictures", "Directories with the most", "Owners", ".jpg", "surveyed 20"] {
         assert!(ran.text().contains(part), "{part} is not in\n{}", ran.text());
     }
 }

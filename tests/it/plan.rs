@@ -271,11 +271,11 @@ fn wrong_requests_are_refused_with_what_would_be_right() {
         (vec!["plan", "vu-2005", "--tolerance", "-5%"], "per cent"),
         (vec!["plan", "vu-2005", "--fill", "0.75"], "write 75% or 0.75%"),
         (vec!["plan", "--list", "--json"], "--list"),
-        (vec!["show", "panasas", "--all"], "takes no other option than --json"),
+        (vec!["show", "panasas", "--all"], "accepts only --json"),
         (vec!["plan", "nothere"], "granulo show panasas"),
         (vec!["plan", "vu-2005", "--prices", &prices], "line 1: missing field"),
         (vec!["plan", "vu-2005", "--trace", &trace], "the first line has to be 'decile_pct,read_bytes,write_bytes'"),
-        (vec!["plan", "vu-2005", "--trace", &binary], "it is no text"),
+        (vec!["plan", "vu-2005", "--trace", &binary], "it is not text"),
         (vec!["plan", "vu-2005", "--prices", "/no/such/file"], "No such file"),
         (vec!["plan", "/no/such/survey"], "one of vu-1984, vu-2005, web-2005"),
         (vec!["plan"], "<SOURCE>"),
@@ -317,7 +317,7 @@ fn a_plan_can_be_made_a_page_later() {
     }
     assert_eq!(one, other);
     let said = run(args!["report", at("plan.json"), "vu-2005", "-o", at("x.html")]).ended(2).said();
-    assert!(said.contains("a plan has a page of its own"), "{said}");
+    assert!(said.contains("a plan has its own page"), "{said}");
     fs::write(at("newer.json"), "{\"schema\": \"granulo/plan/2\"}").unwrap();
     assert!(run(args!["report", at("newer.json"), "-o", at("x.html")]).ended(2).said().contains("version 2"));
     fs::write(at("cut.json"), "{\"schema\": \"granulo/plan/1\"}").unwrap();

@@ -204,7 +204,7 @@ fn without_a_place_for_a_checkpoint_an_interrupted_survey_says_so() {
     for _ in 0..30 {
         let ran = long.interrupt_once(&args![long.path("t")]);
         if ran.code == Some(1) {
-            assert!(ran.said().contains("covers only a part"), "{}", ran.said());
+            assert!(ran.said().contains("the summary above is partial"), "{}", ran.said());
             assert_eq!(ran.json()["complete"], false);
             return;
         }

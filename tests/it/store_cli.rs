@@ -357,7 +357,7 @@ fn an_empty_store_lists_nothing() {
     assert_eq!(on("ls", &home, ["--json"]).ended(0).json()["entries"], Value::Array(Vec::new()));
     complains(&on("stat", &home, ["/"]).ended(2), &["cannot stat /: the root has no attributes"]);
     let removed = on("rm", &home, ["/", "-r"]).ended(0).text();
-    assert_eq!(removed, "Removing /: nothing is in it\n");
+    assert_eq!(removed, "Removing /: it is empty\n");
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn what_is_removed_is_said_first() {
         put(&home, key, b"four");
     }
     complains(&on("rm", &home, ["a"]).ended(2), &["not empty", "-r"]);
-    complains(&on("rm", &home, ["/"]).ended(2), &["the root stays", "-r"]);
+    complains(&on("rm", &home, ["/"]).ended(2), &["the root cannot be removed", "-r"]);
     let plan = "a: 3 files, 2 directories, 12 B\n";
     assert_eq!(on("rm", &home, ["a", "-r", "--dry-run"]).ended(0).text(), format!("Would remove {plan}"));
     let document = on("rm", &home, ["a", "-r", "--dry-run", "--json"]).ended(0).json();
@@ -442,9 +442,9 @@ fn keys_that_are_none_are_named_with_what_is_near() {
     put(&home, "a/b/file", b"x");
     complains(
         &on("get", &home, ["a/b/c/d"]).ended(2),
-        &["cannot get a/b/c/d", "no such key", "nearest above it is a/b, a directory"],
+        &["cannot get a/b/c/d", "no such key", "nearest existing ancestor is a/b, a directory"],
     );
-    complains(&on("stat", &home, ["a/b/file/x"]).ended(2), &["nearest above it is a/b/file, a file"]);
+    complains(&on("stat", &home, ["a/b/file/x"]).ended(2), &["nearest existing ancestor is a/b/file, a file"]);
     complains(&on("ls", &home, ["nothing"]).ended(2), &["nothing", "no such key"]);
     for command in ["get", "stat", "ls", "rm"] {
         complains(&on(command, &home, ["a/../a/b"]).ended(2), &["a/../a/b", "no . and no .. in it"]);
@@ -456,7 +456,7 @@ fn keys_that_are_none_are_named_with_what_is_near() {
     complains(&on("put", &home, args!["a/b/file/x", &file]).ended(2), &["a/b/file"]);
     complains(&on("put", &home, args!["x", sandbox.path()]).ended(2), &["it is a directory", "import"]);
     complains(&on("put", &home, args!["x", sandbox.path().join("missing")]).ended(2), &["missing", "No such file"]);
-    complains(&on("put", &home, ["x/"]).ended(2), &["no name of its own"]);
+    complains(&on("put", &home, ["x/"]).ended(2), &["standard input has no name"]);
     assert_eq!(on("ls", &home, ["-R"]).ended(0).text(), "a\na/b\na/b/file\n");
 }
 
@@ -528,7 +528,7 @@ fn an_interrupted_put_puts_nothing() {
     let _ = writing.stdin.as_mut().unwrap().write_all(&noise(1 << 20));
     drop(writing.stdin.take());
     let ran: Ran = writing.wait_with_output().unwrap().into();
-    assert!(ran.ended(1).said().contains("interrupted; nothing was put"));
+    assert!(ran.ended(1).said().contains("interrupted; nothing was stored"));
     assert_eq!(on("ls", &home, [""; 0]).ended(0).text(), "");
     put(&home, "slow", b"x");
 }
@@ -573,7 +573,7 @@ fn a_tree_goes_in_and_comes_out() {
     }
     std::os::unix::fs::symlink("a/one", tree.join("link")).unwrap();
     fs::hard_link(tree.join("a/one"), tree.join("again")).unwrap();
-    let counts = "3 files, 3 directories, 1 symbolic link, 1 further name, 293 KiB";
+    let counts = "3 files, 3 directories, 1 symbolic link, 1 additional name, 293 KiB";
     let planned = on("import", &home, args![&tree, "--dry-run"]).ended(0);
     assert!(one_line(&planned).ends_with(&format!("has {counts}; nothing was imported.")), "{}", planned.text());
     assert_eq!(on("ls", &home, [""; 0]).ended(0).text(), "");

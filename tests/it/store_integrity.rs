@@ -893,8 +893,8 @@ fn commands_say_what_they_found_and_end_so() {
         true
     );
     let refused = store(&["rebuild"]).ended(2).said();
-    assert!(refused.contains("none is lost (see granulo store status)"), "{refused}");
-    assert!(store(&["check", "--rebuild-index"]).ended(0).said().contains("the index was rebuilt from"));
+    assert!(refused.contains("no device is lost (see granulo store status)"), "{refused}");
+    assert!(store(&["check", "--rebuild-index"]).ended(0).said().contains("rebuilt the index from"));
     sample.is_clean();
     sample.is_whole();
 }

@@ -161,7 +161,7 @@ fn the_script_shows_directories_that_lie_in_each_other() {
     assert_eq!(listed, [format!("lost+found/#{number}/2"), format!("lost+found/#{number}/outer/1")]);
     place.lose_index();
     let told = place.run_on("repair", [""; 0]).ended(1).text();
-    assert!(told.contains("1 directory that nothing led to is in lost+found now"), "{told}");
+    assert!(told.contains("1 directory without a parent moved to lost+found"), "{told}");
     place.objects = [("2", b"two"), ("outer/1", b"one")]
         .map(|(below, content)| (format!("lost+found/#{number}/{below}"), content.to_vec()))
         .into();

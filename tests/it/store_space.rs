@@ -201,7 +201,7 @@ fn the_commands_say_what_they_did() {
     let text = run(args!["store", "compact", &home, "--dead", "10%", "--dry-run"]).ended(0).text();
     assert!(text.starts_with("Would rewrite 1 segment: ") && text.lines().count() == 1, "{text}");
     let text = run(args!["store", "compact", &home, "--dead", "10%"]).ended(0).text();
-    assert!(text.lines().nth(1).unwrap().contains(" given back"), "{text}");
+    assert!(text.lines().nth(1).unwrap().contains(" freed"), "{text}");
     let text = run(args!["store", "compact", &home]).ended(0).text();
     assert!(text.starts_with("Rewriting 0 segments: 0 records"), "{text}");
     let loaded = json("load", &home, &[]);
@@ -235,7 +235,7 @@ fn a_damaged_object_is_named_and_the_rest_is_loaded() {
     assert!(ran.said().contains("does not hold"), "{}", ran.said());
     // What is damaged is not moved, and its segment stays.
     let ran = run(args!["store", "compact", &home, "--all"]).ended(1);
-    assert!(ran.said().contains("stays: something in it is damaged"), "{}", ran.said());
+    assert!(ran.said().contains("is kept: it contains damage"), "{}", ran.said());
     assert!(segment.exists());
     assert_eq!(run(args!["store", "load", &home]).ended(1).text().lines().count(), 1);
 }

@@ -187,7 +187,7 @@ fn an_empty_directory_is_a_survey_of_nothing() {
     Model::of(&[sandbox.path()], &rules).check(&document, &rules, true);
     assert_eq!(document["counts"]["files"], 0);
     assert_eq!(document["counts"]["directories"], 1);
-    assert!(run(args!["survey", sandbox.path()]).ended(0).text().contains("no files"));
+    assert!(run(args!["survey", sandbox.path()]).ended(0).text().contains("No files to measure."));
 }
 
 #[test]

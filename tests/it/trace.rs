@@ -128,7 +128,7 @@ fn what_is_no_trace_is_refused() {
         (b"hello\nworld\n", "no trace that granulo knows"),
         (b"granulo trace 9\n", "version 9"),
         (b"granulo trace 1\n", "cut off"),
-        (b"1 getpid() = 1\n", "no operations on files"),
+        (b"1 getpid() = 1\n", "no file operations"),
     ] {
         fs::write(&path, bytes).unwrap();
         let ran = run(args!["trace", "read", &path]).ended(2);
@@ -151,7 +151,7 @@ fn only_what_is_below_a_path_counts() {
     let trace = strace_of_a_copy(&sandbox, 10);
     let json = run(args!["trace", "read", &trace, "--below", "/w/b", "--json"]).ended(0).json();
     assert_eq!((&json["reads"]["whole"]["count"], &json["writes"]["whole"]["count"]), (&0.into(), &1.into()));
-    assert!(run(args!["trace", "read", &trace, "--below", "/x"]).ended(2).said().contains("no operations"));
+    assert!(run(args!["trace", "read", &trace, "--below", "/x"]).ended(2).said().contains("no file operations"));
 }
 
 #[test]

@@ -14,42 +14,44 @@ use crate::cli::{Ended, usage_error};
 use crate::error::Result;
 use crate::units::{MIB, format_size, parse_size};
 
-/// Time a workload with caches and blocks of several sizes: a matrix
+/// Time a workload under a matrix of cache sizes and block sizes
 ///
-/// The workload runs in a memory control group, whose limit bounds its page cache and its own memory together, on file systems that are made with
-/// each block size and mounted with cold caches before each run. Needs root. By default a C project is generated and compiled, with the
-/// compiler's passes on the file system that is measured; the sizes then go from the least that it bears to twice what it takes.
+/// The workload runs in a memory control group, whose limit covers its page cache and its own memory together, on
+/// file systems created with each block size and mounted with cold caches before each run. Needs root. By default, a
+/// C project is generated and compiled, and the compiler writes its intermediate files to the file system under test;
+/// the cache sizes then range from the smallest limit that works to twice what the workload uses.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sudo granulo bench cache --fs ext4,xfs -o cache.json\n  \
     sudo granulo bench cache --block-sizes 1K,4K --cache-sizes 32M,64M,128M --rounds 5\n  \
-    sudo granulo bench cache --fs ext4 --tree ~/src/project --cache-sizes 64M,256M -- make -j2\n\nExit status: 0 done; 1 done, but something \
-    was wrong (interrupted, the command failed); 2 could not be done.")]
+    sudo granulo bench cache --fs ext4 --tree ~/src/project --cache-sizes 64M,256M -- make -j2\n\nExit status: 0 success; 1 finished with problems \
+    (interrupted, the command failed); 2 failed.")]
 pub(super) struct CacheArguments {
     #[command(flatten)]
     shared: Shared,
 
-    /// Limits of memory, page cache included [default: five, from the least that works to twice what the workload takes]
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "What is done")]
+    /// Memory limits, page cache included [default: five, from the smallest that works to twice what the workload
+    /// uses]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Workload")]
     cache_sizes: Vec<u64>,
     /// Block sizes of the file systems [default: 1K,2K,4K for ext2 to ext4, 1K,2K,4K,16K,64K for xfs]
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "What is done")]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Workload")]
     block_sizes: Vec<u64>,
-    /// End a run that takes longer, in seconds [default: ten times a run without a limit]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400), help_heading = "What is done")]
+    /// Stop a run after this many seconds [default: ten times a run without a limit]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400), help_heading = "Workload")]
     longest: Option<u64>,
-    /// Copy this directory to where the command runs
-    #[arg(long, value_name = "DIR", requires = "command", help_heading = "What is done")]
+    /// Copy this directory to the place where the command runs
+    #[arg(long, value_name = "DIR", requires = "command", help_heading = "Workload")]
     tree: Option<PathBuf>,
-    /// Programs of the C project, of four files each
-    #[arg(long, value_name = "N", default_value_t = Project::default().programs, value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with = "command", help_heading = "What is done")]
+    /// Programs in the C project, four files each
+    #[arg(long, value_name = "N", default_value_t = Project::default().programs, value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with = "command", help_heading = "Workload")]
     programs: u64,
-    /// Headers that they share
-    #[arg(long, value_name = "N", default_value_t = Project::default().headers, value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with = "command", help_heading = "What is done")]
+    /// Headers shared by the programs
+    #[arg(long, value_name = "N", default_value_t = Project::default().headers, value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with = "command", help_heading = "Workload")]
     headers: u64,
-    /// How often they are compiled in each run
-    #[arg(long, value_name = "N", default_value_t = Project::default().builds, value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with = "command", help_heading = "What is done")]
+    /// How many times to compile them in each run
+    #[arg(long, value_name = "N", default_value_t = Project::default().builds, value_parser = clap::value_parser!(u64).range(1..=10_000), conflicts_with = "command", help_heading = "Workload")]
     builds: u64,
-    /// The command to run in place of compiling, in the directory that is measured
+    /// Command to run instead of the compilation, in the directory under test
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -57,7 +59,7 @@ pub(super) struct CacheArguments {
 impl CacheArguments {
     pub(super) fn run(mut self) -> Result<Ended> {
         if self.shared.store {
-            return Err(usage_error("a command runs on files, and --store is none").advise("leave --store out"));
+            return Err(usage_error("a command needs files and cannot run on --store").advise("remove --store"));
         }
         if self.shared.directories.is_empty() && self.shared.fs.is_empty() {
             self.shared.fs.push(FileSystemKind::Ext4);
@@ -85,7 +87,10 @@ impl CacheArguments {
         if let Some(&least) = sizes_bytes.first()
             && least < MIB
         {
-            return Err(usage_error(format!("no program runs in {} of memory", format_size(least.into()))));
+            return Err(usage_error(format!(
+                "{} of memory is too little to run any program",
+                format_size(least.into())
+            )));
         }
         let workload = match self.command.is_empty() {
             true => Workload::Compile(Project { programs: self.programs, headers: self.headers, builds: self.builds }),

@@ -11,10 +11,10 @@ use crate::cli::Ended;
 use crate::error::Result;
 use crate::units::{GIB, parse_size};
 
-/// Time every create, stat and delete of many files, and show the curve of the n-th of them
+/// Time each create, stat and delete of many files, and plot the time of the n-th
 ///
-/// Files named file-1, file-2, … are opened and closed, or written where they have a size; then the inode of each is asked for; then each is
-/// deleted. What a phase leaves in memory is written back after it, which is timed on its own. All that was made is removed.
+/// Creates files named file-1, file-2, … (empty, or of a given size), then stats each of them, then deletes each of
+/// them. After each phase, a sync writes back dirty data and is timed separately. Everything created is removed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo bench create /mnt/new --files 327800\n  granulo bench create /mnt/new --size 20000 --directory-files 1000 --order listed\n  \
@@ -25,50 +25,50 @@ pub(super) struct CreateArguments {
     #[command(flatten)]
     shared: Shared,
 
-    /// How many files
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=MOST_FILES), help_heading = "What is done")]
+    /// Number of files
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=MOST_FILES), help_heading = "Workload")]
     files: u64,
-    /// Bytes that are written into each
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size, help_heading = "What is done")]
+    /// Bytes to write to each file
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size, help_heading = "Workload")]
     size: u64,
-    /// Files in a directory [default: all in one]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What is done")]
+    /// Files per directory [default: all in one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Workload")]
     directory_files: Option<u64>,
-    /// Order in which they are deleted
-    #[arg(long, value_name = "ORDER", default_value = "creation", help_heading = "What is done")]
+    /// Deletion order
+    #[arg(long, value_name = "ORDER", default_value = "creation", help_heading = "Workload")]
     order: OrderChoice,
-    /// When files, and objects of a store, are to be durable
-    #[arg(long, value_name = "WHEN", default_value = "none", help_heading = "What is done")]
+    /// When files, and objects of a store, must be durable
+    #[arg(long, value_name = "WHEN", default_value = "none", help_heading = "Workload")]
     durability: DurabilityChoice,
-    /// Longest time of a phase in a turn, in seconds; what follows goes on with the files that are there then; 0 for no limit
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, help_heading = "What is done")]
+    /// Time limit for a phase in a round, in seconds; later phases use the files created so far; 0 for no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, help_heading = "Workload")]
     longest: u64,
     /// Drop the caches before each phase
-    #[arg(long, help_heading = "What is done")]
+    #[arg(long, help_heading = "Workload")]
     cold: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum OrderChoice {
-    /// As they were made
+    /// Creation order
     Creation,
-    /// The last one first
+    /// Reverse creation order
     Reverse,
-    /// Mixed up by the seed
+    /// Random order from the seed
     Random,
     /// By name
     Name,
-    /// As the directory lists them, which is how rm -r deletes
+    /// Directory order, as rm -r deletes
     Listed,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum DurabilityChoice {
-    /// By the sync after each phase
+    /// At the sync after each phase
     None,
-    /// Each when it was created or deleted
+    /// After each create or delete
     Each,
-    /// Every thousand
+    /// After every thousand files
     Batch,
 }
 

@@ -21,10 +21,11 @@ const MOST_ENTRIES: u64 = 100_000_000;
 
 /// Fill a file system in steps, and time the same tests at each level
 ///
-/// The device is read as it is. Then files are written until used / (used + available) is at a level, with sizes by e^(k(x-1)), a random
-/// one deleted for every ten, and flushes around that; there, directories are made, found, found and removed, a large file is written and
-/// read, small files are made and deleted, several times, each time with dropped caches. Without DIR and --fs, an ext4 file system of
-/// 4 GiB is made for it. All that was made is removed.
+/// First reads the raw device as a baseline. Then writes files until used / (used + available) reaches a level: sizes
+/// are weighted by e^(k(x-1)), one random file is deleted for every ten created, with flushes before and after. At
+/// each level, with dropped caches and several times, it creates directories, finds them, finds and removes them,
+/// writes and reads a large file, and creates and deletes small files. Without DIR and --fs, it creates a 4 GiB ext4
+/// file system. Everything created is removed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  sudo granulo bench fill -o fill.json\n  \
@@ -32,52 +33,52 @@ const MOST_ENTRIES: u64 = 100_000_000;
     sudo granulo bench fill /mnt/disk --levels 50%,80%,90%,95% --flush-every 100\n  \
     sudo granulo bench fill --fs ext4 --store --repeats 2 --content random",
     mut_arg("rounds", |rounds| {
-        rounds.long("repeats").default_value("4").help("How often the tests are done at each level; the places take turns")
+        rounds.long("repeats").default_value("4").help("Repeats of the tests at each level; targets take turns")
     }),
-    mut_arg("fs_size", |size| size.help("Size of the file systems [default: 4GiB]")),
+    mut_arg("fs_size", |size| size.help("File system size [default: 4GiB]")),
 )]
 pub(super) struct FillArguments {
     #[command(flatten)]
     shared: Shared,
 
-    /// Levels to fill to: a first and a last one, or a list, such as 50%,80%,95%
-    #[arg(long, value_name = "FROM..TO", default_value = "30%..98%", value_parser = levels, help_heading = "What is done")]
+    /// Fill levels: a range, or a list such as 50%,80%,95%
+    #[arg(long, value_name = "FROM..TO", default_value = "30%..98%", value_parser = levels, help_heading = "Workload")]
     levels: Levels,
-    /// From one level to the next
-    #[arg(long, value_name = "PERCENT", default_value = "4%", value_parser = parse_percent, help_heading = "What is done")]
+    /// Step between levels
+    #[arg(long, value_name = "PERCENT", default_value = "4%", value_parser = parse_percent, help_heading = "Workload")]
     step: f64,
-    /// The k of the weight e^(k(x-1)) of sizes: the larger, the more small files
-    #[arg(long, value_name = "K", default_value_t = 6.0, help_heading = "What is done")]
+    /// Weight k of the size distribution e^(k(x-1)); a larger k gives more small files
+    #[arg(long, value_name = "K", default_value_t = 6.0, help_heading = "Workload")]
     weight: f64,
-    /// What sizes begin above
-    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_size, help_heading = "What is done")]
+    /// Smallest file size (exclusive)
+    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_size, help_heading = "Workload")]
     smallest: u64,
-    /// The largest size
-    #[arg(long, value_name = "SIZE", default_value = "10MiB", value_parser = parse_size, help_heading = "What is done")]
+    /// Largest file size
+    #[arg(long, value_name = "SIZE", default_value = "10MiB", value_parser = parse_size, help_heading = "Workload")]
     largest: u64,
-    /// What is in the files
-    #[arg(long, value_name = "WHAT", default_value = "zero", help_heading = "What is done")]
+    /// File content
+    #[arg(long, value_name = "WHAT", default_value = "zero", help_heading = "Workload")]
     content: ContentChoice,
-    /// After so many created files delete one by chance; 0 for never
-    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "What is done")]
+    /// Delete a random file after every N created; 0 for never
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Workload")]
     delete_every: u64,
-    /// Flush before and after a deletion, but not before so many files were created; 0 for never
-    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "What is done")]
+    /// Flush before and after a deletion once N files were created since the last flush; 0 for never
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Workload")]
     flush_every: u64,
-    /// Directories of a test
-    #[arg(long = "directories", value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=MOST_ENTRIES), help_heading = "What is done")]
+    /// Directories per test
+    #[arg(long = "directories", value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=MOST_ENTRIES), help_heading = "Workload")]
     test_directories: u64,
-    /// Size of the file that is written and read
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse_size, help_heading = "What is done")]
+    /// Size of the large file
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse_size, help_heading = "Workload")]
     file_size: u64,
-    /// Small files of a test
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=MOST_ENTRIES), help_heading = "What is done")]
+    /// Small files per test
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=MOST_ENTRIES), help_heading = "Workload")]
     small_files: u64,
-    /// Size of each
-    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size, help_heading = "What is done")]
+    /// Size of each small file
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size, help_heading = "Workload")]
     small_size: u64,
-    /// Fill the root file system too, if DIR is on it
-    #[arg(long, help_heading = "What is done")]
+    /// Allow filling the root file system if DIR is on it
+    #[arg(long, help_heading = "Workload")]
     allow_root_file_system: bool,
 }
 
@@ -90,21 +91,23 @@ enum Levels {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ContentChoice {
-    /// Zeros, as the source of this bench has them
+    /// Zeros, as in the original benchmark
     Zero,
-    /// Bytes that nothing compresses
+    /// Incompressible bytes
     Random,
 }
 
 fn levels(text: &str) -> std::result::Result<Levels, String> {
     let level = |text: &str| match parse_percent(text)? {
         level if level > 0.0 && level <= HIGHEST_LEVEL => Ok(level),
-        _ => Err(format!("'{}' is no level; they go up to {}", escape(text.as_bytes()), format_share(HIGHEST_LEVEL))),
+        _ => {
+            Err(format!("'{}' is not a level; the highest is {}", escape(text.as_bytes()), format_share(HIGHEST_LEVEL)))
+        }
     };
     match text.split_once("..") {
         Some((from, to)) => match (level(from)?, level(to)?) {
             (from, to) if from <= to => Ok(Levels::Range(from, to)),
-            _ => Err(format!("'{}' goes down; write the lower level first", escape(text.as_bytes()))),
+            _ => Err(format!("'{}' is a decreasing range; write the lower level first", escape(text.as_bytes()))),
         },
         None => text.split(',').map(level).collect::<std::result::Result<_, _>>().map(Levels::List),
     }
@@ -143,7 +146,7 @@ impl FillArguments {
         // The law's own words say what is wrong with it.
         let sizes = SizeLaw::parse(&format!("weighted:k={k},min={min_bytes},max={max_bytes}")).map_err(usage_error)?;
         if max_bytes == 0 {
-            return Err(usage_error("files without content fill nothing; --largest is more than 0"));
+            return Err(usage_error("empty files fill nothing; --largest must be more than 0"));
         }
         Ok(FillRequest {
             levels,
@@ -164,10 +167,7 @@ fn steps(from: f64, to: f64, step: f64) -> Result<Vec<f64>> {
     let millionths = |share: f64| (share * 1e6).round() as u64;
     let (from, to, step) = (millionths(from), millionths(to), millionths(step));
     if step == 0 || (to - from) / step >= MOST_LEVELS as u64 {
-        return Err(usage_error(format!(
-            "with such a --step there would be more than {} levels",
-            format_count(MOST_LEVELS as u128)
-        )));
+        return Err(usage_error(format!("this --step gives more than {} levels", format_count(MOST_LEVELS as u128))));
     }
     let mut levels: Vec<u64> = (from..=to).step_by(step as usize).collect();
     if levels.last() != Some(&to) {
@@ -193,7 +193,7 @@ fn without_discard(place: Place) -> Place {
 fn words(estimate: Estimate, levels: usize) -> String {
     let count = |number: u64| format_count(number.into());
     format!(
-        "about {} are written to fill up, and {} tests timed at {} levels, which takes about {}",
+        "writing about {} to fill up, and timing {} tests at {} levels; this takes about {}",
         format_size(estimate.fill_bytes.into()),
         count(estimate.tests),
         count(levels as u64),
@@ -298,7 +298,7 @@ mod tests {
         let said = words(Estimate { fill_bytes: 3 << 30, tests: 504, seconds: 754.0 }, 18);
         assert_eq!(
             said,
-            "about 3 GiB are written to fill up, and 504 tests timed at 18 levels, which takes about 13 minutes"
+            "writing about 3 GiB to fill up, and timing 504 tests at 18 levels; this takes about 13 minutes"
         );
         assert_eq!((duration(0.2), duration(9000.0)), ("1.00 s".to_owned(), "2 hours".to_owned()));
     }

@@ -22,109 +22,110 @@ const MOST_FILES: u64 = 1_000_000_000;
 /// Longest time of a load or of reads, in seconds.
 const MOST_SECONDS: u64 = 86_400;
 
-/// Measure metadata operations: a load like that of SPEC SFS, full checks, ls -l, cold small reads
+/// Measure metadata operations: an SFS-like load, full checks, ls -l, cold small reads
 ///
-/// What Welch and Noer measured to see what SSDs add to disks: a mix of operations offered at rising rates with its response times, a full check, a
-/// directory of a million entries listed with attributes, and 60,000 reads of small files. The files are made once, with the sizes of a source. File
-/// systems and stores may be on slow devices, on fast ones, or, a hybrid store, on both.
+/// Measures what Welch and Noer measured to see what SSDs add to disks: a mix of operations offered at rising rates,
+/// with response times; a full check; an attribute listing of a directory with a million entries; and 60,000 random
+/// reads of small files. The files are created once, with sizes from a source. File systems and stores can be on slow
+/// devices, on fast ones or, for a hybrid store, on both.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo bench metadata /mnt/new --files 10000 --listed 100000\n  \
     sudo granulo bench metadata --fs ext4,xfs --store-layout slow,hybrid,fast --emulate hdd -o metadata.json\n  \
     sudo granulo bench metadata --fs ext4 --fs-devices slow,fast --part check,list\n  \
-    granulo bench metadata /mnt/new --part load --mix getattr=60,lookup=40 --loads 1000,2000,4000\n\nExit status: 0 done; 1 done, but \
-    something was wrong (interrupted, a limit of a file system was met); 2 could not be done.")]
+    granulo bench metadata /mnt/new --part load --mix getattr=60,lookup=40 --loads 1000,2000,4000\n\nExit status: 0 success; 1 finished \
+    with problems (interrupted, a file system limit was reached); 2 failed.")]
 pub(super) struct MetadataArguments {
     #[command(flatten)]
     shared: Shared,
 
-    /// Stores on file systems of their own: on slow devices, on a fast and slow ones, on a fast one
-    #[arg(long, value_name = "LAYOUT", value_delimiter = ',', help_heading = "Where it is measured")]
+    /// Store layouts to create on file systems of their own: slow devices, fast and slow ones (hybrid), or a fast one
+    #[arg(long, value_name = "LAYOUT", value_delimiter = ',', help_heading = "Targets")]
     store_layout: Vec<StoreLayout>,
-    /// File system below these stores [default: the first of --fs, or ext4]
-    #[arg(long, value_name = "KIND", requires = "store_layout", help_heading = "Where it is measured")]
+    /// File system under these stores [default: the first of --fs, or ext4]
+    #[arg(long, value_name = "KIND", requires = "store_layout", help_heading = "Targets")]
     store_fs: Option<FileSystemKind>,
-    /// Slow devices of each of these stores
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=16), help_heading = "Where it is measured")]
+    /// Slow devices in each of these stores
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=16), help_heading = "Targets")]
     slow_devices: u64,
-    /// Devices of the file systems: slow, fast, or each on both [default: slow with --emulate, else fast]
-    #[arg(long, value_name = "DEVICE", value_delimiter = ',', help_heading = "Where it is measured")]
+    /// Devices under the file systems: slow, fast, or both in turn [default: slow with --emulate, else fast]
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',', help_heading = "Targets")]
     fs_devices: Vec<Device>,
 
-    /// What is measured
+    /// Parts to measure
     #[arg(
         long = "part",
         value_name = "PART",
         value_delimiter = ',',
         default_value = "load,check,list,reads",
-        help_heading = "What is done"
+        help_heading = "Workload"
     )]
     parts: Vec<PartChoice>,
-    /// Where the sizes of the files are from: a survey, an fsstats CSV or a published table
-    #[arg(long, value_name = "SOURCE", default_value = "vu-2005", help_heading = "What is done")]
+    /// Source of the file sizes: a survey, an fsstats CSV or a published table
+    #[arg(long, value_name = "SOURCE", default_value = "vu-2005", help_heading = "Workload")]
     source: PathBuf,
-    /// How many files
-    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=MOST_FILES), help_heading = "What is done")]
+    /// Number of files
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=MOST_FILES), help_heading = "Workload")]
     files: u64,
-    /// Files of the source that are larger are made so large
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size, help_heading = "What is done")]
+    /// Truncate larger files of the source to this size
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size, help_heading = "Workload")]
     largest: u64,
-    /// Files in a directory
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..), help_heading = "What is done")]
+    /// Files per directory
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Workload")]
     directory_files: u64,
-    /// Entries of the one directory that is listed; checks go through them too
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(0..=MOST_FILES), help_heading = "What is done")]
+    /// Entries in the directory to list; checks also cover it
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(0..=MOST_FILES), help_heading = "Workload")]
     listed: u64,
-    /// Small files to read
-    #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000), help_heading = "What is done")]
+    /// Number of small files to read
+    #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000), help_heading = "Workload")]
     reads: u64,
-    /// Files up to this size are small
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "What is done")]
+    /// Largest size of a small file
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Workload")]
     small: u64,
-    /// End each row of reads after so many seconds; the rate is that of those done
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS), help_heading = "What is done")]
+    /// Stop each series of reads after this many seconds; the rate covers the reads done
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS), help_heading = "Workload")]
     longest_reads: u64,
-    /// Threads that do the operations of the load, and read side by side
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "What is done")]
+    /// Threads for the load and for concurrent reads
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Workload")]
     threads: u64,
 
-    /// Shares of operations, such as lookup=50,getattr=50 or sfs2008,commit=5
+    /// Operation mix, such as lookup=50,getattr=50 or sfs2008,commit=5
     #[arg(long, value_name = "MIX", default_value = "sfs2008", help_heading = "The load")]
     mix: Mix,
-    /// Operations a second to offer [default: 50, and twice as many until it is too much]
+    /// Offered loads, in operations per second [default: from 50, doubling until overload]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = rate, help_heading = "The load")]
     loads: Vec<f64>,
-    /// Begin with so many operations a second, and double
+    /// First load, in operations per second; each next one is double
     #[arg(long, value_name = "N", value_parser = rate, conflicts_with = "loads", help_heading = "The load")]
     first_load: Option<f64>,
-    /// Seconds that count at each load
+    /// Measured seconds at each load
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds, help_heading = "The load")]
     window: Duration,
-    /// Seconds before them that do not count
+    /// Warm-up seconds at each load, not counted
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds_or_none, help_heading = "The load")]
     warm_up: Duration,
-    /// Most bytes of one read or write
+    /// Largest read or write
     #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = parse_size, help_heading = "The load")]
     transfer: u64,
-    /// Make changes durable before they count as done: fsync of files and directories, a synced batch of the store
+    /// Count a change as done only once durable: fsync of files and directories, a synced batch in the store
     #[arg(long, help_heading = "The load")]
     durable: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Device {
-    /// As --emulate says
+    /// Slowed down as --emulate says
     Slow,
-    /// As fast as it is
+    /// At native speed
     Fast,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PartChoice {
-    /// The mix of operations at rising rates
+    /// The operation mix at rising rates
     Load,
-    /// A full check; of a store every byte too
+    /// A full check; in a store, of every byte
     Check,
-    /// The directory with many entries
+    /// The directory with many entries, listed with attributes
     List,
     /// Random reads of small files
     Reads,
@@ -133,20 +134,20 @@ enum PartChoice {
 fn rate(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.01..=1e7).contains(&rate) => Ok(rate),
-        _ => Err(format!("'{text}' is no number of operations a second from 0.01 to 10,000,000")),
+        _ => Err(format!("'{text}' is not a number of operations per second from 0.01 to 10,000,000")),
     }
 }
 
 fn seconds_or_none(text: &str) -> std::result::Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=MOST_SECONDS as f64).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("'{text}' is no number of seconds up to {MOST_SECONDS}")),
+        _ => Err(format!("'{text}' is not a number of seconds up to {MOST_SECONDS}")),
     }
 }
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
     match seconds_or_none(text) {
-        Ok(time) if time < Duration::from_millis(50) => Err("a load takes 0.05 seconds at least".to_owned()),
+        Ok(time) if time < Duration::from_millis(50) => Err("a load lasts at least 0.05 seconds".to_owned()),
         other => other,
     }
 }
@@ -171,10 +172,10 @@ impl MetadataArguments {
     fn request(&self) -> Result<MetadataRequest> {
         if self.largest > LARGEST_BYTES {
             let most = format_size(LARGEST_BYTES.into());
-            return Err(usage_error(format!("--largest is {most} at most")));
+            return Err(usage_error(format!("--largest must be at most {most}")));
         }
         if !(512..=64 * MIB).contains(&self.transfer) {
-            return Err(usage_error("--transfer is from 512 B to 64 MiB"));
+            return Err(usage_error("--transfer must be from 512 B to 64 MiB"));
         }
         let survey = sources::open(&self.source)?;
         let source = sources::names(std::slice::from_ref(&survey), std::slice::from_ref(&self.source)).concat();
@@ -228,11 +229,12 @@ impl MetadataArguments {
             && self.shared.emulate.is_some()
             && !with_stores
         {
-            return Err(usage_error("--emulate is about slow devices, and --fs-devices has fast ones alone"));
+            return Err(usage_error("--emulate needs slow devices, but --fs-devices has only fast ones"));
         }
         if !self.fs_devices.is_empty() && self.shared.fs.is_empty() {
-            return Err(usage_error("--fs-devices is about file systems that are made for the run, and there is none")
-                .advise("name some with --fs"));
+            return Err(
+                usage_error("--fs-devices needs file systems created for the run").advise("name them with --fs")
+            );
         }
         // Stores alone are something to measure too.
         let named = match with_stores && self.shared.directories.is_empty() && self.shared.fs.is_empty() {

@@ -29,15 +29,16 @@ use crate::io::{AtomicFile, write_atomically};
 use crate::report;
 use crate::units::{escape_path, format_count, parse_size};
 
-/// Measure how a file system, or granulo's store, bears many files
+/// Measure how a file system, or the granulo store, performs with many files
 ///
-/// A bench runs in directories, on file systems that it makes in image files, mounts, and removes afterwards (also after Ctrl-C; after a kill,
-/// the next start does it), and on stores in either. Places take turns, so that their figures may be compared. Root is needed only to
-/// make file systems, to drop caches and to emulate slow disks; the result says what could not be done without.
+/// A bench runs in directories, on file systems that it creates in image files and removes afterwards (also after
+/// Ctrl-C; after a kill, the next run cleans up), and on stores in either. Targets take turns, so their figures are
+/// comparable. Root is needed only to create file systems, drop caches and emulate slow disks; the result records
+/// what was not possible without it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo bench create /mnt/new --files 300000\n  \
-    sudo granulo bench create --fs ext4,xfs,btrfs,ntfs,fat --store -o create.json\n\nExit status: 0 done; 1 done, but something was wrong \
-    (interrupted, or a place had to be left out); 2 could not be done.")]
+    sudo granulo bench create --fs ext4,xfs,btrfs,ntfs,fat --store -o create.json\n\nExit status: 0 success; 1 finished with problems \
+    (interrupted, or a target left out); 2 failed.")]
 pub(super) struct BenchArguments {
     #[command(subcommand)]
     command: BenchCommand,
@@ -67,41 +68,41 @@ impl BenchArguments {
 /// What every bench takes.
 #[derive(Debug, Args)]
 struct Shared {
-    /// Directories to measure in: empty, or not there yet
+    /// Directories to measure in: empty or not yet existing
     #[arg(value_name = "DIR")]
     directories: Vec<PathBuf>,
 
-    /// File systems to make and to measure on, such as ext4,xfs,btrfs,ntfs,fat; needs root
-    #[arg(long, value_name = "KIND", value_delimiter = ',', help_heading = "Where it is measured")]
+    /// File systems to create and measure, such as ext4,xfs,btrfs,ntfs,fat; needs root
+    #[arg(long, value_name = "KIND", value_delimiter = ',', help_heading = "Targets")]
     fs: Vec<FileSystemKind>,
-    /// Options of the program that makes file systems of a kind, and after -o those of mounting; given several times for a kind, it is
-    /// measured with each, with KIND= for none
-    #[arg(long, value_name = "KIND=OPTIONS", value_parser = kind_and_options, help_heading = "Where it is measured")]
+    /// mkfs options for a kind of file system and, after -o, mount options; if repeated for a kind, each is measured;
+    /// KIND= for none
+    #[arg(long, value_name = "KIND=OPTIONS", value_parser = kind_and_options, help_heading = "Targets")]
     fs_options: Vec<(FileSystemKind, String)>,
-    /// Size of the file systems [default: what the files need]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Where it is measured")]
+    /// File system size [default: what the files need]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Targets")]
     fs_size: Option<u64>,
-    /// Measure granulo's store in each place too
-    #[arg(long, help_heading = "Where it is measured")]
+    /// Also measure the granulo store on each target
+    #[arg(long, help_heading = "Targets")]
     store: bool,
-    /// Make the devices of these file systems slow, as hdd[:ops=120,bytes=160MB,read_ahead=4MiB]
-    #[arg(long, value_name = "DISK", help_heading = "Where it is measured")]
+    /// Slow down the devices of these file systems, as hdd[:ops=120,bytes=160MB,read_ahead=4MiB]
+    #[arg(long, value_name = "DISK", help_heading = "Targets")]
     emulate: Option<Emulation>,
-    /// Where images of file systems are kept meanwhile [default: $TMPDIR, else /tmp]
-    #[arg(long, value_name = "DIR", help_heading = "Where it is measured")]
+    /// Directory for file system images [default: $TMPDIR, else /tmp]
+    #[arg(long, value_name = "DIR", help_heading = "Targets")]
     scratch: Option<PathBuf>,
 
-    /// How often everything is measured; the places take turns in each round
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "How it runs")]
+    /// Number of rounds; targets take turns within each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Execution")]
     rounds: u64,
-    /// Seed of everything random
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How it runs")]
+    /// Random seed
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Execution")]
     seed: u64,
-    /// Show no progress
-    #[arg(short, long, help_heading = "How it runs")]
+    /// Do not show progress
+    #[arg(short, long, help_heading = "Execution")]
     quiet: bool,
 
-    /// Write the result here, as JSON with every sample
+    /// Write the result to this file, as JSON with every sample
     #[arg(short, long, value_name = "FILE.json", help_heading = "Results")]
     output: Option<PathBuf>,
     /// Print the result as JSON
@@ -118,17 +119,15 @@ impl Shared {
     /// The places that were named; file systems are of `default_size_bytes` where no size is given.
     fn places(&self, default_size_bytes: u64) -> Result<Vec<Place>> {
         if self.directories.is_empty() && self.fs.is_empty() {
-            return Err(usage_error("there is nowhere to measure")
-                .advise("name an empty directory, or file systems to make: --fs ext4,xfs"));
+            return Err(usage_error("no target to measure")
+                .advise("name an empty directory, or file systems to create: --fs ext4,xfs"));
         }
         if let Some((kind, _)) = self.fs_options.iter().find(|(kind, _)| !self.fs.contains(kind)) {
-            return Err(usage_error(format!("--fs-options has options of {kind}, and --fs does not name it")));
+            return Err(usage_error(format!("--fs-options has options for {kind}, which --fs does not name")));
         }
         if self.fs.is_empty() && (self.emulate.is_some() || self.fs_size.is_some()) {
-            let error = usage_error(
-                "--emulate and --fs-size are about file systems that are made for the run, and there is none",
-            );
-            return Err(error.advise("name some with --fs"));
+            let error = usage_error("--emulate and --fs-size need file systems created for the run");
+            return Err(error.advise("name them with --fs"));
         }
         let mut places: Vec<Place> = self.directories.iter().cloned().map(Place::Directory).collect();
         for &kind in &self.fs {
@@ -161,10 +160,10 @@ impl Shared {
     fn say_cleared(&self, run: &Run) {
         let cleared = run.cleared();
         for path in &cleared.removed {
-            output::note(&format!("removed what a killed run had left: {}", escape_path(path)));
+            output::note(&format!("removed leftovers of a killed run: {}", escape_path(path)));
         }
         for (_, why) in &cleared.kept {
-            output::warn(&format!("a killed run left something that stays: {why}"));
+            output::warn(&format!("leftovers of a killed run could not be removed: {why}"));
         }
     }
 
@@ -191,7 +190,7 @@ impl Shared {
         };
         warnings.iter().for_each(|warning| output::warn(warning));
         if !document.complete {
-            output::warn("interrupted; the result has what was measured until then");
+            output::warn("interrupted; the result has what was measured so far");
         }
         Ok(if document.complete && warnings.is_empty() { Ended::Well } else { Ended::Amiss })
     }

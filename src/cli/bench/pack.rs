@@ -16,71 +16,73 @@ use crate::population::{SizeLaw, profiles, weighted};
 use crate::survey::measure::Measure;
 use crate::units::{escape_path, format_duration, parse_size};
 
-/// Write and load many files, and the same bytes in granulo's store and in one file
+/// Compare many files with the same bytes in the granulo store and in one file
 ///
-/// Files in directories by the digits of their numbers, two levels of them for 50,000; granulo's store; the append-only file of records that the
-/// source of this bench had; and one flat file, which is the floor. Each is written on an empty file system, made durable, and loaded whole with
-/// cold caches: unmounted and mounted again, memory dropped. Whatever is loaded is compared with what was written.
+/// Compares files in directories named by the digits of their numbers (two levels for 50,000), the granulo store, the
+/// append-only record file of the original benchmark, and one flat file as the baseline. Each is written to an empty
+/// file system, made durable, and read back in full with cold caches: unmounted, mounted again, memory dropped. All
+/// data read is compared with what was written.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  sudo granulo bench pack --fs ext4,xfs,btrfs,ntfs,fat -o pack.json\n  \
     sudo granulo bench pack --fs fat --fs-options 'fat=-s 128' --fs-size 4GiB\n  \
     sudo granulo bench pack --fs ext4 --emulate hdd --orders name --rounds 1\n  \
     granulo bench pack /mnt/new --source vu-2005 --files 20000 --ways files,store",
-    mut_arg("store", |store| store.help("granulo's store is measured in any case, unless --ways leaves it out").hide(true)),
+    mut_arg("store", |store| store.help("the granulo store is always measured, unless --ways leaves it out").hide(true)),
 )]
 pub(super) struct PackArguments {
     #[command(flatten)]
     shared: Shared,
 
-    /// How many files
-    #[arg(long, value_name = "N", default_value_t = PUBLISHED_FILES, value_parser = clap::value_parser!(u64).range(1..=MOST_FILES), help_heading = "What is done")]
+    /// Number of files
+    #[arg(long, value_name = "N", default_value_t = PUBLISHED_FILES, value_parser = clap::value_parser!(u64).range(1..=MOST_FILES), help_heading = "Workload")]
     files: u64,
-    /// Bytes of each
-    #[arg(long, value_name = "SIZE", default_value_t = PUBLISHED_SIZE_BYTES, value_parser = parse_size, help_heading = "What is done")]
+    /// Bytes per file
+    #[arg(long, value_name = "SIZE", default_value_t = PUBLISHED_SIZE_BYTES, value_parser = parse_size, help_heading = "Workload")]
     size: u64,
-    /// Sizes as in a survey, an fsstats CSV, a published table (vu-2005), a profile (geriatrix-agrawal) or by a law (weighted:k=6)
-    #[arg(long, value_name = "SOURCE", conflicts_with = "size", help_heading = "What is done")]
+    /// Source of the file sizes: a survey, an fsstats CSV, a published table (vu-2005), a profile (geriatrix-agrawal)
+    /// or a law (weighted:k=6)
+    #[arg(long, value_name = "SOURCE", conflicts_with = "size", help_heading = "Workload")]
     source: Option<PathBuf>,
-    /// Ways of keeping the files
+    /// Ways of storing the files
     #[arg(
         long,
         value_name = "WAY",
         value_delimiter = ',',
         default_value = "files,store,composite,flat",
-        help_heading = "What is done"
+        help_heading = "Workload"
     )]
     ways: Vec<WayChoice>,
-    /// Orders of loading many files
+    /// Read orders for individual files
     #[arg(
         long,
         value_name = "ORDER",
         value_delimiter = ',',
         default_value = "name,listed,inode",
-        help_heading = "What is done"
+        help_heading = "Workload"
     )]
     orders: Vec<OrderChoice>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WayChoice {
-    /// Each file its own
+    /// One file each
     Files,
-    /// Objects of granulo's store
+    /// Objects in the granulo store
     Store,
-    /// Records in one file, as the source of this bench has them
+    /// Records in one file, as in the original benchmark
     Composite,
-    /// The bytes alone, in one file: the floor
+    /// The bare bytes in one file: the baseline
     Flat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OrderChoice {
-    /// By their names, which are known beforehand
+    /// By name, known in advance
     Name,
-    /// As directories list them
+    /// In directory order
     Listed,
-    /// By inode number in each directory
+    /// By inode number within each directory
     Inode,
 }
 
@@ -94,7 +96,7 @@ impl PackArguments {
         self.shared.say_cleared(&run);
         let prepared = prepared?;
         if let Some(seconds) = self.slow_seconds(&request) {
-            output::note(&format!("on disks as slow as these, this takes about {}", format_duration(seconds)));
+            output::note(&format!("on disks this slow, this takes about {}", format_duration(seconds)));
         }
         let document = progress.during(|watch| pack(&request, run, prepared, watch))?;
         self.shared.finish(&document, &warnings(&document))
@@ -110,11 +112,11 @@ impl PackArguments {
         };
         let once = |way: &WayChoice, ways: &[WayChoice]| ways.iter().filter(|other| *other == way).count() > 1;
         if self.ways.iter().any(|way| once(way, &self.ways)) {
-            return Err(usage_error("--ways names a way twice"));
+            return Err(usage_error("--ways repeats a value"));
         }
         let orders: Vec<Order> = self.orders.iter().map(|order| Order::from(*order)).collect();
         if orders.iter().enumerate().any(|(at, order)| orders[..at].contains(order)) {
-            return Err(usage_error("--orders names an order twice"));
+            return Err(usage_error("--orders repeats a value"));
         }
         let ways = self.ways.iter().map(|way| Way::from(*way)).collect();
         Ok(PackRequest { population, ways, orders, rounds: self.shared.rounds })

@@ -27,12 +27,12 @@ impl Measured {
         let wrong = |cause: &str| {
             Err(Error::new(ErrorKind::NotRecognised, OPERATION, cause)
                 .at(path)
-                .advise("give what granulo bench cache -o wrote"))
+                .advise("give a result written by granulo bench cache -o"))
         };
         match result::read(&text).transpose().map_err(|error| error.at(path))? {
-            None => wrong("it is no result of a bench"),
+            None => wrong("it is not a bench result"),
             Some(document) if !matches!(document.details, Details::Cache(_)) => {
-                wrong("it is the result of another bench")
+                wrong("it is the result of a different bench")
             }
             Some(document) => Ok(Measured { name: escape_path(path), document }),
         }

@@ -27,97 +27,98 @@ use events::Events;
 /// How often the line of progress is drawn.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Predict what caches and blocks of any size make of a trace: misses, and time
+/// Predict miss ratios and run time of a trace for any cache size and block size
 ///
-/// Requests are split into blocks, and one pass a block size gives the miss ratio of LRU for every cache size, exactly, as long as the memory
-/// allows; beyond that, or with --sample, a sample of the blocks stands for all, with its error. A device of a latency and a bandwidth turns
-/// misses into time. A TRACE is anything that granulo trace reads.
+/// Splits requests into blocks; one pass per block size gives the exact LRU miss ratio at every cache size, as long
+/// as memory allows. Beyond that, or with --sample, a sample of the blocks is used and its error is reported. A
+/// device with a latency and a bandwidth turns misses into time. TRACE is anything that granulo trace reads.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo trace record -o build.gtrace -- make\n  granulo cache build.gtrace\n  \
     granulo cache build.gtrace --block-size 1K,2K,4K,8K --cache-size 0.5M..8M --device disk\n  \
     granulo cache build.gtrace --policy all --cache-size 16M,64M --block-size 4K\n  \
-    granulo cache build.gtrace --measure /dev/sdb --beside cache.json\n\nExit status: 0 done; 1 done, but something was wrong (an \
-    interrupted run, a trace with damage in it); 2 could not be done.")]
+    granulo cache build.gtrace --measure /dev/sdb --beside cache.json\n\nExit status: 0 success; 1 finished with problems \
+    (interrupted, a damaged trace); 2 failed.")]
 pub(super) struct CacheArguments {
     #[command(flatten)]
     opening: Opening,
-    /// Only files at or below this path; can be given several times
+    /// Only files at or below this path; may be repeated
     #[arg(long, value_name = "PATH")]
     below: Vec<PathBuf>,
-    /// Whether mappings and program starts count as reads of what they cover
+    /// Whether mappings and program starts count as reads of the ranges they cover
     #[arg(long, value_name = "HOW", default_value = "read")]
     mapped: Mapped,
-    /// Leave longer requests out, and count them
+    /// Skip longer requests, and count them
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64GiB")]
     longest: u64,
 
     /// Block sizes [default: 1K,2K,4K,8K,16K,32K,64K]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Caches")]
     block_size: Vec<u64>,
-    /// Cache sizes; A..B is A, twice A, and so on to B [default: 0.5M..8G]
+    /// Cache sizes; A..B means A, doubling up to B [default: 0.5M..8G]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = sizes, help_heading = "Caches")]
     cache_size: Vec<Sizes>,
-    /// Simulate other policies too: fifo, clock, 2q, s3-fifo, arc, lru, all
+    /// Also simulate other policies: fifo, clock, 2q, s3-fifo, arc, lru, all
     #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = policies, help_heading = "Caches")]
     policy: Vec<Policies>,
-    /// When writes go to the device
+    /// When to write to the device
     #[arg(long, value_name = "WHEN", default_value = "back", help_heading = "Caches")]
     writes: WhenWritten,
-    /// Say which least cache has this miss ratio [default: 50%,20%,10%,5%,2%,1%]
+    /// Find the smallest cache with this miss ratio [default: 50%,20%,10%,5%,2%,1%]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = share, help_heading = "Caches")]
     target: Vec<f64>,
 
-    /// Look at this share of the blocks only, but no fewer than 16,384 of each size
+    /// Sample this share of the blocks, but at least 16,384 of each size
     #[arg(long, value_name = "PERCENT", value_parser = share, help_heading = "Samples")]
     sample: Option<f64>,
-    /// Remember so many blocks of each size, and sample beyond that
+    /// Track this many blocks of each size, and sample beyond that
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..), help_heading = "Samples")]
     sample_blocks: Option<u64>,
-    /// Memory for all block sizes together; what does not fit is sampled
+    /// Memory limit for all block sizes together; sampling keeps within it
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "2GiB", help_heading = "Samples")]
     memory: u64,
-    /// Threads that compute, at most one a block size [default: the processors]
+    /// Number of threads, at most one per block size [default: number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Samples")]
     threads: Option<u16>,
 
-    /// What misses go to: disk (8 ms, 200 MB/s), ssd (100 µs, 500 MB/s), nvme (80 µs, 3 GB/s)
+    /// Device that serves misses: disk (8 ms, 200 MB/s), ssd (100 µs, 500 MB/s), nvme (80 µs, 3 GB/s)
     #[arg(long, value_name = "NAME", value_parser = named_device, default_value = "disk", help_heading = "Time")]
     device: Device,
-    /// Time of a transfer before its first byte, such as 8ms or 90us
+    /// Latency: time before the first byte of a transfer, such as 8ms or 90us
     #[arg(long, value_name = "TIME", value_parser = latency, help_heading = "Time")]
     latency: Option<f64>,
-    /// Bytes a second from there on, such as 200MB
+    /// Bandwidth in bytes per second, such as 200MB
     #[arg(long, value_name = "SIZE", value_parser = bandwidth, help_heading = "Time")]
     bandwidth: Option<u64>,
-    /// Measure them: read here and there in this file or block device, past the page cache
+    /// Measure latency and bandwidth by direct reads at random offsets of this file or block device
     #[arg(long, value_name = "PATH", conflicts_with_all = ["device", "latency", "bandwidth"], help_heading = "Time")]
     measure: Option<PathBuf>,
-    /// Time of a run besides that of the device, such as 9.7s [default: 0; with --beside so that the run with the largest limit agrees]
+    /// Run time not spent on the device, such as 9.7s [default: 0; with --beside, fitted to the run with the largest
+    /// limit]
     #[arg(long, value_name = "TIME", value_parser = latency, help_heading = "Time")]
     base: Option<f64>,
-    /// The result of granulo bench cache with the same workload, to be shown beside what is predicted
+    /// Result of granulo bench cache for the same workload, to show beside the prediction
     #[arg(long, value_name = "FILE.json", help_heading = "Time")]
     beside: Option<PathBuf>,
 
-    /// Write the result here, as JSON
+    /// Write the result to this file, as JSON
     #[arg(short, long, value_name = "FILE.json", help_heading = "Results")]
     output: Option<PathBuf>,
-    /// Write a page here, to look at without a network
+    /// Write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE.html", help_heading = "Results")]
     report: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long, help_heading = "Results")]
     json: bool,
-    /// Show no progress
+    /// Do not show progress
     #[arg(short, long, help_heading = "Results")]
     quiet: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mapped {
-    /// They do.
+    /// Count them as reads
     Read,
-    /// They do not.
+    /// Ignore them
     Ignore,
 }
 
@@ -125,7 +126,7 @@ enum Mapped {
 enum WhenWritten {
     /// When the block is evicted, and at the end
     Back,
-    /// At once
+    /// Immediately
     Through,
 }
 
@@ -145,7 +146,7 @@ fn sizes(text: &str) -> Parsed<Sizes> {
     };
     let (from, to) = (parse_size(from)?, parse_size(to)?);
     if from == 0 || from > to {
-        return Err(format!("'{text}' has nothing in it; write the smaller size first, such as 0.5M..8G"));
+        return Err(format!("'{text}' is an empty range; write the smaller size first, such as 0.5M..8G"));
     }
     let doubled = std::iter::successors(Some(from), |size| size.checked_mul(2)).take_while(|&size| size < to);
     Ok(Sizes(doubled.chain([to]).collect()))
@@ -165,19 +166,19 @@ fn policies(text: &str) -> Parsed<Policies> {
 fn share(text: &str) -> Parsed<f64> {
     match parse_percent(text)? {
         share if share > 0.0 && share <= 1.0 => Ok(share),
-        _ => Err("it has to be more than 0 % and at most 100 %".to_owned()),
+        _ => Err("it must be more than 0 % and at most 100 %".to_owned()),
     }
 }
 
 fn named_device(text: &str) -> Parsed<Device> {
     Device::named(text).ok_or_else(|| {
         let names: Vec<&str> = device::NAMED.iter().map(|(name, ..)| *name).collect();
-        format!("the devices are {}; others by --latency and --bandwidth", names.join(", "))
+        format!("the devices are {}; use --latency and --bandwidth for others", names.join(", "))
     })
 }
 
 fn latency(text: &str) -> Parsed<f64> {
-    let wrong = |_| format!("'{text}' is not a time; write for example 8ms, 90us or 9s");
+    let wrong = |_| format!("'{text}' is not a time; write, for example, 8ms, 90us or 9s");
     // Fractions, which the parser of times does not know, with the units that are likely.
     let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let given = units.iter().find_map(|(unit, seconds)| {
@@ -192,7 +193,7 @@ fn latency(text: &str) -> Parsed<f64> {
 
 fn bandwidth(text: &str) -> Parsed<u64> {
     match parse_size(text.trim_end_matches("/s"))? {
-        0 => Err("a device has to move something".to_owned()),
+        0 => Err("the bandwidth must be more than 0".to_owned()),
         bytes => Ok(bytes),
     }
 }
@@ -256,14 +257,14 @@ impl CacheArguments {
         };
         let possible = 16..=GIB;
         if let Some(wrong) = block_sizes_bytes.iter().find(|size| !possible.contains(*size)) {
-            let cause = format!("blocks of {} are not possible", format_size((*wrong).into()));
-            return Err(usage_error(cause).advise("a block has from 16 B to 1 GiB"));
+            let cause = format!("a block size of {} is not supported", format_size((*wrong).into()));
+            return Err(usage_error(cause).advise("use block sizes from 16 B to 1 GiB"));
         }
         if block_sizes_bytes.len() > 64 || cache_sizes_bytes.len() > 64 {
-            return Err(usage_error("there are too many sizes").advise("give at most 64 of blocks and of caches"));
+            return Err(usage_error("too many sizes").advise("give at most 64 block sizes and 64 cache sizes"));
         }
         if cache_sizes_bytes.last() < block_sizes_bytes.first() {
-            return Err(usage_error("no cache holds even one block").advise("give larger caches or smaller blocks"));
+            return Err(usage_error("no cache can hold even one block").advise("use larger caches or smaller blocks"));
         }
         let mut policies: Vec<Policy> = self.policy.iter().flat_map(|policies| policies.0.clone()).collect();
         policies.sort_unstable();

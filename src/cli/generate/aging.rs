@@ -43,7 +43,7 @@ impl GenerateArguments {
         let fail = |cause: String| Error::new(ErrorKind::Usage, "age", cause);
         if bytes < 1.0 {
             let used = format_share(room.fill_fraction());
-            return Err(fail(format!("{used} of the file system are in use already")).advise("raise --fill"));
+            return Err(fail(format!("{used} of the file system is already in use")).advise("raise --fill"));
         }
         let mean = room.tariff(written_fraction(self.content)).mean_bytes(&wanted.recipe.sizes);
         let files = (bytes / mean.max(1.0)) as u64;
@@ -120,7 +120,7 @@ impl GenerateArguments {
         self.say_what_stays(aged.complete, aged.files, aged.failed);
         if aged.left_out > 0 {
             let many = format_count(aged.left_out.into());
-            output::warn(&format!("{many} files that are larger than the fill level were left out"));
+            output::warn(&format!("{many} files larger than the fill level were left out"));
         }
         Ok(if aged.complete { Ended::Well } else { Ended::Amiss })
     }

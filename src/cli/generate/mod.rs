@@ -27,83 +27,87 @@ use crate::units::{escape_path, format_count, parse_percent, parse_size};
 use distances::{bounds, planned, reached, survey_back};
 use wanted::Wanted;
 
-/// Make a tree of files like a measured one: sizes, directories, names and ages
+/// Create a file tree that resembles a measured one: sizes, directories, names and ages
 ///
-/// Sizes are dealt out, not drawn, so that the tree is as near to the source as so many files can be; names, entries, depths and times
-/// of change and reading likewise, as far as the source knows them. (The time of the last change of an inode cannot be set.) The same seed makes
-/// the same tree, with any number of threads. Afterwards the tree is surveyed, and its distances to the source are printed.
+/// Sizes are stratified, not sampled: the tree is as close to the source as this number of files allows. Names,
+/// directory sizes, depths, and modification and access times follow the source as far as it records them. (Inode
+/// change times cannot be set.) The same seed gives the same tree, with any number of threads. Afterwards the tree is
+/// surveyed, and its distances from the source are printed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo generate vu-2005 /scratch/vu --files 100000\n  \
     granulo generate usr.json /scratch/usr --scale 1/10 --content compressible:2.5\n  \
     granulo generate usr.json /scratch/names --files 10000000 --metadata-only\n  \
     granulo generate weighted:k=6,min=1KiB,max=10MiB /scratch/w --bytes 2GiB\n  \
     granulo generate geriatrix-agrawal /mnt/aged/tree --age 1000000 --fill 80%\n\n\
-    A SOURCE may also be a profile of Geriatrix (granulo show --list names them), or weighted:k=K,min=SIZE,max=SIZE: sizes of \
-    min + (max - min) e^(k(x-1)).\n\nExit status: 0 done; 1 done, but the tree is further from the source than it may be, or was not \
-    finished; 2 could not start.")]
+    SOURCE may also be a Geriatrix profile (see granulo show --list), or weighted:k=K,min=SIZE,max=SIZE for sizes of \
+    min + (max - min) e^(k(x-1)).\n\nExit status: 0 success; 1 the tree is further from the source than allowed, or unfinished; \
+    2 failed to start.")]
 pub(super) struct GenerateArguments {
-    /// A survey file, an fsstats CSV, a published table, a profile of Geriatrix, or a law of sizes
+    /// Survey file, fsstats CSV, published table, Geriatrix profile, or size law
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
-    /// Where to make it: an empty directory, or one that is not there yet
+    /// Where to create the tree: an empty or not yet existing directory
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 
     /// Number of files
-    #[arg(long, value_name = "N", value_parser = count, help_heading = "How much")]
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Amount")]
     files: Option<u64>,
-    /// Bytes of all files together; with --files or --scale every size is multiplied by what that takes
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "How much")]
+    /// Total bytes of all files; with --files or --scale, every size is scaled to match
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Amount")]
     bytes: Option<u64>,
-    /// Files for each file of the source: 1/1000, 0.001 or 0.1%
-    #[arg(long, value_name = "SHARE", value_parser = scale, conflicts_with = "files", help_heading = "How much")]
+    /// Files per file of the source: 1/1000, 0.001 or 0.1%
+    #[arg(long, value_name = "SHARE", value_parser = scale, conflicts_with = "files", help_heading = "Amount")]
     scale: Option<f64>,
-    /// Never take more than this
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "How much")]
+    /// Upper limit of the space used
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Amount")]
     limit: Option<u64>,
-    /// What stays free of the file system
-    #[arg(long, value_name = "PERCENT", value_parser = share, default_value = "5%", help_heading = "How much")]
+    /// Share of the file system to leave free
+    #[arg(long, value_name = "PERCENT", value_parser = share, default_value = "5%", help_heading = "Amount")]
     keep_free: f64,
-    /// Only say what would be made
-    #[arg(long, help_heading = "How much")]
+    /// Show what would be created, then stop
+    #[arg(long, help_heading = "Amount")]
     dry_run: bool,
 
-    /// Bytes of the files: zero, random, compressible:RATIO, sparse[:PERCENT] (holes for that share of the blocks), or none (sizes alone)
+    /// File content: zero, random, compressible:RATIO, sparse[:PERCENT] (that share of the blocks as holes), or none
+    /// (sizes only)
     #[arg(long, value_name = "WHAT", value_parser = Content::parse, default_value = "random", help_heading = "What")]
     content: Content,
-    /// Write no data, only set sizes; the same as --content none
+    /// Write no data, only set sizes; same as --content none
     #[arg(long, conflicts_with = "content", help_heading = "What")]
     metadata_only: bool,
-    /// Other sizes than those of SOURCE: weighted:k=K,min=SIZE,max=SIZE
+    /// Sizes to use instead of those of SOURCE: weighted:k=K,min=SIZE,max=SIZE
     #[arg(long, value_name = "LAW", value_parser = SizeLaw::parse, help_heading = "What")]
     sizes: Option<SizeLaw>,
-    /// Files of each directory, instead of the entries that SOURCE has [default where it knows none: 100]
+    /// Files per directory, instead of the directory sizes of SOURCE [default if it records none: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What")]
     directory_files: Option<u64>,
-    /// Take ages relative to this time instead of now (2026-01-31 or 2026-01-31T12:00:00Z); files without ages get it too
+    /// Reference time for ages, instead of now (2026-01-31 or 2026-01-31T12:00:00Z); also given to files without ages
     #[arg(long, value_name = "TIME", value_parser = as_of, help_heading = "What")]
     as_of: Option<i64>,
-    /// What everything random follows from
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "What")]
     seed: u64,
 
-    /// Create files up to a fill level, then create and delete so many times, and say how fragmented files and free space are
+    /// After reaching a fill level, create and delete this many times, then report how fragmented files and free
+    /// space are
     #[arg(long, value_name = "OPERATIONS", value_parser = count, help_heading = "Aging")]
     age: Option<u64>,
-    /// Fill level that it ages at: of the file system as df has it, or of --limit [default: what --files, --bytes or --scale make, else 80%]
+    /// Fill level for aging: of the file system as df reports it, or of --limit [default: what --files, --bytes or
+    /// --scale give, else 80%]
     #[arg(long, value_name = "PERCENT", value_parser = share, requires = "age", conflicts_with_all = ["files", "bytes", "scale"], help_heading = "Aging")]
     fill: Option<f64>,
 
-    /// Number of threads [default: the processors, at most 16]
+    /// Number of threads [default: number of processors, at most 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// Do not wait until everything is on the device
+    /// Do not wait until all data is on the device
     #[arg(long)]
     no_sync: bool,
-    /// Show no progress
+    /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print what was planned and made as JSON
+    /// Print the plan and the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -115,12 +119,12 @@ fn count(text: &str) -> std::result::Result<u64, String> {
 fn share(text: &str) -> std::result::Result<f64, String> {
     match parse_percent(text)? {
         share if share < 1.0 => Ok(share),
-        _ => Err("less than all of it is possible".to_owned()),
+        _ => Err("it must be less than 100 %".to_owned()),
     }
 }
 
 fn scale(text: &str) -> std::result::Result<f64, String> {
-    let wrong = || format!("'{text}' is no scale; write for example 1/1000, 0.001 or 0.1%");
+    let wrong = || format!("'{text}' is not a scale; write, for example, 1/1000, 0.001 or 0.1%");
     let number = |text: &str| text.trim().parse::<f64>().map_err(|_| wrong());
     let scale = match (text.split_once('/'), text.strip_suffix('%')) {
         (Some((part, whole)), _) => number(part)? / number(whole)?,
@@ -212,7 +216,7 @@ impl GenerateArguments {
                 if entries.next().transpose().map_err(fail)?.is_some() {
                     return Err(Error::new(ErrorKind::Exists, "generate in", "it is not empty")
                         .at(&self.directory)
-                        .advise("name an empty directory, or one that is not there yet"));
+                        .advise("name an empty directory, or one that does not exist yet"));
                 }
                 rustix::fs::access(&self.directory, rustix::fs::Access::WRITE_OK)
                     .map_err(|errno| fail(errno.into()))?;
@@ -327,15 +331,15 @@ impl GenerateArguments {
         }
         self.finish(&document, ended)?;
         if document.bounds.met == Some(false) && made.complete {
-            output::warn("the sizes are further from the source than they may be");
+            output::warn("the sizes are further from the source than allowed");
             ended = Ended::Amiss;
         }
         if let Some(survey) = &survey {
             if !survey.origin.complete {
-                output::warn("interrupted while the tree was surveyed; all of it was made");
+                output::warn("interrupted while surveying the tree; the tree itself is complete");
                 ended = Ended::Amiss;
             } else if survey.distributions.of(Measure::FileSize) != run.planned_sizes {
-                output::warn("what is on the disk is not what was made: something else is changing it");
+                output::warn("the tree on disk differs from what was created: something else is changing it");
                 ended = Ended::Amiss;
             }
         }
@@ -350,7 +354,7 @@ impl GenerateArguments {
         }
         if !complete {
             let files = format_count(files.into());
-            output::note(&format!("{files} files were made and stay in {}", escape_path(&self.directory)));
+            output::note(&format!("{files} files were created and remain in {}", escape_path(&self.directory)));
         }
     }
 

@@ -13,11 +13,11 @@ use crate::units::{format_count, format_size, parse_size};
 /// Problems that are kept for JSON; more are only counted.
 const KEPT: usize = 10_000;
 
-/// Check a store: its metadata, or with --deep every byte
+/// Check a store: its metadata or, with --deep, every byte
 ///
-/// Superblocks, the index with all its blocks and accounts, and that every segment and extent file is there, long enough and has a sound
-/// header. --deep reads every record on every copy and every stripe unit, and holds the index against them. Nothing is changed, and a
-/// writer may go on meanwhile. Exit status 1 if anything is wrong.
+/// Checks the superblocks, all blocks and accounts of the index, and that every segment and extent file exists, is
+/// long enough and has a valid header. --deep reads every record on every copy and every stripe unit, and compares
+/// the index with them. Nothing is changed, and a writer may be active. The exit status is 1 if there is any problem.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store check /srv/s\n  granulo store check /srv/s --deep --rate 200MiB\n  granulo store check /srv/s --rebuild-index"
@@ -28,10 +28,10 @@ pub(super) struct CheckArguments {
     /// Read every byte
     #[arg(long)]
     deep: bool,
-    /// First rebuild the index from the segments; opens the store for writing
+    /// Rebuild the index from the segments first; opens the store for writing
     #[arg(long)]
     rebuild_index: bool,
-    /// Read so many bytes a second at most
+    /// Limit the read rate, in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
     /// Print as JSON
@@ -71,7 +71,7 @@ impl CheckArguments {
         super::say_completeness(&store);
         if self.rebuild_index && !self.json {
             let recovered = store.recovered();
-            let text = format!("the index was rebuilt from {} records", format_count(recovered.records.into()));
+            let text = format!("rebuilt the index from {} records", format_count(recovered.records.into()));
             output::note(&text);
         }
         let mut progress = MaintenanceProgress::begin()?;
@@ -149,9 +149,9 @@ pub(super) fn words(report: &CheckReport) -> String {
         .collect();
     let quarantine = match report.quarantined_bytes {
         0 => String::new(),
-        bytes => format!("; {} in quarantine, which compact gives back", format_size(bytes.into())),
+        bytes => format!("; {} in quarantine, to be freed by compact", format_size(bytes.into())),
     };
-    let end = if report.is_complete { quarantine } else { "; interrupted before the end".to_owned() };
+    let end = if report.is_complete { quarantine } else { "; interrupted".to_owned() };
     match parts.is_empty() {
         true => format!("{looked}: no problems{end}"),
         false => format!("{looked}: {}: {}{end}", counted(report.problems(), "problem", "problems"), parts.join(", ")),

@@ -10,10 +10,11 @@ use crate::store::geometry::Alignment;
 use crate::store::{Choice, CompactOptions, CompactPlan, Compacted, Store};
 use crate::units::{format_count, format_size, parse_percent, parse_size};
 
-/// Give back the room that removed and replaced objects take, and restore the order of groups
+/// Free the space of removed and replaced objects, and restore the order of groups
 ///
-/// Says first what would be moved and given back; --dry-run only says it. Segments with enough dead bytes are rewritten: what is in use in them is moved
-/// to the end of the log. Extent files are emptied by the same rule, and go whole. Readers go on meanwhile; room that one of them still needs comes back when it has ended. Ctrl-C ends it in good order.
+/// First shows what will be moved and freed; --dry-run stops there. Segments with enough dead bytes are rewritten:
+/// their live records are moved to the end of the log. Extent files are emptied by the same rule and removed. Readers
+/// may continue; space that one of them still needs is freed when it finishes. Ctrl-C stops cleanly.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store compact /srv/s --dry-run\n  granulo store compact /srv/s --dead 10% --rate 100MiB\n  \
@@ -22,25 +23,26 @@ use crate::units::{format_count, format_size, parse_percent, parse_size};
 pub(super) struct CompactArguments {
     #[command(flatten)]
     at: StoreToWrite,
-    /// Rewrite segments and extent files of which at least this share is dead
+    /// Rewrite segments and extent files with at least this share of dead bytes
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "30%")]
     dead: u8,
-    /// Also segments in which groups are not together
+    /// Also rewrite segments in which groups are scattered
     #[arg(long)]
     order: bool,
-    /// Rewrite everything, so that all groups are together and in order
+    /// Rewrite everything, so that all groups are contiguous and in order
     #[arg(long, conflicts_with_all = ["dead", "order"])]
     all: bool,
-    /// Begin the content of files at multiples of so many bytes from now on, and rewrite segments in which it begins elsewhere: none, 512 or 4096
+    /// Align the content of files to this many bytes from now on, and rewrite segments that are aligned differently:
+    /// none, 512 or 4096
     #[arg(long, value_name = "BYTES", value_parser = super::alignment)]
     align: Option<Alignment>,
-    /// Move at most so many bytes a second
+    /// Limit the rate of moved data, in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
-    /// Only say what would be done
+    /// Show what would be done, then stop
     #[arg(long)]
     dry_run: bool,
-    /// Print what is done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -50,7 +52,7 @@ fn percent(text: &str) -> std::result::Result<u8, String> {
     if (1.0..=100.0).contains(&percent) && (percent - percent.round()).abs() < 1e-9 {
         Ok(percent.round() as u8)
     } else {
-        Err("write a whole number of per cent from 1 to 100".to_owned())
+        Err("it must be a whole percentage from 1 to 100".to_owned())
     }
 }
 
@@ -157,13 +159,11 @@ impl CompactArguments {
 
 fn how_it_ended(done: &Compacted) -> Ended {
     for number in &done.damaged_segments {
-        output::warn(&format!(
-            "segment {number:016x} stays: something in it is damaged; see granulo store check --deep"
-        ));
+        output::warn(&format!("segment {number:016x} is kept: it contains damage; see granulo store check --deep"));
     }
     for (device, file) in &done.damaged_extents {
         output::warn(&format!(
-            "extent file {file:08x} of device {device} stays: a unit in it is damaged; see granulo store check --deep"
+            "extent file {file:08x} of device {device} is kept: it contains a damaged unit; see granulo store check --deep"
         ));
     }
     if done.damaged_segments.is_empty() && done.damaged_extents.is_empty() && !done.is_interrupted {
@@ -177,7 +177,7 @@ fn planned_words(plan: &CompactPlan) -> String {
     let count = plan.segments.len() as u128;
     let segments = if count == 1 { "segment" } else { "segments" };
     let mut words = format!(
-        "{} {segments}: {} records of {} are moved",
+        "{} {segments}: {} records of {} to move",
         format_count(count),
         format_count(plan.live_records().into()),
         format_size(plan.live_bytes().into()),
@@ -185,13 +185,13 @@ fn planned_words(plan: &CompactPlan) -> String {
     if !plan.extents.is_empty() {
         let count = plan.extents.len() as u128;
         words.push_str(&format!(
-            "; {} extent {}: {} are copied",
+            "; {} extent {}: {} to copy",
             format_count(count),
             if count == 1 { "file" } else { "files" },
             format_size(plan.live_unit_bytes().into())
         ));
     }
-    words.push_str(&format!("; {} come back", format_size(plan.gained_bytes().into())));
+    words.push_str(&format!("; {} will be freed", format_size(plan.gained_bytes().into())));
     if plan.quarantined_bytes() > 0 {
         words.push_str(&format!(", {} of it from quarantine", format_size(plan.quarantined_bytes().into())));
     }
@@ -200,8 +200,8 @@ fn planned_words(plan: &CompactPlan) -> String {
 
 fn done_words(done: &Compacted) -> String {
     let gained = match u64::try_from(done.gained_bytes) {
-        Ok(bytes) => format!("{} given back", format_size(bytes.into())),
-        Err(_) => format!("{} more taken", format_size(done.gained_bytes.unsigned_abs().into())),
+        Ok(bytes) => format!("{} freed", format_size(bytes.into())),
+        Err(_) => format!("{} more used", format_size(done.gained_bytes.unsigned_abs().into())),
     };
     let mut words = format!("{} records moved", format_count(done.moved_records.into()));
     if done.moved_unit_bytes > 0 {
@@ -212,10 +212,10 @@ fn done_words(done: &Compacted) -> String {
         words.push_str(&format!(", {} removals kept", format_count(done.kept_removals.into())));
     }
     if done.waiting_bytes > 0 {
-        words.push_str(&format!("; {} of it when readers have ended", format_size(done.waiting_bytes.into())));
+        words.push_str(&format!("; {} of it when readers finish", format_size(done.waiting_bytes.into())));
     }
     if done.is_interrupted {
-        words.push_str("; interrupted, the rest is as it was");
+        words.push_str("; interrupted, the rest is unchanged");
     }
     words
 }
@@ -276,11 +276,11 @@ mod tests {
     fn what_was_done_is_in_words() {
         let done =
             Compacted { moved_records: 1200, gained_bytes: 5 << 20, moved_unit_bytes: 1 << 20, ..Compacted::default() };
-        assert_eq!(done_words(&done), "1,200 records moved, 1 MiB of stripe units copied, 5 MiB given back");
+        assert_eq!(done_words(&done), "1,200 records moved, 1 MiB of stripe units copied, 5 MiB freed");
         let done = Compacted { gained_bytes: -2048, kept_removals: 2, waiting_bytes: 1 << 20, ..Compacted::default() };
         assert_eq!(
             done_words(&done),
-            "0 records moved, 2 KiB more taken, 2 removals kept; 1 MiB of it when readers have ended"
+            "0 records moved, 2 KiB more used, 2 removals kept; 1 MiB of it when readers finish"
         );
     }
 

@@ -19,7 +19,7 @@ pub(super) fn say_completeness(store: &Store) {
     match store.recovered().detached {
         0 => {}
         detached => output::warn(&format!(
-            "nothing led to {} any more: {} in lost+found now, with what is in {}",
+            "{} had no parent: {} now in lost+found, with everything in {}",
             counted(detached, "directory", "directories"),
             if detached == 1 { "it is" } else { "they are" },
             if detached == 1 { "it" } else { "them" }

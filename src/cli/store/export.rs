@@ -13,10 +13,10 @@ use crate::report::store::{count_words, write_sentences};
 use crate::store::tree::{ExportOptions, ExportSummary, export};
 use crate::units::{escape_path, format_size};
 
-/// Make a tree of what is in a store: content, attributes, links, extended attributes, holes
+/// Export a store to a directory tree: content, attributes, links, extended attributes, holes
 ///
-/// Nothing is written outside DIR, whatever the names and links in the store are. What cannot be made or read is said, and the rest is exported.
-/// Owners are set where this user may do that.
+/// Nothing is written outside DIR, whatever names and links the store contains. Objects that cannot be created or
+/// read are reported, and the rest is exported. Owners are set where this user is allowed to.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store export /srv/s /data/restored\n  granulo store export /srv/s cats --prefix pictures/cats\n  \
@@ -25,25 +25,25 @@ use crate::units::{escape_path, format_size};
 pub(super) struct ExportArguments {
     #[command(flatten)]
     at: StoreToRead,
-    /// Where the tree is to be: an empty directory, or one that does not exist
+    /// Target directory: empty or not yet existing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The directory of the store whose content goes into DIR
+    /// Directory of the store to export to DIR
     #[arg(long, value_name = "KEY", default_value = "/", hide_default_value = true)]
     prefix: OsString,
-    /// Go on with an interrupted export: what is there with the same type, size and time stays, what differs is replaced
+    /// Resume an interrupted export: files with the same type, size and time are kept, others are replaced
     #[arg(long)]
     resume: bool,
     /// Report each owner that cannot be set
     #[arg(long)]
     same_owner: bool,
-    /// Number of threads that write [default: by the processors]
+    /// Number of writing threads [default: from the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// Show no progress
+    /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -120,16 +120,16 @@ fn say_what_was_left_out(summary: &ExportSummary) {
             summary.owners_not_set,
             "object belongs",
             "objects belong",
-            "to this user, who may not give them to their owners",
+            "to this user, who is not allowed to set their owners",
         ),
         (summary.xattrs_not_set, "extended attribute", "extended attributes", "could not be set by this user here"),
-        (summary.specials_not_made, "device", "devices", "could not be made: only root may"),
+        (summary.specials_not_made, "device", "devices", "could not be created: this needs root"),
     ];
     for (count, one, many, what) in left_out.into_iter().filter(|(count, ..)| *count > 0) {
         output::warn(&format!("{} {what}", count_words(&[(count, one, many)])));
     }
     if summary.interrupted {
-        output::note("interrupted; the same command with --resume does the rest, and the attributes of directories");
+        output::note("interrupted; rerun with --resume to finish, including directory attributes");
     }
 }
 
@@ -138,7 +138,7 @@ fn sentences(summary: &ExportSummary) -> Vec<String> {
     let counts = objects_in_words(files, directories, symlinks, specials, links);
     let mut sentences = vec![format!("Exported {counts}, {}.", format_size(summary.content_bytes.into()))];
     if summary.unchanged > 0 {
-        sentences.push(format!("{} there already.", count_words(&[(summary.unchanged, "object was", "objects were")])));
+        sentences.push(format!("{} already there.", count_words(&[(summary.unchanged, "object was", "objects were")])));
     }
     sentences
 }
@@ -152,7 +152,7 @@ mod tests {
         let summary = ExportSummary { files: 1, links: 2, content_bytes: 5, unchanged: 3, ..ExportSummary::default() };
         assert_eq!(
             sentences(&summary).join(" "),
-            "Exported 1 file, 2 further names, 5 B. 3 objects were there already."
+            "Exported 1 file, 2 additional names, 5 B. 3 objects were already there."
         );
     }
 }

@@ -25,8 +25,8 @@ const ZEROES_BYTES: u64 = MIB;
 
 /// Write the content of one file to standard output
 ///
-/// Every byte is verified before it comes out. With damage that redundancy does not make up for, what came out before it is right, and the
-/// exit status is 1; with -o there is then no file.
+/// Every byte is verified before it is written. On damage that redundancy cannot repair, the output up to it is
+/// correct and the exit status is 1; with -o, no file is created.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store get /srv/s logs/today | tail\n  granulo store get /srv/s disk.img -o disk.img\n  \
@@ -35,19 +35,19 @@ const ZEROES_BYTES: u64 = MIB;
 pub(super) struct GetArguments {
     #[command(flatten)]
     at: StoreToRead,
-    /// The key of a file
+    /// Key of a file
     #[arg(value_name = "KEY")]
     key: OsString,
-    /// Write it here: the file appears whole or not at all
+    /// Write to this file, which appears complete or not at all
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Only these bytes: FROM-TO with both ends, counted from 0; FROM- to the end; -N the last N
+    /// Only this byte range, counted from 0: FROM-TO (inclusive), FROM- to the end, or -N for the last N bytes
     #[arg(long, value_name = "FROM-TO", value_parser = parse_range, allow_hyphen_values = true)]
     range: Option<Bytes>,
-    /// Show no progress
+    /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print what was written as JSON (with -o)
+    /// Print a summary as JSON (with -o)
     #[arg(long, requires = "output")]
     json: bool,
 }
@@ -61,17 +61,17 @@ enum Bytes {
 }
 
 fn parse_range(text: &str) -> std::result::Result<Bytes, String> {
-    let wrong = || format!("'{text}' is no range; write for example 0-99, 1MiB- or -4KiB");
+    let wrong = || format!("'{text}' is not a range; write, for example, 0-99, 1MiB- or -4KiB");
     match text.split_once('-').ok_or_else(wrong)? {
         ("", "") => Err(wrong()),
         ("", last) => match parse_size(last)? {
-            0 => Err("the last 0 bytes are none".to_owned()),
+            0 => Err("the last 0 bytes are an empty range".to_owned()),
             last => Ok(Bytes::Last(last)),
         },
         (from, "") => Ok(Bytes::From(parse_size(from)?)),
         (from, to) => match (parse_size(from)?, parse_size(to)?) {
             (from, to) if from <= to => Ok(Bytes::Between(from, to)),
-            _ => Err("a range ends where it begins or later".to_owned()),
+            _ => Err("the end of a range must not be before its start".to_owned()),
         },
     }
 }
@@ -147,7 +147,7 @@ impl GetArguments {
 
 fn is_a_directory(key: &Key) -> Error {
     let error = Error::new(ErrorKind::Usage, "get", "it is a directory").at(&shown(key));
-    error.advise("get a tree with granulo store export")
+    error.advise("use granulo store export for a tree")
 }
 
 fn refuse_what_has_no_content(store: &Store, key: &Key, object_type: ObjectType) -> Result<()> {
@@ -157,7 +157,7 @@ fn refuse_what_has_no_content(store: &Store, key: &Key, object_type: ObjectType)
         ObjectType::Directory => Err(is_a_directory(key)),
         ObjectType::Symlink => {
             let target = store.get(key)?.ok_or_else(|| not_found(store, key, "get"))?;
-            Err(error(format!("it is a symbolic link to {}", escape(&target))).advise("get what it points to"))
+            Err(error(format!("it is a symbolic link to {}", escape(&target))).advise("get its target"))
         }
         other => Err(error(format!("a {} has no content", other.name()))),
     }

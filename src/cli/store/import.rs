@@ -22,12 +22,13 @@ use crate::units::{MIB, escape_path, format_count, format_size};
 /// How long a stream is waited for until it is seen whether to go on.
 const MILLISECONDS_BETWEEN_LOOKS: u8 = 100;
 
-/// Put a whole tree, or what is in a tar archive, into a store
+/// Import a directory tree or a tar archive into a store
 ///
-/// What is in SOURCE goes below the root of the store, or below --prefix, with everything a file system keeps of it: owners, modes, times to the nanosecond,
-/// hard and symbolic links, extended attributes, holes, special files. What is there already with the same type, size, time, mode and owner is
-/// passed over: an interrupted import is gone on with by the same command, and a later one brings a store up to date (but removes
-/// nothing). What cannot be read is said, and the rest is imported.
+/// The content of SOURCE is stored below the root, or below --prefix, with everything a file system records: owners,
+/// modes, times to the nanosecond, hard and symbolic links, extended attributes, holes, special files. Objects
+/// already present with the same type, size, time, mode and owner are skipped: rerun the command to resume an
+/// interrupted import, or to bring a store up to date (nothing is removed). Unreadable files are reported, and the
+/// rest is imported.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store import /srv/s /data/pictures --prefix pictures\n  granulo store import /srv/s backup.tar\n  \
@@ -36,28 +37,28 @@ const MILLISECONDS_BETWEEN_LOOKS: u8 = 100;
 pub(super) struct ImportArguments {
     #[command(flatten)]
     at: StoreToWrite,
-    /// A directory, a tar archive, or '-' for a tar archive from standard input
+    /// Directory, tar archive, or '-' for a tar archive from standard input
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
-    /// The directory of the store that it goes to
+    /// Directory of the store to import to
     #[arg(long, value_name = "KEY", default_value = "/", hide_default_value = true)]
     prefix: OsString,
-    /// Do not keep access times: 14 bytes less an object
+    /// Do not keep access times: saves 14 bytes per object
     #[arg(long)]
     no_atime: bool,
     /// Stay on the file system of SOURCE
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// Number of threads that read [default: by the processors]
+    /// Number of reading threads [default: from the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// Only say what there is to import
+    /// Show what would be imported, then stop
     #[arg(long)]
     dry_run: bool,
-    /// Show no progress
+    /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -94,8 +95,8 @@ impl ImportArguments {
         let is_archive = self.is_archive()?;
         if self.dry_run {
             if is_archive {
-                return Err(usage_error("what is in an archive is known only after reading all of it")
-                    .advise("leave --dry-run out, or look with tar -tv"));
+                return Err(usage_error("the content of an archive is known only after reading it")
+                    .advise("remove --dry-run, or list it with tar -tv"));
             }
             let store = self.at.read.open()?;
             return or_damage(self.measure(&store, &options));
@@ -140,7 +141,7 @@ impl ImportArguments {
         let measured = measured?;
         let amiss = say_reports(&measured.reports) | measured.interrupted;
         if measured.interrupted {
-            output::note("interrupted; this is only a part");
+            output::note("interrupted; this is only part of it");
         }
         if self.json {
             super::completeness::print_json(&self.measure_document(&measured, options))?;
@@ -163,13 +164,13 @@ impl ImportArguments {
         let amiss = say_reports(&summary.reports) | summary.interrupted;
         if summary.xattrs_unreadable > 0 {
             let count = format_count(summary.xattrs_unreadable.into());
-            output::warn(&format!("{count} extended attributes could not be read by this user, and are left out"));
+            output::warn(&format!("{count} extended attributes could not be read by this user and were left out"));
         }
         if summary.passed_over > 0 {
-            output::note("directories of the store itself, which lie in the source, were passed over");
+            output::note("directories of the store itself are inside the source and were skipped");
         }
         if summary.interrupted {
-            output::note("interrupted; what was imported is durable, and the same command does the rest");
+            output::note("interrupted; everything imported so far is durable; rerun the command to continue");
         }
         if self.json {
             super::completeness::print_json(&self.document(summary, options))?;
@@ -227,7 +228,7 @@ impl Read for Awaited<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.progress.is_interrupted() {
-                return Err(io::Error::other("it was asked to stop"));
+                return Err(io::Error::other("interrupted"));
             }
             match poll(&mut [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)], MILLISECONDS_BETWEEN_LOOKS) {
                 Ok(0) | Err(Errno::EINTR) => {}
@@ -244,7 +245,7 @@ fn sentences(summary: &ImportSummary) -> Vec<String> {
     let mut sentences = vec![format!("Imported {counts}, {}.", format_size(summary.content_bytes.into()))];
     if summary.unchanged > 0 {
         let unchanged = count_words(&[(summary.unchanged, "object was", "objects were")]);
-        sentences.push(format!("{unchanged} there already."));
+        sentences.push(format!("{unchanged} already there."));
     }
     if summary.changed > 0 {
         let changed = count_words(&[(summary.changed, "file", "files")]);

@@ -15,55 +15,56 @@ use crate::units::{escape_path, parse_percent, parse_size};
 /// Level of zstd where none is named: its own default.
 const DEFAULT_LEVEL: i8 = 3;
 
-/// Make a store, in one directory or over several devices
+/// Create a store, in one directory or across several devices
 ///
-/// Without devices, STORE is the only one. Each device is a directory on a disk of its own: fast ones (flash) for small files and metadata,
-/// slow ones for large files. What is not chosen follows from the number of devices: records are mirrored on two fast devices or more, stripes have
-/// parity on three slow devices or more. Where there are no devices of a class, those of the other take its part.
+/// Without devices, STORE is the only one. Each device is a directory on a disk of its own: fast ones (flash) for
+/// small files and metadata, slow ones for large files. Defaults depend on the number of devices: with two or more
+/// fast devices, records are mirrored; with three or more slow devices, stripes have parity. If one class has no
+/// devices, those of the other serve for both.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store init /data/store --compress zstd\n  \
     granulo store init /srv/s --fast /ssd0/s --fast /ssd1/s --slow /hdd0/s --slow /hdd1/s --dry-run")]
 pub(super) struct InitArguments {
-    /// Where the home of the store is to be; an empty directory, or one that does not exist
+    /// Home directory of the store: empty or not yet existing
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// Directory on a fast device; can be given several times
+    /// Directory on a fast device; may be repeated
     #[arg(long, value_name = "DIR", help_heading = "Devices")]
     fast: Vec<PathBuf>,
-    /// Directory on a slow device; can be given several times
+    /// Directory on a slow device; may be repeated
     #[arg(long, value_name = "DIR", help_heading = "Devices")]
     slow: Vec<PathBuf>,
-    /// Keep each record once, twice, or three times [default: mirror with two fast devices or more]
+    /// Copies of each record: one, two or three [default: mirror with two or more fast devices]
     #[arg(long, value_name = "HOW", help_heading = "Devices")]
     small_redundancy: Option<SmallRedundancy>,
-    /// Parity of stripes [default: raid5 with three slow devices or more]
+    /// Parity of stripes [default: raid5 with three or more slow devices]
     #[arg(long, value_name = "HOW", help_heading = "Devices")]
     large_redundancy: Option<LargeRedundancy>,
-    /// Above this share of a fast device records go to slow ones
+    /// High watermark: above this fill level of a fast device, records go to slow devices
     #[arg(long, value_name = "PERCENT", value_parser = watermark, default_value = "90%", help_heading = "Devices")]
     high_watermark: u8,
-    /// Down to this share of a fast device they come back
+    /// Low watermark: below this fill level of a fast device, records go back to it
     #[arg(long, value_name = "PERCENT", value_parser = watermark, default_value = "80%", help_heading = "Devices")]
     low_watermark: u8,
-    /// Largest file that is a record; 8 KiB and less always are
+    /// Largest file stored as a record; files up to 8 KiB always are
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB", help_heading = "Layout")]
     cutoff: u64,
-    /// Bytes of a large file that lie on one device before the next one's
+    /// Stripe unit: bytes of a large file on one device before the next
     #[arg(long, value_name = "SIZE", value_parser = unit, default_value = "64KiB", help_heading = "Layout")]
     stripe_unit: u32,
-    /// Compress records that become shorter by it: none, zstd or zstd:LEVEL
+    /// Compress records that get smaller by it: none, zstd or zstd:LEVEL
     #[arg(long, value_name = "HOW", value_parser = compression, default_value = "none", help_heading = "Layout")]
     compress: Compression,
-    /// Begin the content of files at multiples of so many bytes, so that it can be mapped: none, 512 or 4096
+    /// Align the content of files to this many bytes, so that it can be mapped: none, 512 or 4096
     #[arg(long, value_name = "BYTES", value_parser = super::alignment, default_value = "none", help_heading = "Layout")]
     align: Alignment,
-    /// Size at which a segment, a file of records, is closed
+    /// Size at which a segment (a file of records) is sealed
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", help_heading = "Layout")]
     segment_size: u64,
-    /// Permissions of the store's files, for a group that shares it: 600, 640 or 660, and whatever lets others in
+    /// Permissions of the store's files, to share it with a group: 600, 640 or 660, or more
     #[arg(long, value_name = "OCTAL", value_parser = permissions, default_value = "600", help_heading = "Layout")]
     mode: u16,
-    /// Only say what the store would be
+    /// Show the geometry, and create nothing
     #[arg(long)]
     dry_run: bool,
     /// Print the geometry as JSON
@@ -89,14 +90,14 @@ fn watermark(text: &str) -> std::result::Result<u8, String> {
     let percent = parse_percent(text)? * 100.0;
     let whole = percent.round();
     if (whole - percent).abs() > 1e-9 || !(0.0..=100.0).contains(&whole) {
-        return Err("write whole per cent, from 1% to 100%".to_owned());
+        return Err("it must be a whole percentage from 1% to 100%".to_owned());
     }
     Ok(whole as u8)
 }
 
 fn permissions(text: &str) -> std::result::Result<u16, String> {
     let wrong =
-        || "write permissions of files in octal, such as 600 or 640: the owner always reads and writes".to_owned();
+        || "write file permissions in octal, such as 600 or 640; the owner needs read and write permission".to_owned();
     let mode = u16::from_str_radix(text, 8).map_err(|_| wrong())?;
     (mode & !0o666 == 0 && mode & 0o600 == 0o600).then_some(mode).ok_or_else(wrong)
 }
@@ -110,9 +111,10 @@ fn compression(text: &str) -> std::result::Result<Compression, String> {
     match (name, level) {
         ("none", None) => Ok(Compression::None),
         ("zstd", None) => Ok(Compression::Zstd(DEFAULT_LEVEL)),
-        ("zstd", Some(level)) => {
-            level.parse().map(Compression::Zstd).map_err(|_| format!("'{level}' is no level; write for example zstd:3"))
-        }
+        ("zstd", Some(level)) => level
+            .parse()
+            .map(Compression::Zstd)
+            .map_err(|_| format!("'{level}' is not a compression level; write, for example, zstd:3")),
         _ => Err("write none, zstd or zstd:LEVEL".to_owned()),
     }
 }

@@ -18,9 +18,10 @@ use crate::report::store::listing::{Columns, Line};
 use crate::store::{Key, Listed, Store, Walk};
 use crate::units::escape;
 
-/// List a directory of a store, by name
+/// List a directory of a store, sorted by name
 ///
-/// Names are escaped (\n, \xff) so that a hostile one cannot reach a terminal; -0 prints them as they are. Times are in UTC.
+/// Names are escaped (\n, \xff), so a hostile name cannot control the terminal; -0 prints them unescaped. Times are
+/// in UTC.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store ls /srv/s\n  granulo store ls /srv/s cats -l\n  granulo store ls /srv/s -R -0 | xargs -0 -n 1 echo"
@@ -28,16 +29,16 @@ use crate::units::escape;
 pub(super) struct ListArguments {
     #[command(flatten)]
     at: StoreToRead,
-    /// A directory, or one object [default: the root]
+    /// Directory or single object [default: the root]
     #[arg(value_name = "KEY", default_value = "/", hide_default_value = true)]
     key: OsString,
-    /// Show mode, names, owner, group, size, time of modification and name of each
+    /// Show mode, number of names, owner, group, size, modification time and name
     #[arg(short, long)]
     long: bool,
-    /// Show everything below, as paths relative to KEY
+    /// List recursively, as paths relative to KEY
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Print names as they are, each with a NUL behind it
+    /// Print names unescaped, each followed by NUL
     #[arg(short = '0', long, conflicts_with_all = ["long", "json"])]
     null: bool,
     /// Print as JSON

@@ -17,18 +17,19 @@ use crate::units::{format_count, format_size};
 /// Damaged objects that are named; the others are only counted.
 const NAMED: u64 = 20;
 
-/// Read all objects of a store, or of a group, in the order of the disk, and print the rate
+/// Read all objects of a store or a group in disk order, and print the rate
 ///
-/// Every byte is verified. A file with several names is read once. Ends with status 1 if something is damaged; the rest is read all the same.
+/// Every byte is verified. A file with several names is read once. The exit status is 1 if anything is damaged; the
+/// rest is read nevertheless.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store load /srv/s\n  granulo store load /srv/s --group cats --json")]
 pub(super) struct LoadArguments {
     #[command(flatten)]
     at: StoreToRead,
-    /// Only what is at or below this key
+    /// Only objects at or below this key
     #[arg(long, value_name = "KEY", default_value = "/", hide_default_value = true)]
     group: OsString,
-    /// Number of threads [default: one for each processor, 8 at most]
+    /// Number of threads [default: number of processors, at most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     threads: Option<u16>,
     /// Print as JSON
@@ -98,7 +99,7 @@ impl LoadArguments {
         }
         if document.damaged > NAMED {
             output::warn(&format!(
-                "{} damaged objects in all; see granulo store check --deep",
+                "{} damaged objects in total; see granulo store check --deep",
                 format_count(document.damaged.into())
             ));
         }

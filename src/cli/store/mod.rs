@@ -42,16 +42,16 @@ use crate::store::tree::Reports;
 use crate::store::{Class, Key, Listed, OpenOptions, Store};
 use crate::units::{escape_path, format_count, parse_size};
 
-/// Keep files in a store: small ones as records in a few large files, large ones in stripes
+/// Store files: small ones as records in a few large files, large ones in stripes
 ///
-/// STORE is the directory that granulo store init made, the home of the store. KEY is a path in the store, without '.' and '..'; a slash at
-/// its beginning says nothing. One process may write at a time, any number may read meanwhile.
+/// STORE is the home directory created by granulo store init. KEY is a path in the store, without '.' and '..'; a
+/// leading slash is ignored. One process can write at a time, while any number read.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store init /srv/pictures --fast /ssd0/p --fast /ssd1/p --slow /hdd0/p --slow /hdd1/p\n  \
     granulo store put /srv/pictures cats/1.jpg 1.jpg\n  granulo store ls /srv/pictures cats -l\n  \
-    granulo store get /srv/pictures cats/1.jpg > 1.jpg\n\nExit status: 0 done; 1 done, but something was wrong (damaged objects, \
-    unreadable files, interrupted); 2 could not be done."
+    granulo store get /srv/pictures cats/1.jpg > 1.jpg\n\nExit status: 0 success; 1 finished with problems (damaged objects, \
+    unreadable files, interrupted); 2 failed."
 )]
 pub(super) struct StoreArguments {
     #[command(subcommand)]
@@ -125,7 +125,7 @@ struct StoreToRead {
     /// The store
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// Directory that a device of the store is in now, if it is neither in STORE nor where it was; can be given several times
+    /// Current directory of a device that is neither in STORE nor where it was before; may be repeated
     #[arg(long = "device", value_name = "DIR", help_heading = "Devices")]
     devices: Vec<PathBuf>,
 }
@@ -135,7 +135,7 @@ struct StoreToRead {
 struct StoreToWrite {
     #[command(flatten)]
     read: StoreToRead,
-    /// Write although so many devices are away that something newer may be on them
+    /// Write even if so many devices are missing that they may hold newer data
     #[arg(long, help_heading = "Devices")]
     degraded: bool,
 }
@@ -201,14 +201,14 @@ fn find(store: &Store, key: &Key, operation: &'static str) -> Result<Listed> {
 
 /// The error about a key that is not there: it says how far the path does exist.
 fn not_found(store: &Store, key: &Key, operation: &'static str) -> Error {
-    let error = Error::new(ErrorKind::NotFound, operation, "there is no such key").at(&shown(key));
+    let error = Error::new(ErrorKind::NotFound, operation, "no such key").at(&shown(key));
     let above = std::iter::successors(key.parent(), Key::parent);
     let nearest = above.filter_map(|parent| store.entry(&parent).ok().flatten()).next();
     match nearest {
-        Some(found) if found.key.is_root() => error.advise("see granulo store ls for what there is"),
+        Some(found) if found.key.is_root() => error.advise("list the keys with granulo store ls"),
         Some(found) => {
             let what = ObjectType::of(&found.entry).name();
-            error.advise(format!("the nearest above it is {}, a {what}", found.key))
+            error.advise(format!("its nearest existing ancestor is {}, a {what}", found.key))
         }
         None => error,
     }
@@ -221,7 +221,7 @@ fn objects_in_words(files: u64, directories: u64, symlinks: u64, special: u64, l
         (directories, "directory", "directories"),
         (symlinks, "symbolic link", "symbolic links"),
         (special, "special file", "special files"),
-        (links, "further name", "further names"),
+        (links, "additional name", "additional names"),
     ]);
     if counts.is_empty() { "nothing".to_owned() } else { counts }
 }
@@ -231,7 +231,7 @@ fn say_reports(reports: &Reports) -> bool {
     reports.first.iter().for_each(|error| output::warn(&error.to_string()));
     let unsaid = reports.count.saturating_sub(reports.first.len() as u64);
     if unsaid > 0 {
-        output::warn(&format!("and {} more like these", format_count(unsaid.into())));
+        output::warn(&format!("{} more like these", format_count(unsaid.into())));
     }
     reports.count > 0
 }
@@ -272,7 +272,7 @@ fn or_damage_to(key: &Key, result: Result<Ended>) -> Result<Ended> {
     let is_damaged = result.as_ref().is_err_and(is_damage);
     let ended = or_damage(result);
     if is_damaged {
-        output::note(&format!("{key} was not read whole"));
+        output::note(&format!("{key} was only partly read"));
     }
     ended
 }

@@ -17,11 +17,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::attributes::DEFAULT_FILE_MODE;
 use crate::store::{Attributes, Durability, Key, Store, Time};
 
-/// Put one file into a store, from a file or from standard input
+/// Store one file, from a file or from standard input
 ///
-/// What had the key is replaced, at once and as a whole; directories above it are made. When the command has ended, the file is durable. It keeps
-/// mode, owner and modification time of FILE; standard input gives a file of this user, of now. For whole trees, links, holes and
-/// extended attributes there is granulo store import.
+/// An existing object with this key is replaced atomically; parent directories are created. When the command returns,
+/// the file is durable. It keeps mode, owner and modification time of FILE; standard input gives a file owned by this
+/// user, modified now. For whole trees, links, holes and extended attributes, use granulo store import.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store put /srv/s logs/today today.log\n  granulo store put /srv/s logs/ today.log\n  \
@@ -30,19 +30,19 @@ use crate::store::{Attributes, Durability, Key, Store, Time};
 pub(super) struct PutArguments {
     #[command(flatten)]
     at: StoreToWrite,
-    /// The key; with a slash at its end, the directory that FILE goes to
+    /// Key; with a trailing slash, the directory for FILE
     #[arg(value_name = "KEY")]
     key: OsString,
-    /// The file; without it, or for '-', standard input
+    /// File; if omitted or '-', standard input
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Permissions [default: those of FILE, or 644]
     #[arg(long, value_name = "OCTAL", value_parser = permissions)]
     mode: Option<u16>,
-    /// Show no progress
+    /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print what was put as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -87,7 +87,7 @@ impl PutArguments {
         progress.clear();
         let size_bytes = match put {
             Err(_) if progress.is_interrupted() => {
-                output::note("interrupted; nothing was put");
+                output::note("interrupted; nothing was stored");
                 return Ok(Ended::Amiss);
             }
             put => put?,
@@ -108,8 +108,8 @@ fn target(argument: &OsStr, path: Option<&Path>) -> Result<Key> {
     }
     match path.and_then(Path::file_name) {
         Some(name) => named.child(name.as_bytes()),
-        None => Err(usage_error("a key that ends in a slash is a directory, and what is put has no name of its own")
-            .advise("write the name behind the slash")),
+        None => Err(usage_error("a key with a trailing slash is a directory, and standard input has no name")
+            .advise("add a name after the slash")),
     }
 }
 
@@ -134,7 +134,7 @@ impl Source {
         let found = file.metadata().map_err(fail)?;
         if found.is_dir() {
             let error = Error::new(ErrorKind::Usage, "put", "it is a directory").at(path);
-            return Err(error.advise("put one file, or take the tree with granulo store import"));
+            return Err(error.advise("put a single file, or use granulo store import for a tree"));
         }
         if !found.is_file() {
             return Ok(Source { path: Some(path.to_owned()), stream: Box::new(file), ..Source::standard_input()? });
@@ -173,7 +173,7 @@ struct Watched<'a> {
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.progress.is_interrupted() {
-            return Err(io::Error::other("it was interrupted"));
+            return Err(io::Error::other("interrupted"));
         }
         match self.inner.read(buffer) {
             Ok(bytes) => {

@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::store::{RebalancePlan, Rebalanced, Store};
 use crate::units::{format_count, format_size, parse_size};
 
-/// Move records that overflowed to slow devices back to fast ones, down to the low watermark
+/// Move overflowed records from slow devices back to fast ones, up to the low watermark
 ///
-/// Says first what would be moved; --dry-run only says it. Readers go on meanwhile. Ctrl-C ends it in good order.
+/// First shows what will be moved; --dry-run stops there. Readers may continue. Ctrl-C stops cleanly.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store rebalance /srv/s --dry-run\n  granulo store rebalance /srv/s --rate 100MiB"
@@ -19,13 +19,13 @@ use crate::units::{format_count, format_size, parse_size};
 pub(super) struct RebalanceArguments {
     #[command(flatten)]
     at: StoreToWrite,
-    /// Move at most so many bytes a second
+    /// Limit the rate of moved data, in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
-    /// Only say what would be done
+    /// Show what would be done, then stop
     #[arg(long)]
     dry_run: bool,
-    /// Print what is done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -79,9 +79,7 @@ impl RebalanceArguments {
         }
         let is_amiss = done.as_ref().is_some_and(|done| done.is_interrupted || !done.damaged_segments.is_empty());
         for number in done.iter().flat_map(|done| &done.damaged_segments) {
-            output::warn(&format!(
-                "segment {number:016x} stays: something in it is damaged; see granulo store check --deep"
-            ));
+            output::warn(&format!("segment {number:016x} is kept: it contains damage; see granulo store check --deep"));
         }
         if self.json {
             super::completeness::print_json(&document(&plan, done))?;
@@ -104,7 +102,7 @@ fn planned_words(plan: &RebalancePlan, is_dry: bool) -> String {
     };
     if !plan.left.is_empty() {
         words.push_str(&format!(
-            "; {} stay, as fast devices have room for {}",
+            "; {} stay, because fast devices have space for only {}",
             format_size(plan.left_bytes().into()),
             format_size(plan.room_bytes.into())
         ));
@@ -119,10 +117,10 @@ fn done_words(done: &Rebalanced) -> String {
         format_size(done.moved_bytes.into())
     );
     if done.waiting_bytes > 0 {
-        words.push_str(&format!("; {} come back when readers have ended", format_size(done.waiting_bytes.into())));
+        words.push_str(&format!("; {} will be freed when readers finish", format_size(done.waiting_bytes.into())));
     }
     if done.is_interrupted {
-        words.push_str("; interrupted, the rest is as it was");
+        words.push_str("; interrupted, the rest is unchanged");
     }
     words
 }

@@ -13,11 +13,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::{OpenOptions, RebuildOptions, RebuildPlan, RebuildReport, Store};
 use crate::units::{format_count, format_size, parse_size};
 
-/// Rebuild what was on a lost device, onto a new directory or into spare space
+/// Rebuild a lost device, onto a new directory or into spare space
 ///
-/// With --onto, an empty directory takes the number of the device. Without it, copies of segments and stripe units go to the other devices, and the
-/// device leaves the store. The store can be read meanwhile. After Ctrl-C or a crash, the same command goes on. Exit status 1 if
-/// something could not be made from what is left.
+/// With --onto, an empty directory takes over the device number. Without it, copies of segments and stripe units go
+/// to the other devices, and the device leaves the store. The store stays readable meanwhile. After Ctrl-C or a
+/// crash, rerun the command to continue. The exit status is 1 if anything could not be rebuilt from what is left.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store rebuild /srv/s --onto /mnt/new/s --dry-run\n  \
     granulo store rebuild /srv/s --device 3 --onto /mnt/new/s --rate 100MiB\n  granulo store rebuild /srv/s --device 3")]
@@ -25,20 +25,20 @@ pub(super) struct RebuildArguments {
     /// The store
     #[arg(value_name = "STORE")]
     store: PathBuf,
-    /// Number of the lost device; see granulo store status. Without it, the only one that is lost. What is no number is a directory that another device
-    /// of the store is in now; can be given several times
+    /// Number of the lost device (see granulo store status); if omitted, the only lost one. A value that is not a
+    /// number is the current directory of another device of the store; may be repeated
     #[arg(long = "device", value_name = "NUMBER|DIR")]
     devices: Vec<OsString>,
-    /// Rebuild although so many other devices are away that something newer may be on them
+    /// Rebuild even if so many other devices are missing that they may hold newer data
     #[arg(long)]
     degraded: bool,
-    /// Directory, on a disk of its own, that takes its place
+    /// Directory on another disk to rebuild onto
     #[arg(long, value_name = "DIR")]
     onto: Option<PathBuf>,
-    /// Write so many bytes a second at most
+    /// Limit the write rate, in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
-    /// Only say what would be done
+    /// Show what would be done, then stop
     #[arg(long)]
     dry_run: bool,
     /// Print as JSON
@@ -105,7 +105,7 @@ impl RebuildArguments {
         for value in &self.devices {
             match value.to_str().and_then(|text| text.parse::<u16>().ok()) {
                 Some(_) if lost.is_some() => {
-                    return Err(usage_error("devices are rebuilt one after the other").advise("name the number of one"));
+                    return Err(usage_error("only one device can be rebuilt at a time").advise("give one number"));
                 }
                 Some(number) => lost = Some(number),
                 None => directories.push(PathBuf::from(value)),
@@ -130,13 +130,13 @@ impl RebuildArguments {
             if plan.lost_segments > 0 {
                 writeln!(
                     out,
-                    "{} segments are on no other device in service: they are lost",
+                    "{} segments have no copy on another device in service and are lost",
                     format_count(plan.lost_segments.into())
                 )?;
             }
             if plan.without_place > 0 {
                 let count = format_count(plan.without_place.into());
-                writeln!(out, "{count} segments and chunks have no other device to go to: name a new one with --onto")?;
+                writeln!(out, "{count} segments and chunks fit on no other device: add a new one with --onto")?;
             }
             Ok(())
         })
@@ -146,14 +146,14 @@ impl RebuildArguments {
         let written = format_size(report.bytes.into());
         output::print(|out| match (report.is_complete, report.lost) {
             (true, _) if self.onto.is_some() => {
-                writeln!(out, "device {device} is in use again; {written} were written")
+                writeln!(out, "device {device} is in service again; wrote {written}")
             }
-            (true, _) => writeln!(out, "device {device} has left the store; {written} were written"),
-            (false, 0) => writeln!(out, "interrupted after {written}; the same command goes on"),
+            (true, _) => writeln!(out, "device {device} has left the store; wrote {written}"),
+            (false, 0) => writeln!(out, "interrupted after {written}; rerun to continue"),
             (false, lost) => writeln!(
                 out,
-                "{written} were written; {} segments and objects cannot be made from what is left: bring the device back, or give them \
-                 up with granulo store repair --drop-lost, and run this again",
+                "wrote {written}; {} segments and objects cannot be rebuilt from what is left: bring the device back, or give them \
+                 up with granulo store repair --drop-lost, then rerun",
                 format_count(lost.into())
             ),
         })
@@ -182,7 +182,7 @@ fn only_lost(lost: &[u16]) -> Result<u16> {
     let fail = |cause: String| Error::new(ErrorKind::Usage, "rebuild a device of", cause);
     match lost {
         [only] => Ok(*only),
-        [] => Err(fail("none is lost".to_owned()).advise("see granulo store status")),
+        [] => Err(fail("no device is lost".to_owned()).advise("see granulo store status")),
         several => {
             let numbers: Vec<String> = several.iter().map(u16::to_string).collect();
             Err(fail(format!("devices {} are lost", numbers.join(", "))).advise("name one with --device"))

@@ -13,10 +13,10 @@ use crate::report::store::{ObjectType, count_words};
 use crate::store::{Key, Store};
 use crate::units::format_size;
 
-/// Remove an object from a store, or with -r a directory and all below it
+/// Remove an object from a store or, with -r, a directory and everything below it
 ///
-/// Says first how many objects and bytes go, and asks nothing; --dry-run only says it. Once the command has ended, the removal is durable. The room
-/// comes back with granulo store compact.
+/// First shows how many objects and bytes will be removed, without asking; --dry-run stops there. When the command
+/// returns, the removal is durable. Free the space with granulo store compact.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store rm /srv/s logs/today\n  granulo store rm /srv/s logs -r --dry-run\n  granulo store rm /srv/s / -r"
@@ -27,13 +27,13 @@ pub(super) struct RemoveArguments {
     /// The key
     #[arg(value_name = "KEY")]
     key: OsString,
-    /// Remove a directory with all below it; of the root, all below it
+    /// Remove a directory and everything below it; for the root, only what is below it
     #[arg(short, long)]
     recursive: bool,
-    /// Only say what would be removed
+    /// Show what would be removed, then stop
     #[arg(long)]
     dry_run: bool,
-    /// Print what is removed as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -102,14 +102,14 @@ impl RemoveArguments {
 
     fn refuse_full_directory(&self, store: &Store, key: &Key) -> Result<()> {
         let cause = if key.is_root() {
-            "the root stays"
+            "the root cannot be removed"
         } else if store.list(key)?.next().transpose()?.is_some() {
             "the directory is not empty"
         } else {
             return Ok(());
         };
         let error = Error::new(ErrorKind::Usage, "remove", cause).at(&shown(key));
-        Err(error.advise("give -r to remove all below it"))
+        Err(error.advise("add -r to remove everything below it"))
     }
 }
 
@@ -170,10 +170,10 @@ impl Removal {
             (self.directories, "directory", "directories"),
             (self.symlinks, "symbolic link", "symbolic links"),
             (self.special, "special file", "special files"),
-            (self.names_of_files_that_stay, "name of a file that stays", "names of files that stay"),
+            (self.names_of_files_that_stay, "name of a file that remains", "names of files that remain"),
         ]);
         if counts.is_empty() {
-            return "nothing is in it".to_owned();
+            return "it is empty".to_owned();
         }
         format!("{counts}, {}", format_size(self.size_bytes))
     }
@@ -188,7 +188,7 @@ mod tests {
         let removal = Removal { files: 1200, directories: 1, size_bytes: 5 << 20, ..Removal::default() };
         assert_eq!(removal.words(), "1,200 files, 1 directory, 5 MiB");
         let names = Removal { names_of_files_that_stay: 2, ..Removal::default() };
-        assert_eq!(names.words(), "2 names of files that stay, 0 B");
-        assert_eq!(Removal::default().words(), "nothing is in it");
+        assert_eq!(names.words(), "2 names of files that remain, 0 B");
+        assert_eq!(Removal::default().words(), "it is empty");
     }
 }

@@ -10,10 +10,10 @@ use crate::error::{ErrorKind, Result};
 use crate::report::store::ObjectType;
 use crate::store::{Existing, Key, Store};
 
-/// Rename an object of a store; a directory goes with all that is in it
+/// Rename an object of a store; a directory moves with its content
 ///
-/// One small batch, whatever a directory holds; once the command has ended, it is durable. The object keeps its number. Where TO is a directory, it goes into
-/// that, under its own name.
+/// A single small batch, whatever a directory holds; when the command returns, it is durable. The object keeps its
+/// number. If TO is a directory, the object moves into it under its own name.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store mv /srv/s logs/today logs/yesterday\n  granulo store mv /srv/s incoming archive -T --no-replace\n  granulo store mv /srv/s current next --exchange"
@@ -21,41 +21,41 @@ use crate::store::{Existing, Key, Store};
 pub(super) struct MoveArguments {
     #[command(flatten)]
     at: StoreToWrite,
-    /// The key that it has
+    /// Current key
     #[arg(value_name = "FROM")]
     from: OsString,
-    /// The key that it gets, or the directory that it goes into
+    /// New key, or the directory to move into
     #[arg(value_name = "TO")]
     to: OsString,
-    /// TO is the key that it gets, also where that is a directory: an empty one gives way to a directory
+    /// Treat TO as the new key even if it is a directory; an empty one is replaced by a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
-    /// Fail if there is an object of that key
+    /// Fail if the new key already exists
     #[arg(short, long, conflicts_with = "exchange")]
     no_replace: bool,
-    /// Let both objects have each other's key
+    /// Swap the keys of both objects
     #[arg(long)]
     exchange: bool,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Give a file of a store another name
+/// Give a file in a store another name
 ///
-/// Both names are the same file from then on, as with hard links; it goes with the last of them.
+/// Both names then refer to the same file, like hard links; it is removed with the last of them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store ln /srv/s logs/2026-11-23 logs/latest")]
 pub(super) struct LinkArguments {
     #[command(flatten)]
     at: StoreToWrite,
-    /// A key that the file has
+    /// Existing key of the file
     #[arg(value_name = "KEY")]
     key: OsString,
-    /// The key that it gets besides
+    /// Additional key
     #[arg(value_name = "NAME")]
     name: OsString,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -110,9 +110,9 @@ impl LinkArguments {
     }
 
     fn link(&self, store: &Store, existing: &Key, name: &Key) -> Result<Ended> {
-        let found = find(store, existing, "give it another name")?;
+        let found = find(store, existing, "add another name for")?;
         store.hard_link(existing, name).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => not_found(store, name, "give it the name"),
+            ErrorKind::NotFound => not_found(store, name, "add the name"),
             _ => error,
         })?;
         said(self.json, "granulo/store-ln/1", existing, name, found.entry.number, false)

@@ -14,11 +14,13 @@ use crate::units::{format_count, format_size, parse_size};
 /// Lost objects that are printed; JSON has more.
 const PRINTED: usize = 1000;
 
-/// Repair a store from its redundancy; says first what it will do
+/// Repair a store from its redundancy; shows first what it will do
 ///
-/// Reads every byte, says what is damaged or missing, from what it can be made good, and what is lost. Then does it, and reads everything once
-/// more: superblocks, copies of segments, stripe units, devices that were away, the index. What no copy and no parity has is listed, and
-/// removed only with --drop-lost. What may be missing is forgotten, and what a crash left behind the end of the log is given back, only with --accept. Exit status 1 if something is wrong in the end.
+/// Reads every byte, and shows what is damaged or missing, what it can be repaired from, and what is lost. Then
+/// repairs it, and reads everything again: superblocks, copies of segments, stripe units, devices that were missing,
+/// the index. Objects without any good copy or parity are listed, and removed only with --drop-lost. Only --accept
+/// clears the record of what may be missing, and frees what a crash left behind the end of the log. The exit status
+/// is 1 if problems remain.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store repair /srv/s --dry-run\n  granulo store repair /srv/s\n  granulo store repair /srv/s --drop-lost"
@@ -26,19 +28,20 @@ const PRINTED: usize = 1000;
 pub(super) struct RepairArguments {
     #[command(flatten)]
     at: StoreToWrite,
-    /// Where devices were written to apart from each other, go on with the side of this one (its number); the others become old, and keep what they have
+    /// If devices were written to separately, continue with the side of this device (its number); the others become
+    /// stale, and keep their data
     #[arg(long, value_name = "NUMBER", conflicts_with = "dry_run")]
     take: Option<u16>,
-    /// Only say what would be done
+    /// Show what would be done, then stop
     #[arg(long)]
     dry_run: bool,
-    /// Remove objects that are lost
+    /// Remove lost objects
     #[arg(long)]
     drop_lost: bool,
-    /// Accept that what may be missing is gone, and give back what a crash left in quarantine; all devices must be there
+    /// Accept that what may be missing is gone, and free what a crash left in quarantine; all devices must be present
     #[arg(long)]
     accept: bool,
-    /// Read so many bytes a second at most
+    /// Limit the read rate, in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
     /// Print as JSON
@@ -82,7 +85,10 @@ impl RepairArguments {
         if let Some(device) = self.take {
             let left = take_side(&self.at.read.store, &how, device)?;
             let left: Vec<String> = left.iter().map(u16::to_string).collect();
-            output::note(&format!("the side of device {device} is the store's; old from now on: {}", left.join(", ")));
+            output::note(&format!(
+                "the store continues with the side of device {device}; stale from now on: {}",
+                left.join(", ")
+            ));
         }
         let mut progress = MaintenanceProgress::begin()?;
         let plan = plan_repair(&self.at.read.store, &how, self.rate, &mut |_| {}, &mut |at| progress.see(at));
@@ -135,10 +141,10 @@ impl RepairArguments {
             if plan.has_to_accept() {
                 let bytes = format_size(plan.quarantined_bytes.into());
                 match self.accept {
-                    true => writeln!(out, "What is missing is accepted; {bytes} in quarantine are given back.")?,
+                    true => writeln!(out, "Accepted what is missing; freed {bytes} of quarantine.")?,
                     false => writeln!(
                         out,
-                        "In quarantine: {bytes}. --accept gives it back, and forgets what may be missing."
+                        "In quarantine: {bytes}. Use --accept to free it and to accept what may be missing."
                     )?,
                 }
             }
@@ -177,15 +183,15 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
         }
         let counts = [
             (report.mended.repaired, "problem repaired", "problems repaired"),
-            (report.copies, "copy of a segment made", "copies of segments made"),
+            (report.copies, "segment copy created", "segment copies created"),
             (report.removed_files, "leftover removed", "leftovers removed"),
-            (report.given_back, "damaged segment emptied and given back", "damaged segments emptied and given back"),
-            (report.released, "segment given back with its quarantine", "segments given back with their quarantine"),
+            (report.given_back, "damaged segment emptied and freed", "damaged segments emptied and freed"),
+            (report.released, "segment freed from quarantine", "segments freed from quarantine"),
             (report.restored_directories, "directory rebuilt from the index", "directories rebuilt from the index"),
             (
                 report.detached,
-                "directory that nothing led to is in lost+found now",
-                "directories that nothing led to are in lost+found now",
+                "directory without a parent moved to lost+found",
+                "directories without a parent moved to lost+found",
             ),
             (report.dropped, "lost object removed", "lost objects removed"),
         ];
@@ -194,7 +200,7 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
         }
         match report.is_complete {
             true => writeln!(out, "{}", words(&report.check)),
-            false => writeln!(out, "interrupted; run it again to go on"),
+            false => writeln!(out, "interrupted; rerun to continue"),
         }
     })
 }

@@ -13,10 +13,11 @@ use crate::units::{format_count, format_size, parse_size};
 /// Problems that are kept for JSON; more are only counted.
 const KEPT: usize = 10_000;
 
-/// Verify every copy of every record and every stripe unit, and repair what redundancy has
+/// Verify every copy of every record and every stripe unit, and repair from redundancy
 ///
-/// Opens the store for writing. After Ctrl-C or a crash the next scrub goes on where this one was; granulo store status says when the last
-/// one ended. Run it regularly: damage that nobody reads is found only so, while there is still a copy. Exit status 1 if something was found.
+/// Opens the store for writing. After Ctrl-C or a crash, the next scrub resumes where this one stopped; granulo store
+/// status shows when the last one finished. Run it regularly: only a scrub finds damage in data that nobody reads,
+/// while a good copy still exists. The exit status is 1 if anything was found.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store scrub /srv/s --rate 100MiB\n  granulo store scrub /srv/s --restart --json"
@@ -24,10 +25,10 @@ const KEPT: usize = 10_000;
 pub(super) struct ScrubArguments {
     #[command(flatten)]
     at: StoreToWrite,
-    /// Read so many bytes a second at most
+    /// Limit the read rate, in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
-    /// Start again, whatever an interrupted scrub has done
+    /// Start from the beginning, ignoring an interrupted scrub
     #[arg(long)]
     restart: bool,
     /// Print as JSON
@@ -77,7 +78,7 @@ impl ScrubArguments {
                 problems,
             })?;
         } else {
-            let end = if report.is_complete { "" } else { "; interrupted, the next scrub goes on from here" };
+            let end = if report.is_complete { "" } else { "; interrupted, the next scrub resumes here" };
             let verified = format_size(report.verified_bytes.into());
             let (found, repaired) =
                 (counted(report.found, "problem", "problems"), format_count(report.repaired.into()));

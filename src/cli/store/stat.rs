@@ -13,10 +13,10 @@ use crate::report::store::{ObjectType, write_status};
 use crate::store::{Key, Status, Store};
 use crate::units::escape;
 
-/// Print all that is known of one object
+/// Print everything known about one object
 ///
-/// Its record is read and verified; the stripes of a large file are not. Allocated is what records and stripes take on all devices, copies and
-/// parity included.
+/// Its record is read and verified; the stripes of a large file are not. Allocated is the space of its records and
+/// stripes on all devices, copies and parity included.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store stat /srv/s cats/1.jpg\n  granulo store stat /srv/s cats/1.jpg --json | jq .allocated_bytes"
@@ -68,7 +68,7 @@ impl StatArguments {
     fn stat(&self, store: &Store, key: &Key) -> Result<Ended> {
         let missing = || {
             if key.is_root() {
-                let cause = "the root has no attributes: no import gave it any";
+                let cause = "the root has no attributes, because no import set them";
                 return Error::new(ErrorKind::NotFound, "stat", cause).at(&shown(key));
             }
             not_found(store, key, "stat")

@@ -12,15 +12,15 @@ use crate::report::store::{format_minute, write_sentences};
 use crate::store::{Census, DeviceState, DeviceStatus, StoreStatus, Time};
 use crate::units::{escape_path, format_count, format_share, format_size, format_time};
 
-/// Show the devices of a store, how full they are and with what, and what waits to be done
+/// Show the devices of a store, how full they are, and pending work
 ///
-/// Ends with status 1 if a device is in trouble.
+/// The exit status is 1 if a device has a problem.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store status /srv/s\n  granulo store status /srv/s --count --json")]
 pub(super) struct StatusArguments {
     #[command(flatten)]
     at: StoreToRead,
-    /// Count files, directories and links, which reads the whole index
+    /// Also count files, directories and links, which reads the whole index
     #[arg(long)]
     count: bool,
     /// Print as JSON
@@ -153,7 +153,8 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
         line("overflowed", format!("{} on slow devices; see granulo store rebalance", size(status.overflowed_bytes)))?;
     }
     line("large files", format!("{} in stripe units, parity included", size(status.unit_bytes)))?;
-    let each = status.index_bytes_per_object().map_or_else(String::new, |bytes| format!(", {bytes:.0} bytes a record"));
+    let each =
+        status.index_bytes_per_object().map_or_else(String::new, |bytes| format!(", {bytes:.0} bytes per record"));
     let places = match (&status.index_devices[..], status.devices.len()) {
         (_, 1) => String::new(),
         ([], _) => ", on no device".to_owned(),
@@ -164,11 +165,11 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
     };
     line("index", format!("{}{each}{places}", size(status.index_bytes)))?;
     if status.waiting_bytes > 0 {
-        line("waiting", format!("{} come back when readers have ended", size(status.waiting_bytes)))?;
+        line("waiting", format!("{} will be freed when readers finish", size(status.waiting_bytes)))?;
     }
     if status.quarantined_bytes > 0 {
         let bytes = size(status.quarantined_bytes);
-        line("quarantine", format!("{bytes} that a crash left; see granulo store repair --accept"))?;
+        line("quarantine", format!("{bytes} left by a crash; see granulo store repair --accept"))?;
     }
     if let Some(census) = &status.census {
         line("files", census_words(census))?;
@@ -186,7 +187,7 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
     }
     let scrubbed = status.scrubbed_nanoseconds.map(|at| Time { seconds: at.div_euclid(1_000_000_000), nanoseconds: 0 });
     line("last scrub", scrubbed.map_or_else(|| "never".to_owned(), format_minute))?;
-    line("writer", if status.has_writer { "a process has it open for writing" } else { "none" }.to_owned())?;
+    line("writer", if status.has_writer { "a process has the store open for writing" } else { "none" }.to_owned())?;
     match &status.latched {
         Some(cause) => line("read-only", cause.clone()),
         None => Ok(()),

@@ -39,7 +39,7 @@ impl Live<'_> {
         let mut target = self.output.map(|path| Target::create(path, source)).transpose()?;
         let command = match self.command {
             [] => {
-                output::note(&format!("recording what is done with files below {name}; Ctrl-C ends it"));
+                output::note(&format!("recording file operations below {name}; press Ctrl-C to stop"));
                 None
             }
             command => Some(until_it_ends(command, stop.clone())?),
@@ -71,6 +71,6 @@ fn until_it_ends(command: &[OsString], stop: Arc<AtomicBool>) -> Result<JoinHand
 }
 
 fn wait(command: JoinHandle<std::io::Result<ExitStatus>>) -> Result<ExitStatus> {
-    let failed = || Error::new(ErrorKind::Io, "record the trace", "waiting for the command failed");
+    let failed = || Error::new(ErrorKind::Io, "record the trace", "could not wait for the command");
     command.join().map_err(|_| failed())?.map_err(|_| failed())
 }

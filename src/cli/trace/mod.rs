@@ -22,14 +22,14 @@ use crate::trace::summary::{Collector, Document, Options, Summary};
 use crate::trace::{Below, Format, Input, Source, detect, source_of};
 use crate::units::{escape_path, format_count, format_share, format_size, fraction};
 
-/// See what is read and written: by kind, size, pattern and time
+/// Analyse what is read and written: by kind, size, pattern and time
 ///
-/// A trace is what strace or another recorder has written; granulo's own form of it is compact and quick to read.
+/// A trace is the output of strace or another recorder; the .gtrace format of granulo is compact and fast to read.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo trace record -o make.gtrace -- make -j2\n  granulo trace read make.gtrace\n  \
-    granulo plan usr.json --trace make.gtrace\n\nExit status: 0 done; 1 done, but something in the trace was wrong, or interrupted; 2 could not be \
-    done; of record, that of the command."
+    granulo plan usr.json --trace make.gtrace\n\nExit status: 0 success; 1 finished with problems (in the trace, or interrupted); 2 failed; \
+    trace record returns that of the command."
 )]
 pub(super) struct TraceArguments {
     #[command(subcommand)]
@@ -54,21 +54,21 @@ impl TraceArguments {
 /// How a trace is counted.
 #[derive(Debug, Args)]
 struct Counting {
-    /// Only files at or below this path; can be given several times
-    #[arg(long, value_name = "PATH", help_heading = "What is counted")]
+    /// Only files at or below this path; may be repeated
+    #[arg(long, value_name = "PATH", help_heading = "Selection")]
     below: Vec<PathBuf>,
     /// Count mapped ranges as read
-    #[arg(long, help_heading = "What is counted")]
+    #[arg(long, help_heading = "Selection")]
     maps_as_reads: bool,
-    /// Where a trace knows no openings: seconds of pause after which another whole-file operation begins
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = gap, help_heading = "What is counted")]
+    /// For traces without opens: idle seconds after which a new whole-file operation begins
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = gap, help_heading = "Selection")]
     gap: f64,
 }
 
 fn gap(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=1e9).contains(&seconds) => Ok(seconds),
-        _ => Err("seconds are a number from 0 to 1000000000".to_owned()),
+        _ => Err("it must be a number of seconds from 0 to 1000000000".to_owned()),
     }
 }
 
@@ -183,8 +183,8 @@ fn refuse_nothing(summary: &Summary, source: &dyn Source, path: &Path) -> Result
     }
     let first = source.problems().list().first().map(|problem| format!("{}: {}", problem.kind.words(), problem.first));
     let cause = match first {
-        Some(first) => format!("it has no operations on files ({first})"),
-        None => "it has no operations on files".to_owned(),
+        Some(first) => format!("it contains no file operations ({first})"),
+        None => "it contains no file operations".to_owned(),
     };
     Err(Error::new(ErrorKind::NotRecognised, "read the trace", cause).at(path))
 }
@@ -210,7 +210,7 @@ fn pass_all(source: &mut dyn Source, path: &Path) -> Result<Summary> {
     let stop = super::signals::watch()?;
     let summary = pass(source, Options::default(), None, &stop, &Line::new(false))?;
     if stop.load(Ordering::Relaxed) {
-        return Err(Error::new(ErrorKind::Usage, "read the trace", "it was interrupted").at(path));
+        return Err(Error::new(ErrorKind::Usage, "read the trace", "interrupted").at(path));
     }
     refuse_nothing(&summary, source, path)?;
     Ok(summary)
@@ -228,11 +228,11 @@ pub(super) fn operations(path: &Path) -> Result<Option<Operations>> {
     let (reads, writes) = (summary.sides.reads.whole, summary.sides.writes.whole);
     for (sizes, what) in [(&reads, "reads"), (&writes, "writes")] {
         if sizes.is_empty() {
-            output::warn(&format!("{} has no {what}: shares of them are 0", escape_path(path)));
+            output::warn(&format!("{} has no {what}: their shares are 0", escape_path(path)));
         }
     }
     if !source.problems().is_empty() {
-        output::warn(&format!("not all of {} could be read; granulo trace read says what", escape_path(path)));
+        output::warn(&format!("parts of {} could not be read; see granulo trace read", escape_path(path)));
     }
     Ok(Some(Operations { name: escape_path(path), reads, writes }))
 }

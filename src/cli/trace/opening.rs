@@ -13,15 +13,15 @@ use crate::trace::{Format, Source, open, open_table};
 /// A trace.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Opening {
-    /// The trace; - for standard input
+    /// Trace file; - for standard input
     #[arg(value_name = "TRACE")]
     pub(in crate::cli) trace: PathBuf,
-    /// What it is
+    /// Format of the trace
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = PossibleValuesParser::new(formats()))]
     format: String,
-    /// Which column of a table is what, as in time=1:ms,op=4,offset=5:sectors,size=6 (fields: time, op, file, process, offset, size,
-    /// file-size, duration; columns by number or by the name in the header, several joined by +), or a published collection: msr,
-    /// snia-systor17, snia-fiu, spc, alibaba, tencent
+    /// Columns of a table, as in time=1:ms,op=4,offset=5:sectors,size=6 (fields: time, op, file, process, offset,
+    /// size, file-size, duration; columns by number or header name, several joined by +), or a published collection:
+    /// msr, snia-systor17, snia-fiu, spc, alibaba, tencent
     #[arg(long, value_name = "COLUMNS", value_parser = Columns::parse)]
     columns: Option<Columns>,
 }

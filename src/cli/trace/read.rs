@@ -16,25 +16,25 @@ use crate::report;
 use crate::trace::summary::Document;
 use crate::units::escape_path;
 
-/// Read a trace: operations by kind, sizes of reads and writes, what one block serves, patterns, rates
+/// Read a trace: operations by kind, read and write sizes, share served by one block, patterns, rates
 ///
-/// The trace is what strace has written, best with -f -ttt -T -y; captured packets of NFS (tshark reads them); a log of Darshan, or what
-/// darshan-parser prints of it; a table with a line for each operation, such as a block trace; or granulo's own form. All can be packed
-/// by gzip or zstd. What cannot be made sense of is counted.
+/// Reads strace output, best with -f -ttt -T -y; NFS packet captures (through tshark); Darshan logs, or the output of
+/// darshan-parser; tables with one line per operation, such as block traces; and .gtrace files. All may be compressed
+/// with gzip or zstd. Lines that cannot be parsed are counted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  strace -f -ttt -T -y -o make.strace make\n  granulo trace read make.strace\n  \
     granulo trace read make.strace --below src -o make.gtrace\n  granulo trace read make.gtrace --json | jq .reads.whole.deciles\n  granulo trace read nfs.pcap\n  \
     granulo trace read prxy_0.csv.gz\n  granulo trace read ops.csv --columns time=1:ms,op=2,file=3,offset=4,size=5\n\n\
-    Exit status: 0 done; 1 done, but something in the trace was wrong, or interrupted; 2 could not be done.")]
+    Exit status: 0 success; 1 finished with problems (in the trace, or interrupted); 2 failed.")]
 pub(super) struct ReadArguments {
     #[command(flatten)]
     opening: Opening,
     #[command(flatten)]
     counting: Counting,
-    /// Write it here in granulo's own form
+    /// Also write the trace to this file, in the .gtrace format
     #[arg(short, long, value_name = "FILE.gtrace")]
     output: Option<PathBuf>,
-    /// Write a page here, to look at without a network
+    /// Write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// Print the result as JSON
@@ -65,7 +65,7 @@ impl ReadArguments {
         }
         let ended = show(&escape_path(&self.opening.trace), &summary, source, self.json)?;
         if interrupted {
-            output::warn("interrupted: this is what was read until then, and no trace was written");
+            output::warn("interrupted: the result covers what was read so far, and no trace was written");
             return Ok(Ended::Amiss);
         }
         // What it comes to names what was wrong.

@@ -136,32 +136,32 @@ const CALLS: [&str; 104] = [
     "io_submit",
 ];
 
-/// Run a command and record what it does with files
+/// Run a command and record its file operations
 ///
-/// The command runs under strace, with all processes that it starts, about two to ten times as slowly where it calls the system much. Its
-/// output goes where it always goes, and granulo ends with its exit status.
+/// The command and all its child processes run under strace, which makes system calls about two to ten times slower.
+/// Its output is unchanged, and granulo returns its exit status.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo trace record -o make.gtrace -- make -j2\n  granulo trace read make.gtrace --below .\n  \
     granulo trace record -- cp a b\n  granulo trace record --mount /srv -o day.gtrace\n\nExit status: that of the command; 2 if it could not be traced."
 )]
 pub(super) struct RecordArguments {
-    /// Write the trace here, in granulo's own form; without it only what it comes to is printed
+    /// Write the trace to this file, in the .gtrace format; without it, only a summary is printed
     #[arg(short, long, value_name = "FILE.gtrace")]
     output: Option<PathBuf>,
-    /// Record what anybody does with the files on the mount of this path, at or below it, until Ctrl-C or the end of COMMAND; needs
-    /// root, slows nobody down, and sees whole-file operations only
+    /// Record the file operations of all processes on the mount of this path, at or below it, until Ctrl-C or the end
+    /// of COMMAND; needs root, slows nothing down, but sees only whole-file operations
     #[arg(long, value_name = "PATH", conflicts_with = "keep_strace")]
     mount: Option<PathBuf>,
-    /// Keep what strace writes here too
+    /// Also keep the output of strace in this file
     #[arg(long, value_name = "FILE")]
     keep_strace: Option<PathBuf>,
     #[command(flatten)]
     counting: Counting,
-    /// Print what it comes to as JSON
+    /// Print the summary as JSON
     #[arg(long)]
     json: bool,
-    /// The command
+    /// Command to run
     #[arg(last = true, value_name = "COMMAND", required_unless_present = "mount")]
     command: Vec<OsString>,
 }
@@ -205,15 +205,15 @@ impl RecordArguments {
         let mut target = self.output.as_deref().map(|path| Target::create(path, source)).transpose()?;
         let summary =
             pass(source, self.counting.options(), target.as_mut(), &AtomicBool::new(false), &Line::new(true))?;
-        let status = waiting.join().map_err(|_| Error::new(ErrorKind::Io, OPERATION, "waiting for strace failed"))?;
+        let status = waiting.join().map_err(|_| Error::new(ErrorKind::Io, OPERATION, "could not wait for strace"))?;
         let status = status.map_err(fail)?;
         if source.processes().is_empty() && !status.success() {
-            let cause = format!("strace could not run the command ({status}); what it said is above");
+            let cause = format!("strace could not run the command ({status}); see its message above");
             return Err(Error::new(ErrorKind::Io, OPERATION, cause));
         }
         if let Some(path) = &self.keep_strace {
             kept_target.flatten().map_or(Ok(()), AtomicFile::commit)?;
-            output::note(&format!("kept what strace wrote in {}", escape_path(path)));
+            output::note(&format!("kept the output of strace in {}", escape_path(path)));
         }
         match target {
             Some(target) => target.finish(source)?,

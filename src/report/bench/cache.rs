@@ -13,7 +13,7 @@ const LABEL_COLUMNS: usize = 12;
 const MOST_FIGURE_COLUMNS: usize = 12;
 
 pub(super) fn title(details: &CacheDetails) -> String {
-    format!("Run time over cache size and block size: {}", details.workload)
+    format!("Run time by cache size and block size: {}", details.workload)
 }
 
 pub(super) fn write(document: &Document, details: &CacheDetails, out: &mut dyn Write) -> io::Result<()> {
@@ -59,7 +59,7 @@ fn write_group(
             .find(|series| series.subject == at && series.measure == "run" && series.level == Some(size as f64))
     };
     let rounds = document.series.iter().map(|series| series.spread.count).max().unwrap_or(0);
-    heading(&format!("{name}: time of a run{}", if rounds > 1 { ", median" } else { "" }), out)?;
+    heading(&format!("{name}: run time{}", if rounds > 1 { ", median" } else { "" }), out)?;
     let blocks: Vec<u64> = subjects.iter().map(|&at| document.subjects[at].file_system.block_bytes).collect();
     write_head(&blocks, out)?;
     write_rows(details, subjects, out, &|at, size| time(times(at, size), cell(at, size)))?;
@@ -70,7 +70,7 @@ fn write_group(
             _ => "–".to_owned(),
         })?;
     }
-    writeln!(out, "{FAINT}read from the device in a run{FAINT:#}")?;
+    writeln!(out, "{FAINT}read from the device per run{FAINT:#}")?;
     write_rows(details, subjects, out, &|at, size| match cell(at, size) {
         Some(cell) if times(at, size).is_some() => format_size(cell.read_bytes.into()),
         _ => "–".to_owned(),
@@ -124,7 +124,7 @@ fn write_rows(
 }
 
 fn write_published(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
-    heading("Beside it: Tanenbaum, Herder and Bos (2006), Fig. 5, compiling on a PC of theirs", out)?;
+    heading("For comparison: Tanenbaum, Herder and Bos (2006), Fig. 5, compiling on a PC", out)?;
     write_head(&matrix.block_sizes_bytes, out)?;
     for (size, seconds) in &matrix.rows {
         write!(out, "{TIMES}{}{TIMES:#}", right(&format_size((*size).into()), LABEL_COLUMNS))?;
@@ -138,13 +138,13 @@ fn write_published(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
 
 fn write_sentences(document: &Document, details: &CacheDetails, out: &mut dyn Write) -> io::Result<()> {
     let mut sentences = vec![format!(
-        "Without a limit a run took {} and {} in all.",
+        "Without a limit, a run took {} and {} of memory.",
         format_duration(details.unlimited_seconds),
         format_size(details.footprint_bytes.into()),
     )];
     if let Some(least_bytes) = details.least_bytes {
         sentences.push(format!(
-            "The least that it bears is {}: with less it ran out of memory, or was not done in {} (looked for on the first file system).",
+            "The smallest limit that works is {}: below it, the run ran out of memory or exceeded {} (determined on the first file system).",
             format_size(least_bytes.into()),
             format_duration(details.longest_seconds),
         ));
@@ -155,7 +155,7 @@ fn write_sentences(document: &Document, details: &CacheDetails, out: &mut dyn Wr
         extremes.fold((f64::INFINITY, 0.0f64), |(least, most), median| (least.min(median), most.max(median)));
     if shortest < longest {
         sentences.push(format!(
-            "The slowest cell that came to its end took {:.1} times as long as the quickest; in the source it was {:.1} times.",
+            "The slowest completed cell took {:.1} times as long as the fastest; in the paper it was {:.1} times.",
             longest / shortest,
             published_ratio(&fig_5()),
         ));

@@ -52,7 +52,7 @@ fn write_totals(document: &Document, details: &CreateDetails, out: &mut dyn Writ
     };
     let medians =
         if rounds > 1 { format!("; medians of {} rounds", format_count(rounds.into())) } else { String::new() };
-    heading(&format!("Time taken, and average of a file{durable}{medians}"), out)?;
+    heading(&format!("Total time, and average per file{durable}{medians}"), out)?;
     write!(out, "{FAINT}{:16}{:>10}", "", "files")?;
     for phase in PHASES {
         write!(out, "{phase:>9}{:>9}", "average")?;
@@ -73,7 +73,7 @@ fn write_totals(document: &Document, details: &CreateDetails, out: &mut dyn Writ
         }
         writeln!(out)?;
     }
-    write!(out, "\n{FAINT}{:26}", "written back after it")?;
+    write!(out, "\n{FAINT}{:26}", "write-back afterwards")?;
     for _ in PHASES {
         write!(out, "{:>9}{:>9}", "sync", if rounds > 1 { "spread" } else { "" })?;
     }
@@ -94,7 +94,7 @@ fn write_totals(document: &Document, details: &CreateDetails, out: &mut dyn Writ
     }
     match rounds {
         0 | 1 => Ok(()),
-        _ => writeln!(out, "{FAINT}Spread: standard deviation of the times taken over their mean.{FAINT:#}"),
+        _ => writeln!(out, "{FAINT}Spread: standard deviation over the mean.{FAINT:#}"),
     }
 }
 
@@ -107,7 +107,7 @@ fn write_times(document: &Document, details: &CreateDetails, out: &mut dyn Write
         let order = if phase == "delete" { format!(", {}", order(&details.order)) } else { String::new() };
         let state =
             details.phases.iter().find(|passed| passed.phase == phase).map_or("", |passed| caches(passed.caches));
-        heading(&format!("One {phase}{order}; caches {state}"), out)?;
+        heading(&format!("Time per {phase}{order}; caches {state}"), out)?;
         writeln!(
             out,
             "{FAINT}{:16}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{FAINT:#}",
@@ -134,22 +134,22 @@ fn write_times(document: &Document, details: &CreateDetails, out: &mut dyn Write
             writeln!(out)?;
         }
     }
-    writeln!(out, "{FAINT}First and last: means of the first and the last 1,000.{FAINT:#}")
+    writeln!(out, "{FAINT}First, last: mean of the first and last 1,000.{FAINT:#}")
 }
 
 fn order(name: &str) -> &'static str {
     match name {
-        "reverse" => "the last one first",
+        "reverse" => "in reverse order",
         "random" => "in random order",
         "name" => "by name",
-        "listed" => "as directories list them",
-        _ => "in order of creation",
+        "listed" => "in directory order",
+        _ => "in creation order",
     }
 }
 
 /// The n-th operation, in the first round: how the mean time changes on the way.
 fn write_curves(document: &Document, details: &CreateDetails, out: &mut dyn Write) -> io::Result<()> {
-    heading("The n-th operation, from the first to the last: mean times, logarithmic", out)?;
+    heading("Time of the n-th operation, first to last (log scale of means)", out)?;
     for (at, subject) in document.subjects.iter().enumerate() {
         for phase in PHASES {
             let Some(passed) = of(details, at, phase).next() else { continue };
@@ -197,7 +197,7 @@ fn write_limits(details: &CreateDetails, out: &mut dyn Write) -> io::Result<()> 
     for limit in details.phases.iter().filter_map(|phase| phase.limit.as_ref()) {
         if !said.contains(&limit) {
             said.push(limit);
-            for line in wrap(&format!("{limit}; {} were asked for.", format_count(details.files.into())), COLUMNS) {
+            for line in wrap(&format!("{limit}; {} were requested.", format_count(details.files.into())), COLUMNS) {
                 writeln!(out, "{line}")?;
             }
         }

@@ -17,9 +17,9 @@ const FIGURE_COLUMNS: usize = 10;
 pub(super) fn title(details: &FillDetails) -> String {
     match (details.levels.first(), details.levels.last()) {
         (Some(first), Some(last)) => {
-            format!("Performance over the fill level, {} to {}", format_share(*first), format_share(*last))
+            format!("Performance by fill level, {} to {}", format_share(*first), format_share(*last))
         }
-        _ => "Performance over the fill level".to_owned(),
+        _ => "Performance by fill level".to_owned(),
     }
 }
 
@@ -30,8 +30,8 @@ pub(super) fn write(document: &Document, details: &FillDetails, out: &mut dyn Wr
         format_size(details.size_range_bytes.1.into()),
         details.weight,
         if details.is_random { "random bytes" } else { "zeros" },
-        every(details.delete_every, "one deleted by chance", "none deleted"),
-        every(details.flush_every, "flushed around a deletion", "not flushed"),
+        every(details.delete_every, "one random file deleted", "none deleted"),
+        every(details.flush_every, "flushed around deletions", "not flushed"),
     );
     writeln!(out)?;
     for line in wrap(&law, COLUMNS) {
@@ -64,7 +64,7 @@ fn write_devices(document: &Document, out: &mut dyn Write) -> io::Result<()> {
         let subject = document.subjects.get(series.subject).map(name_before_text).unwrap_or_default();
         writeln!(
             out,
-            "{subject}device read, whatever is on it {TIMES}{}{TIMES:#} {FAINT}± {}{FAINT:#}",
+            "{subject}raw device read {TIMES}{}{TIMES:#} {FAINT}± {}{FAINT:#}",
             right(&figure(series.spread.mean, &series.unit), 14),
             format_share(series.spread.normalised_deviation)
         )?;
@@ -74,7 +74,7 @@ fn write_devices(document: &Document, out: &mut dyn Write) -> io::Result<()> {
 
 /// Each test of each subject as a line over the levels.
 fn write_lines(document: &Document, out: &mut dyn Write) -> io::Result<()> {
-    heading("Each test over the levels, from the lowest: mean time, and its extremes", out)?;
+    heading("Each test from the lowest to the highest level: mean time and its range", out)?;
     for (at, subject) in document.subjects.iter().enumerate() {
         let mut is_first = true;
         for test in Test::ALL {
@@ -125,7 +125,7 @@ fn write_figures(
     let repeats = Test::ALL.iter().flat_map(|test| of(document, at, *test)).map(|series| series.spread.count).max();
     let repeats = format_count(repeats.unwrap_or(0).into());
     let subject = shorten(&subject.name, NAME_COLUMNS);
-    heading(&format!("{subject}: mean of {repeats}; ± deviation over it; as multiple of the first level"), out)?;
+    heading(&format!("{subject}: mean of {repeats}; ± relative deviation; multiple of the first level"), out)?;
     let count = |number: u64| format_count(number.into());
     writeln!(
         out,
@@ -179,7 +179,7 @@ fn beside(series: &Series, first: f64) -> String {
 }
 
 fn write_levels(document: &Document, details: &FillDetails, out: &mut dyn Write) -> io::Result<()> {
-    heading("Filled to", out)?;
+    heading("Fill levels reached", out)?;
     writeln!(
         out,
         "{FAINT}{:16}{:>8}{:>9}{:>9}{:>10}{:>10}{:>9}{:>9}{FAINT:#}",
@@ -203,7 +203,7 @@ fn write_levels(document: &Document, details: &FillDetails, out: &mut dyn Write)
             )?;
         }
     }
-    writeln!(out, "{FAINT}Extents: mean of a sample of the files. After: when the tests were done.{FAINT:#}")
+    writeln!(out, "{FAINT}Extents: mean of sampled files. After: fill level after the tests.{FAINT:#}")
 }
 
 fn write_left_out(document: &Document, left_out: &[FillLeftOut], out: &mut dyn Write) -> io::Result<()> {
@@ -211,8 +211,8 @@ fn write_left_out(document: &Document, left_out: &[FillLeftOut], out: &mut dyn W
         let subject = document.subjects.get(*subject).map_or("", |subject| &subject.name);
         let level = format_share(*level);
         let text = match tests.is_empty() {
-            true => format!("Left out on {subject}: {level}: {cause}."),
-            false => format!("Left out on {subject} from {level} on: {}: {cause}.", tests.join(", ")),
+            true => format!("Skipped on {subject}: {level}: {cause}."),
+            false => format!("Skipped on {subject} from {level} up: {}: {cause}.", tests.join(", ")),
         };
         for line in wrap(&text, COLUMNS) {
             writeln!(out, "{line}")?;

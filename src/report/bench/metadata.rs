@@ -84,7 +84,7 @@ fn write_cold(document: &Document, details: &MetadataDetails, out: &mut dyn Writ
     if columns.is_empty() {
         return Ok(());
     }
-    heading("Cold: a full check, a large directory, small files read whole; medians", out)?;
+    heading("Cold caches: full check, large directory, whole small files; medians", out)?;
     for line in 0..2 {
         write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
         for column in &columns {
@@ -143,9 +143,9 @@ fn write_published_cold(columns: &[Column], out: &mut dyn Write) -> io::Result<(
 fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
     let mix = details.mix.iter().map(|share| format!("{} {:.3}", share.operation, 100.0 * share.fraction));
     let mix: Vec<String> = mix.map(|text| text.trim_end_matches('0').trim_end_matches('.').to_owned()).collect();
-    heading("A mix of operations, offered at rising rates whatever becomes of them", out)?;
+    heading("Operation mix, offered at rising rates (open loop)", out)?;
     let facts = format!(
-        "Per cent: {}. {} threads, each load for {} after {} that do not count. At ½: at the largest load up to half of the most achieved.",
+        "Per cent: {}. {} threads; each load measured for {} after {} of warm-up. At ½: at the largest load up to half of the peak.",
         mix.join(", "),
         details.threads,
         format_duration(details.window_seconds),
@@ -158,7 +158,7 @@ fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Wri
         out,
         "{FAINT}{}{:>14}{:>9}{:>16}{:>12}{:>12}{FAINT:#}",
         left("", NAME_COLUMNS),
-        "most achieved",
+        "peak rate",
         "",
         "mean response",
         "median at ½",
@@ -186,7 +186,7 @@ fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Wri
         )?;
     }
     let Some(sfs) = figure("sfs") else { return Ok(()) };
-    writeln!(out, "{FAINT}Welch and Noer (2013), SPEC SFS 2008 on a chassis of ten blades{FAINT:#}")?;
+    writeln!(out, "{FAINT}Welch and Noer (2013), SPEC SFS 2008 on a ten-blade chassis{FAINT:#}")?;
     let response = sfs.response_ms.unwrap_or_default();
     for (label, most, response_ms) in [("all on disks", sfs.all_disk, response.0), ("hybrid", sfs.hybrid, response.1)] {
         writeln!(
@@ -220,12 +220,12 @@ fn write_responses(document: &Document, details: &MetadataDetails, out: &mut dyn
     rates.dedup();
     let subjects: Vec<usize> = (0..document.subjects.len()).collect();
     let figures: [(&str, OfPoint); 2] = [
-        ("Mean response time, from when it was due", |point| point.response_ms),
-        ("99 % were done in", |point| point.p99_ms),
+        ("Mean response time, from the scheduled time", |point| point.response_ms),
+        ("99th percentile of the response time", |point| point.p99_ms),
     ];
     for (what, value) in figures {
         for beside in subjects.chunks(SUBJECTS_BESIDE) {
-            heading(&format!("{what} (only …: what was done of it)"), out)?;
+            heading(&format!("{what} (only …: rate achieved)"), out)?;
             write_heads("offered", beside, &document.subjects, out)?;
             for &offered in &rates {
                 let of = |at: usize| -> Vec<&LoadPoint> {
@@ -277,7 +277,7 @@ fn write_operations(document: &Document, details: &MetadataDetails, out: &mut dy
     let subjects: Vec<usize> = (0..document.subjects.len()).collect();
     let lowest = details.load_points.iter().map(|point| point.offered_per_second).fold(f64::INFINITY, f64::min);
     for beside in subjects.chunks(SUBJECTS_BESIDE) {
-        heading(&format!("Operations without waiting, at {}; means", rate(lowest)), out)?;
+        heading(&format!("Operation times without queueing, at {}; means", rate(lowest)), out)?;
         write_heads("", beside, &document.subjects, out)?;
         for share in &details.mix {
             write!(out, "{TIMES}{}{TIMES:#}", right(&share.operation, NAME_COLUMNS - 1))?;
@@ -308,14 +308,14 @@ fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn
         ("check", "check", "check"),
         ("list", "list", "list"),
         ("reads, 1 thread", "reads", "reads"),
-        (several.as_str(), "side by side", ""),
+        (several.as_str(), "concurrent", ""),
     ];
     let is_measured = |(measure, ..): &(&str, &str, &str)| document.series_of(reference, measure).is_some();
     let measures: Vec<_> = all.into_iter().filter(is_measured).collect();
     if measures.is_empty() {
         return Ok(());
     }
-    heading(&format!("How many times as fast as {}", of.name), out)?;
+    heading(&format!("Speed-up over {}", of.name), out)?;
     write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
     for (_, head, _) in &measures {
         write!(out, "{}", right(head, SUBJECT_COLUMNS))?;

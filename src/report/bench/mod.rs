@@ -87,7 +87,7 @@ fn name_before_text(subject: &Subject) -> String {
 
 /// What was measured on which file system and device.
 fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
-    heading("Measured on", out)?;
+    heading("Targets", out)?;
     writeln!(
         out,
         "{FAINT}{}{:>15}{:>9}{:>10}{:>9}{:>9}  device{FAINT:#}",
@@ -95,8 +95,8 @@ fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
         "file system",
         "block",
         "size",
-        "used",
-        "then",
+        "before",
+        "after",
     )?;
     for subject in subjects {
         let device = &subject.device;
@@ -141,7 +141,7 @@ pub(super) fn caches(state: CacheState) -> &'static str {
     match state {
         CacheState::Cold => "cold",
         CacheState::Warm => "warm",
-        CacheState::AsIs => "as they were",
+        CacheState::AsIs => "not dropped",
     }
 }
 
@@ -149,7 +149,7 @@ pub(super) fn caches(state: CacheState) -> &'static str {
 fn write_notes(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)?;
     let harness = &document.harness;
-    let mut first = format!("An operation that does nothing takes {:.0} ns here", harness.empty_operation_ns);
+    let mut first = format!("An empty operation takes {:.0} ns here", harness.empty_operation_ns);
     if harness.overhead_fraction > 0.0 {
         first.push_str(&format!(", {} of the shortest median", format_share(harness.overhead_fraction)));
     }

@@ -13,7 +13,7 @@ const BAR_COLUMNS: usize = 16;
 const ONE: [Way; 3] = [Way::Flat, Way::Composite, Way::Store];
 
 pub(super) fn title(details: &PackDetails) -> String {
-    format!("Many files against one: {}, {}", details.population, format_size(details.bytes.into()))
+    format!("Many files versus one: {}, {}", details.population, format_size(details.bytes.into()))
 }
 
 pub(super) fn write(document: &Document, details: &PackDetails, out: &mut dyn Write) -> io::Result<()> {
@@ -26,7 +26,7 @@ pub(super) fn write(document: &Document, details: &PackDetails, out: &mut dyn Wr
 fn words(way: &str) -> &str {
     match way {
         "files" => "files",
-        "store" => "granulo's store",
+        "store" => "granulo store",
         "composite" => "composite file",
         "flat" => "flat file",
         other => other,
@@ -86,7 +86,10 @@ fn write_loads(document: &Document, details: &PackDetails, out: &mut dyn Write) 
     let rounds = document.series.iter().map(|series| series.spread.count).max().unwrap_or(0);
     let medians =
         if rounds > 1 { format!(", medians of {} rounds", format_count(rounds.into())) } else { String::new() };
-    heading(&format!("Loading all of it, caches {}{medians}; and as a multiple of one", caches(first.caches)), out)?;
+    heading(
+        &format!("Time to read everything, caches {}{medians}; and as a multiple of one file", caches(first.caches)),
+        out,
+    )?;
     let ratios = subjects().filter_map(|(at, subject)| {
         let one = one(document, at)?.1;
         let measured = loads(document, at).into_iter().map(move |(_, series)| series.spread.median / one);
@@ -125,12 +128,12 @@ fn write_loads(document: &Document, details: &PackDetails, out: &mut dyn Write) 
         for row in published(details, subject) {
             let PackPublished { system, one_file_seconds, many_files_seconds, .. } = row;
             let figures =
-                format!("{} against {}", format_duration(*many_files_seconds), format_duration(*one_file_seconds));
+                format!("{} versus {}", format_duration(*many_files_seconds), format_duration(*one_file_seconds));
             writeln!(
                 out,
                 "{FAINT}{}{}{}{} {}{FAINT:#}",
                 " ".repeat(NAME_COLUMNS),
-                left(&format!("then: {system}"), 16),
+                left(&format!("paper: {system}"), 16),
                 right(&figures, 21),
                 right(&ratio(*many_files_seconds, *one_file_seconds), 9),
                 bar(many_files_seconds / one_file_seconds / most, BAR_COLUMNS)
@@ -142,12 +145,11 @@ fn write_loads(document: &Document, details: &PackDetails, out: &mut dyn Write) 
     if let Some(way) = ones.first().filter(|way| ones.iter().all(|other| other == *way)) {
         let called = words(way.name());
         let article = if called.contains('\'') { "" } else { "the " };
-        remarks.push(format!("One: {article}{called} of the same file system."));
+        remarks.push(format!("One file: {article}{called} on the same file system."));
     }
     if !details.published.is_empty() {
         remarks.push(
-            "Then: what Vorontsov measured on an external disk after a reboot, many files against one composite file."
-                .to_owned(),
+            "Paper: Vorontsov, on an external disk after a reboot, many files versus one composite file.".to_owned(),
         );
     }
     for line in wrap(&remarks.join(" "), COLUMNS) {
@@ -158,11 +160,11 @@ fn write_loads(document: &Document, details: &PackDetails, out: &mut dyn Write) 
 
 /// Time to write everything, to make it durable, the rate of both, and what it takes.
 fn write_writing(document: &Document, details: &PackDetails, out: &mut dyn Write) -> io::Result<()> {
-    heading("Writing all of it, making it durable, and what it takes", out)?;
+    heading("Time to write everything and make it durable, and space used", out)?;
     writeln!(
         out,
         "{FAINT}{:31}{:>10}{:>10}{:>9}{:>11}{:>9}{FAINT:#}",
-        "", "written", "durable", "MB/s", "takes", "more"
+        "", "write", "sync", "MB/s", "allocated", "overhead"
     )?;
     for (at, subject) in document.subjects.iter().enumerate() {
         let mut is_first = true;

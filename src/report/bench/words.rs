@@ -22,7 +22,7 @@ pub fn sentences(document: &Document) -> Vec<String> {
         Details::Cache(details) => cache(document, details),
     };
     if !document.complete {
-        sentences.push("The run was interrupted: this is what there was by then.".to_owned());
+        sentences.push("The run was interrupted: these are partial results.".to_owned());
     }
     sentences
 }
@@ -57,7 +57,7 @@ fn create(document: &Document, details: &CreateDetails) -> Vec<String> {
         let files = median(phases("create").map(|passed| passed.latencies.count as f64))?;
         let (first, last) = edges("create")?;
         let mut text = format!(
-            "{}: of {} files the last thousand took {} each to create, {} what the first took",
+            "{}: of {} files, creating each of the last thousand took {}, {} as long as the first",
             subject.name,
             format_count(files as u128),
             format_duration(last),
@@ -65,7 +65,7 @@ fn create(document: &Document, details: &CreateDetails) -> Vec<String> {
         );
         if let (Some(created), Some(deleted)) = (average("create"), average("delete")) {
             text.push_str(&format!(
-                "; deleting took {} each, creating {}",
+                "; deleting a file took {} on average, creating {}",
                 format_duration(deleted),
                 format_duration(created)
             ));
@@ -82,7 +82,7 @@ fn pack(document: &Document, details: &PackDetails) -> Vec<String> {
             document.series.iter().filter(|series| series.subject == at && series.measure.starts_with("files load"));
         let many = loads.map(|series| series.spread.median).fold(f64::INFINITY, f64::min);
         let against: Vec<String> = [
-            ("store load", "granulo's store"),
+            ("store load", "the granulo store"),
             ("flat load", "one flat file"),
             ("composite load", "one file of records"),
         ]
@@ -91,7 +91,7 @@ fn pack(document: &Document, details: &PackDetails) -> Vec<String> {
         .collect();
         (many.is_finite() && !against.is_empty()).then(|| {
             format!(
-                "On {}, loading {} files takes {} at best: {}.",
+                "On {}, reading {} files takes {} at best: {}.",
                 subject.name,
                 format_count(details.files.into()),
                 format_duration(many),
@@ -112,12 +112,12 @@ fn fill(document: &Document, details: &FillDetails) -> Vec<String> {
         match hurts.is_empty() {
             _ if !measured => None,
             true => Some(format!(
-                "{}: up to {} full no test takes {HURTS} times as long as at the lowest level.",
+                "{}: up to {} full, no test takes {HURTS} times as long as at the lowest level.",
                 subject.name,
                 format_share(last)
             )),
             false => Some(format!(
-                "{}: {HURTS} times as long or more as at the lowest level take {}.",
+                "{}: tests that take at least {HURTS} times as long as at the lowest level: {}.",
                 subject.name,
                 hurts.join(", ")
             )),
@@ -141,7 +141,7 @@ fn hurting(test: &str, levels: &[(f64, f64)]) -> Option<String> {
     let hurts = |(_, mean): &(f64, f64)| *mean >= HURTS * first;
     let from = levels.iter().rposition(|level| !hurts(level)).map_or(0, |at| at + 1);
     if let (Some((level, _)), Some((_, last))) = (levels.get(from), levels.last()) {
-        return Some(format!("{test} from {} on ({} at the last)", format_share(*level), times(last / first)));
+        return Some(format!("{test} from {} up ({} at the highest)", format_share(*level), times(last / first)));
     }
     let mut between = levels.iter().filter(|level| hurts(level));
     let (lowest, _) = between.next()?;
@@ -150,18 +150,18 @@ fn hurting(test: &str, levels: &[(f64, f64)]) -> Option<String> {
         Some((highest, _)) => format!("between {} and {}", format_share(*lowest), format_share(*highest)),
         None => format!("at {}", format_share(*lowest)),
     };
-    Some(format!("{test} {levels} only ({} at most)", times(longest / first)))
+    Some(format!("{test} only {levels} (at most {})", times(longest / first)))
 }
 
 fn metadata(document: &Document, details: &MetadataDetails) -> Vec<String> {
     let mut sentences = Vec::new();
     let several = format!("reads, {} threads", details.threads);
     let measures = [
-        ("peak load", "Operations of the mix a second, at most"),
+        ("peak load", "Peak rate of the operation mix"),
         ("check", "A full check"),
-        ("list", "A large directory listed with attributes"),
-        ("reads, 1 thread", "Small files read cold by one thread, a second"),
-        (several.as_str(), "By all threads side by side"),
+        ("list", "Listing a large directory with attributes"),
+        ("reads, 1 thread", "Cold reads of small files per second, one thread"),
+        (several.as_str(), "The same with all threads"),
     ];
     for (measure, what) in measures {
         let figure = |(at, subject): (usize, &Subject)| {
@@ -193,7 +193,7 @@ fn cache(document: &Document, details: &CacheDetails) -> Vec<String> {
         details.cache_sizes_bytes.iter().filter_map(|&size| Some((size, best(size)?))).collect();
     if let Some((size, series)) = found.first() {
         sentences.push(format!(
-            "With {}, the least that runs came to their end with, {} is quickest: {}; without a limit a run takes {}.",
+            "With {}, the smallest limit with completed runs, {} is fastest: {}; without a limit, a run takes {}.",
             format_size((*size).into()),
             named(series),
             format_duration(series.spread.median),
@@ -204,7 +204,7 @@ fn cache(document: &Document, details: &CacheDetails) -> Vec<String> {
     let enough = found.windows(2).rposition(helps).map_or(0, |at| at + 1);
     if let Some((size, _)) = found.get(enough).filter(|_| enough + 1 < found.len()) {
         sentences.push(format!(
-            "From {} on, more cache makes a run quicker by less than {} a step.",
+            "Above {}, each larger cache size speeds up a run by less than {}.",
             format_size((*size).into()),
             format_share(NO_HELP)
         ));
@@ -223,9 +223,9 @@ mod tests {
             hurting("read", &levels)
         };
         assert_eq!(of(&[1.0, 1.1, 1.4, 1.49]), None);
-        assert_eq!(of(&[1.0, 1.1, 1.6, 2.0]).unwrap(), "read from 90.0 % on (2.0 times at the last)");
-        assert_eq!(of(&[1.0, 1.7, 1.6, 1.4]).unwrap(), "read between 50.0 % and 90.0 % only (1.7 times at most)");
-        assert_eq!(of(&[1.0, 1.1, 1.5, 1.4]).unwrap(), "read at 90.0 % only (1.5 times at most)");
+        assert_eq!(of(&[1.0, 1.1, 1.6, 2.0]).unwrap(), "read from 90.0 % up (2.0 times at the highest)");
+        assert_eq!(of(&[1.0, 1.7, 1.6, 1.4]).unwrap(), "read only between 50.0 % and 90.0 % (at most 1.7 times)");
+        assert_eq!(of(&[1.0, 1.1, 1.5, 1.4]).unwrap(), "read only at 90.0 % (at most 1.5 times)");
         assert_eq!(of(&[]), None);
     }
 }
