@@ -31,8 +31,8 @@ const BenchLevels = (() => {
       name: "fill",
       title: "A test over the fill level",
       heading: (state) => `Time to ${state.test}, by fill level`,
-      note: "Means of the repeated tests; the shade is one standard deviation to each side.",
-      alt: "Time of a test over the fill level, a line for each subject",
+      note: "Means of the repeated tests; the shaded band is one standard deviation to each side.",
+      alt: "Time of a test by fill level, one line per target",
       state: { test: tests[0], axis: "linear" },
       controls: [{ key: "test", label: "Test", select: true, options: tests.map((test) => [test, test]) }, LINEAR_OR_LOG],
       legend: (color) => legend(all, color),
@@ -75,9 +75,9 @@ const BenchLevels = (() => {
     const relative = new Figure({
       name: "fill-relative",
       title: "All tests, as multiples of the lowest level",
-      alt: "Time of every test over the fill level, divided by the time at the lowest level",
+      alt: "Time of every test by fill level, divided by the time at the lowest level",
       state: { view: keys[0][0], axis: "linear" },
-      controls: [...(keys.length > 1 ? [{ key: "view", label: "Measured on", select: true, options: keys }] : []), LINEAR_OR_LOG],
+      controls: [...(keys.length > 1 ? [{ key: "view", label: "Targets", select: true, options: keys }] : []), LINEAR_OR_LOG],
       legend: (color) => tests.map((test) => ({ key: test, label: test, color: color(lookOf(test).color), dash: lookOf(test).dash[0] })),
       layout(state, color) {
         const view = viewOf(state);
@@ -85,7 +85,7 @@ const BenchLevels = (() => {
         return {
           x: axis,
           panels: [{
-            title: "Time, over that of the lowest level", unit: "ratio", log: state.axis === "log",
+            title: "Time, relative to the lowest level", unit: "ratio", log: state.axis === "log",
             series: list.map((test) => line(seriesOf(view, test).map(({ level, spread }) => [num(level), num(spread.mean) / first(view, test)]),
               { color: color(lookOf(test).color), dash: lookOf(test).dash[1], symbol: "circle" })),
           }],
@@ -111,15 +111,15 @@ const BenchLevels = (() => {
         };
       },
     });
-    const reached = el("div", { class: "block" }, el("h3", {}, "How the levels were reached"), table({
-      caption: "Levels reached", columns: [{ title: "", text: true }, { title: "Level" }, { title: "Reached" }, { title: "After the tests" }, { title: "Files" }, { title: "Bytes" }, { title: "Deleted" }, { title: "Extents a file" }],
+    const reached = el("div", { class: "block" }, el("h3", {}, "Fill levels reached"), table({
+      caption: "Levels reached", columns: [{ title: "", text: true }, { title: "Level" }, { title: "Reached" }, { title: "After the tests" }, { title: "Files" }, { title: "Bytes" }, { title: "Deleted" }, { title: "Extents per file" }],
       rows: all.flatMap((view) => view.run.document.details.reached.filter((row) => row.subject === view.index).map((row) => [{ text: view.name, name: true },
         share(row.level), share(row.reached), share(row.after), count(row.files), size(row.bytes), count(row.deleted),
         known(row.extents_per_file) ? Format.decimal(row.extents_per_file, 2) : Format.MISSING])),
     }));
     const out = all.flatMap((view) => (view.run.document.details.left_out ?? []).filter((row) => row.subject === view.index).map((row) =>
-      `Left out on ${view.name}${row.tests.length ? ` from ${share(row.level)} on: ${row.tests.join(", ")}` : `: ${share(row.level)}`}: ${row.cause}.`));
-    return { id: "fill", title: "From which fill level does it hurt?", short: "Fill level", lead: out, parts: [absolute, relative, reached] };
+      `Skipped on ${view.name}${row.tests.length ? ` from ${share(row.level)} on: ${row.tests.join(", ")}` : `: ${share(row.level)}`}: ${row.cause}.`));
+    return { id: "fill", title: "From which fill level does performance degrade?", short: "Fill level", lead: out, parts: [absolute, relative, reached] };
   }
 
   // ---------------------------------------------------------------- metadata
@@ -145,9 +145,9 @@ const BenchLevels = (() => {
     const nearest = (view, at) => loadPoints(view).find((point) => Math.abs(place(point.offered) - at) < 1e-6);
     const figure = new Figure({
       name: "load",
-      title: "Load against response time",
-      note: "Operations are offered at a rate whatever becomes of them; the response time counts from when each was due. Where a line of the lower chart leaves the diagonal, the load was too much.",
-      alt: "Response time and achieved rate over the offered load, a line for each subject",
+      title: "Response time by load",
+      note: "Operations are offered at a fixed rate (open loop); response time counts from the scheduled time. Where a line of the lower chart leaves the diagonal, the target is overloaded.",
+      alt: "Response time and achieved rate by offered load, one line per target",
       state: { response: "response" },
       controls: [{ key: "response", label: "Response time", options: RESPONSES }],
       legend: (color) => legend(all, color),
@@ -156,13 +156,13 @@ const BenchLevels = (() => {
         const lines = (key) => list.map((view) => line(loadPoints(view).map((point) => [place(point.offered), point[key]]).filter(([, value]) => value > 0),
           { color: color(view.color), dash: view.type, symbol: "circle" }));
         return {
-          x: { scale: "log2", unit: "count", title: "Operations a second, offered", snap: true, full: [stops[0] - 0.2, stops.at(-1) + 0.2], least: 0.5, stops },
+          x: { scale: "log2", unit: "count", title: "Offered operations per second", snap: true, full: [stops[0] - 0.2, stops.at(-1) + 0.2], least: 0.5, stops },
           panels: [{ title: "Response time", unit: "seconds", log: true, series: lines(state.response) },
-            { title: "Operations a second, achieved", unit: "count", log: true, series: [line(offered.map((rate) => [place(rate), rate]), { color: color("published"), width: 1.25 }), ...lines("achieved")] }],
+            { title: "Achieved operations per second", unit: "count", log: true, series: [line(offered.map((rate) => [place(rate), rate]), { color: color("published"), width: 1.25 }), ...lines("achieved")] }],
           tip(at) {
             const rows = list.map((view) => [view, nearest(view, stops.reduce((best, stop) => (Math.abs(stop - at) < Math.abs(best - at) ? stop : best)))]).filter(([, point]) => point);
             return rows.length > 0 && {
-              title: `${count(rows[0][1].offered)} a second offered`, columns: ["achieved", "mean", "99 %"],
+              title: `${count(rows[0][1].offered)} per second offered`, columns: ["achieved", "mean", "99 %"],
               rows: rows.map(([view, point]) => ({ color: color(view.color), dash: view.dash, label: view.name, value: [`${count(point.achieved)}/s`, duration(point.response), duration(point.p99)] })),
             };
           },
@@ -174,11 +174,11 @@ const BenchLevels = (() => {
         rows: all.flatMap((view) => loadPoints(view).map((point) => [{ text: view.name, name: true }, `${count(point.offered)}/s`, `${count(point.achieved)}/s`, duration(point.response), duration(point.p50), duration(point.p99)])),
       }),
     });
-    return { id: "load", title: "How much load", short: "Load", lead: [], parts: [figure] };
+    return { id: "load", title: "Sustained load", short: "Load", lead: [], parts: [figure] };
   }
 
   /** Measures of a metadata run beside those of Table III. */
-  const COMPARED = [["peak load", "sfs", "Operation mix"], ["check", "check", "Full check"], ["deep check", null, "Check of every byte"], ["list", "list", "Names and attributes of a directory"], ["reads, 1 thread", "reads", "Cold reads, one thread"]];
+  const COMPARED = [["peak load", "sfs", "Operation mix"], ["check", "check", "Full check"], ["deep check", null, "Check of every byte"], ["list", "list", "Directory listing with attributes"], ["reads, 1 thread", "reads", "Cold reads, one thread"]];
 
   function metadata(data) {
     const all = views(data, "metadata");
@@ -193,8 +193,8 @@ const BenchLevels = (() => {
       name: "metadata",
       title: "Table III, measured",
       heading: (state) => find(state)[2],
-      note: "Medians, from cold caches. The grey rows are those of Welch and Noer on a chassis of ten blades, with more files: their ratio compares, their figures do not.",
-      alt: "Bars of a metadata benchmark, one for each subject",
+      note: "Medians with cold caches. Grey rows: Welch and Noer on a ten-blade chassis with more files; compare their ratios, not their figures.",
+      alt: "Bar chart of a metadata benchmark, one bar per target",
       state: { measure: compared[0][0] },
       controls: [{ key: "measure", label: "Benchmark", select: true, options: compared.map(([measure, , title]) => [measure, title]) }],
       rows(state, color) {
@@ -213,13 +213,13 @@ const BenchLevels = (() => {
         })) : [])];
       },
     });
-    const numbers = el("div", { class: "block" }, el("h3", {}, "All of them"), table({
+    const numbers = el("div", { class: "block" }, el("h3", {}, "All benchmarks"), table({
       caption: "Metadata benchmarks", sortable: true,
       columns: [{ title: "", text: true }, ...compared.map(([, , title]) => ({ title }))],
       rows: [...all.map((view) => [{ text: view.name, name: true }, ...compared.map(([measure]) => {
         const series = view.series(measure);
         return series ? { text: Bench.figure(series.spread.median, series.unit), value: num(series.spread.median) } : Format.MISSING;
-      })]), ...((data.table_3 ?? []).length ? [["Welch and Noer, hybrid over disks", ...compared.map(([, key]) => {
+      })]), ...((data.table_3 ?? []).length ? [["Welch and Noer, hybrid versus disks", ...compared.map(([, key]) => {
         const row = key && published(key);
         return row ? times(row.unit === "seconds" ? row.all_disk / row.hybrid : row.hybrid / row.all_disk) : Format.MISSING;
       })]] : [])],
@@ -251,15 +251,15 @@ const BenchLevels = (() => {
       const blocks = list.map((view) => num(view.subject.file_system.block_bytes));
       const cellOf = (view, bytes) => view.run.document.details.cells.find((cell) => cell.subject === view.index && num(cell.cache_bytes) === bytes);
       const seconds = (view, bytes) => view.series("run", bytes)?.spread.median;
-      const map = el("div", { class: "block heat" }, el("h3", { class: "name" }, `${name}: time of a run`),
-        el("p", { class: "note" }, `Page cache and memory of the programs together are limited. Without a limit a run took ${duration(details.unlimited_seconds)} and ${size(details.footprint_bytes)}.`),
-        heat(`Time of a run on ${name}, by cache size and block size`, caches, blocks, (row, column) => seconds(list[column], caches[row]),
+      const map = el("div", { class: "block heat" }, el("h3", { class: "name" }, `${name}: run time`),
+        el("p", { class: "note" }, `The limit covers page cache and program memory together. Without a limit, a run took ${duration(details.unlimited_seconds)} and ${size(details.footprint_bytes)} of memory.`),
+        heat(`Run time on ${name}, by cache size and block size`, caches, blocks, (row, column) => seconds(list[column], caches[row]),
           (row, column) => FAILURES[cellOf(list[column], caches[row])?.failure?.kind]));
       const stops = caches.map(Math.log2);
       const figure = new Figure({
         name: `cache-${index}`,
         title: `${name}: by cache size`,
-        alt: "Time of a run and bytes read from the device over the size of the cache, a line for each block size",
+        alt: "Run time and bytes read from the device by cache size, one line per block size",
         state: { axis: "log" },
         controls: [LINEAR_OR_LOG],
         legend: (color) => list.map((view, at) => ({ key: view.key, label: `${size(blocks[at])} blocks`, color: color(COLORS[at % COLORS.length]) })),
@@ -269,8 +269,8 @@ const BenchLevels = (() => {
             { color: color(COLORS[at % COLORS.length]), symbol: "circle" }));
           const read = (view, bytes) => (known(seconds(view, bytes)) ? num(cellOf(view, bytes)?.read_bytes) : undefined);
           return {
-            x: { scale: "log2", unit: "bytes", title: "Limit of page cache and programs", snap: true, full: [stops[0] - 0.2, stops.at(-1) + 0.2], least: 0.5, stops },
-            panels: [{ title: "Time of a run", unit: "seconds", log: state.axis === "log", series: lines(seconds) },
+            x: { scale: "log2", unit: "bytes", title: "Limit for page cache and programs", snap: true, full: [stops[0] - 0.2, stops.at(-1) + 0.2], least: 0.5, stops },
+            panels: [{ title: "Run time", unit: "seconds", log: state.axis === "log", series: lines(seconds) },
               { title: "Read from the device", unit: "bytes", log: state.axis === "log", series: lines(read) }],
             tip(at) {
               const bytes = caches.reduce((best, each) => (Math.abs(Math.log2(each) - at) < Math.abs(Math.log2(best) - at) ? each : best));
@@ -295,10 +295,10 @@ const BenchLevels = (() => {
       return [map, figure];
     });
     const then = data.fig_5;
-    const published = then && el("div", { class: "block heat" }, el("h3", {}, "Then: Tanenbaum, Herder and Bos (2006), Fig. 5"),
-      el("p", { class: "note" }, "Compiling a large collection of programs; the limit is of the operating system's cache alone."),
+    const published = then && el("div", { class: "block heat" }, el("h3", {}, "Published: Tanenbaum, Herder and Bos (2006), Fig. 5"),
+      el("p", { class: "note" }, "Compiling a large collection of programs; the limit covers only the operating system's cache."),
       heat("The published matrix", then.rows.map(([bytes]) => num(bytes)), then.block_sizes_bytes.map(num), (row, column) => num(then.rows[row][1][column])));
-    return { id: "cache", title: "Cache size against block size", short: "Cache", lead: [`Run: ${all[0].run.document.details.workload}.`], parts: [...parts, published] };
+    return { id: "cache", title: "Cache size and block size", short: "Cache", lead: [`Run: ${all[0].run.document.details.workload}.`], parts: [...parts, published] };
   }
 
   // ---------------------------------------------------------------- what was measured on
@@ -307,27 +307,27 @@ const BenchLevels = (() => {
     const several = data.runs.length > 1;
     const rows = data.runs.flatMap((run) => run.document.subjects.map((subject) => [run, subject]));
     const places = table({
-      caption: "What was measured on",
-      columns: [...(several ? [{ title: "Run", text: true }] : []), { title: several ? "Subject" : "", text: true }, { title: "File system", text: true }, { title: "Blocks" }, { title: "Size" }, { title: "Used before" }, { title: "after" },
-        { title: "Device", text: true }, { title: "How it was made", text: true }],
+      caption: "Targets",
+      columns: [...(several ? [{ title: "Run", text: true }] : []), { title: several ? "Target" : "", text: true }, { title: "File system", text: true }, { title: "Blocks" }, { title: "Size" }, { title: "Used before" }, { title: "after" },
+        { title: "Device", text: true }, { title: "How it was created", text: true }],
       rows: rows.map(([run, { name, file_system: system, device, fill_before: before, fill_after: after }]) => [...(several ? [{ text: run.name, name: true }] : []), { text: name, name: true }, system.kind, size(system.block_bytes), size(system.size_bytes),
         share(before), share(after), `${device.name}${device.emulated ? `, limited to ${count(device.emulated.operations_per_second)} operations/s and ${size(device.emulated.bytes_per_second)}/s` : ""}`,
-        { text: system.made_by ?? `was there; ${system.mount_options}`, name: true }]),
+        { text: system.made_by ?? `existing; ${system.mount_options}`, name: true }]),
     });
     const machines = data.runs.map((run) => {
       const { document } = run;
       const { host } = document;
       return el("div", { class: "block" }, el("h3", { class: "name" }, several ? run.name : "The run"),
         el("dl", { class: "facts" }, [
-          ["Began", Format.time(document.started_at)], ["Took", duration(document.elapsed_seconds)], ["Kernel", `Linux ${host.kernel}`], ["Processor", `${host.cpu_model || host.machine}, ${count(host.cpus)} of them`],
+          ["Started", Format.time(document.started_at)], ["Duration", duration(document.elapsed_seconds)], ["Kernel", `Linux ${host.kernel}`], ["Processor", `${host.cpu_model || host.machine}, ${count(host.cpus)} processors`],
           ["Memory", size(host.memory_bytes)], ["Load average", `${Format.decimal(host.load_before, 2)} before, ${Format.decimal(host.load_after, 2)} after`], ["Seed", count(document.seed)],
-          ["An empty operation", `${count(Math.round(num(document.harness.empty_operation_ns)))} ns${num(document.harness.overhead_fraction) > 0 ? `, ${share(document.harness.overhead_fraction)} of the shortest median` : ""}`],
+          ["Empty operation", `${count(Math.round(num(document.harness.empty_operation_ns)))} ns${num(document.harness.overhead_fraction) > 0 ? `, ${share(document.harness.overhead_fraction)} of the shortest median` : ""}`],
           ["Versions", [`granulo ${document.granulo_version}`, ...document.tools.map((tool) => `${tool.name} ${tool.version}`.trim())].join("; ")],
         ].map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: "name" }, value)))),
         document.notes.map((note) => el("p", { class: "note name" }, note)),
         el("pre", { class: "name", tabindex: "0", "aria-label": "Command" }, el("code", {}, ["granulo", ...document.command_line.slice(1)].map(Shell.shellWord).join(" "))));
     });
-    return { id: "measured-on", title: "Measured on", short: "Measured on", lead: [], parts: [places, ...machines] };
+    return { id: "measured-on", title: "Targets", short: "Targets", lead: [], parts: [places, ...machines] };
   }
 
   return { fill, load, metadata, cache, measuredOn };

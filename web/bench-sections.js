@@ -77,10 +77,10 @@ const BenchFiles = (() => {
     const nearest = (points, at) => points.reduce((best, point) => (Math.abs(point[0] - at) < Math.abs(best[0] - at) ? point : best));
     const figure = new Figure({
       name: "nth",
-      title: "The time of the n-th operation",
-      heading: (state) => `The time of the n-th ${state.phase}`,
-      note: "Means of operations that lie beside one another; of several rounds the middle one, and as a shade the lowest and the highest.",
-      alt: "Time of single operations over their number, a line for each subject",
+      title: "Time of the n-th operation",
+      heading: (state) => `Time of the n-th ${state.phase}`,
+      note: "Means of adjacent operations. With several rounds: the median, and a shaded band from the lowest to the highest.",
+      alt: "Time of individual operations by operation number, one line per target",
       state: { phase: phases[0][0], axis: "log" },
       controls: [{ key: "phase", label: "Operation", options: phases }, LINEAR_OR_LOG],
       legend: (color) => legend(all, color),
@@ -90,9 +90,9 @@ const BenchFiles = (() => {
         const last = Math.max(1, ...list.map((view) => curveOf(view, state.phase).at(-1)[0]));
         const positive = (points) => points.filter(([, value]) => !log || value > 0);
         return {
-          x: { scale: "linear", unit: "count", title: "Number of the operation", full: [0, last], least: last / 64, stops: list.length ? curveOf(list[0], state.phase).map(([x]) => x) : [] },
+          x: { scale: "linear", unit: "count", title: "Operation number", full: [0, last], least: last / 64, stops: list.length ? curveOf(list[0], state.phase).map(([x]) => x) : [] },
           panels: [{
-            title: "Time of one", unit: "seconds", log,
+            title: "Time per operation", unit: "seconds", log,
             series: list.flatMap((view) => {
               const points = curveOf(view, state.phase);
               const several = points.some(([, , low, high]) => low !== high);
@@ -114,7 +114,7 @@ const BenchFiles = (() => {
         const figures = [["50 %", (l) => l.p50_ns], ["90 %", (l) => l.p90_ns], ["99 %", (l) => l.p99_ns], ["99.9 %", (l) => l.p999_ns],
           ["Longest", (l) => l.max_ns], ["First 1,000", (l) => l.first_mean_ns], ["Last 1,000", (l) => l.last_mean_ns]];
         return {
-          caption: `Times of one ${state.phase}`, sortable: true,
+          caption: `Time per ${state.phase}`, sortable: true,
           columns: [{ title: "", text: true }, ...figures.map(([title]) => ({ title }))],
           rows: list.map((view) => [{ text: view.name, name: true }, ...figures.map(([, value]) => {
             const seconds = usual(view, state.phase, (each) => num(value(each.latencies))) / 1e9;
@@ -123,7 +123,7 @@ const BenchFiles = (() => {
         };
       },
     });
-    return { id: "nth", title: "Does the n-th take as long as the first?", short: "The n-th", lead: [], parts: [figure] };
+    return { id: "nth", title: "Does the n-th operation take as long as the first?", short: "The n-th", lead: [], parts: [figure] };
   }
 
   function totals(data) {
@@ -134,23 +134,23 @@ const BenchFiles = (() => {
       Math.max(1e-9, num(each.elapsed_seconds) + (synced ? num(each.sync_seconds) : 0)));
     const figure = new Figure({
       name: "rates",
-      title: "Operations a second",
-      note: "By wall time, the harness included; with what writes it back afterwards, or without.",
-      alt: "Bars of operations a second of each subject",
+      title: "Operations per second",
+      note: "By wall time, including the harness; with or without the write-back that follows.",
+      alt: "Bar chart of operations per second of each target",
       state: { phase: phases[0][0], counted: "without" },
-      controls: [{ key: "phase", label: "Operation", options: phases }, { key: "counted", label: "Counted", options: [["without", "Without the sync"], ["with", "With it"]] }],
+      controls: [{ key: "phase", label: "Operation", options: phases }, { key: "counted", label: "Includes", options: [["without", "Without sync"], ["with", "With sync"]] }],
       rows: (state, color) => all.filter((view) => phasesOf(view, state.phase).length).map((view) => {
         const rate = perSecond(view, state.phase, state.counted === "with");
         return {
           label: view.name, value: rate, text: `${count(rate)}/s`, color: color(view.color),
-          tip: { title: view.name, name: true, rows: [{ label: "without the sync", value: `${count(perSecond(view, state.phase, false))}/s` },
-            { label: "with it", value: `${count(perSecond(view, state.phase, true))}/s` }] },
+          tip: { title: view.name, name: true, rows: [{ label: "without sync", value: `${count(perSecond(view, state.phase, false))}/s` },
+            { label: "with sync", value: `${count(perSecond(view, state.phase, true))}/s` }] },
         };
       }),
     });
-    const foddex = el("div", { class: "block" }, el("h3", {}, "Files, time taken, average"), table({
-      caption: "Files, time taken and average of each operation", sortable: true,
-      columns: [{ title: "", text: true }, { title: "Files" }, ...phases.flatMap(([, title]) => [{ title: `${title}: time` }, { title: "average" }, { title: "then sync" }])],
+    const foddex = el("div", { class: "block" }, el("h3", {}, "Files, total time, average"), table({
+      caption: "Files, total time and average of each operation", sortable: true,
+      columns: [{ title: "", text: true }, { title: "Files" }, ...phases.flatMap(([, title]) => [{ title: `${title}: time` }, { title: "average" }, { title: "sync afterwards" }])],
       rows: all.map((view) => [{ text: view.name, name: true }, count(usual(view, phases[0][0], (each) => num(each.latencies.count))),
         ...phases.flatMap(([phase]) => {
           const cell = (seconds) => (known(seconds) ? { text: duration(seconds), value: seconds } : Format.MISSING);
@@ -160,12 +160,12 @@ const BenchFiles = (() => {
         })]),
     }));
     const limits = all.flatMap((view) => view.run.document.details.phases.filter((each) => each.subject === view.index && each.limit).map((each) => each.limit));
-    return { id: "totals", title: "How many a second", short: "Rates", lead: [...new Set(limits)], parts: [figure, foddex] };
+    return { id: "totals", title: "Operation rates", short: "Rates", lead: [...new Set(limits)], parts: [figure, foddex] };
   }
 
   // ---------------------------------------------------------------- pack
 
-  const WAYS = [["files", "files"], ["store", "granulo's store"], ["composite", "composite file"], ["flat", "flat file"]];
+  const WAYS = [["files", "files"], ["store", "granulo store"], ["composite", "composite file"], ["flat", "flat file"]];
   /** What loads are compared with: the first of these that there is. */
   const ONE = ["flat", "composite", "store"];
   const TINTS = { files: "c1", store: "c2", composite: "c3", flat: "c4" };
@@ -189,7 +189,7 @@ const BenchFiles = (() => {
       }));
       const published = (view.run.document.details.published ?? []).filter((row) => row.file_system === kindOf(view.subject));
       return [...measured, ...published.map((row) => ({
-        way: "then", label: `then, ${row.system}: many against one`, value: num(row.many_files_seconds), times: num(row.many_files_seconds) / num(row.one_file_seconds), spread: "",
+        way: "then", label: `published, ${row.system}: many versus one`, value: num(row.many_files_seconds), times: num(row.many_files_seconds) / num(row.one_file_seconds), spread: "",
       }))];
     },
     write: (view) => WAYS.flatMap(([way, label]) => {
@@ -208,25 +208,25 @@ const BenchFiles = (() => {
     if (!all.length) return null;
     const rowsOf = (state) => all.flatMap((view) => MEASURES[state.measure](view).map((row) => ({ view, ...row })));
     const text = (state, value) => (state.measure === "space" ? size(value) : duration(value));
-    const asTimes = (state, row) => (row.times === undefined ? "" : state.measure === "space" ? `${times(row.times)} of the bytes` : `${times(row.times)} of one`);
-    const measures = [["load", "Load all of it"], ["write", "Write it and make it durable"], ["space", "Space"]];
+    const asTimes = (state, row) => (row.times === undefined ? "" : state.measure === "space" ? `${times(row.times)} of the bytes` : `${times(row.times)} of one file`);
+    const measures = [["load", "Read everything"], ["write", "Write everything, durably"], ["space", "Space"]];
     const figure = new Figure({
       name: "pack",
-      title: "Many files against one",
-      note: "Times are medians. One is the flat file of the same bytes on the same file system, read in pieces. “Then” is what Vorontsov measured on an external disk.",
-      alt: "Bars of the time that each way of keeping the same files takes on each file system",
+      title: "Many files versus one",
+      note: "Times are medians. One file: a flat file with the same bytes on the same file system, read in pieces. Published: Vorontsov, on an external disk.",
+      alt: "Bar chart of the time for each way of storing the same files on each file system",
       state: { measure: "load" },
-      controls: [{ key: "measure", label: "What is measured", options: measures }],
+      controls: [{ key: "measure", label: "Measurement", options: measures }],
       legend: (color, state) => [...WAYS.map(([way, label]) => ({ label, color: color(TINTS[way]) })),
         ...(state.measure === "load" && rowsOf(state).some((row) => row.way === "then") ? [{ label: "then", color: color("published") }] : [])],
       rows: (state, color) => rowsOf(state).map((row) => ({
         label: `${row.view.name}: ${row.label}`, value: row.value, text: [text(state, row.value), row.spread, asTimes(state, row)].filter(Boolean).join("  "),
         color: color(TINTS[row.way] ?? "published"),
-        tip: { title: row.view.name, name: true, rows: [{ label: row.label, value: text(state, row.value) }, ...(row.times === undefined ? [] : [{ label: state.measure === "space" ? "of the bytes" : "of one", value: times(row.times) }])] },
+        tip: { title: row.view.name, name: true, rows: [{ label: row.label, value: text(state, row.value) }, ...(row.times === undefined ? [] : [{ label: state.measure === "space" ? "of the bytes" : "of one file", value: times(row.times) }])] },
       })),
       table: (state) => ({
         caption: measures.find(([key]) => key === state.measure)[1], sortable: true,
-        columns: [{ title: "", text: true }, { title: "Kept as", text: true }, { title: state.measure === "space" ? "Takes" : "Time" }, { title: "Spread" }, { title: state.measure === "space" ? "Of the bytes" : "Of one" }],
+        columns: [{ title: "", text: true }, { title: "Stored as", text: true }, { title: state.measure === "space" ? "Allocated" : "Time" }, { title: "Spread" }, { title: state.measure === "space" ? "Of the bytes" : "Of one file" }],
         rows: rowsOf(state).map((row) => [{ text: row.view.name, name: true }, row.label, { text: text(state, row.value), value: row.value }, row.spread,
           { text: row.times === undefined ? Format.MISSING : times(row.times), value: row.times ?? 0 }]),
       }),
@@ -234,7 +234,7 @@ const BenchFiles = (() => {
     const failed = all.flatMap((view) => (view.run.document.details.failures ?? []).filter((each) => each.subject === view.index)
       .map((each) => `Not measured on ${view.name}: ${Object.fromEntries(WAYS)[each.way] ?? each.way}: ${each.cause}.`));
     const first = all[0].run.document.details;
-    return { id: "pack", title: "One file or many", short: "Many or one", lead: [`Packed: ${first.population}, ${size(first.bytes)}.`, ...failed], parts: [figure] };
+    return { id: "pack", title: "Many files or one", short: "Many or one", lead: [`Packed: ${first.population}, ${size(first.bytes)}.`, ...failed], parts: [figure] };
   }
 
   return { curves, totals, pack };

@@ -11,21 +11,21 @@
     return Shell.head({
       kicker: "Benchmark",
       title: data.title || "Benchmark",
-      facts: [["Runs", count(runs.length)], ["Taken", Format.time(runs[0].document.started_at)],
-        ["Took", Format.duration(runs.reduce((sum, run) => sum + Format.num(run.document.elapsed_seconds), 0))]],
-      badges: incomplete.length ? [["warn", "Interrupted: part of it"]] : [],
+      facts: [["Runs", count(runs.length)], ["Measured", Format.time(runs[0].document.started_at)],
+        ["Duration", Format.duration(runs.reduce((sum, run) => sum + Format.num(run.document.elapsed_seconds), 0))]],
+      badges: incomplete.length ? [["warn", "Interrupted: partial"]] : [],
     });
   }
 
   const warning = () => runs.length > 1 && el("ul", { class: "warnings", role: "note" },
-    el("li", {}, "Several runs are shown together: what stands in one run may be compared; between runs, machine and load may have differed."));
+    el("li", {}, "Several runs are shown together. Figures within one run are comparable; between runs, machine and load may differ."));
 
   function footer() {
     return Shell.footer({
       method: [
-        "What is compared was measured in one run, in turns. Cold means written back, dropped, and mounted again where the file system was made for the run. " +
-          "Medians and means are of all rounds, the spread is their standard deviation over the mean; raw samples are in the JSON.",
-        "After Foddex (creation), Vorontsov (one file or many), Atkinson (fill level), Welch and Noer (metadata) and Tanenbaum, Herder and Bos (cache and block size). KiB, MiB and GiB are powers of 1,024.",
+        "Compared figures were measured in one run, with targets taking turns. Cold caches: written back and dropped, and the file system remounted if it was created for the run. " +
+          "Medians and means cover all rounds; spread is the standard deviation over the mean. Raw samples are in the JSON.",
+        "After Foddex (creation), Vorontsov (many files or one), Atkinson (fill level), Welch and Noer (metadata) and Tanenbaum, Herder and Bos (cache and block size). KiB, MiB and GiB are powers of 1,024.",
       ],
       data,
     });

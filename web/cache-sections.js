@@ -24,9 +24,9 @@ const Caches = (() => {
       const [low, high] = [Math.min(...places), Math.max(...places)];
       return new Figure({
         name: `misses-${number}`,
-        title: titled(data, "Misses by size of the cache", study),
-        note: "Share of the references to blocks that are not in a cache of this size (LRU). What is left of the largest are the first references to each block.",
-        alt: "Miss ratio over the size of the cache, a line for each block size",
+        title: titled(data, "Miss ratio by cache size", study),
+        note: "Share of block references that miss in a cache of this size (LRU). The misses that remain in the largest cache are the first references to each block.",
+        alt: "Miss ratio by cache size, one line per block size",
         state: { axis: "linear" },
         controls: [{ key: "axis", label: "Vertical axis", options: [["log", "Log"], ["linear", "Linear"]] }],
         legend: (color) => all.map((each) => ({ key: each.key, label: each.label, color: color(each.color), dash: each.dash[0] })),
@@ -34,7 +34,7 @@ const Caches = (() => {
           const list = all.filter((each) => !state.hidden.has(each.key));
           const log = state.axis === "log";
           return {
-            x: { scale: "log2", unit: "bytes", title: "Size of the cache", full: [low - 0.1, Math.max(low + 1, high) + 0.1], least: 1, stops: [...new Set(places)].sort((a, b) => a - b) },
+            x: { scale: "log2", unit: "bytes", title: "Cache size", full: [low - 0.1, Math.max(low + 1, high) + 0.1], least: 1, stops: [...new Set(places)].sort((a, b) => a - b) },
             panels: [{ title: "Miss ratio", unit: "share", log, ...(log ? {} : { min: 0 }),
               series: list.map((each) => line(points(each).filter(([, value]) => !log || value > 0), { color: color(each.color), dash: each.dash[1] })) }],
             tip: (place) => list.length > 0 && {
@@ -44,12 +44,12 @@ const Caches = (() => {
           };
         },
         table: () => ({
-          caption: "Block sizes", columns: [{ title: "Block size", text: true }, { title: "References" }, { title: "Different blocks" }, { title: "First references" }, { title: "Enough cache" }, { title: "Sampled" }],
+          caption: "Block sizes", columns: [{ title: "Block size", text: true }, { title: "References" }, { title: "Distinct blocks" }, { title: "First references" }, { title: "Sufficient cache" }, { title: "Sampled" }],
           rows: all.map(({ row }) => [size(row.block_bytes), count(num(row.references.reads) + num(row.references.partial_writes) + num(row.references.whole_writes)), count(row.blocks), share(row.compulsory_ratio), size(row.enough_bytes), num(row.rate) < 1 ? share(row.rate) : "no"]),
         }),
       });
     }).filter(Boolean);
-    return parts.length ? { id: "misses", title: "Misses by size of the cache", short: "Misses", lead: [], parts } : null;
+    return parts.length ? { id: "misses", title: "Miss ratio by cache size", short: "Misses", lead: [], parts } : null;
   }
 
   // ---------------------------------------------------------------- the matrix
@@ -59,11 +59,11 @@ const Caches = (() => {
       const caches = study.cache_sizes_bytes.map(num);
       const blocks = study.block_sizes.map((row) => num(row.block_bytes));
       const cell = (row, column) => study.cells.find((each) => num(each.cache_bytes) === caches[row] && num(each.block_bytes) === blocks[column]);
-      const map = el("div", { class: "block heat" }, el("h3", {}, titled(data, "Time, predicted", study)),
+      const map = el("div", { class: "block heat" }, el("h3", {}, titled(data, "Predicted time", study)),
         el("p", { class: "note" }, `Misses and writes on a device of ${duration(study.device.latency_seconds)} and ${size(study.device.bytes_per_second)}/s${num(study.base_seconds) > 0 ? `, and ${duration(study.base_seconds)} of everything else` : ""}.`),
         heat("Predicted time by cache size and block size", caches, blocks, (row, column) => cell(row, column)?.seconds));
       const { beside } = study;
-      const measured = beside && el("div", { class: "block" }, el("h3", { class: "name" }, `Predicted and measured: ${beside.name}`), el("p", { class: "note name" }, `Run: ${beside.workload}.${beside.is_fitted ? " The time besides that of the device is such that the run of each with the largest memory agrees." : ""}`), table({
+      const measured = beside && el("div", { class: "block" }, el("h3", { class: "name" }, `Predicted and measured: ${beside.name}`), el("p", { class: "note name" }, `Run: ${beside.workload}.${beside.is_fitted ? " The time not spent on the device is fitted to the run with the largest memory." : ""}`), table({
         caption: "Predicted and measured",
         columns: [{ title: "", text: true }, { title: "Limit" }, { title: "Blocks" }, { title: "Cache" }, { title: "Measured" }, { title: "Predicted" }, { title: "Difference" }, { title: "Read, measured" }, { title: "predicted" }],
         rows: beside.cells.map((each) => [{ text: each.subject, name: true }, size(each.limit_bytes), size(each.file_system_block_bytes), size(each.cache_bytes), duration(each.measured_seconds), duration(each.predicted_seconds),
@@ -72,10 +72,10 @@ const Caches = (() => {
       return [map, measured];
     }).filter(Boolean);
     const then = data.fig_5;
-    const published = then && el("div", { class: "block heat" }, el("h3", {}, "Then: Tanenbaum, Herder and Bos (2006), Fig. 5"),
-      el("p", { class: "note" }, "Compiling a large collection of programs; the limit is of the operating system's cache alone."),
+    const published = then && el("div", { class: "block heat" }, el("h3", {}, "Published: Tanenbaum, Herder and Bos (2006), Fig. 5"),
+      el("p", { class: "note" }, "Compiling a large collection of programs; the limit covers only the operating system's cache."),
       heat("The published matrix", then.rows.map(([bytes]) => num(bytes)), then.block_sizes_bytes.map(num), (row, column) => num(then.rows[row][1][column])));
-    return { id: "matrix", title: "Cache size against block size", short: "Time", lead: [], parts: [...parts, published] };
+    return { id: "matrix", title: "Cache size and block size", short: "Time", lead: [], parts: [...parts, published] };
   }
 
   // ---------------------------------------------------------------- policies
@@ -91,7 +91,7 @@ const Caches = (() => {
         rows: columns.map((column) => [size(column[0]), size(column[1]), fineShare(lru(column)), ...names.map((name) => (known(of(name, column)) ? fineShare(of(name, column)) : Format.MISSING))]),
       }));
     });
-    return parts.length ? { id: "policies", title: "Which policy", short: "Policies", lead: [], parts } : null;
+    return parts.length ? { id: "policies", title: "Policies compared", short: "Policies", lead: [], parts } : null;
   }
 
   // ---------------------------------------------------------------- the least cache
@@ -99,8 +99,8 @@ const Caches = (() => {
   function targets(data) {
     const parts = data.studies.filter((study) => study.block_sizes.some((row) => row.targets.length)).map((study) => {
       const ratios = [...new Set(study.block_sizes.flatMap((row) => row.targets.map((target) => target.miss_ratio)))];
-      return el("div", { class: "block" }, el("h3", {}, titled(data, "The least cache for a miss ratio", study)), table({
-        caption: "The least cache for a miss ratio", columns: [{ title: "Block size", text: true }, ...ratios.map((ratio) => ({ title: `${share(ratio)} misses` }))],
+      return el("div", { class: "block" }, el("h3", {}, titled(data, "Smallest cache for a miss ratio", study)), table({
+        caption: "Smallest cache for a miss ratio", columns: [{ title: "Block size", text: true }, ...ratios.map((ratio) => ({ title: `${share(ratio)} misses` }))],
         rows: study.block_sizes.map((row) => [size(row.block_bytes), ...ratios.map((ratio) => {
           const target = row.targets.find((each) => each.miss_ratio === ratio);
           return known(target?.cache_bytes) ? size(target.cache_bytes) : "none";
@@ -108,7 +108,7 @@ const Caches = (() => {
       }));
     });
     const notes = data.studies.flatMap((study) => study.notes.map((note) => el("p", { class: "note name" }, note)));
-    return parts.length || notes.length ? { id: "targets", title: "How much cache is enough", short: "Enough", lead: [], parts: [...parts, ...notes] } : null;
+    return parts.length || notes.length ? { id: "targets", title: "How much cache is enough", short: "Sufficient", lead: [], parts: [...parts, ...notes] } : null;
   }
 
   return { curves, matrix, policies, targets };

@@ -18,15 +18,15 @@
         kicker: "Caches",
         title: data.title || "Caches",
         facts: [["Block sizes", count(studies[0].block_sizes.length)], ["Caches", `${size(studies[0].cache_sizes_bytes[0])} to ${size(studies[0].cache_sizes_bytes.at(-1))}`]],
-        badges: studies.some((study) => study.complete === false) ? [["warn", "Interrupted: part of it"]] : [],
+        badges: studies.some((study) => study.complete === false) ? [["warn", "Interrupted: partial"]] : [],
       }),
       Shell.summary(data.words),
     ],
     footer: Shell.footer({
       method: [
-        "Requests are split into blocks. The reuse distance of a reference, the number of different blocks since the last one to the same block, says in which caches it is a hit under LRU: " +
-          "one pass gives all cache sizes (Mattson et al. 1970). Where memory did not suffice, a sample of the blocks stands for all (SHARDS, Waldspurger et al. 2015).",
-        "Times are those of a device with a latency and a bandwidth; neighbouring misses of a request are one transfer. Nothing was measured, except where it says so. KiB, MiB and GiB are powers of 1,024.",
+        "Requests are split into blocks. The reuse distance of a reference, the number of distinct blocks since the previous reference to the same block, determines the cache sizes at which it hits under LRU: " +
+          "one pass gives all cache sizes (Mattson et al. 1970). If memory does not suffice, the blocks are sampled (SHARDS, Waldspurger et al. 2015).",
+        "Times are for a device with a given latency and bandwidth; adjacent misses of a request are one transfer. All figures are predictions unless marked as measured. KiB, MiB and GiB are powers of 1,024.",
       ],
       data,
     }),

@@ -220,7 +220,7 @@ const Figures = (() => {
       this.canvas = el("div", {
         class: "chart", "data-chart": spec.name, tabindex: "0", role: "img",
         "aria-label": `${spec.alt ?? spec.title}. The data table below the chart has the values.` +
-          (spec.layout ? " Arrow keys read values, plus and minus zoom, 0 resets." : ""),
+          (spec.layout ? " Use the arrow keys to read values, plus and minus to zoom, 0 to reset." : ""),
       });
       this.controlBox = el("div", { class: "controls" });
       this.legendBox = el("div", { class: "legend", role: "group", "aria-label": "Legend" });
@@ -231,8 +231,8 @@ const Figures = (() => {
         el("figcaption", {}, el("h3", {}, spec.title), spec.note ? el("p", { class: "note" }, spec.note) : null),
         this.controlBox, this.legendBox, this.canvas,
         spec.layout && el("p", { class: "hint" },
-          el("span", { class: "mouse" }, "Drag across the chart to zoom, or turn the wheel with Ctrl; double-click resets."),
-          el("span", { class: "touch" }, "Pinch to zoom; drag sideways to move.")),
+          el("span", { class: "mouse" }, "Drag across the chart or use Ctrl + mouse wheel to zoom; double-click to reset."),
+          el("span", { class: "touch" }, "Pinch to zoom; drag sideways to pan.")),
         this.below, this.details);
     }
 

@@ -45,7 +45,7 @@ const Places = (() => {
   function directories(shown) {
     const lists = shown.survey.where?.directories;
     const has = (scope) => Object.keys(MEASURES).some((rank) => lists?.[scope]?.[rank]?.length);
-    const scopes = [["subtree", "With everything below"], ["own", "Directory alone"]].filter(([scope]) => has(scope));
+    const scopes = [["subtree", "Including subdirectories"], ["own", "Directory only"]].filter(([scope]) => has(scope));
     if (!scopes.length) return null;
     const list = (state) => (lists[state.scope]?.[state.rank] ?? []).map((row, index) => ({
       row, label: row.path ?? `Directory ${index + 1}, depth ${count(row.depth)}`, name: row.path !== null,
@@ -53,7 +53,7 @@ const Places = (() => {
     return new Figure({
       name: "directories",
       title: "Directories",
-      note: "A root stands at the top of its own subtree, so it leads most of these lists.",
+      note: "A root is the top of its own subtree, so it leads most of these lists.",
       alt: "Bar chart of the leading directories",
       state: { scope: scopes[0][0], rank: "small_files" },
       controls: [{ key: "scope", label: "Directory", options: scopes }, RANK],
@@ -80,7 +80,7 @@ const Places = (() => {
       name: key,
       title,
       note: found.complete === false
-        ? `There were more than the table holds: a row can be too low by up to ${count(found.max_error)} files. Chosen by number of files.`
+        ? `More entries than the table can hold: a row may be short by up to ${count(found.max_error)} files. Chosen by number of files.`
         : null,
       alt: `Bar chart of the leading ${key}`,
       state: { rank: "small_files" },
@@ -112,19 +112,19 @@ const Places = (() => {
     if (!parts.length) return null;
     return {
       id: "where", title: "Where the small files are", short: "Where",
-      lead: [`Small means ${size(shown.small)} or less.`, shown.survey.anonymous && "The survey is anonymous: names and paths were left out."], parts,
+      lead: [`Small means ${size(shown.small)} or less.`, shown.survey.anonymous && "The survey is anonymous: names and paths are omitted."], parts,
     };
   }
 
   // ---------------------------------------------------------------- 7. the other distributions
 
   const OTHERS = [
-    ["directory_entries", "Entries of a directory", "Entries", "directories"],
-    ["directory_size", "Size of a directory", "Size", "directories"],
-    ["name_length", "Length of a name", "Length", "names"],
-    ["link_count", "Link count of a file", "Links", "files"],
-    ["symlink_target_length", "Length of a symlink's target", "Length", "symlinks"],
-    ["allocated", "Allocated to a file", "Allocated", "files"],
+    ["directory_entries", "Directory entries", "Entries", "directories"],
+    ["directory_size", "Directory size", "Size", "directories"],
+    ["name_length", "Name length", "Length", "names"],
+    ["link_count", "Link count", "Links", "files"],
+    ["symlink_target_length", "Symlink target length", "Length", "symlinks"],
+    ["allocated", "Allocated per file", "Allocated", "files"],
     ["positive_overhead", "Positive overhead", "Overhead", "files, directories and symlinks"],
     ["negative_overhead", "Negative overhead", "Overhead", "files, directories and symlinks"],
   ];
@@ -137,7 +137,7 @@ const Places = (() => {
       name: "distribution",
       title: list[0].title,
       heading: (state) => chosen(state).title,
-      alt: "Histogram of the chosen distribution",
+      alt: "Histogram of the selected distribution",
       state: { which: list[0].key, scale: "share", axis: "linear" },
       controls: [{ key: "which", label: "Distribution", select: true, options: list.map((entry) => [entry.key, entry.title]) }, SHARE_OR_ABSOLUTE, LINEAR_OR_LOG],
       layout(state, color) {
@@ -165,7 +165,7 @@ const Places = (() => {
         const symlinks = key === "symlink_target_length" && known(shown.counts.symlinks_relative) && known(shown.counts.symlinks_absolute)
           ? [["Relative", count(shown.counts.symlinks_relative)], ["Absolute", count(shown.counts.symlinks_absolute)]] : [];
         return [facts([["Number", `${count(dist.count)} ${things}`], ["Smallest", value(dist.min)], ["Median", value(dist.deciles?.[4])], ["Mean", value(dist.mean)],
-          ["Nine tenths up to", value(dist.deciles?.[8])], ["Largest", value(dist.max)], ["Total", value(dist.total)], ...symlinks])];
+          ["90 % up to", value(dist.deciles?.[8])], ["Largest", value(dist.max)], ["Total", value(dist.total)], ...symlinks])];
       },
       table(state) {
         const { dist, axis, things, title } = chosen(state);
@@ -176,7 +176,7 @@ const Places = (() => {
         };
       },
     });
-    return { id: "distributions", title: "The other distributions", short: "Distributions", lead: [], parts: [figure] };
+    return { id: "distributions", title: "Other distributions", short: "Distributions", lead: [], parts: [figure] };
   }
 
   // ---------------------------------------------------------------- 8. what was counted, and what was not
@@ -189,21 +189,21 @@ const Places = (() => {
   const COUNTED = [
     ["files", "Files"], ["directories", "Directories"], ["symlinks", "Symlinks"], ["special", "Special files"],
     ["hard_links_skipped", "Hard links skipped"], ["empty_files", "Empty files"], ["sparse_files", "Sparse files"],
-    ["excluded", "Excluded"], ["vanished", "Vanished meanwhile"], ["mount_points_skipped", "Mount points skipped"],
-    ["snapshot_directories_skipped", "Snapshot directories skipped"], ["future_times", "Times in the future"], ["errors", "Errors"],
+    ["excluded", "Excluded"], ["vanished", "Vanished during the survey"], ["mount_points_skipped", "Mount points skipped"],
+    ["snapshot_directories_skipped", "Snapshot directories skipped"], ["future_times", "Timestamps in the future"], ["errors", "Errors"],
   ];
 
   function counted(shown) {
     const { counts, totals, survey } = shown;
     const pairs = [...COUNTED.filter(([key]) => known(counts[key])).map(([key, title]) => [title, count(counts[key])]),
-      ...[["size_bytes", "Size of the files"], ["allocated_bytes", "Allocated to the files"], ["directories_allocated_bytes", "Allocated to directories"],
+      ...[["size_bytes", "Size of files"], ["allocated_bytes", "Allocated to files"], ["directories_allocated_bytes", "Allocated to directories"],
         ["symlinks_allocated_bytes", "Allocated to symlinks"]].filter(([key]) => known(totals[key])).map(([key, title]) => [title, sizeFact(totals[key])])];
     const kinds = survey.errors?.by_kind ?? [];
     const examples = survey.errors?.examples ?? [];
     const parts = [pairs.length > 0 && facts(pairs)];
     if (kinds.length) {
       parts.push(el("div", { class: "block", id: "errors" }, el("h3", {}, "Errors"),
-        el("p", { class: "note" }, "What could not be read is missing from every figure on this page."),
+        el("p", { class: "note" }, "Unreadable entries are missing from every figure on this page."),
         table({
           caption: "Errors by kind",
           columns: [{ title: "Operation", text: true }, { title: "Cause", text: true }, { title: "Number" }],
@@ -221,7 +221,7 @@ const Places = (() => {
     if (!parts.some(Boolean)) return null;
     const errors = num(counts.errors);
     return {
-      id: "counted", title: "What was counted", short: "Counts", parts,
+      id: "counted", title: "Counts and totals", short: "Counts", parts,
       lead: [errors > 0 ? `${count(errors)} ${errors === 1 ? "entry" : "entries"} could not be read.` : null],
     };
   }

@@ -36,17 +36,17 @@ const PlanSections = (() => {
     const shares = [
       { key: "files", label: "Files that fit in one block", tint: "files", value: (row) => row.single_block_fraction, dash: [] },
       ...(served.size ? [
-        { key: "reads", label: "Reads that one block serves", tint: "c3", value: (row) => served.get(num(row.block_bytes))?.reads_fraction, dash: ["dashed", [6, 4]] },
-        { key: "writes", label: "Writes that one block serves", tint: "c4", value: (row) => served.get(num(row.block_bytes))?.writes_fraction, dash: ["dotted", [1.5, 3]] },
+        { key: "reads", label: "Reads served by one block", tint: "c3", value: (row) => served.get(num(row.block_bytes))?.reads_fraction, dash: ["dashed", [6, 4]] },
+        { key: "writes", label: "Writes served by one block", tint: "c4", value: (row) => served.get(num(row.block_bytes))?.writes_fraction, dash: ["dotted", [1.5, 3]] },
       ] : []),
     ];
     const figure = new Figure({
       name: "block-size",
-      title: "What a block size costs, and what it brings",
-      note: "Every file rounded up to whole blocks, compared with blocks of 1 KiB; and the share of the files" +
-        `${served.size ? ", and of the reads and writes," : ""} that are no larger than one block.` +
-        (chosen ? ` The grey line is the growth that was to be borne: ${share(chosen.tolerance_fraction)}.` : ""),
-      alt: "Growth of the allocated bytes, and shares that one block holds, by block size",
+      title: "Cost and benefit of a block size",
+      note: "Space with every file rounded up to whole blocks, compared with 1 KiB blocks; and the share of the files" +
+        `${served.size ? ", and of the reads and writes," : ""} that fit in one block.` +
+        (chosen ? ` The grey line is the largest growth allowed: ${share(chosen.tolerance_fraction)}.` : ""),
+      alt: "Growth of the allocated bytes, and shares that fit in one block, by block size",
       state: { axis: "log" },
       controls: [LINEAR_OR_LOG],
       legend: (color) => (served.size ? shares.map((entry) => ({ key: entry.key, label: entry.label, color: color(entry.tint), dash: entry.dash[0] })) : []),
@@ -69,7 +69,7 @@ const PlanSections = (() => {
           tip(at) {
             const row = rows.find((each) => Math.abs(place(each) - at) < 0.5);
             return row && {
-              title: `Blocks of ${size(row.block_bytes)}`,
+              title: `${size(row.block_bytes)} blocks`,
               rows: [{ color: color("bytes"), label: "growth", value: change(row.growth_fraction) }, { label: "allocated", value: size(row.allocated_bytes) },
                 ...shares.map((entry) => ({ color: color(entry.tint), dash: entry.dash[0], label: entry.label, value: share(entry.value(row)) }))],
             };
@@ -87,10 +87,10 @@ const PlanSections = (() => {
         }),
       }),
     });
-    const lead = [chosen && `${size(chosen.block_bytes)} is the block size to take.`,
-      chosen?.next && chosen.next_costs_too_much && `Blocks of ${size(chosen.next.block_bytes)} would take ${share(chosen.next.growth_fraction)} more than blocks of 1 KiB, beyond the ${share(chosen.tolerance_fraction)} that were to be borne.`,
-      chosen?.next && !chosen.next_costs_too_much && `Larger ones would serve hardly more reads and writes.`];
-    return { id: "block-size", title: "Which block size", short: "Block size", lead, parts: [figure] };
+    const lead = [chosen && `${size(chosen.block_bytes)} is the recommended block size.`,
+      chosen?.next && chosen.next_costs_too_much && `${size(chosen.next.block_bytes)} blocks would need ${share(chosen.next.growth_fraction)} more than 1 KiB blocks, above the ${share(chosen.tolerance_fraction)} allowed.`,
+      chosen?.next && !chosen.next_costs_too_much && `Larger blocks would serve hardly more reads and writes.`];
+    return { id: "block-size", title: "Block size", short: "Block size", lead, parts: [figure] };
   }
 
   // ---------------------------------------------------------------- 2. layouts
@@ -118,9 +118,9 @@ const PlanSections = (() => {
     const reported = rows.some((row) => known(row.reported_bytes));
     const figure = new Figure({
       name: "layouts",
-      title: "What each layout stores",
-      note: `The files are ${size(plan.source.size_bytes)}. A bar ends where everything that a layout stores for them ends.`,
-      alt: "Bars of what each layout stores: file data, overhead, metadata and directories",
+      title: "Space by layout",
+      note: `The files are ${size(plan.source.size_bytes)}. Each bar shows everything that a layout stores for them.`,
+      alt: "Bar chart of the space under each layout: file data, overhead, metadata and directories",
       legend: (color) => parts.map((entry) => ({ label: entry.label, color: color(entry.tint) })),
       rows: (_, color) => rows.map((row) => {
         const values = divided(row, plan).slice(0, parts.length);
@@ -130,16 +130,16 @@ const PlanSections = (() => {
           tip: {
             title: row.model, name: true,
             rows: [...parts.map((entry, index) => ({ color: color(entry.tint), label: entry.label, value: size(Math.round(values[index])) })),
-              { label: "together", value: size(row.total_bytes) }],
+              { label: "total", value: size(row.total_bytes) }],
           },
         };
       }),
     });
     const numbers = table({
-      caption: "What layouts make of the files",
+      caption: "Space by layout",
       sortable: true,
       columns: [{ title: "Layout", text: true }, { title: "Allocated" }, { title: "Overhead" }, { title: "Metadata" },
-        ...(tree ? [{ title: "Directories" }] : []), { title: "Together" }, ...(reported ? [{ title: "Reported by the system" }] : [])],
+        ...(tree ? [{ title: "Directories" }] : []), { title: "Total" }, ...(reported ? [{ title: "Reported by the system" }] : [])],
       rows: rows.map((row) => {
         const bytes = (value, mark = "") => ({ text: `${size(value)}${mark}`, value: num(value) });
         return [{ text: row.model, name: true }, bytes(row.allocated_bytes), { text: share(row.overhead_fraction), value: row.overhead_fraction },
@@ -149,19 +149,19 @@ const PlanSections = (() => {
     });
     const within = rows.some((row) => row.metadata_is_within);
     const notes = el("p", { class: "note after" },
-      "Overhead: the share of the allocated bytes that is not data of the files; below zero where data are compressed, packed or inline. ",
-      "Together: with metadata, and with directories and symlinks where both the source and the layout know them. ",
-      within ? "* Metadata are a part of what is allocated. " : "",
-      "Data that are kept among the metadata count once. ",
-      reported ? "Reported: what the system itself says that the files use, where that is not the raw bytes." : "");
+      "Overhead: the share of the allocated bytes that is not file data; negative where data is compressed, packed or inline. ",
+      "Total: with metadata, and with directories and symlinks if both source and layout cover them. ",
+      within ? "* Metadata is part of the allocated bytes. " : "",
+      "Data kept in the metadata counts once. ",
+      reported ? "Reported: the space that the system itself reports, if it differs from the raw bytes." : "");
     const named = [...new Set(rows.map((row) => row.model))].filter((name) => summaries.has(name));
-    const list = named.length > 0 && el("details", { class: "data" }, el("summary", {}, "What these layouts are"),
+    const list = named.length > 0 && el("details", { class: "data" }, el("summary", {}, "About these layouts"),
       el("dl", { class: "kinds data-body" }, named.map((name) => [el("dt", { class: "name" }, name), el("dd", {}, summaries.get(name))])));
     const rising = [...rows].sort((a, b) => num(a.total_bytes) - num(b.total_bytes));
     const [least, most] = [rising[0], rising.at(-1)];
     const lead = [rows.length > 1 && num(least.total_bytes) < num(most.total_bytes) &&
-      `The same files take from ${size(least.total_bytes)} (${least.model}) to ${size(most.total_bytes)} (${most.model}).`];
-    return { id: "layouts", title: "What layouts make of it", short: "Layouts", lead, parts: [figure, el("div", { class: "block" }, numbers, notes, list)] };
+      `The same files need from ${size(least.total_bytes)} (${least.model}) to ${size(most.total_bytes)} (${most.model}).`];
+    return { id: "layouts", title: "Space by layout", short: "Layouts", lead, parts: [figure, el("div", { class: "block" }, numbers, notes, list)] };
   }
 
   // ---------------------------------------------------------------- 3. one file
@@ -198,9 +198,9 @@ const PlanSections = (() => {
     const figure = new Figure({
       name: "files",
       title: "Capacity and overhead of one file, by its size",
-      note: "Overhead is what is allocated beyond the size, in per cent of the size. Above " +
-        `${count(MOST_OVERHEAD * 100)} % it is cut off: the smallest files would hide all others. Up to 2 MiB every step is drawn, above it 16 sizes for each doubling.`,
-      alt: "Allocated bytes and overhead of a single file against its size, for each layout",
+      note: "Overhead is the space allocated beyond the size, in per cent of the size. Above " +
+        `${count(MOST_OVERHEAD * 100)} % it is clipped, because the smallest files would hide all others. Up to 2 MiB every step is drawn, above that 16 sizes per doubling.`,
+      alt: "Allocated bytes and overhead of a single file by its size, for each layout",
       state: { axis: "linear", range: "small", hidden: new Set(models.filter((model) => !first.has(model)).map((model) => model.model)) },
       controls: [{ key: "range", label: "Sizes", options: RANGES.map(([key, text]) => [key, text]) },
         { key: "axis", label: "Axes", options: [["linear", "Linear"], ["log", "Log"]] }],
@@ -225,7 +225,7 @@ const PlanSections = (() => {
             const bytes = log ? 2 ** at : at;
             const index = nextIndex(sizes, bytes);
             return {
-              title: `A file of ${exact(sizes[index])}`,
+              title: `File of ${exact(sizes[index])}`,
               columns: ["allocated", "overhead"],
               rows: shown(state).map((model) => ({
                 color: color(model.look.color), dash: model.look.dash, label: Format.shorten(model.model, 32),
@@ -246,7 +246,7 @@ const PlanSections = (() => {
         };
       },
     });
-    return { id: "files", title: "Overhead against size", short: "One file", lead: ["What a layout allocates for a single file, whatever the population."], parts: [figure] };
+    return { id: "files", title: "Overhead by file size", short: "One file", lead: ["Space that a layout allocates for a single file, independent of the population."], parts: [figure] };
   }
 
   /** The first models whose lines do not lie on each other. */
@@ -291,9 +291,9 @@ const PlanSections = (() => {
     const same = (a, b) => Boolean(a && b) && a.way === b.way && num(a.cutoff_bytes) === num(b.cutoff_bytes);
     const figure = tiers.length > 0 && new Figure({
       name: "costs",
-      title: "What it costs, by cutoff",
-      note: "Devices of one kind for each tier, in whole numbers, the cheapest way to reach the capacity. Metadata and files up to the cutoff are on fast devices, the rest on slow ones.",
-      alt: "Cost of a hybrid against its cutoff, beside fast devices alone and slow devices alone",
+      title: "Cost by cutoff",
+      note: "One kind of device per tier, in whole numbers, chosen as the cheapest for the capacity. Metadata and files up to the cutoff are on fast devices, the rest on slow ones.",
+      alt: "Cost of a hybrid by cutoff, compared with fast devices only and slow devices only",
       state: { model: tiers[0].model, axis: "linear" },
       controls: [...(tiers.length > 1 ? [{ key: "model", label: "Layout", select: true, options: tiers.map((tier) => [tier.model, tier.model]) }] : []), LINEAR_OR_LOG],
       legend: (color) => [{ key: "hybrid", label: WAYS.hybrid, color: color("c1") }, { key: "fast", label: WAYS.fast, color: color("c2"), dash: "dashed" },
@@ -310,7 +310,7 @@ const PlanSections = (() => {
         return {
           x: { scale: "log2", unit: "bytes", title: "Cutoff", snap: true, zero: place(0), full, least: 2, stops: points.map(([at]) => at) },
           mark: [
-            { at: place(num(plan.usual_cutoff_bytes)), text: `wanted: ${size(plan.usual_cutoff_bytes)}` },
+            { at: place(num(plan.usual_cutoff_bytes)), text: `chosen: ${size(plan.usual_cutoff_bytes)}` },
             ...(cheapest?.way === "hybrid" && num(cheapest.cutoff_bytes) !== num(plan.usual_cutoff_bytes) ? [{ at: place(num(cheapest.cutoff_bytes)), text: "" }] : []),
           ],
           panels: [{
@@ -333,12 +333,12 @@ const PlanSections = (() => {
         const tier = find(state);
         const best = tier.cheapest;
         return [el("p", { class: "verdict" }, best
-          ? ["The cheapest that keeps metadata and files up to ", size(plan.usual_cutoff_bytes), " fast: ",
-            el("strong", {}, best.way === "hybrid" ? `a hybrid with ${cutoff(best)} on fast devices, ${money(best.cost)}` : `fast devices alone, ${money(best.cost)}`), "."]
-          : `No way keeps metadata and files up to ${size(plan.usual_cutoff_bytes)} fast.`),
+          ? ["Cheapest option that keeps metadata and files up to ", size(plan.usual_cutoff_bytes), " fast: ",
+            el("strong", {}, best.way === "hybrid" ? `a hybrid with ${cutoff(best)} on fast devices, ${money(best.cost)}` : `fast devices only, ${money(best.cost)}`), "."]
+          : `No option keeps metadata and files up to ${size(plan.usual_cutoff_bytes)} on fast devices.`),
         table({
           caption: `Costs under ${tier.model}`,
-          columns: [{ title: "Way", text: true }, { title: "Fast devices", text: true }, { title: "Slow devices", text: true }, { title: currency ? `Cost, ${currency}` : "Cost" },
+          columns: [{ title: "Option", text: true }, { title: "Fast devices", text: true }, { title: "Slow devices", text: true }, { title: currency ? `Cost, ${currency}` : "Cost" },
             { title: `Fast up to ${size(plan.usual_cutoff_bytes)}`, text: true }],
           rows: tier.costs.map((cost) => {
             const mark = same(cost, best);
@@ -350,14 +350,14 @@ const PlanSections = (() => {
       },
     });
     const months = bills.length > 0 && el("div", { class: "block" },
-      el("h3", {}, "A month in an object store"),
-      el("p", { class: "note" }, "At the prices that were given. Requests: to put or to move every object there, once."),
+      el("h3", {}, "Object store bill per month"),
+      el("p", { class: "note" }, "At the given prices. Requests: to upload or move every object once."),
       table({
-        caption: "A month in an object store",
-        columns: [{ title: "Layout", text: true }, { title: currency ? `Storage for a month, ${currency}` : "Storage for a month" }, { title: currency ? `Requests once, ${currency}` : "Requests once" }],
+        caption: "Object store bill per month",
+        columns: [{ title: "Layout", text: true }, { title: currency ? `Storage per month, ${currency}` : "Storage per month" }, { title: currency ? `Requests (once), ${currency}` : "Requests (once)" }],
         rows: bills.map((bill) => [{ text: bill.model, name: true }, Format.decimal(bill.month, 2), Format.decimal(bill.requests, 2)]),
       }));
-    return { id: "costs", title: "What it costs", short: "Costs", lead: [], parts: [figure, months] };
+    return { id: "costs", title: "Cost", short: "Costs", lead: [], parts: [figure, months] };
   }
 
   /** Places of cutoffs on an axis of powers of two, with 0 one step left of the least of the others. */
@@ -380,8 +380,8 @@ const PlanSections = (() => {
         el("button", { type: "button", "aria-label": `Copy the settings for ${tier.model}`, onclick: () => copy(text, code, status) }, "Copy"), status), code);
     });
     return {
-      id: "settings", title: "What to type", short: "Settings", parts,
-      lead: [`Settings for a cutoff of ${size(plan.usual_cutoff_bytes)}, or for the largest that the given fast tier holds. Read them before you type them.`],
+      id: "settings", title: "Setup commands", short: "Settings", parts,
+      lead: [`Settings for a cutoff of ${size(plan.usual_cutoff_bytes)}, or for the largest that the given fast tier can hold. Review them before you run them.`],
     };
   }
 

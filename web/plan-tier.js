@@ -77,7 +77,7 @@ const PlanTier = (() => {
 
   /** A size as the command line takes it: `65536`, `2 TiB`, `2T`, `2TB` (1,000-based). `{bytes}` or `{error}`. */
   function parseSize(text) {
-    const wrong = { error: "That is no size: write for example 500 GiB, 2TiB, 2T (= TiB) or 2TB (powers of 1,000)." };
+    const wrong = { error: "Not a size: write, for example, 500 GiB, 2TiB, 2T (= TiB) or 2TB (powers of 1,000)." };
     const found = /^\s*(\d[\d_]*(?:\.\d+)?)\s*([a-z]*)\s*$/i.exec(text);
     if (!found) return wrong;
     const unit = found[2].toLowerCase();
@@ -85,8 +85,8 @@ const PlanTier = (() => {
     const rest = power > 0 ? unit.slice(1) : null;
     if (unit !== "" && unit !== "b" && (power === 0 || !["", "ib", "b"].includes(rest))) return wrong;
     const bytes = Math.round(Number(found[1].replaceAll("_", "")) * (rest === "b" ? 1000 : 1024) ** power);
-    if (!(bytes < 2 ** 64)) return { error: "That is larger than any device: write less than 16 EiB." };
-    return bytes > 0 ? { bytes } : { error: "A fast tier has at least one byte." };
+    if (!(bytes < 2 ** 64)) return { error: "Larger than any device: write less than 16 EiB." };
+    return bytes > 0 ? { bytes } : { error: "A fast tier needs at least one byte." };
   }
 
   /** A share in per cent, with its sign or without, as a fraction. */
@@ -127,7 +127,7 @@ const PlanTier = (() => {
     });
     ratios(profiles, first, usual);
     const here = at(first, usual);
-    const lead = [`Metadata and files up to ${size(usual)} take ${range(here)} under ${first.model}, ${share(here.fast / (here.fast + here.slow || 1))} of everything it stores.`,
+    const lead = [`Metadata and files up to ${size(usual)} need ${range(here)} under ${first.model}, ${share(here.fast / (here.fast + here.slow || 1))} of everything it stores.`,
       `They are ${share(here.files)} of the files and ${share(here.bytes)} of the bytes.`];
     return { id: "tier", title: "The fast tier", short: "Fast tier", lead, parts: [figure, controls, profiles] };
   }
@@ -168,10 +168,10 @@ const PlanTier = (() => {
     return new Figure({
       name: "fast-tier",
       title: "Fast bytes by cutoff",
-      note: "Metadata, and files up to the cutoff, with all redundancy: in bytes, and as a share of everything the layout stores." +
+      note: "Metadata and files up to the cutoff, including redundancy: in bytes, and as a share of everything the layout stores." +
         (curves.some((curve) => curve.points.some((point) => size(point.least) !== size(point.fast)))
-          ? " Shaded: between the least and the most that can be, where records or compression leave it open." : ""),
-      alt: "Fast bytes, and their share of everything, against the cutoff, for each layout with a fast tier",
+          ? " Shaded: the range between minimum and maximum, which depends on records and compression." : ""),
+      alt: "Fast bytes and their share of all bytes by cutoff, for each layout with a fast tier",
       state: { model: curves[0].model, axis: "log", hidden: manyHidden(curves.map((curve) => curve.model)) },
       controls: [LINEAR_OR_LOG],
       legend: (color) => curves.map(({ model, look }) => ({ key: model, label: model, name: true, color: color(look.color), dash: look.dash })),
@@ -204,13 +204,13 @@ const PlanTier = (() => {
           ],
           panels: [
             { title: "Fast bytes", unit: "bytes", log, series: [...limit, ...lines(bytes), ...dots(bytes)] },
-            { title: "Share of everything", unit: "share", log, min: log ? undefined : 0, max: 1, step: log ? undefined : 0.25, series: [...lines(shareOf), ...dots((point) => shareOf(at(chosen, point.cutoff)))] },
+            { title: "Share of all bytes", unit: "share", log, min: log ? undefined : 0, max: 1, step: log ? undefined : 0.25, series: [...lines(shareOf), ...dots((point) => shareOf(at(chosen, point.cutoff)))] },
           ],
           tip(place) {
             const cutoff = Math.round(axis.cutoff(place));
             return {
               title: cutoff === 0 ? "Metadata only" : `Metadata, and files up to ${size(cutoff)}`,
-              columns: ["fast", "of all"],
+              columns: ["fast", "of all bytes"],
               rows: seen.map((curve) => {
                 const point = at(curve, cutoff);
                 return { color: color(curve.look.color), dash: curve.look.dash, label: Format.shorten(curve.model, 32), value: [range(point), share(shareOf(point))] };
@@ -249,7 +249,7 @@ const PlanTier = (() => {
       return [input, el("label", { class: "pick", for: id }, label, input, suffix)];
     };
     const [growth, growthLabel] = field("try-growth", "Growth", percent(state.growth), "%");
-    const [fill, fillLabel] = field("try-fill", "Filled to at most", percent(state.fill), "%");
+    const [fill, fillLabel] = field("try-fill", "Maximum fill level", percent(state.fill), "%");
     const allowance = trouble("try-trouble");
     const choice = curves.length > 1 && el("label", { class: "pick" }, "Layout", el("select", {
       id: "try-model", onchange: (event) => {
@@ -276,7 +276,7 @@ const PlanTier = (() => {
       const point = at(state.curve, state.cutoff);
       cutoffText.textContent = state.cutoff === 0 ? "metadata only" : size(state.cutoff);
       cutoffSlider.setAttribute("aria-valuetext", cutoffText.textContent);
-      cutoffNote.textContent = point.known ? "" : "Between the points of the curve, interpolated.";
+      cutoffNote.textContent = point.known ? "" : "Interpolated between points of the curve.";
       cutoffFacts.replaceChildren(...facts([
         ["Files", share(point.files), "of the files are fast"],
         ["Bytes", share(point.bytes), "of the bytes are in them"],
@@ -293,10 +293,10 @@ const PlanTier = (() => {
       const spilled = Math.max(0, needed - usable);
       const about = fits && !fits.exact ? "about " : "";
       capacitySlider.setAttribute("aria-valuetext", size(state.capacity));
-      capacityNote.textContent = fits === null || fits.exact ? "" : "Between the points of the curve, interpolated.";
+      capacityNote.textContent = fits === null || fits.exact ? "" : "Interpolated between points of the curve.";
       capacityFacts.replaceChildren(...facts([
         ["Largest cutoff", fits === null ? "none" : fits.all ? "every file" : fits.cutoff === 0 ? "metadata only" : `${about}${size(fits.cutoff)}`,
-          fits === null ? `metadata alone are ${size(Math.round(state.curve.points[0].fast))}` : fits.all ? "nothing is left for a slow tier" : fits.cutoff > 0 ? "with all metadata" : null],
+          fits === null ? `metadata alone needs ${size(Math.round(state.curve.points[0].fast))}` : fits.all ? "nothing left for a slow tier" : fits.cutoff > 0 ? "plus all metadata" : null],
         ["Files", share(fits?.files ?? 0), "of the files are fast"],
         ["Bytes", share(fits?.bytes ?? 0), "of the bytes are in them"],
         ["Usable today", size(Math.floor(usable)), allowanceText(state)],
@@ -312,8 +312,8 @@ const PlanTier = (() => {
 
     /** Takes over growth and fill, or says what is wrong with them. */
     function allow() {
-      const grown = parsePercent(growth.value, -1, 1e4, "Growth is a share in per cent: 0 or more, for example 50.");
-      const filled = parsePercent(fill.value, 0, 1, "A fast tier is filled to more than 0 % and at most 100 %.");
+      const grown = parsePercent(growth.value, -1, 1e4, "Growth must be a percentage of 0 or more, for example 50.");
+      const filled = parsePercent(fill.value, 0, 1, "The fill level must be more than 0 % and at most 100 %.");
       for (const [input, read] of [[growth, grown], [fill, filled]]) input.setAttribute("aria-invalid", String(Boolean(read.error)));
       allowance.textContent = grown.error ?? filled.error ?? "";
       state.growth = grown.value ?? state.growth;
@@ -353,8 +353,8 @@ const PlanTier = (() => {
     answerCutoff();
     answerCapacity();
     return el("div", { class: "block try", id: "try" },
-      el("h3", {}, "Try a cutoff, or a capacity"),
-      el("p", { class: "note" }, "Both are marked in the chart above: ● the cutoff, ◆ what the capacity holds."),
+      el("h3", {}, "Try a cutoff or a capacity"),
+      el("p", { class: "note" }, "Both are marked in the chart above: ● the cutoff, ◆ the largest cutoff that the capacity can hold."),
       el("div", { class: "controls" }, choice, growthLabel, fillLabel), allowance,
       el("div", { class: "pair" },
         el("div", {}, el("div", { class: "asked" }, el("label", { for: "try-cutoff" }, "Cutoff"), cutoffText), cutoffSlider, cutoffNote, cutoffFacts),
@@ -372,14 +372,14 @@ const PlanTier = (() => {
     const rows = curve.tier.profiles ?? [];
     box.hidden = rows.length === 0;
     box.replaceChildren(el("h3", {}, "Usual ratios of fast to slow capacity"),
-      el("p", { class: "note name" }, `Under ${curve.model}, with a slow tier just large enough for what a cutoff of ${size(usual)} leaves it.`),
+      el("p", { class: "note name" }, `Under ${curve.model}, with a slow tier just large enough for the files above a cutoff of ${size(usual)}.`),
       table({
-        caption: "How three ratios of fast to slow capacity bear it",
+        caption: "Three ratios of fast to slow capacity compared",
         columns: [{ title: "Fast to slow", text: true }, { title: "Fast tier" }, { title: `Enough for ${size(usual)}`, text: true }, { title: "Largest cutoff" }, { title: `Does not fit at ${size(usual)}` }],
         rows: rows.map((row) => {
           const largest = row.largest_cutoff_bytes;
           const spilled = num(row.spill.spilled_bytes);
-          return [share(row.ratio), size(row.fast_device_bytes), row.fits ? "yes" : "no", largest === null ? "metadata do not fit" : num(largest) === 0 ? "metadata only" : size(largest),
+          return [share(row.ratio), size(row.fast_device_bytes), row.fits ? "yes" : "no", largest === null ? "metadata does not fit" : num(largest) === 0 ? "metadata only" : size(largest),
             spilled > 0 ? `${size(spilled)} (${share(row.spill.spilled_fraction)})` : "nothing"];
         }),
       }));

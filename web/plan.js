@@ -30,7 +30,7 @@
       ["Files", count(source.files)],
       ["Bytes", size(source.size_bytes), num(source.files) > 0 ? `mean ${size(Math.round(num(source.size_bytes) / num(source.files)))}` : null],
       ["Largest file", size(source.largest_bytes)],
-      recommendation && ["Block size to take", size(recommendation.block_bytes), `${share(recommendation.chosen.single_block_fraction)} of files in one`],
+      recommendation && ["Recommended block size", size(recommendation.block_bytes), `${share(recommendation.chosen.single_block_fraction)} of files fit in one`],
       totals.length > 0 && ["Stored", size(totals[0]), totals.length > 1 ? `to ${size(totals.at(-1))}, by layout` : `under ${plan.models[0].model}`],
       usual && [`Fast, up to ${size(plan.usual_cutoff_bytes)}`, size(usual.fast_bytes), `${share(usual.fast_fraction)} under ${tier.model}`],
     ]);
@@ -59,10 +59,10 @@
   function footer() {
     return Shell.footer({
       method: [
-        "Every figure is computed from the distribution of file sizes: exact for files up to 64 KiB, better than 1 % above. A layout says for a size what it allocates, " +
-          "from the rules of its file system: blocks, stripes, copies and parity, packing, descriptors. Nothing is written, and no layout is measured.",
-        "The fast tier holds all metadata, and every file (where a layout says so: block, or first bytes) up to the cutoff, redundancy included. " +
-          "Capacity to buy is what is fast today, grown, over the part that may be filled. KiB, MiB and GiB are powers of 1,024.",
+        "Every figure is computed from the file size distribution: exact for files up to 64 KiB, within 1 % above. A layout model gives the allocated bytes for a file size, " +
+          "from the rules of its file system: blocks, stripes, copies and parity, packing, descriptors. Nothing is written or measured.",
+        "The fast tier holds all metadata and every file (in some layouts: every block, or the first bytes) up to the cutoff, including redundancy. " +
+          "Capacity to buy is the fast bytes of today plus growth, divided by the maximum fill level. KiB, MiB and GiB are powers of 1,024.",
         "After Tanenbaum, Herder and Bos, “File Size Distribution on UNIX Systems: Then and Now” (2006), for block sizes, and Welch and Noer, " +
           "“Optimizing a Hybrid SSD/HDD HPC Storage System Based on File Size Distributions” (2013), for the fast tier.",
       ],

@@ -11,7 +11,7 @@
   // ---------------------------------------------------------------- header
 
   const METHODS = {
-    walk: "walked the tree", "inode-scan": "read the tables of inodes", merge: "merged from several surveys", fsstats: "read from an fsstats file", published: "published table",
+    walk: "walked the tree", "inode-scan": "scanned inode tables", merge: "merged from several surveys", fsstats: "read from an fsstats file", published: "published table",
   };
 
   function header(shown) {
@@ -23,7 +23,7 @@
       facts: [
         ["Source", survey.method ? METHODS[survey.method] ?? survey.method : null],
         ["Taken", survey.taken_at ? Format.time(survey.taken_at) : null],
-        ["Took", num(survey.elapsed_seconds) > 0 ? Format.duration(survey.elapsed_seconds) : null],
+        ["Duration", num(survey.elapsed_seconds) > 0 ? Format.duration(survey.elapsed_seconds) : null],
       ].filter(([, value]) => value),
       badges: [
         survey.complete === false && ["warn", "Partial: interrupted"],
@@ -36,9 +36,9 @@
   function warnings(shown) {
     const errors = num(shown.counts.errors);
     const list = [
-      shown.survey.complete === false && "The survey was interrupted: every figure covers only the part that was read.",
+      shown.survey.complete === false && "The survey was interrupted: every figure covers only the part scanned so far.",
       errors > 0 && [`${count(errors)} ${errors === 1 ? "entry" : "entries"} could not be read and ${errors === 1 ? "is" : "are"} missing here. `,
-        shown.survey.errors?.by_kind?.length ? el("a", { href: "#counted" }, "Which?") : ""],
+        shown.survey.errors?.by_kind?.length ? el("a", { href: "#counted" }, "Show errors") : ""],
     ].filter(Boolean);
     return list.length > 0 && el("ul", { class: "warnings", role: "note" }, list.map((text) => el("li", {}, text)));
   }
@@ -100,18 +100,18 @@
   }
 
   const HARD_LINKS = {
-    once: "A file with several names is counted once, under the first name found; its other names are the hard links skipped.",
-    each: "Every name of a file with several names is counted as a file of its own.",
-    shared: "A file with several names is shared out between them.",
+    once: "A file with several names is counted once, under the first name found; its other names are counted as skipped hard links.",
+    each: "Each name of a file with several names is counted as a separate file.",
+    shared: "A file with several names is divided among them.",
   };
 
   function footer(shown) {
     const hardLinks = HARD_LINKS[shown.survey.options?.hard_links];
     return Shell.footer({
       method: ["Size is the length of a file. Allocated is what the file system reserves for it. Overhead is allocated minus size: positive where blocks are rounded up, " +
-        "negative where a file is sparse, compressed or stored inline. Buckets are half-open: a file of exactly 4 KiB is in the bucket that begins at 4 KiB. " +
+        "negative where a file is sparse, compressed or stored inline. Buckets are half-open: a file of exactly 4 KiB is in the bucket that starts at 4 KiB. " +
         `By files, every file counts once; by bytes, every byte counts once. KiB, MiB and GiB are powers of 1,024.${hardLinks ? ` ${hardLinks}` : ""}`,
-      (data.published ?? []).length > 0 && "The curves of 1984 and 2005 are from Tanenbaum, Herder and Bos, “File Size Distribution on UNIX Systems: Then and Now”, Fig. 1."],
+      (data.published ?? []).length > 0 && "The 1984 and 2005 curves are from Tanenbaum, Herder and Bos, “File Size Distribution on UNIX Systems: Then and Now”, Fig. 1."],
       again: "survey", command: command(shown), data,
     });
   }

@@ -86,8 +86,8 @@ const Sections = (() => {
     const figure = new Figure({
       name: "buckets",
       title: "Files and bytes per bucket of file size",
-      note: "A bucket goes from one power of two up to, but not including, the next; empty files stand alone at 0.",
-      alt: "Two histograms over file size, of the number of files and of their bytes",
+      note: "A bucket goes from one power of two up to, but not including, the next; empty files have a bucket of their own at 0.",
+      alt: "Two histograms by file size: number of files, and bytes",
       state: { scale: "share", axis: "linear" },
       controls: [SHARE_OR_ABSOLUTE, LINEAR_OR_LOG],
       layout(state, color) {
@@ -120,7 +120,7 @@ const Sections = (() => {
           size(entry.sum), share(part(entry.sum, total))]),
       }),
     });
-    return { id: "buckets", title: "How big the files are", short: "Sizes", lead, parts: [figure] };
+    return { id: "buckets", title: "File sizes", short: "Sizes", lead, parts: [figure] };
   }
 
   // ---------------------------------------------------------------- 2. cumulative curves
@@ -147,8 +147,8 @@ const Sections = (() => {
     const figure = new Figure({
       name: "cumulative",
       title: "Share of the files, and of their bytes, in files up to a size",
-      note: others.length ? "Grey lines are the published surveys; choose a name to hide or show its line." : null,
-      alt: "Two cumulative curves over file size, by files and by bytes",
+      note: others.length ? "Grey lines are published surveys; click a name to hide or show its line." : null,
+      alt: "Two cumulative curves by file size: files, and bytes",
       state: { xAxis: "log", hidden: new Set(drawn.length > 1 ? others.map((entry) => entry.key) : []) },
       controls: [{ key: "xAxis", label: "Size axis", options: [["log", "Log"], ["linear", "Linear"]] }],
       legend: (color) => [
@@ -212,7 +212,7 @@ const Sections = (() => {
     const dist = shown.dist("file_size");
     const lead = [known(dist?.deciles?.[4]) && known(dist?.deciles_by_total?.[4]) &&
       `Half of the files are ${size(dist.deciles[4])} or smaller; half of the bytes are in files of ${size(dist.deciles_by_total[4])} or larger.`];
-    return { id: "cumulative", title: others.length || drawn.length > 1 ? "Then and now" : "Up to what size", short: "Curves", lead, parts: [figure, deciles] };
+    return { id: "cumulative", title: others.length || drawn.length > 1 ? "Then and now" : "Cumulative curves", short: "Curves", lead, parts: [figure, deciles] };
   }
 
   // ---------------------------------------------------------------- 3. overhead by block size
@@ -225,8 +225,8 @@ const Sections = (() => {
     const find = (each, block) => each.survey.block_sizes.find((row) => num(row.block_bytes) === block);
     const figure = new Figure({
       name: "block-size",
-      title: "What a block size costs",
-      note: "Every file rounded up to whole blocks, compared with blocks of 1 KiB; and the share of the files that fit in one block.",
+      title: "Cost of a block size",
+      note: "Space with every file rounded up to whole blocks, compared with 1 KiB blocks; and the share of files that fit in one block.",
       alt: "Growth of the allocated bytes and share of the files in one block, by block size",
       state: { axis: "log" },
       controls: [LINEAR_OR_LOG],
@@ -238,7 +238,7 @@ const Sections = (() => {
         return {
           x: { scale: "log2", unit: "bytes", title: "Block size", snap: true, full: [Math.log2(blocks[0]) - 0.3, Math.log2(blocks.at(-1)) + 0.3], least: 2, stops: blocks.map(Math.log2) },
           panels: [
-            { title: "Growth of allocated over 1 KiB blocks", unit: "share", log: state.axis === "log",
+            { title: "Growth of allocated bytes over 1 KiB blocks", unit: "share", log: state.axis === "log",
               series: list.map((each) => line(points(each, "growth_fraction", state.axis === "log"), { color: tint(each, "bytes"), symbol: "circle" })) },
             { title: "Files that fit in one block", unit: "share", min: 0, max: 1, step: 0.25,
               series: list.map((each) => line(points(each, "single_block_fraction", false), { color: tint(each, "files"), symbol: "circle" })) },
@@ -247,7 +247,7 @@ const Sections = (() => {
             const block = 2 ** Math.round(place);
             const found = list.map((each) => [each, find(each, block)]).filter(([, row]) => row);
             return found.length > 0 && {
-              title: `Blocks of ${size(block)}`,
+              title: `${size(block)} blocks`,
               rows: found.flatMap(([each, row]) => {
                 const of = drawn.length > 1 ? `${Format.shorten(each.name, 28)}: ` : "";
                 return [{ color: tint(each, "bytes"), label: `${of}growth`, value: change(row.growth_fraction) },
@@ -267,8 +267,8 @@ const Sections = (() => {
     const four = rows.find((row) => num(row.block_bytes) === 4096);
     const sixteen = rows.find((row) => num(row.block_bytes) === 16384);
     const than = (row) => (num(row.growth_fraction) < 0 ? `${share(-num(row.growth_fraction))} less` : `${share(row.growth_fraction)} more`);
-    const lead = [four && `With blocks of 4 KiB these files take ${than(four)} than with 1 KiB, and ${share(four.single_block_fraction)} of them fit in one block.`,
-      sixteen && `With 16 KiB they take ${than(sixteen)}.`];
+    const lead = [four && `With 4 KiB blocks, these files need ${than(four)} than with 1 KiB, and ${share(four.single_block_fraction)} of them fit in one block.`,
+      sixteen && `With 16 KiB, they need ${than(sixteen)}.`];
     return { id: "block-size", title: "Overhead by block size", short: "Block size", lead, parts: [figure, weights(shown, rows)] };
   }
 
@@ -294,8 +294,8 @@ const Sections = (() => {
     }, text));
     fill(classic.length ? classic : usable);
     return el("div", { class: "block" },
-      el("h3", {}, "Share of the disk by decile of the files"),
-      el("p", { class: "note" }, "Files in order of size, a tenth of them in each row; how much of the allocated bytes these and all smaller ones take."),
+      el("h3", {}, "Share of disk space by file decile"),
+      el("p", { class: "note" }, "Files in order of size, a tenth of them per row; the share of allocated bytes of these and all smaller files."),
       classic.length > 0 && classic.length < usable.length && el("div", { class: "controls" }, el("div", { class: "segment", role: "group", "aria-label": "Block sizes" }, buttons)),
       box);
   }
@@ -312,8 +312,8 @@ const Sections = (() => {
     const figure = new Figure({
       name: "overhead-by-size",
       title: "Overhead by size",
-      note: "Allocated minus size, summed over the files, directories and symlinks of a size. Negative overhead: allocated is less than the size (sparse, compressed or stored inline).",
-      alt: "Histogram of the overhead over the size of files, directories and symlinks",
+      note: "Allocated minus size, summed over the files, directories and symlinks of each size. Negative overhead: less is allocated than the size (sparse, compressed or stored inline).",
+      alt: "Histogram of overhead by size of files, directories and symlinks",
       state: { axis: "linear" },
       controls: [LINEAR_OR_LOG],
       legend: (color) => (signs[0] && signs[1] ? [{ key: "positive", label: "Positive overhead", color: color("bytes") }, { key: "negative", label: "Negative overhead", color: color("c4") }] : []),
@@ -333,8 +333,8 @@ const Sections = (() => {
             const entry = up ?? down;
             const rows = (found, name, tint, whole) => (found && num(found.count) > 0 ? [
               { color: color(tint), label: `${name} overhead`, value: `${size(found.sum)} (${share(part(Math.abs(num(found.sum)), whole))})` },
-              { label: "how many", value: count(found.count) },
-              { label: "each, on average", value: size(Math.abs(mean(found))) },
+              { label: "count", value: count(found.count) },
+              { label: "mean each", value: size(Math.abs(mean(found))) },
             ] : []);
             return entry && {
               title: bucket(entry.low, entry.high, "bytes"),
@@ -357,7 +357,7 @@ const Sections = (() => {
       },
     });
     const small = sum(positive.filter((entry) => num(entry.high) <= shown.small).map((entry) => entry.sum));
-    const lead = [above > 0 && `Positive overhead adds up to ${size(above)}, ${share(part(small, above))} of it in what is smaller than ${size(shown.small)}.`,
+    const lead = [above > 0 && `Positive overhead totals ${size(above)}, ${share(part(small, above))} of it in entries smaller than ${size(shown.small)}.`,
       below > 0 && `Negative overhead saves ${size(below)}.`];
     return { id: "overhead", title: "Overhead by file size", short: "Overhead", lead, parts: [figure] };
   }
@@ -365,7 +365,7 @@ const Sections = (() => {
   // ---------------------------------------------------------------- 5. ages
 
   function ages(shown) {
-    const stamps = [["mtime", "Modified (mtime)", "c1"], ["ctime", "Changed (ctime)", "c3"], ["atime", "Read (atime)", "c4"]]
+    const stamps = [["mtime", "Modified (mtime)", "c1"], ["ctime", "Changed (ctime)", "c3"], ["atime", "Accessed (atime)", "c4"]]
       .map(([key, label, tint]) => ({ key, label, tint, files: shown.dist(`${key}_age`), bytes: shown.dist(`${key}_age_bytes`) }))
       .filter((stamp) => stamp.files || stamp.bytes);
     if (!stamps.length) return null;
@@ -383,11 +383,11 @@ const Sections = (() => {
     const panels = [["Share of the files", "files"], ["Share of the bytes", "bytes"]].filter(([, key]) => stamps.some((stamp) => stamp[key]));
     const figure = new Figure({
       name: "ages",
-      title: "Age of the files and of their bytes",
-      note: "In whole days at the time of the survey. Times of reading depend on how the file system is mounted: with relatime they lag by up to a day, with noatime they stand still.",
+      title: "Age of files and of their bytes",
+      note: "In whole days at the time of the survey. Access times depend on mount options: with relatime they lag by up to a day, with noatime they are not updated.",
       alt: "Histograms of the ages of files, by files and by bytes",
       state: { view: "bucket", axis: "linear" },
-      controls: [{ key: "view", label: "View", options: [["bucket", "Per bucket"], ["older", "That old or older"]] },
+      controls: [{ key: "view", label: "View", options: [["bucket", "Per bucket"], ["older", "Cumulative (that old or older)"]] },
         { ...LINEAR_OR_LOG, when: (state) => state.view === "bucket" }],
       legend: (color) => stamps.map((stamp) => ({ key: stamp.key, label: stamp.label, color: color(stamp.tint) })),
       layout(state, color) {
@@ -447,16 +447,16 @@ const Sections = (() => {
       },
     });
     const numbers = table({
-      caption: "Ages in days: half, or nine tenths, are that old or younger",
-      columns: [{ title: "Time", text: true }, { title: "Half of the files" }, { title: "Nine tenths of the files" }, { title: "Half of the bytes" }, { title: "Nine tenths of the bytes" }, { title: "Oldest" }],
+      caption: "Ages in days: half, or 90 %, are that old or younger",
+      columns: [{ title: "Time", text: true }, { title: "Half of the files" }, { title: "90 % of the files" }, { title: "Half of the bytes" }, { title: "90 % of the bytes" }, { title: "Oldest" }],
       rows: stamps.map((stamp) => [stamp.label, ...[[stamp.files, 4], [stamp.files, 8], [stamp.bytes, 4], [stamp.bytes, 8]].map(([dist, index]) => (known(dist?.deciles?.[index]) ? `${count(dist.deciles[index])} d` : Format.MISSING)),
         Format.days((stamp.files ?? stamp.bytes).max)]),
     });
     const [files, bytes] = [stamps[0].files?.deciles?.[4], stamps[0].bytes?.deciles?.[4]];
     const lead = [stamps[0].key === "mtime" && known(files) && known(bytes) &&
       `Half of the files were modified within the last ${Format.days(files)}, and files with half of the bytes within the last ${Format.days(bytes)}.`,
-    num(shown.counts.future_times) > 0 && `${count(shown.counts.future_times)} time stamps were later than the survey and count as age 0.`];
-    return { id: "ages", title: "How old the files are", short: "Ages", lead, parts: [figure, numbers] };
+    num(shown.counts.future_times) > 0 && `${count(shown.counts.future_times)} timestamps were later than the survey and count as age 0.`];
+    return { id: "ages", title: "File ages", short: "Ages", lead, parts: [figure, numbers] };
   }
 
   return { view, upTo, buckets, cumulative, blockSizes, overhead, ages, helpers: { places, holds, bucketAxis, part, SHARE_OR_ABSOLUTE, LINEAR_OR_LOG } };

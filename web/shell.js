@@ -103,7 +103,7 @@ const Shell = (() => {
 
   function showNothing(title) {
     Figures.stopAll();
-    document.getElementById("page").replaceChildren(el("main", {}, el("h1", {}, title), el("p", {}, "There is nothing to show.")));
+    document.getElementById("page").replaceChildren(el("main", {}, el("h1", {}, title), el("p", {}, "Nothing to show.")));
     root.dataset.ready = "true";
   }
 

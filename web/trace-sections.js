@@ -8,7 +8,7 @@ const Traces = (() => {
   const COLORS = ["c1", "c2", "c3", "c4", "c5", "c6"];
   const DASH = ["dashed", [6, 4]];
   const SIDES = [["reads", "Reads"], ["writes", "Writes"]];
-  const COUNTED = { key: "counted", label: "What counts as one", options: [["whole", "Whole file"], ["requests", "Request"]] };
+  const COUNTED = { key: "counted", label: "Unit", options: [["whole", "Whole file"], ["requests", "Request"]] };
 
   const has = (trace, side) => num(trace[side].whole.count) > 0;
   const hasRequests = (data) => data.traces.some((trace) => trace.reads.requests || trace.writes.requests);
@@ -48,12 +48,12 @@ const Traces = (() => {
     const figure = new Figure({
       name: "trace-sizes",
       title: "Sizes of reads and writes",
-      note: "Share of the operations, and of the bytes, that are of a size or smaller. Whole file: all that was read or written between opening and closing is one, as the paper counts.",
-      alt: "Cumulative shares of reads and writes by their size",
+      note: "Share of the operations, and of the bytes, of a size or smaller. Whole file: everything read or written between open and close counts as one operation, as in the paper.",
+      alt: "Cumulative shares of reads and writes by size",
       state: { counted: "whole" },
       controls: controlsOf(data),
       legend: (color) => [...legend(all, color),
-        ...((data.published ?? []).length ? [{ key: "then", label: "Then: VU 2005 (reads whole, writes dashed)", color: color("published") }] : [])],
+        ...((data.published ?? []).length ? [{ key: "then", label: "Published: VU 2005 (reads solid, writes dashed)", color: color("published") }] : [])],
       layout(state, color) {
         const list = all.filter((view) => !state.hidden.has(view.key));
         const lines = (key) => list.map((view) => line(cumulative(of(view, state), key), { color: color(view.color), dash: view.type }));
@@ -74,7 +74,7 @@ const Traces = (() => {
       },
       table: (state) => ({
         caption: "Deciles of reads and writes",
-        columns: [{ title: "Tenths", text: true }, ...all.flatMap((view) => [{ title: view.name }, { title: "by bytes" }]), ...((data.published ?? []).length ? [{ title: "Then: reads" }, { title: "writes" }] : [])],
+        columns: [{ title: "Decile", text: true }, ...all.flatMap((view) => [{ title: view.name }, { title: "by bytes" }]), ...((data.published ?? []).length ? [{ title: "Published: reads" }, { title: "writes" }] : [])],
         rows: Array.from({ length: 10 }, (_, tenth) => [share((tenth + 1) / 10), ...all.flatMap((view) => [size(of(view, state).deciles[tenth]), size(of(view, state).deciles_by_total[tenth])]),
           ...((data.published ?? []).length ? [size(data.published[tenth]?.read_bytes), size(data.published[tenth]?.write_bytes)] : [])]),
       }),
@@ -96,9 +96,9 @@ const Traces = (() => {
     };
     const figure = new Figure({
       name: "one-block",
-      title: "What one block serves",
-      note: "Share of the operations that need one transfer. Of requests, those count that lie within one block.",
-      alt: "Share of reads and writes that one block serves, by block size",
+      title: "Served by one block",
+      note: "Share of the operations that need only one transfer. For requests, those that lie within one block.",
+      alt: "Share of reads and writes served by one block, by block size",
       state: { counted: "whole" },
       controls: controlsOf(data),
       legend: (color) => legend(all, color),
@@ -110,7 +110,7 @@ const Traces = (() => {
             series: list.map((view) => line(blocks.map((block) => [Math.log2(block), shareOf(view, block, state)]).filter(([, value]) => value !== undefined), { color: color(view.color), dash: view.type, symbol: "circle" })) }],
           tip(place) {
             const block = blocks.reduce((best, each) => (Math.abs(Math.log2(each) - place) < Math.abs(Math.log2(best) - place) ? each : best));
-            return list.length > 0 && { title: `Blocks of ${size(block)}`, rows: list.map((view) => ({ color: color(view.color), dash: view.dash, label: view.name, value: share(shareOf(view, block, state)) })) };
+            return list.length > 0 && { title: `${size(block)} blocks`, rows: list.map((view) => ({ color: color(view.color), dash: view.dash, label: view.name, value: share(shareOf(view, block, state)) })) };
           },
         };
       },
@@ -119,7 +119,7 @@ const Traces = (() => {
         rows: blocks.map((block) => [size(block), ...all.map((view) => share(shareOf(view, block, state)))]),
       }),
     });
-    return { id: "one-block", title: "What one block serves", short: "One block", lead: [], parts: [figure] };
+    return { id: "one-block", title: "Served by one block", short: "One block", lead: [], parts: [figure] };
   }
 
   // ---------------------------------------------------------------- kinds
@@ -133,15 +133,15 @@ const Traces = (() => {
       return rows.length > 0 && new Figure({
         name: `kinds-${at}`,
         title: data.traces.length > 1 ? `Operations by kind: ${trace.name}` : "Operations by kind",
-        alt: "Bars of the operations of each kind",
+        alt: "Bar chart of operations by kind",
         rows: (_, tint) => rows.map((row) => ({
           label: KIND(row.kind), value: num(row.count), color: tint(color),
           text: [count(row.count), num(row.bytes) > 0 ? size(row.bytes) : "", num(row.failed) > 0 ? `${count(row.failed)} failed` : "", known(row.seconds) ? duration(row.seconds) : ""].filter(Boolean).join("  "),
           tip: { title: KIND(row.kind), rows: [{ label: "operations", value: count(row.count) }, { label: "failed", value: count(row.failed) }, { label: "bytes", value: size(row.bytes) },
-            ...(known(row.seconds) ? [{ label: "together", value: duration(row.seconds) }] : [])] },
+            ...(known(row.seconds) ? [{ label: "total time", value: duration(row.seconds) }] : [])] },
         })),
         table: () => ({
-          caption: "Operations by kind", columns: [{ title: "Kind", text: true }, { title: "Operations" }, { title: "Failed" }, { title: "Bytes" }, { title: "Time in them" }],
+          caption: "Operations by kind", columns: [{ title: "Kind", text: true }, { title: "Operations" }, { title: "Failed" }, { title: "Bytes" }, { title: "Time" }],
           rows: rows.map((row) => [KIND(row.kind), count(row.count), count(row.failed), size(row.bytes), duration(row.seconds)]),
         }),
       });
@@ -163,9 +163,9 @@ const Traces = (() => {
     const place = (edge) => Math.log2(Math.max(0.5, edge));
     const figure = edges.length > 0 && new Figure({
       name: "file-sizes",
-      title: "By the size of the file",
-      note: "Share of the operations, and of their bytes, that go to files smaller than a size. Lines that stay below 100 % have operations on files of unknown size.",
-      alt: "Cumulative shares of reads and writes by the size of the file",
+      title: "By file size",
+      note: "Share of the operations, and of their bytes, on files smaller than a size. A line that ends below 100 % has operations on files of unknown size.",
+      alt: "Cumulative shares of reads and writes by file size",
       state: { counted: "whole" },
       controls: controlsOf(data),
       legend: (color) => legend(all, color),
@@ -186,14 +186,14 @@ const Traces = (() => {
         };
       },
       table: () => ({
-        caption: "By the size of the file",
+        caption: "By file size",
         columns: [{ title: "", text: true }, { title: "File size", text: true }, { title: "Whole-file operations" }, { title: "Requests" }, { title: "Bytes" }],
         rows: all.flatMap((view) => view.trace[view.side].by_file_size.map((row) => [{ text: view.name, name: true }, known(row.low) ? Format.bucket(row.low, row.high, "bytes") : "unknown", count(row.whole), count(row.requests), size(row.bytes)])),
       }),
     });
     const patterned = all.filter((view) => view.trace[view.side].patterns.length > 0);
     const patterns = patterned.length > 0 && el("div", { class: "block" }, el("h3", {}, "Sequential, strided, random"), table({
-      caption: "Patterns of requests", columns: [{ title: "", text: true }, { title: "Pattern", text: true }, { title: "Requests" }, { title: "of all" }, { title: "Bytes" }, { title: "of all" }],
+      caption: "Access patterns of requests", columns: [{ title: "", text: true }, { title: "Pattern", text: true }, { title: "Requests" }, { title: "of all" }, { title: "Bytes" }, { title: "of all" }],
       rows: patterned.flatMap((view) => {
         const rows = view.trace[view.side].patterns;
         const sum = (key) => rows.reduce((all_, row) => all_ + num(row[key]), 0);
@@ -201,12 +201,12 @@ const Traces = (() => {
       }),
     }));
     const reuse = el("div", { class: "block" }, el("h3", {}, "Files"), table({
-      caption: "What files were used for",
-      columns: [{ title: "", text: true }, { title: "Touched" }, { title: "Only read" }, { title: "Only written" }, { title: "Both" }, { title: "Read once" }, { title: "Written once" }, { title: "Made and removed" }, { title: "Bytes read for each written" }],
+      caption: "How files were used",
+      columns: [{ title: "", text: true }, { title: "Touched" }, { title: "Only read" }, { title: "Only written" }, { title: "Both" }, { title: "Read once" }, { title: "Written once" }, { title: "Created and removed" }, { title: "Bytes read per byte written" }],
       rows: data.traces.map((trace) => [{ text: trace.name, name: true }, count(trace.files.touched), count(trace.files.only_read), count(trace.files.only_written), count(trace.files.both), count(trace.files.read_once),
         count(trace.files.written_once), count(trace.files.temporary), known(trace.read_write.bytes) ? Format.decimal(trace.read_write.bytes, 2) : Format.MISSING]),
     }));
-    return { id: "files", title: "Which files", short: "Files", lead: [], parts: [figure, patterns, reuse] };
+    return { id: "files", title: "File use", short: "Files", lead: [], parts: [figure, patterns, reuse] };
   }
 
   // ---------------------------------------------------------------- rates
@@ -222,14 +222,14 @@ const Traces = (() => {
         name: `rates-${at}`,
         title: data.traces.length > 1 ? `Rates over time: ${trace.name}` : "Rates over time",
         note: `Means of ${duration(width)} each.`,
-        alt: "Operations and bytes a second over time",
+        alt: "Operations and bytes per second over time",
         state: {},
         legend: (color) => lines.slice(1).map(([key, tint]) => ({ key, label: `Bytes ${key}`, color: color(tint) })),
         layout(state, color) {
           return {
             x: { scale: "linear", unit: "seconds", title: "Seconds from the start", full: [0, end], least: Math.max(num(width) * 4, end / 1000), stops: intervals.map((_, index) => index * num(width)) },
-            panels: [{ title: "Operations a second", unit: "count", series: [line(points((interval) => num(interval.operations)), { color: color("c3") })] },
-              { title: "Bytes a second", unit: "bytes", series: [["read", (interval) => num(interval.read_bytes)], ["written", (interval) => num(interval.write_bytes)]]
+            panels: [{ title: "Operations per second", unit: "count", series: [line(points((interval) => num(interval.operations)), { color: color("c3") })] },
+              { title: "Bytes per second", unit: "bytes", series: [["read", (interval) => num(interval.read_bytes)], ["written", (interval) => num(interval.write_bytes)]]
                 .filter(([key]) => !state.hidden.has(key)).map(([key, value]) => line(points(value), { color: color(key === "read" ? "c1" : "c2") })) }],
             tip(place) {
               const interval = intervals[Math.min(intervals.length - 1, Math.max(0, Math.round(place / num(width))))];
@@ -254,7 +254,7 @@ const Traces = (() => {
     const parts = data.traces.map((trace) => el("div", { class: "block" }, el("h3", { class: "name" }, trace.name),
       el("dl", { class: "facts" }, [
         ["Recorded by", trace.recorder], ["Operations", count(trace.operations)], ["Processes", count(trace.processes)],
-        ...(trace.clock === "none" ? [] : [["Took", duration(trace.span_seconds)]]),
+        ...(trace.clock === "none" ? [] : [["Duration", duration(trace.span_seconds)]]),
       ].map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: "name" }, value)))),
       trace.notes.map((note) => el("p", { class: "note name" }, note)),
       trace.problems.map((problem) => el("p", { class: "note name" }, `${count(problem.count)} × ${KIND(problem.kind)}: ${problem.first}`)),

@@ -18,14 +18,14 @@
       Shell.head({
         kicker: "Trace",
         title: data.title || "Trace",
-        facts: [["Operations", count(traces.reduce((sum, trace) => sum + Format.num(trace.operations), 0))], ...(span > 0 ? [["Took", duration(span)]] : [])],
+        facts: [["Operations", count(traces.reduce((sum, trace) => sum + Format.num(trace.operations), 0))], ...(span > 0 ? [["Duration", duration(span)]] : [])],
       }),
       Shell.summary(data.words),
     ],
     footer: Shell.footer({
       method: [
-        "A whole-file operation is all that was read, or written, through one opening of a file; where a trace knows no openings, neighbouring requests of a client are one. " +
-          "A request is a single call. One block serves an operation that is no longer than it (a request: that lies within it).",
+        "A whole-file operation is everything read, or written, between one open and close of a file; if a trace has no opens, adjacent requests of a client are one operation. " +
+          "A request is a single call. One block serves an operation no longer than the block (a request: one that lies within it).",
         "After Tanenbaum, Herder and Bos, “File Size Distribution on UNIX Systems: Then and Now” (2006), whose Fig. 4 is drawn in grey. KiB, MiB and GiB are powers of 1,024.",
       ],
       data,

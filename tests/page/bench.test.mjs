@@ -101,6 +101,6 @@ if (!pages.length) {
   }));
 
   test("a page without runs says that there is nothing", () => visit(variant(pages[0], "no-bench", (data) => { data.runs = []; }), DESKTOP, async (page) => {
-    assert.match(await page.innerText("#page"), /nothing to show/);
+    assert.match(await page.innerText("#page"), /Nothing to show/);
   }));
 }

@@ -247,7 +247,7 @@ describe("a page of an anonymous survey beside another source", () => {
 
 describe("a page with nothing in it", () => {
   test("says so", () => visit(variant("nothing", (data) => { data.sources = []; }), DESKTOP, async (page) => {
-    assert.match(await page.innerText("#page"), /nothing to show/);
+    assert.match(await page.innerText("#page"), /Nothing to show/);
   }));
 
   test("stands an empty tree", () => visit(variant("empty", (data) => {

@@ -77,11 +77,11 @@ function all(variable, chartsOf, pointed, hostile, empty) {
   }));
 
   test(`a page without results says that there is nothing: ${variable}`, () => visit(variant(pages[0], `no-${variable}`, empty), DESKTOP, async (page) => {
-    assert.match(await page.innerText("#page"), /nothing to show/);
+    assert.match(await page.innerText("#page"), /Nothing to show/);
   }));
 }
 
-all("GRANULO_TRACE_PAGE", chartsOfTraces, { "trace-sizes": /Up to/, "one-block": /Blocks of/, "file-sizes": /Files below/, "rates-0": /After/ }, (data) => {
+all("GRANULO_TRACE_PAGE", chartsOfTraces, { "trace-sizes": /Up to/, "one-block": /\bblocks\b/, "file-sizes": /Files below/, "rates-0": /After/ }, (data) => {
   for (const trace of data.traces) [trace.name, trace.recorder, trace.command, trace.notes] = [HOSTILE, HOSTILE, HOSTILE, [HOSTILE]];
 }, (data) => { data.traces = []; });
 
