@@ -1,6 +1,6 @@
 //! Programs that a bench runs: named with their package where they are missing, in their own words where they fail.
 //!
-//! They run in a process group of their own, so that Ctrl-C reaches granulo alone, which then ends in good order. Their standard
+//! They run in a process group of their own, so that Ctrl-C reaches granulo alone, which then stops cleanly. Their standard
 //! input is the lock of the scratch directory: while one of them works on an image, nobody takes that for a left-over.
 
 use std::ffi::{OsStr, OsString};

@@ -284,7 +284,7 @@ impl SurveyArguments {
     fn drop_checkpoint(&self, all_written: bool) {
         let Some(path) = self.checkpoint_path().filter(|path| path.exists()) else { return };
         if all_written && (self.output.is_some() || self.resume.is_none()) {
-            // Left behind, it would only be gone on with to the same result.
+            // Left behind, it would only be resumed to the same result.
             let _ = std::fs::remove_file(&path);
         } else {
             let path = escape_path(&path);

@@ -44,13 +44,13 @@ pub struct Plan {
     pub granulo_version: String,
     /// What it is about.
     pub source: Source,
-    /// What block sizes make of it.
+    /// Space by block size.
     pub block_sizes: Vec<BlockSize>,
     /// What block sizes make of the operations, if they are known.
     pub operations: Option<ServedOperations>,
     /// Which block size to take.
     pub recommendation: Option<Recommendation>,
-    /// What layouts make of it.
+    /// Space by layout.
     pub models: Vec<ModelSpace>,
     /// The layout that `tiers` speaks of: the first with a fast tier.
     pub tier_model: Option<String>,
@@ -118,7 +118,7 @@ pub struct FastTier {
     pub curve: Vec<Tier>,
     /// Which cutoff the given fast tier holds.
     pub fit: Option<Fit>,
-    /// How the three ratios bear it.
+    /// How the three ratios compare.
     pub profiles: Vec<Profile>,
     /// What to type for the usual cutoff, or for the one that the given fast tier holds.
     pub settings: Vec<String>,

@@ -238,7 +238,7 @@ impl<'a> Tiers<'a> {
         }
     }
 
-    /// How the three ratios bear it; `usual_bytes` is the cutoff that they are to hold.
+    /// How the three ratios compare; `usual_bytes` is the cutoff that they are to hold.
     pub fn profiles(&self, usual_bytes: u64) -> Vec<Profile> {
         let usual = self.at(usual_bytes);
         let profile = |ratio: f64| {

@@ -80,7 +80,7 @@ pub struct Design {
     pub seed: u64,
     /// What sizes were multiplied by.
     pub factor: f64,
-    /// The sizes that they were dealt out from.
+    /// The sizes that they were stratified from.
     pub source_sizes: Distribution,
     /// Sizes of files.
     pub sizes: Table,

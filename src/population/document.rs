@@ -86,7 +86,7 @@ pub struct MadeFiles {
     pub directories: u64,
     /// Sizes of the files.
     pub size_bytes: u64,
-    /// What the file system has allocated for them, as surveyed back; `None` where that was not done.
+    /// What the file system has allocated for them, as surveyed afterwards; `None` where that was not done.
     pub allocated_bytes: Option<u128>,
     /// Time to make them.
     pub elapsed_seconds: f64,
@@ -134,7 +134,7 @@ pub struct MeasureDistance {
     pub unit: &'static str,
     /// As planned; `None` where only the disk tells.
     pub planned: Option<Distance>,
-    /// As surveyed back from the disk.
+    /// As surveyed on disk.
     pub reached: Option<Distance>,
 }
 

@@ -7,7 +7,7 @@
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | [`stratify`] | so many values with the distribution of a source, dealt out, not drawn |
+//! | [`stratify`] | a number of values with the distribution of a source, stratified, not sampled |
 //! | [`weighted`], [`profiles`] | sizes by a law; the profiles of Geriatrix |
 //! | `permutation`, [`chance`] | which file has which size; numbers from a seed |
 //! | [`tree`], `names` | directories and names |

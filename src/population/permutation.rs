@@ -84,7 +84,7 @@ mod tests {
     fn neighbours_do_not_stay_together() {
         let permutation = Permutation::new(100_000, 1);
         let near = (1..100_000).filter(|&i| permutation.at(i).abs_diff(permutation.at(i - 1)) < 100).count();
-        // By chance 0.2 % of all pairs.
+        // At random, 0.2 % of all pairs.
         assert!((100..320).contains(&near), "{near}");
     }
 }

@@ -1,4 +1,4 @@
-//! So many values with the distribution of a source: not drawn, but dealt out, so that few of them are as like it as can be.
+//! A number of values with the distribution of a source: stratified, not sampled, so that even a few are close to it.
 //!
 //! The cells of the source are gone through from the largest to the smallest. Each gets its share of the values, rounded down or up so
 //! that of two running differences, that of the count and that of the sum, each as a part of its whole, the larger stays

@@ -65,7 +65,7 @@ impl SizeLaw {
         self.min_bytes.saturating_add(above.round() as u64).min(self.max_bytes)
     }
 
-    /// A size by chance.
+    /// A random size.
     pub fn draw(&self, chance: &mut Chance) -> u64 {
         self.at(chance.fraction())
     }

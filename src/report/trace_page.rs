@@ -1,4 +1,4 @@
-//! A page of traces: one HTML file that needs nothing else, with traces laid over one another and beside Fig. 4 of Tanenbaum, Herder and Bos.
+//! A page of traces: one HTML file that needs nothing else, with traces overlaid and beside Fig. 4 of Tanenbaum, Herder and Bos.
 //!
 //! Its scripts stand in `web/trace*.js`; template, style, figures and formats are those of the survey page.
 

@@ -224,7 +224,7 @@ pub struct Settings {
     pub exclude: exclude::Exclude,
 }
 
-/// Locks, and goes on with the data of a thread that panicked: the panic itself ends the scan.
+/// Locks, and continues with the data of a thread that panicked: the panic itself ends the scan.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,4 +1,4 @@
-//! Checkpoints: an interrupted survey as data, to go on with later.
+//! Checkpoints: an interrupted survey as data, to resume later.
 //!
 //! A checkpoint is taken while no thread has a directory in hand. It holds what was counted, the unfinished part of the walk, and
 //! the files with names still to come; nothing in it is ever executed. Going on gives what an uninterrupted survey of the unchanged

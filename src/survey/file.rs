@@ -97,7 +97,7 @@ fn parse(text: &[u8]) -> Result<Survey> {
     stored.into_survey().map_err(|cause| corrupt(&cause))
 }
 
-/// Whether the parser stumbled over the very end of the text: a number cut behind its point is no number.
+/// Whether the parser stumbled over the very end of the text: a number cut after its point is not a number.
 fn is_at_the_end(text: &[u8], error: &serde_json::Error) -> bool {
     let last_line = text.iter().filter(|&&byte| byte == b'\n').count() + 1;
     let last_column = text.iter().rev().take_while(|&&byte| byte != b'\n').count();

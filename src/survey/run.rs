@@ -89,7 +89,7 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
-/// Takes a survey, or goes on with an interrupted one (whose roots and options then count, not those of the request). Ends early
+/// Takes a survey, or resumes an interrupted one (whose roots and options then count, not those of the request). Ends early
 /// once `interrupted` is set. `on_progress` is called about ten times a second.
 ///
 /// # Errors

@@ -84,7 +84,7 @@ pub struct CreateRequest {
     pub is_cold: bool,
     /// How often.
     pub rounds: u64,
-    /// The longest that a phase of a turn may take; what follows goes on with the files that are there then.
+    /// The longest that a phase of a turn may take; what follows continues with the files that are there then.
     pub longest: Option<Duration>,
 }
 

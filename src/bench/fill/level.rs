@@ -2,7 +2,7 @@
 //!
 //! The level is `used / (used + available)`, as df has it. Files are never larger than what is missing to the level, so that it is reached
 //! from below and not passed; what the file system reserves or delays is seen when everything was written back, and that is looked at again
-//! before the level counts as reached. Which files are there takes no memory: a number by chance is tried until one is.
+//! before the level counts as reached. Which files are there takes no memory: random numbers are tried until one is.
 
 use super::Ground;
 use crate::bench::caches::drop_caches;
@@ -162,7 +162,7 @@ impl Fill {
         Ok(true)
     }
 
-    /// Deletes a file by chance.
+    /// Deletes a random file.
     fn delete(&mut self, ground: &mut dyn Ground) -> Result<()> {
         for _ in 0..MOST_DRAWS {
             if let Some(size_bytes) = ground.delete(self.chance.below(self.created))? {
@@ -175,7 +175,7 @@ impl Fill {
         Err(Error::new(ErrorKind::Lost, "delete a file by chance", "none of those that were created is there"))
     }
 
-    /// Mean number of extents of up to `most` files by chance; `None` where that cannot be asked for.
+    /// Mean number of extents of up to `most` random files; `None` where that cannot be asked for.
     pub(super) fn extents(&mut self, most: u64, ground: &mut dyn Ground) -> Result<Option<f64>> {
         let (mut extents, mut files) = (0, 0);
         for _ in 0..most.min(2 * self.created) {

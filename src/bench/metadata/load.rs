@@ -1,4 +1,4 @@
-//! A load that is offered whatever becomes of it: operations are due at times that do not wait for each other (an open loop).
+//! A load that is offered independently of its progress: operations are due at times that do not wait for each other (an open loop).
 //!
 //! The n-th operation is due at a random moment of the n-th interval, and its response time counts from then, so what waits because
 //! something before it was slow counts as waiting. (A loop that begins an operation when the last one has ended leaves that out.)

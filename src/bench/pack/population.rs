@@ -36,7 +36,7 @@ pub struct Population {
 #[derive(Debug)]
 enum Sizes {
     Same(u64),
-    /// Dealt out of a distribution, in an order of the seed.
+    /// Stratified from a distribution, in an order of the seed.
     Dealt(Box<Design>),
 }
 

@@ -1,4 +1,4 @@
-//! How far a generated tree is from its source: as planned, and as surveyed back from the disk.
+//! How far a generated tree is from its source: as planned, and as surveyed on disk.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -36,7 +36,7 @@ pub(super) fn planned(recipe: &Recipe, design: &Design, sizes: &Distribution) ->
     rows
 }
 
-/// The same as surveyed back.
+/// The same as surveyed on disk.
 pub(super) fn reached(
     recipe: &Recipe,
     design: &Design,

@@ -3,7 +3,7 @@
 //! After Geriatrix (Kadekodi, Nagarajan and Ganger, USENIX ATC 2018): first files are created up to the fill level, then every operation
 //! creates a file if there is room for the next one below the level, and deletes one else. Which one, a profile of relative ages says:
 //! of its intervals the one that has most too many gives one of its files, any. The clock ticks once a creation; an age is a part of
-//! the time since the beginning. Sizes are dealt out anew for every so many creations as the design has files, each time in another
+//! the time since the beginning. Sizes are stratified again for every so many creations as the design has files, each time in another
 //! order.
 //!
 //! Everything is done by one thread, in one order: the sequence is a function of design, level and number of operations. Deleted before it was

@@ -1,4 +1,4 @@
-//! A page of benches: one HTML file that needs nothing else, with runs of the same bench laid over one another.
+//! A page of benches: one HTML file that needs nothing else, with runs of the same bench overlaid.
 //!
 //! Its scripts stand in `web/bench*.js`; template, style, figures and formats are those of the survey page. Curves of the n-th operation reach
 //! it thinned out, the rounds of a run joined.
