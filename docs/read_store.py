@@ -296,7 +296,7 @@ class Store:
 
     def holes(self, record):
         """Size and runs of data of a file with holes; None of others (section 6, attributes)."""
-        at = 19
+        at = 28
         while at < len(record.attributes):
             tag, length = unpack("BI", record.attributes, at)
             if tag == 3:

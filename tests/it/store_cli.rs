@@ -263,11 +263,24 @@ fn a_file_keeps_mode_owner_and_time() {
         assert_eq!(status[field], value, "{field}");
     }
     assert_eq!(status["uid"], rustix::process::geteuid().as_raw());
+    let times = |status: &Value, of: &str| {
+        (status[format!("{of}_seconds")].as_i64().unwrap(), status[format!("{of}_nanoseconds")].as_u64().unwrap())
+    };
+    // It is as old in the store as it is there, whatever the file is.
+    let born = times(&status, "btime");
+    assert!(born.0 > 1_700_000_000, "{status}");
+    assert_eq!(times(&status, "ctime"), born);
+    on("mv", &home, ["docs/report.txt", "docs/other"]).ended(0);
+    let renamed = on("stat", &home, ["docs/other", "--json"]).ended(0).json();
+    assert_eq!((times(&renamed, "btime"), times(&renamed, "mtime")), (born, (1_000_000_000, 5)));
+    assert_ne!(times(&renamed, "ctime"), born);
+    on("mv", &home, ["docs/other", "docs/report.txt"]).ended(0);
     let allocated = status["allocated_bytes"].as_u64().unwrap();
     assert!((1234 + 40..1234 + 120).contains(&allocated), "{allocated}");
     on("put", &home, args!["docs/", &file, "--mode", "600"]).ended(0);
     let shown = on("stat", &home, ["docs/report.txt"]).ended(0).text();
-    for part in ["docs/report.txt", "1,234 B", "0600 -rw-------", "2001-09-09T01:46:40.000000005Z", "segment "] {
+    let modified = "   modified  2001-09-09T01:46:40.000000005Z\n    changed  20";
+    for part in ["docs/report.txt", "1,234 B", "0600 -rw-------", modified, "\n       born  20", "segment "] {
         assert!(shown.contains(part), "'{part}' is not in:\n{shown}");
     }
 }

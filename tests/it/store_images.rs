@@ -74,13 +74,16 @@ fn text(seed: u64, length: usize) -> Vec<u8> {
 }
 
 fn attributes(mode: u16, seed: i64) -> Attributes {
-    Attributes {
-        mode,
-        uid: 1000,
-        gid: 100,
-        mtime: Time { seconds: 1_700_000_000 - seed * 86_400, nanoseconds: 123_456_789 },
-        ..Attributes::default()
-    }
+    let mtime = Time { seconds: 1_700_000_000 - seed * 86_400, nanoseconds: 123_456_789 };
+    // Changed when it was modified, at one time with others, or by itself; and then or before.
+    let ctime = match seed.rem_euclid(3) {
+        0 => mtime,
+        1 => Time { seconds: 1_750_000_000, nanoseconds: 999_999_999 },
+        _ => Time { seconds: mtime.seconds + seed, nanoseconds: 0 },
+    };
+    let btime = if seed % 2 == 0 { ctime } else { Time { seconds: -seed, nanoseconds: 1 } };
+    let (ctime, btime) = (Some(ctime), Some(btime));
+    Attributes { mode, uid: 1000, gid: 100, mtime, ctime, btime, ..Attributes::default() }
 }
 
 fn holes() -> Holes {

@@ -13,7 +13,7 @@ use super::tree::archive::{Archive, MemberKind};
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::Kind;
+use crate::format::entry::{Kind, Time};
 use crate::format::geometry::Class;
 use crate::format::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::index_key::is_name;
@@ -168,7 +168,7 @@ pub fn record(bytes: &[u8]) {
 fn look_into(record: &Record<'_>) {
     if let Some(attributes) = Attributes::decode(record.head.attributes) {
         let mut again = Vec::new();
-        if attributes.encode(&mut again).is_ok() {
+        if attributes.encode(Time::default(), &mut again).is_ok() {
             assert_eq!(Attributes::decode(&again), Some(attributes));
         }
     }

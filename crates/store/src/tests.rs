@@ -13,6 +13,7 @@ use crate::error::ErrorKind;
 mod handles;
 mod names;
 mod snapshots;
+mod times;
 
 fn key(path: &str) -> Key {
     Key::parse(path).unwrap()
@@ -79,7 +80,8 @@ fn what_is_put_is_got_now_and_by_the_next() {
                 let mut part = Vec::new();
                 store.read_range(&key, from..to, &mut part).unwrap();
                 assert_eq!(part, content[from as usize..(to as usize).min(size)], "{name}: part of {size} bytes");
-                assert_eq!(store.stat(&key).unwrap().unwrap().attributes, file());
+                let found = store.stat(&key).unwrap().unwrap().attributes;
+                assert_eq!(Attributes { ctime: None, btime: None, ..found }, file());
                 assert_eq!(store.entry(&key).unwrap().unwrap().entry.size_bytes, size as u64);
             }
             let walked: Vec<String> =
@@ -135,8 +137,9 @@ fn the_root_stays_with_its_attributes_when_all_below_it_goes() {
     let sandbox = TempDir::new().unwrap();
     let home = sandbox.path().join("s");
     let store = Store::create(&home, &Plan::default()).unwrap();
-    let attributes =
-        Attributes { mode: 0o40_711, uid: 7, ..Attributes::of_directory(Time { seconds: 9, nanoseconds: 0 }) };
+    let at = |seconds| Time { seconds, nanoseconds: 0 };
+    let (ctime, btime) = (Some(at(10)), Some(at(8)));
+    let attributes = Attributes { mode: 0o40_711, uid: 7, ctime, btime, ..Attributes::of_directory(at(9)) };
     let mut batch = store.batch(Durability::Batch);
     batch.directory(&Key::root(), &attributes).unwrap();
     (0..200).for_each(|at| batch.put(&key(&format!("d/f{at}")), &file(), b"content").unwrap());

@@ -92,7 +92,7 @@ impl<'s> Objects<'s> {
     /// Puts an object again with other attributes, its content as it is.
     fn set_time(&self, key: &Key, memory: &mut Memory) -> Result<()> {
         let object = self.store.read(key, &mut memory.object)?.ok_or_else(|| missing(key))?;
-        self.put(key, &Attributes { mtime: now(), ..object.attributes }, object.content)
+        self.put(key, &Attributes { mtime: now(), ctime: None, ..object.attributes }, object.content)
     }
 
     fn put(&self, key: &Key, attributes: &Attributes, content: &[u8]) -> Result<()> {

@@ -151,6 +151,7 @@ mod tests {
             uid: 4_000_000_000,
             gid: 4_000_000_001,
             mtime,
+            ctime: mtime,
         }
     }
 

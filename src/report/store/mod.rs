@@ -142,8 +142,11 @@ pub fn write_status(
     let owner = format!("{} ({})", owners.user(entry.uid), entry.uid);
     line("owner", &format!("{owner}, group {} ({})", owners.group(entry.gid), entry.gid))?;
     line("modified", &format_nanosecond(entry.mtime))?;
-    if let Some(atime) = attributes.atime {
-        line("accessed", &format_nanosecond(atime))?;
+    let others = [("changed", attributes.ctime), ("born", attributes.btime), ("accessed", attributes.atime)];
+    for (name, time) in others {
+        if let Some(time) = time {
+            line(name, &format_nanosecond(time))?;
+        }
     }
     if status.shared.is_some() || status.names != 1 {
         line("names", &format_count(status.names.into()))?;

@@ -171,7 +171,7 @@ impl Store {
     pub fn create_nameless(&self, attributes: &Attributes) -> Result<Handle> {
         self.engine().writer().map(drop)?;
         let attributes = Attributes { holes: None, ..attributes.clone() };
-        attributes.encode(&mut Vec::new())?;
+        attributes.encode(self.engine().now(), &mut Vec::new())?;
         Ok(self.handle_of(self.engine().open_nameless(attributes), true))
     }
 
@@ -183,8 +183,8 @@ impl Store {
     fn make_file(&self, key: &Key, attributes: &Attributes) -> Result<()> {
         let attributes = Attributes { holes: None, ..attributes.clone() };
         let mut batch = self.batch(Durability::None);
-        let empty = Base { attributes, size_bytes: 0, content: Stored::Whole(Vec::new()) };
-        batch.name_file(key, 0, &empty, &Default::default())?;
+        let empty = Base { attributes: Attributes::default(), size_bytes: 0, content: Stored::Whole(Vec::new()) };
+        batch.name_file(key, 0, &attributes, &empty, &Default::default())?;
         batch.commit()
     }
 }
@@ -249,7 +249,8 @@ impl Handle {
         Ok(pending.size_over(self.file.base(self.engine())?.size_bytes))
     }
 
-    /// Its attributes, with the holes that it has as it is now. Writing changes no time: who keeps those sets them.
+    /// Its attributes, with the holes that it has as it is now. Writing changes no modification time: who keeps that sets it. The change time is that of the last commit, or
+    /// the one that was set.
     ///
     /// # Errors
     /// What reading the record fails with.
@@ -412,7 +413,7 @@ impl Handle {
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
         let mut pending = self.pending_to_change()?;
         let attributes = Attributes { holes: None, ..attributes.clone() };
-        attributes.encode(&mut Vec::new())?;
+        attributes.encode(self.engine().now(), &mut Vec::new())?;
         pending.set_attributes(attributes);
         Ok(())
     }
@@ -449,7 +450,9 @@ impl Handle {
         };
         let base = self.file.base(self.engine())?;
         let mut batch = self.store.batch(Durability::None);
-        batch.name_file(key, self.file.number, &base, &units)?;
+        // It changes now, and is as old as it was.
+        let attributes = Attributes { ctime: None, ..base.attributes.clone() };
+        batch.name_file(key, self.file.number, &attributes, &base, &units)?;
         batch.commit()
     }
 

@@ -38,7 +38,7 @@ use crate::engine::effects::Ledger;
 use crate::engine::open_files::OpenFiles;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::{Entry, Location};
+use crate::format::entry::{Entry, Location, Time};
 use crate::format::geometry::Geometry;
 use crate::format::ids::{Epoch, SegmentId};
 use crate::format::index_key::ROOT;
@@ -229,6 +229,11 @@ impl Engine {
                     .advise("open it again, which recovers it, and run granulo store check"))
             }
         }
+    }
+
+    /// The time, as the platform has it.
+    pub(crate) fn now(&self) -> Time {
+        Time::of_nanoseconds(self.platform.now_nanoseconds())
     }
 
     /// Encoded records as a batch of now.

@@ -265,7 +265,7 @@ impl Engine {
     /// Opens a file that has no name, and nothing in it.
     pub(crate) fn open_nameless(&self, attributes: Attributes) -> Arc<OpenFile> {
         let number = self.highest_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let base = Base { attributes, size_bytes: 0, content: Stored::Whole(Vec::new()) };
+        let base = Base { attributes: attributes.dated(self.now()), size_bytes: 0, content: Stored::Whole(Vec::new()) };
         let file = self.new_open_file(number, Place { base: Some(Arc::new(base)), ..Place::default() });
         lock(&self.open_files.known).files.insert(number, Arc::downgrade(&file));
         file

@@ -94,14 +94,12 @@ impl Engine {
 
 /// The attributes of a record that holds.
 pub(crate) fn decode_attributes(stored: &[u8]) -> Result<Attributes> {
-    let unknown = || {
-        Error::new(
-            ErrorKind::NewerVersion,
-            "read the attributes",
-            "they have something that this granulo does not know",
-        )
-    };
-    Attributes::decode(stored).ok_or_else(unknown)
+    Attributes::decode(stored).ok_or_else(unknown_attributes)
+}
+
+/// The error of attributes in a record that holds, and that are none.
+pub(crate) fn unknown_attributes() -> Error {
+    Error::new(ErrorKind::NewerVersion, "read the attributes", "they have something that this granulo does not know")
 }
 
 /// What a frame has, which is to be so long.

@@ -24,7 +24,7 @@ use crate::engine::{Engine, EngineLedger, RESERVED_IDS};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::{Entry, Kind, Location};
+use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::{Class, Compression};
 use crate::format::index_key::{ROOT_KEY, entry_key, object_key, push_entry_key};
 use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
@@ -68,6 +68,8 @@ pub struct Batch<'s> {
     committer: Option<Committer>,
     /// Memory of the piece that it has committed.
     spare: (Vec<u8>, Vec<Waiting>),
+    /// When what waits is written, once anything has asked for that.
+    time: Option<Time>,
 }
 
 impl<'s> Batch<'s> {
@@ -88,6 +90,7 @@ impl<'s> Batch<'s> {
             near: Near::default(),
             committer: None,
             spare: Default::default(),
+            time: None,
         }
     }
 
@@ -157,9 +160,10 @@ impl<'s> Batch<'s> {
     /// # Errors
     /// As [`put`](Self::put).
     pub(crate) fn adopt(&mut self, key: &Key, attributes: &Attributes, number: u64) -> Result<()> {
-        let mut stored = Vec::new();
-        attributes.encode(&mut stored)?;
-        let entry = Entry { number, ..entry_of(Kind::Directory, attributes) };
+        self.make_room(attributes.most_bytes())?;
+        let (now, mut stored) = (self.now(), Vec::new());
+        attributes.encode(now, &mut stored)?;
+        let entry = Entry { number, ..entry_of(Kind::Directory, attributes, now) };
         self.encode(key.stored().into(), entry, &stored, false, &[], None)
     }
 
@@ -209,8 +213,11 @@ impl<'s> Batch<'s> {
     /// [`ErrorKind::NotFound`] if there is no such shared file when it is committed; as [`put`](Self::put).
     pub fn link(&mut self, key: &Key, shared: u64) -> Result<()> {
         self.refuse_root(key)?;
-        let entry = Entry { size_bytes: shared, number: shared, ..entry_of(Kind::Link, &Attributes::default()) };
-        self.encode(key.stored().into(), entry, &[], false, &[], None)
+        // The first name of a file is in the piece of the file.
+        if !self.nameless.remove(&shared) {
+            self.make_room(0)?;
+        }
+        self.encode(key.stored().into(), Entry::link(shared), &[], false, &[], None)
     }
 
     /// Removes a file, a name, or an empty directory; gives whether it was there. What waits is committed before a directory is looked at.
@@ -317,8 +324,10 @@ impl<'s> Batch<'s> {
         }
     }
 
-    fn timestamp(&self) -> u64 {
-        (self.engine().platform.now_nanoseconds() / 1_000_000).max(0) as u64
+    /// When what waits is written: one time for all of it.
+    fn now(&mut self) -> Time {
+        let engine = self.engine();
+        *self.time.get_or_insert_with(|| engine.now())
     }
 
     fn file(
@@ -385,10 +394,12 @@ impl<'s> Batch<'s> {
         content: &[u8],
         descriptor: Option<Arc<Descriptor>>,
     ) -> Result<()> {
+        self.make_room(content.len() + attributes.most_bytes())?;
+        let now = self.now();
         let mut stored_attributes = std::mem::take(&mut self.attributes);
         stored_attributes.clear();
-        let outcome = attributes.encode(&mut stored_attributes).and_then(|()| {
-            let entry = Entry { size_bytes, ..entry_of(kind, attributes) };
+        let outcome = attributes.encode(now, &mut stored_attributes).and_then(|()| {
+            let entry = Entry { size_bytes, ..entry_of(kind, attributes, now) };
             let compression = self.engine().geometry().compression;
             match compression {
                 Compression::Zstd(level) if kind == Kind::File && content.len() >= LEAST_COMPRESSED_BYTES => {
@@ -411,6 +422,15 @@ impl<'s> Batch<'s> {
         outcome
     }
 
+    /// Begins another piece, where a record with so much beside its header would make this one too large.
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        let waiting = self.records.len() + self.waiting.len() * WAITING_BYTES;
+        match !self.records.is_empty() && waiting + bytes > PIECE_BYTES {
+            true => self.hand_over(),
+            false => Ok(()),
+        }
+    }
+
     fn encode(
         &mut self,
         key: Arc<[u8]>,
@@ -420,13 +440,6 @@ impl<'s> Batch<'s> {
         content: &[u8],
         descriptor: Option<Arc<Descriptor>>,
     ) -> Result<()> {
-        let waiting = self.records.len() + self.waiting.len() * WAITING_BYTES;
-        let is_full = !self.records.is_empty() && waiting + content.len() + attributes.len() > PIECE_BYTES;
-        // The first name of a file is in the piece of the file.
-        let is_first_name = entry.kind == Kind::Link && self.nameless.remove(&entry.size_bytes);
-        if is_full && !is_first_name {
-            self.hand_over()?;
-        }
         let start = self.records.len();
         let name = recorded_name(&key);
         let record = NewRecord { is_zstd, name, attributes, content, ..NewRecord::of(entry.kind) };
@@ -470,8 +483,10 @@ impl<'s> Batch<'s> {
         self.keys = None;
         self.removed_tree = None;
         self.nameless.clear();
+        let time = self.now();
+        self.time = None;
         Piece {
-            timestamp_milliseconds: self.timestamp(),
+            time,
             alignment: self.alignment,
             records: std::mem::take(&mut self.records),
             waiting: std::mem::take(&mut self.waiting),
@@ -508,7 +523,6 @@ fn size_of(attributes: &Attributes, stored_bytes: u64) -> Result<u64> {
     }
 }
 
-/// An entry with the attributes that the index has; its place comes with the commit.
 /// The name that the record of a path has: the last of it, none of a shared object.
 fn recorded_name(path: &[u8]) -> Option<&[u8]> {
     match shared_number(path) {
@@ -517,7 +531,8 @@ fn recorded_name(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
-pub(crate) fn entry_of(kind: Kind, attributes: &Attributes) -> Entry {
+/// An entry with the attributes that the index has, of what is written at `now`; its place comes with the commit.
+pub(crate) fn entry_of(kind: Kind, attributes: &Attributes, now: Time) -> Entry {
     Entry {
         kind,
         id: 0,
@@ -528,6 +543,7 @@ pub(crate) fn entry_of(kind: Kind, attributes: &Attributes) -> Entry {
         uid: attributes.uid,
         gid: attributes.gid,
         mtime: attributes.mtime,
+        ctime: attributes.changed(now),
     }
 }
 
@@ -576,13 +592,13 @@ impl Engine {
         waiting: &mut Vec<Waiting>,
         touched: Touched,
         alignment: Alignment,
-        timestamp_milliseconds: u64,
+        time: Time,
     ) -> Result<()> {
         let mut writer = self.writer()?;
         let geometry = self.geometry();
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
-        let admitted = self.admit_piece(&ledger, records, waiting, alignment, timestamp_milliseconds)?;
+        let admitted = self.admit_piece(&ledger, records, waiting, alignment, time)?;
         if waiting.is_empty() {
             return Ok(());
         }

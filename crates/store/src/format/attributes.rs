@@ -1,14 +1,19 @@
-//! Attributes of an object, and how a record has them (docs/FORMAT.md, section 5).
+//! Attributes of an object, and how a record has them (docs/FORMAT.md, section 6).
 
 use super::decode::Decoder;
 use super::entry::Time;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The most that attributes take in a record, in bytes.
-const LARGEST_BYTES: usize = (1 << 24) - 1;
+/// Where the change time begins.
+const CTIME_AT: usize = 19;
+/// What a birth time takes: tag, length, value.
+const BTIME_BYTES: usize = 1 + 4 + 9;
+/// The most that attributes take without a birth time, in bytes: there is room for one, whenever the object is written again.
+const LARGEST_BYTES: usize = (1 << 24) - 1 - BTIME_BYTES;
 const ATIME: u8 = 1;
 const XATTR: u8 = 2;
 const HOLES: u8 = 3;
+const BTIME: u8 = 4;
 /// Tags from here on must be understood.
 const FIRST_ESSENTIAL: u8 = 128;
 /// Seconds are kept in five bytes.
@@ -23,6 +28,9 @@ pub const DEFAULT_DIRECTORY_MODE: u16 = 0o040_755;
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a file system would keep of a file beside its content.
+///
+/// Change time and birth time are always there in what was read. In what is written they may be left open: so who changes some of what was read leaves the change time
+/// open, or gives the time of that change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attributes {
     /// Type and permissions, as in `st_mode`.
@@ -33,6 +41,10 @@ pub struct Attributes {
     pub gid: u32,
     /// Modification time.
     pub mtime: Time,
+    /// Change time: when content, name or attributes were last written. Left open, it is when that is done: one time for all that a batch commits together.
+    pub ctime: Option<Time>,
+    /// Birth time: when the object was made. Left open, it is the change time of what is put, and of what is there it stays what it is.
+    pub btime: Option<Time>,
     /// Access time, if it is to be kept.
     pub atime: Option<Time>,
     /// Extended attributes: names and values, by name.
@@ -80,13 +92,32 @@ impl Attributes {
         Attributes { mode: DEFAULT_DIRECTORY_MODE, mtime, ..Attributes::default() }
     }
 
-    /// Appends the stored form.
+    /// The change time of what is written at `now`.
+    pub(crate) fn changed(&self, now: Time) -> Time {
+        self.ctime.unwrap_or(now)
+    }
+
+    /// The same with nothing left open, written at `now`.
+    pub(crate) fn dated(self, now: Time) -> Attributes {
+        let changed = self.changed(now);
+        Attributes { ctime: Some(changed), btime: Some(self.btime.unwrap_or(changed)), ..self }
+    }
+
+    /// What the stored form takes, at most.
+    pub(crate) fn most_bytes(&self) -> usize {
+        let xattrs = self.xattrs.iter().map(|(name, value)| 7 + name.len() + value.len()).sum::<usize>();
+        let holes = self.holes.as_ref().map_or(0, |holes| 13 + 16 * holes.data.len());
+        CTIME_AT + 9 + 2 * BTIME_BYTES + xattrs + holes
+    }
+
+    /// Appends the stored form of what is written at `now`.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`]: more than 16 MiB, a time beyond five bytes of seconds, extended attributes out of order, holes that overlap.
-    pub(crate) fn encode(&self, onto: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn encode(&self, now: Time, onto: &mut Vec<u8>) -> Result<()> {
         let refuse = |cause: &str| Err(Error::new(ErrorKind::Usage, "keep the attributes", cause));
-        let times = [Some(self.mtime), self.atime];
+        let (changed, born) = (self.changed(now), self.btime.unwrap_or(self.changed(now)));
+        let times = [Some(self.mtime), Some(changed), Some(born), self.atime];
         if times.iter().flatten().any(|time| !SECONDS.contains(&time.seconds) || time.nanoseconds > 999_999_999) {
             return refuse("a time is out of range");
         }
@@ -95,6 +126,7 @@ impl Attributes {
         onto.extend_from_slice(&self.uid.to_le_bytes());
         onto.extend_from_slice(&self.gid.to_le_bytes());
         encode_time(self.mtime, onto);
+        encode_time(changed, onto);
         if let Some(atime) = self.atime {
             extension(onto, ATIME, |onto| encode_time(atime, onto));
         }
@@ -126,6 +158,7 @@ impl Attributes {
         if onto.len() - start > LARGEST_BYTES {
             return refuse("extended attributes or the list of holes take more than 16 MiB");
         }
+        encode_birth(born, changed, onto);
         Ok(())
     }
 
@@ -137,6 +170,7 @@ impl Attributes {
             uid: at.u32()?,
             gid: at.u32()?,
             mtime: decode_time(&mut at)?,
+            ctime: Some(decode_time(&mut at)?),
             ..Attributes::default()
         };
         while !at.rest().is_empty() {
@@ -144,10 +178,8 @@ impl Attributes {
             let length = at.u32()? as usize;
             let mut value = Decoder::new(at.take(length)?);
             match tag {
-                ATIME if attributes.atime.is_none() => {
-                    attributes.atime = Some(decode_time(&mut value)?);
-                    value.rest().is_empty().then_some(())?;
-                }
+                ATIME if attributes.atime.is_none() => attributes.atime = Some(whole_time(value)?),
+                BTIME if attributes.btime.is_none() => attributes.btime = Some(whole_time(value)?),
                 XATTR => {
                     let length = value.u16()?.into();
                     let name = value.take(length)?.to_vec();
@@ -163,11 +195,41 @@ impl Attributes {
                     }
                     attributes.holes = Some(Some(holes).filter(Holes::is_sound)?);
                 }
-                ATIME | HOLES | FIRST_ESSENTIAL.. => return None,
+                ATIME | HOLES | BTIME | FIRST_ESSENTIAL.. => return None,
                 _ => {}
             }
         }
+        attributes.btime = attributes.btime.or(attributes.ctime);
         Some(attributes)
+    }
+}
+
+/// The stored form of attributes that are written again at `now`: what the object is and when it was made stays, also what a later version has said of it. `None` if it is damaged.
+pub(crate) fn changed_again(stored: &[u8], now: Time) -> Option<Vec<u8>> {
+    let (before, rest) = stored.split_at_checked(CTIME_AT)?;
+    let mut again = Vec::with_capacity(stored.len() + BTIME_BYTES);
+    again.extend_from_slice(before);
+    encode_time(now, &mut again);
+    let mut at = Decoder::new(rest);
+    let mut born = decode_time(&mut at)?;
+    while !at.rest().is_empty() {
+        let whole = at.rest();
+        let tag = at.u8()?;
+        let length = at.u32()? as usize;
+        let value = at.take(length)?;
+        match tag {
+            BTIME => born = whole_time(Decoder::new(value))?,
+            _ => again.extend_from_slice(&whole[..whole.len() - at.rest().len()]),
+        }
+    }
+    encode_birth(born, now, &mut again);
+    Some(again)
+}
+
+/// A birth time that is the change time is not written.
+fn encode_birth(born: Time, changed: Time, onto: &mut Vec<u8>) {
+    if born != changed {
+        extension(onto, BTIME, |onto| encode_time(born, onto));
     }
 }
 
@@ -190,12 +252,19 @@ fn decode_time(at: &mut Decoder<'_>) -> Option<Time> {
     (time.nanoseconds < 1_000_000_000).then_some(time)
 }
 
+/// A time, and nothing behind it.
+fn whole_time(mut at: Decoder<'_>) -> Option<Time> {
+    decode_time(&mut at).filter(|_| at.rest().is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::granulo::{ACCESS_TIME_BYTES, ATTRIBUTES_BYTES};
     use proptest::prelude::*;
 
-    fn attributes() -> impl Strategy<Value = Attributes> {
+    /// Attributes, and another time.
+    fn attributes() -> impl Strategy<Value = (Attributes, Time)> {
         let time = || (SECONDS, 0..1_000_000_000u32).prop_map(|(seconds, nanoseconds)| Time { seconds, nanoseconds });
         let bytes = |most| proptest::collection::vec(any::<u8>(), 0..most);
         let holes = proptest::collection::vec((1..1000u64, 1..1000u64), 0..5).prop_map(|runs| {
@@ -213,58 +282,111 @@ mod tests {
             any::<u16>(),
             any::<u32>(),
             any::<u32>(),
-            time(),
-            proptest::option::of(time()),
+            [time(), time()],
+            [(); 3].map(|()| proptest::option::of(time())),
             xattrs,
             proptest::option::of(holes),
         )
-            .prop_map(|(mode, uid, gid, mtime, atime, xattrs, holes)| Attributes {
-                mode,
-                uid,
-                gid,
-                mtime,
-                atime,
-                xattrs: xattrs.into_iter().collect(),
-                holes,
+            .prop_map(|(mode, uid, gid, [mtime, now], [ctime, btime, atime], xattrs, holes)| {
+                let xattrs = xattrs.into_iter().collect();
+                (Attributes { mode, uid, gid, mtime, ctime, btime, atime, xattrs, holes }, now)
             })
     }
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(attributes in attributes()) {
+        fn what_is_encoded_is_decoded((attributes, now) in attributes()) {
             let mut bytes = Vec::new();
-            attributes.encode(&mut bytes).unwrap();
-            prop_assert_eq!(Attributes::decode(&bytes), Some(attributes));
+            attributes.encode(now, &mut bytes).unwrap();
+            prop_assert!(bytes.len() <= attributes.most_bytes());
+            let changed = attributes.ctime.unwrap_or(now);
+            let (ctime, btime) = (Some(changed), Some(attributes.btime.unwrap_or(changed)));
+            let expected = Attributes { ctime, btime, ..attributes };
+            prop_assert_eq!(Attributes::decode(&bytes), Some(expected.clone()));
+            prop_assert_eq!(expected.clone().dated(Time::default()), expected);
+        }
+
+        #[test]
+        fn what_is_written_again_has_its_birth_time_and_all_else((attributes, now) in attributes(), later in any::<u8>()) {
+            let mut bytes = Vec::new();
+            attributes.encode(now, &mut bytes).unwrap();
+            let read = Attributes::decode(&bytes).unwrap();
+            let unknown = [100, 1, 0, 0, 0, later];
+            bytes.extend_from_slice(&unknown);
+            for changed in [now, attributes.mtime, read.btime.unwrap()] {
+                bytes = changed_again(&bytes, changed).unwrap();
+                let expected = Attributes { ctime: Some(changed), ..read.clone() };
+                prop_assert_eq!(Attributes::decode(&bytes), Some(expected));
+                prop_assert_eq!(bytes.windows(6).filter(|window| *window == unknown).count(), 1);
+            }
+            // It was written when it was made, so that says it all.
+            let (mut once, unchanged) = (Vec::new(), Attributes { ctime: read.btime, ..read });
+            unchanged.encode(now, &mut once).unwrap();
+            prop_assert_eq!(bytes.len(), once.len() + unknown.len());
         }
 
         #[test]
         fn any_bytes_are_attributes_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Some(attributes) = Attributes::decode(&bytes) {
                 let mut again = Vec::new();
-                attributes.encode(&mut again).unwrap();
+                attributes.encode(Time::default(), &mut again).unwrap();
                 prop_assert!(again.len() <= bytes.len());
+            }
+            let now = Time { seconds: 1, nanoseconds: 2 };
+            if let Some(again) = changed_again(&bytes, now) {
+                let expected = Attributes::decode(&bytes).map(|before| Attributes { ctime: Some(now), ..before });
+                // Tags that come twice are none of its business.
+                prop_assert!(expected.is_none() || Attributes::decode(&again) == expected);
             }
         }
     }
 
     #[test]
-    fn plain_attributes_take_19_bytes_and_an_access_time_14_more() {
+    fn plain_attributes_take_28_bytes_and_any_other_time_14_more() {
         let mut bytes = Vec::new();
         let mut attributes = Attributes::of_file(Time { seconds: -1, nanoseconds: 5 });
-        attributes.encode(&mut bytes).unwrap();
-        assert_eq!(bytes.len(), 19);
+        let now = Time { seconds: 7, nanoseconds: 0 };
+        let mut length = |attributes: &Attributes| {
+            bytes.clear();
+            attributes.encode(now, &mut bytes).unwrap();
+            bytes.len() as u64
+        };
+        assert_eq!(length(&attributes), ATTRIBUTES_BYTES);
+        attributes.btime = Some(now);
+        assert_eq!(length(&attributes), ATTRIBUTES_BYTES, "made when it was changed");
+        attributes.ctime = Some(Time { seconds: 8, nanoseconds: 0 });
+        assert_eq!(length(&attributes), ATTRIBUTES_BYTES + 14);
         attributes.atime = Some(Time::default());
-        attributes.encode(&mut bytes).unwrap();
-        assert_eq!(bytes.len(), 19 + 33);
+        assert_eq!(length(&attributes), ATTRIBUTES_BYTES + 14 + ACCESS_TIME_BYTES);
+    }
+
+    #[test]
+    fn times_that_five_bytes_cannot_have_are_refused_and_nothing_is_written() {
+        let beyond = Time { seconds: SECONDS.end, nanoseconds: 0 };
+        let wrong = Time { seconds: 0, nanoseconds: 1_000_000_000 };
+        for time in [beyond, wrong] {
+            let given = Attributes::default();
+            let of = [
+                Attributes { ctime: Some(time), btime: Some(Time::default()), ..given.clone() },
+                Attributes { btime: Some(time), ..given.clone() },
+                Attributes { atime: Some(time), ..given.clone() },
+                Attributes { mtime: time, ..given },
+            ];
+            for attributes in of {
+                let mut bytes = Vec::new();
+                let error = attributes.encode(Time::default(), &mut bytes).unwrap_err();
+                assert_eq!((error.kind(), bytes.len()), (ErrorKind::Usage, 0), "{attributes:?}");
+            }
+        }
     }
 
     #[test]
     fn a_tag_of_a_later_version_is_ignored_or_refused() {
         let mut bytes = Vec::new();
-        Attributes::default().encode(&mut bytes).unwrap();
+        Attributes::default().encode(Time::default(), &mut bytes).unwrap();
         let known = bytes.len();
         bytes.extend_from_slice(&[100, 1, 0, 0, 0, 9]);
-        assert_eq!(Attributes::decode(&bytes), Some(Attributes::default()));
+        assert_eq!(Attributes::decode(&bytes), Some(Attributes::default().dated(Time::default())));
         bytes[known] = 200;
         assert_eq!(Attributes::decode(&bytes), None);
     }

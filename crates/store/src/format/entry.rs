@@ -62,6 +62,14 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
+impl Time {
+    /// So many nanoseconds after 1970.
+    pub(crate) fn of_nanoseconds(nanoseconds: i64) -> Time {
+        const SECOND: i64 = 1_000_000_000;
+        Time { seconds: nanoseconds.div_euclid(SECOND), nanoseconds: nanoseconds.rem_euclid(SECOND) as u32 }
+    }
+}
+
 /// Where a record lies: the same on every copy of its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
@@ -95,9 +103,17 @@ pub struct Entry {
     pub gid: u32,
     /// Modification time.
     pub mtime: Time,
+    /// Change time; of a link that of nothing, like its other attributes.
+    pub ctime: Time,
 }
 
 impl Entry {
+    /// A name of a shared file, without id and place.
+    pub(crate) fn link(number: u64) -> Entry {
+        let location = Location { segment: 0, offset: 0, record_bytes: 0 };
+        Entry { kind: Kind::Link, number, size_bytes: number, ..Entry::removal(0, location) }
+    }
+
     /// An entry that says that the key is no more.
     pub fn removal(id: u64, location: Location) -> Entry {
         Entry {
@@ -110,6 +126,7 @@ impl Entry {
             uid: 0,
             gid: 0,
             mtime: Time::default(),
+            ctime: Time::default(),
         }
     }
 }

@@ -85,6 +85,7 @@ fn entry(id: u64, place: u64) -> Entry {
         uid: 1,
         gid: (id % 3) as u32,
         mtime,
+        ctime: Time { seconds: 7, nanoseconds: place as u32 },
     }
 }
 

@@ -22,7 +22,7 @@ use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::{Entry, Kind, Location};
+use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Class;
 use crate::format::ids::SegmentId;
 use crate::format::index_key::ROOT_KEY;
@@ -515,7 +515,7 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
             });
             Entry::removal(head.id, location)
         }
-        Kind::Link => Entry { size_bytes: head.number, ..entry_of(Kind::Link, &Attributes::default()) },
+        Kind::Link => Entry::link(head.number),
         kind => {
             let attributes = Attributes::decode(head.attributes)?;
             let stored = match kind {
@@ -530,7 +530,7 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
                 _ => 0,
             };
             let size_bytes = attributes.holes.as_ref().map_or(stored, |holes| holes.size_bytes);
-            Entry { size_bytes, ..entry_of(kind, &attributes) }
+            Entry { size_bytes, ..entry_of(kind, &attributes, Time::default()) }
         }
     };
     let number = if head.kind.is_used() { head.number } else { 0 };

@@ -8,7 +8,7 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::attributes::Attributes;
-use crate::format::entry::{Entry, Kind, Time};
+use crate::format::entry::{Entry, Kind};
 use crate::format::key::Key;
 use crate::index::Snapshot;
 use crate::index::paths::{Place, Ways};
@@ -80,9 +80,7 @@ fn name_of(number: u64) -> String {
 }
 
 fn attributes(engine: &Engine) -> Attributes {
-    let now = engine.platform.now_nanoseconds();
-    let (seconds, nanoseconds) = (now.div_euclid(1_000_000_000), now.rem_euclid(1_000_000_000) as u32);
-    Attributes { mode: MODE, ..Attributes::of_directory(Time { seconds, nanoseconds }) }
+    Attributes { mode: MODE, ..Attributes::of_directory(engine.now()) }
 }
 
 /// `name` in a directory, if nothing else has it; else with a number behind it.
@@ -107,7 +105,7 @@ mod tests {
     use crate::format::segment::segment_path;
     use crate::maintain::check::CheckOptions;
     use crate::maintain::repair::rebuild_index;
-    use crate::{Buffer, Existing, OpenOptions};
+    use crate::{Buffer, Existing, OpenOptions, Time};
 
     fn key(path: &str) -> Key {
         Key::parse(path).unwrap()

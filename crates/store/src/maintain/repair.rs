@@ -361,6 +361,7 @@ impl Store {
                     uid: entry.uid,
                     gid: entry.gid,
                     mtime: entry.mtime,
+                    ctime: Some(entry.ctime),
                     ..Attributes::default()
                 };
                 batch.directory(&key, &attributes)?;

@@ -81,7 +81,7 @@ impl Ever {
     fn had_attributes(&mut self, key: &Key, attributes: &Attributes) {
         let known = self.objects.get(key).cloned().unwrap_or_default();
         for object in known {
-            let changed = object.with_attributes(attributes);
+            let changed = object.with_attributes(attributes, 0);
             for (other, objects) in &mut self.objects {
                 if other == key || changed.body != Body::Directory && objects.iter().any(|one| one.body == changed.body)
                 {

@@ -10,6 +10,7 @@
 //! | [`world`] | several devices that crash together; faults; the count of operations |
 //! | [`device`] | the devices as the store sees them, and damage done to them |
 //! | [`state`] | all objects of a store, and what changes make of them |
+//! | [`moments`] | when objects were changed and made |
 //! | [`model`] | the states that a store may have after a crash |
 //! | [`ever`] | what objects ever were |
 //! | [`subject`] | the store itself on such devices |
@@ -28,6 +29,7 @@ pub(crate) mod ever;
 pub(crate) mod media;
 pub(crate) mod mishap;
 pub(crate) mod model;
+pub(crate) mod moments;
 pub(crate) mod numbers;
 pub(crate) mod scenario;
 pub(crate) mod state;

@@ -9,8 +9,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::numbers::Numbers;
-use super::state::State;
+use super::state::{Seen, State};
 use super::workload::{Change, Durability, pieces};
 use crate::Key;
 
@@ -67,8 +66,8 @@ pub(crate) struct Model {
     next_shared: u64,
     /// Objects that nothing is expected of.
     blind: BTreeSet<Key>,
-    /// Numbers of objects that the store was seen to give.
-    numbers: Numbers,
+    /// Numbers and times of objects that the store was seen to give.
+    seen: Seen,
     /// The states that were acknowledged since the superblocks had a mark, and the one that they had it for.
     since_mark: Vec<State>,
 }
@@ -243,15 +242,15 @@ impl Model {
     /// As [`allows`](Self::allows).
     pub(crate) fn observe(&mut self, found: &State) -> Result<(), Mismatch> {
         let has = self.search(found, true)?;
-        let (blind, mut numbers) = (self.blind.clone(), std::mem::take(&mut self.numbers));
+        let (blind, mut seen) = (self.blind.clone(), std::mem::take(&mut self.seen));
         self.visit(&mut |state, with| {
             let is_it = with == has;
             if is_it {
-                state.misnumbered(found, &blind, &mut numbers);
+                state.contradictions(found, &blind, &mut seen);
             }
             is_it
         });
-        self.numbers = numbers;
+        self.seen = seen;
         let mut at = 0;
         let durable = has[..self.durable].iter().filter(|has| **has).count();
         self.tail.retain_mut(|piece| {
@@ -274,7 +273,7 @@ impl Model {
             allowed += 1;
             let mut differences = state.differences(found, &self.blind);
             if differences.is_empty() {
-                differences = state.misnumbered(found, &self.blind, &mut self.numbers.clone());
+                differences = state.contradictions(found, &self.blind, &mut self.seen.clone());
             }
             if differences.is_empty() {
                 result = has.to_vec();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 use std::sync::Arc;
 
+use super::moments::{Moments, Times};
 use super::numbers::{Incarnation, Numbers};
 use super::workload::{Change, spread};
 use crate::{Attributes, Key};
@@ -27,7 +28,7 @@ pub(crate) enum Body {
 /// An object.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
-    /// Its attributes; `None` of a directory that was made because something lies below: a store gives it what it likes.
+    /// Its attributes, without change and birth time; `None` of a directory that was made because something lies below: a store gives it what it likes.
     pub(crate) attributes: Option<Attributes>,
     /// What it is.
     pub(crate) body: Body,
@@ -39,22 +40,34 @@ pub(crate) struct Object {
     pub(crate) number: Option<u64>,
     /// A store may have any of its zeroes as holes, as it was written to while it was open.
     pub(crate) has_any_holes: bool,
+    /// When it was changed and made.
+    pub(crate) moments: Moments,
+}
+
+/// What a store was seen to choose.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    numbers: Numbers,
+    times: Times,
 }
 
 impl Object {
-    /// The same with other attributes; its type and its holes stay.
-    pub(super) fn with_attributes(&self, attributes: &Attributes) -> Object {
+    /// The same with other attributes, by this change; its type and its holes stay.
+    pub(super) fn with_attributes(&self, attributes: &Attributes, number: u64) -> Object {
         let (of_type, holes) = match &self.attributes {
             Some(before) => (before.mode & TYPE, before.holes.clone()),
             None => (0o040_000, None),
         };
         let mode = of_type | attributes.mode & !TYPE;
-        Object { attributes: Some(Attributes { mode, holes, ..attributes.clone() }), ..self.clone() }
+        let moments = self.moments.with(attributes, number);
+        let attributes = without_moments(Attributes { mode, holes, ..attributes.clone() });
+        Object { attributes: Some(attributes), moments, ..self.clone() }
     }
 
-    /// The same with other bytes.
-    fn with_bytes(&self, bytes: Vec<u8>) -> Object {
-        Object { body: Body::File(bytes.into()), has_any_holes: true, ..self.clone() }
+    /// The same with other bytes, by this change.
+    fn with_bytes(&self, bytes: Vec<u8>, number: u64) -> Object {
+        let moments = self.moments.again(number);
+        Object { body: Body::File(bytes.into()), has_any_holes: true, moments, ..self.clone() }
     }
 
     /// Whether a store's object may have these attributes.
@@ -66,6 +79,11 @@ impl Object {
             (None, _) => true,
         }
     }
+}
+
+/// Attributes without change and birth time.
+pub(super) fn without_moments(attributes: Attributes) -> Attributes {
+    Attributes { ctime: None, btime: None, ..attributes }
 }
 
 /// All objects, by key; and those of states that are kept, by name.
@@ -137,7 +155,13 @@ impl State {
         keys.into_iter().filter_map(|(key, below)| Some((below, self.objects.remove(&key)?))).collect()
     }
 
-    fn put_in(&mut self, top: &Key, objects: Vec<(Key, Object)>) {
+    /// Puts there what was taken out elsewhere, by this change.
+    fn put_in(&mut self, top: &Key, mut objects: Vec<(Key, Object)>, number: u64) {
+        // A name of a file that has several says nothing of the file.
+        if let Some((_, object)) = objects.iter_mut().find(|(below, object)| below.is_root() && object.shared.is_none())
+        {
+            object.moments = object.moments.again(number);
+        }
         let at = |below: &Key| top.join(below).expect("keys are short here");
         self.objects.extend(objects.into_iter().map(|(below, object)| (at(&below), object)));
     }
@@ -215,28 +239,35 @@ impl State {
                 // Not there if the batch that should have made it failed.
                 if !moved.is_empty() {
                     self.take_out(to);
-                    self.put_in(to, moved);
+                    self.put_in(to, moved, number);
                 }
                 return;
             }
             Change::Exchange(one, other) => {
                 let (first, second) = (self.take_out(one), self.take_out(other));
-                self.put_in(one, second);
-                self.put_in(other, first);
+                self.put_in(one, second, number);
+                self.put_in(other, first, number);
                 return;
             }
-            Change::Attributes(key, attributes) => return self.set_attributes(key, attributes),
+            Change::Attributes(key, attributes) => return self.set_attributes(key, attributes, number),
             Change::Write(key, at, recipe) => {
                 let (at, new) = (*at as usize, recipe.bytes());
-                return self.set_bytes(key, |bytes| {
+                return self.set_bytes(key, number, |bytes| {
                     bytes.resize(bytes.len().max(at + new.len()), 0);
                     bytes[at..at + new.len()].copy_from_slice(&new);
                 });
             }
-            Change::Resize(key, length) => return self.set_bytes(key, |bytes| bytes.resize(*length as usize, 0)),
+            // A length that it has is none that it gets.
+            Change::Resize(key, length) if self.length(key) == *length => return,
+            Change::Resize(key, length) => {
+                return self.set_bytes(key, number, |bytes| bytes.resize(*length as usize, 0));
+            }
             Change::HardLink(existing, key) => {
                 if let Some(object) = self.objects.get_mut(existing) {
-                    object.shared.get_or_insert(number);
+                    // Its record is written again without a name.
+                    if object.shared.is_none() {
+                        (object.shared, object.moments) = (Some(number), object.moments.again(number));
+                    }
                     let object = object.clone();
                     self.objects.insert(key.clone(), object);
                 }
@@ -266,8 +297,9 @@ impl State {
         };
         let there = self.objects.get(change.key()).filter(is_same);
         let incarnation = there.map_or(Some((number, 0)), |there| there.incarnation);
-        let attributes = Some(attributes.clone());
-        let object = Object { attributes, body, shared, incarnation, number: None, has_any_holes: false };
+        let moments = Moments::put(attributes, number);
+        let attributes = Some(without_moments(attributes.clone()));
+        let object = Object { attributes, body, shared, incarnation, number: None, has_any_holes: false, moments };
         self.put(change.key(), object, number);
     }
 
@@ -280,24 +312,24 @@ impl State {
     }
 
     /// The bytes of a file, under all names that it has.
-    fn set_bytes(&mut self, key: &Key, change: impl Fn(&mut Vec<u8>)) {
+    fn set_bytes(&mut self, key: &Key, number: u64, change: impl Fn(&mut Vec<u8>)) {
         // Not there if the batch that should have made it failed.
         let Some(Object { body: Body::File(bytes), shared, .. }) = self.objects.get(key) else { return };
         let (mut bytes, shared) = (bytes.to_vec(), *shared);
         change(&mut bytes);
         let is_it = |(name, object): &(&Key, &mut Object)| *name == key || shared.is_some() && object.shared == shared;
         for (_, object) in self.objects.iter_mut().filter(is_it) {
-            *object = object.with_bytes(bytes.clone());
+            *object = object.with_bytes(bytes.clone(), number);
         }
     }
 
     /// The attributes of an object, under all names that it has.
-    fn set_attributes(&mut self, key: &Key, attributes: &Attributes) {
+    fn set_attributes(&mut self, key: &Key, attributes: &Attributes, number: u64) {
         let Some(changed) = self.objects.get(key) else { return };
         let shared = changed.shared;
         let is_it = |(name, object): &(&Key, &mut Object)| *name == key || shared.is_some() && object.shared == shared;
         for (_, object) in self.objects.iter_mut().filter(is_it) {
-            *object = object.with_attributes(attributes);
+            *object = object.with_attributes(attributes, number);
         }
     }
 
@@ -314,6 +346,7 @@ impl State {
                 incarnation,
                 number: None,
                 has_any_holes: false,
+                moments: Moments::of(number),
             };
             self.objects.entry(directory).or_insert_with(made);
         }
@@ -331,8 +364,29 @@ impl State {
         several.flat_map(|names| names.iter().map(|name| (*name, names[0]))).collect()
     }
 
-    /// What the numbers of objects in a store's state contradict, where it is otherwise this one.
-    pub(super) fn misnumbered(&self, found: &State, blind: &BTreeSet<Key>, numbers: &mut Numbers) -> Vec<String> {
+    /// What the numbers and the times of objects in a store's state contradict, where it is otherwise this one.
+    pub(super) fn contradictions(&self, found: &State, blind: &BTreeSet<Key>, seen: &mut Seen) -> Vec<String> {
+        let mut contradictions = self.misnumbered(found, blind, &mut seen.numbers);
+        contradictions.extend(self.mistimed(found, blind, &mut seen.times));
+        for (name, snapshot) in &self.snapshots {
+            let Some(found) = found.snapshots.get(name) else { continue };
+            let within = snapshot.mistimed(found, blind, &mut seen.times);
+            contradictions.extend(within.into_iter().map(|cause| format!("in snapshot {name} {cause}")));
+        }
+        contradictions
+    }
+
+    fn mistimed(&self, found: &State, blind: &BTreeSet<Key>, times: &mut Times) -> Vec<String> {
+        let both = self
+            .objects
+            .iter()
+            .filter(|(key, _)| !blind.contains(key) && !key.is_root())
+            .filter_map(|(key, object)| Some((key, object.moments, found.objects.get(key)?.moments)));
+        both.filter_map(|(key, expected, found)| times.see(expected, found).map(|cause| format!("{key} {cause}")))
+            .collect()
+    }
+
+    fn misnumbered(&self, found: &State, blind: &BTreeSet<Key>, numbers: &mut Numbers) -> Vec<String> {
         let both = self
             .objects
             .iter()
@@ -437,8 +491,8 @@ pub(crate) mod tests {
         let own = Attributes { mode: 7, ..Attributes::default() };
         let mut found = state(&[Change::Directory(key("a"), own.clone()), put("a/b/c", 1)]);
         let (attributes, incarnation, number) = (None, None, None);
-        let (body, shared, has_any_holes) = (Body::Directory, None, false);
-        found.insert(Key::root(), Object { attributes, body, shared, incarnation, number, has_any_holes });
+        let (body, shared, has_any_holes, moments) = (Body::Directory, None, false, Moments::of(0));
+        found.insert(Key::root(), Object { attributes, body, shared, incarnation, number, has_any_holes, moments });
         assert_eq!(made.differences(&found, &BTreeSet::new()), Vec::<String>::new());
         assert_eq!(
             state(&[put("a/b/c", 1), Change::Directory(key("a"), own)]).differences(&made, &BTreeSet::new()).len(),

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use super::moments::{Moment, Moments};
 use super::scenario::look::{Announced, Look};
-use super::state::{Body, Object, State};
+use super::state::{Body, Object, State, without_moments};
 use super::trial::Subject;
 use super::workload::{Change, Durability};
 use super::world::{HERE, World};
@@ -22,7 +22,7 @@ use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
 use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
-    Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Existing, Geometry,
+    Attributes, Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Existing, Geometry,
     HandleOptions, Key, Kind, Listed, PinnedSnapshot, Problem, ProblemKind, RebuildOptions, Remedy, RepairOptions,
     ScrubOptions, Store,
 };
@@ -36,7 +36,6 @@ pub(crate) struct Simulated {
 #[derive(Debug)]
 struct Platformed {
     world: World,
-    now: AtomicI64,
 }
 
 /// A directory of a world that was at a path.
@@ -115,7 +114,7 @@ impl Platform for Platformed {
     }
 
     fn now_nanoseconds(&self) -> i64 {
-        self.now.fetch_add(1_000_000, Ordering::Relaxed)
+        self.world.tick()
     }
 }
 
@@ -155,7 +154,7 @@ pub(crate) fn home(geometry: &Geometry) -> PathBuf {
 }
 
 fn platform(world: &World) -> Arc<Platformed> {
-    Arc::new(Platformed { world: world.clone(), now: AtomicI64::new(1_000_000_000) })
+    Arc::new(Platformed { world: world.clone() })
 }
 
 fn change(batch: &mut crate::Batch<'_>, store: &Store, names: &mut HashMap<Key, u64>, change: &Change) -> Result<()> {
@@ -209,8 +208,17 @@ fn object(found: &Listed, read: Option<crate::Object<'_>>) -> Result<Object> {
         }
         _ => Body::File(object.content.into()),
     };
-    let (attributes, number) = (Some(object.attributes.clone()), Some(object.entry.number));
-    Ok(Object { attributes, body, shared: found.shared, incarnation: None, number, has_any_holes: false })
+    let Attributes { ctime: Some(changed), btime: Some(born), .. } = object.attributes else {
+        return Err(Error::new(ErrorKind::Corrupt, "read", "it has no change time, or no birth time"));
+    };
+    // What a listing shows is what the record has.
+    if found.entry.ctime != changed || object.entry.ctime != changed {
+        return Err(Error::new(ErrorKind::Corrupt, "list", "the index has another change time than the record"));
+    }
+    let moments = Moments { changed: Moment::At(changed), born: Moment::At(born) };
+    let (attributes, number) = (Some(without_moments(object.attributes.clone())), Some(object.entry.number));
+    let (shared, incarnation) = (found.shared, None);
+    Ok(Object { attributes, body, shared, incarnation, number, has_any_holes: false, moments })
 }
 
 impl Subject for Simulated {

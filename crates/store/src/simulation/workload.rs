@@ -405,7 +405,12 @@ impl Generator {
                 xattrs.push((name.as_bytes().to_vec(), self.chance.bytes(length)));
             }
         }
-        Attributes { mode, uid, gid, mtime, atime, xattrs, holes: None }
+        // Of some objects it is given when they are changed and made.
+        let given = |one_in: u32| {
+            let (seconds, nanoseconds) = (mtime.seconds / i64::from(one_in), mtime.nanoseconds / one_in);
+            mtime.nanoseconds.is_multiple_of(one_in).then_some(Time { seconds, nanoseconds })
+        };
+        Attributes { mode, uid, gid, mtime, ctime: given(2), btime: given(3), atime, xattrs, holes: None }
     }
 
     /// Up to three runs of data, with holes between and perhaps at both ends.

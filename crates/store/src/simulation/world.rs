@@ -117,6 +117,8 @@ pub(super) struct State {
     pub(super) chance: Chance,
     /// Numbers that were drawn for the store, in this world and in those before it.
     drawn: u64,
+    /// The time, in this world and in those that come after it.
+    now_nanoseconds: i64,
     pub(super) next_file: u64,
     /// Paths and the disks that are there.
     pub(super) places: BTreeMap<String, usize>,
@@ -142,6 +144,7 @@ impl State {
             handles: BTreeMap::new(),
             chance,
             drawn: 0,
+            now_nanoseconds: 1_000_000_000,
             next_file,
             operations: 0,
             counts_reads: false,
@@ -153,8 +156,8 @@ impl State {
 
     /// The world after this one: the disks are where they were.
     fn followed_by(&self, disks: Vec<Disk>, chance: Chance) -> World {
-        let (places, drawn) = (self.places.clone(), self.drawn);
-        World::of(State { places, drawn, ..State::new(disks, chance) })
+        let (places, drawn, now_nanoseconds) = (self.places.clone(), self.drawn, self.now_nanoseconds);
+        World::of(State { places, drawn, now_nanoseconds, ..State::new(disks, chance) })
     }
 
     fn has_crashed(&self) -> bool {
@@ -234,6 +237,13 @@ impl World {
         state.drawn += 1;
         let seed = state.chance.next().wrapping_add(state.drawn << 32);
         Chance::new(seed).next()
+    }
+
+    /// The time, in nanoseconds; no other look at it says the same.
+    pub(crate) fn tick(&self) -> i64 {
+        let mut state = self.state();
+        state.now_nanoseconds += 1_000_000;
+        state.now_nanoseconds
     }
 
     /// How many operations there were.

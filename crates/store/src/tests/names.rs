@@ -239,6 +239,8 @@ fn attributes_change_and_nothing_else_does() {
         uid: 7,
         gid: 8,
         mtime: Time { seconds: 9, nanoseconds: 10 },
+        ctime: Some(Time { seconds: 13, nanoseconds: 14 }),
+        btime: None,
         atime: Some(Time { seconds: 11, nanoseconds: 12 }),
         xattrs: vec![(b"user.a".to_vec(), b"b".to_vec())],
         holes: None,
@@ -249,7 +251,9 @@ fn attributes_change_and_nothing_else_does() {
         store.set_attributes(&key, &given).unwrap();
         let after = store.stat(&key).unwrap().unwrap();
         let mode = before.attributes.mode & 0o170_000 | given.mode;
-        assert_eq!(after.attributes, Attributes { mode, holes: before.attributes.holes, ..given.clone() });
+        let expected =
+            Attributes { mode, btime: before.attributes.btime, holes: before.attributes.holes, ..given.clone() };
+        assert_eq!(after.attributes, expected);
         assert_eq!((after.entry.mode, after.entry.uid, after.entry.mtime), (mode, 7, given.mtime));
         assert_eq!((after.names, after.entry.number), (before.names, before.entry.number));
     }

@@ -217,6 +217,8 @@ impl<R: Read> Archive<R> {
             uid: common.uid.or(self.global.uid).unwrap_or(header.uid),
             gid: common.gid.or(self.global.gid).unwrap_or(header.gid),
             mtime: common.mtime.or(self.global.mtime).unwrap_or(header.mtime),
+            ctime: None,
+            btime: None,
             atime: common.atime.or(self.global.atime),
             xattrs,
             holes,

@@ -102,13 +102,15 @@ impl FileStatus {
             != (later.identity, later.size_bytes, later.mtime, later.ctime, later.mode)
     }
 
-    /// The attributes that `statx` tells: without extended ones and holes.
+    /// The attributes that `statx` tells: without extended ones and holes, and without change and birth time, which are those of the file and not of a copy.
     pub fn attributes(&self, with_access_time: bool) -> Attributes {
         Attributes {
             mode: self.mode,
             uid: self.uid,
             gid: self.gid,
             mtime: self.mtime,
+            ctime: None,
+            btime: None,
             atime: with_access_time.then_some(self.atime),
             xattrs: Vec::new(),
             holes: None,

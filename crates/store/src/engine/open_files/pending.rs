@@ -14,6 +14,7 @@ use super::Base;
 use crate::devices::extents::{Edit, Filling};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
+use crate::format::entry::Time;
 use crate::layout::granulo::SECTOR_BYTES;
 
 /// A run takes this beside its bytes, about.
@@ -114,8 +115,15 @@ impl Pending {
         content_bytes.min(self.cut_bytes)
     }
 
+    /// A birth time that was given before stays, if there is no other.
     pub(crate) fn set_attributes(&mut self, attributes: Attributes) {
-        self.attributes = Some(attributes);
+        let before = self.attributes.as_ref().and_then(|before| before.btime);
+        self.attributes = Some(Attributes { btime: attributes.btime.or(before), ..attributes });
+    }
+
+    /// The change time that came with attributes.
+    pub(crate) fn given_ctime(&self) -> Option<Time> {
+        self.attributes.as_ref().and_then(|attributes| attributes.ctime)
     }
 
     /// Sets the size, which was `before_bytes`.
@@ -194,13 +202,14 @@ impl Pending {
         }
     }
 
-    /// The attributes over those of the content, with these holes. The type of the file stays.
+    /// The attributes over those of the content, with these holes. The type of the file stays, and so do times that were left open.
     pub(crate) fn attributes_over(&self, content: &Attributes, holes: Option<Holes>) -> Attributes {
         /// The type in a mode.
         const TYPE: u16 = 0o170_000;
         let attributes = self.attributes.as_ref().unwrap_or(content);
         let mode = content.mode & TYPE | attributes.mode & !TYPE;
-        Attributes { mode, holes, ..attributes.clone() }
+        let (ctime, btime) = (attributes.ctime.or(content.ctime), attributes.btime.or(content.btime));
+        Attributes { mode, ctime, btime, holes, ..attributes.clone() }
     }
 
     /// What is to be stored.

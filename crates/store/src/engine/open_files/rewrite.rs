@@ -18,8 +18,9 @@ use crate::engine::effects::{Before, Effects, Nameless, UNPLACED};
 use crate::engine::write::{LEAST_COMPRESSED_BYTES, entry_of};
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::Attributes;
 use crate::format::descriptor::{Chunk, Descriptor};
-use crate::format::entry::{Entry, Kind, Location};
+use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Compression;
 use crate::format::index_key::entry_of_key;
 use crate::format::key::shared_key;
@@ -142,7 +143,9 @@ impl Engine {
     /// The object as it will be; units are written.
     fn build(&self, number: u64, base: &Base, pending: &Pending) -> Result<Built> {
         let mut plan = pending.plan(base)?;
-        let attributes = pending.attributes_over(&base.attributes, plan.holes.take());
+        let over = pending.attributes_over(&base.attributes, plan.holes.take());
+        let ctime = Some(pending.given_ctime().unwrap_or_else(|| self.now()));
+        let attributes = Attributes { ctime, ..over };
         let size_bytes = plan.size_bytes;
         let built =
             |content, fresh, touched| Ok(Built { base: Base { attributes, size_bytes, content }, fresh, touched });
@@ -180,7 +183,8 @@ impl Engine {
             Some((parent, name)) => (parent, Some(name)),
             None => (0, None),
         };
-        built.base.encode(name, geometry.alignment, geometry.compression, &mut records)?;
+        let attributes = &built.base.attributes;
+        built.base.encode(attributes, name, geometry.alignment, geometry.compression, &mut records)?;
         let mut writer = self.writer()?;
         if lock(&file.place).named.as_ref().is_none_or(|(_, now)| *now != before) {
             return Ok(false);
@@ -189,7 +193,7 @@ impl Engine {
         give_id(&mut records, id);
         give_numbers(&mut records, file.number, parent);
         let location = Location { segment: UNPLACED, offset: 0, record_bytes: records.len() as u64 };
-        let entry = Entry { id, number: file.number, location, ..built.base.entry() };
+        let entry = Entry { id, number: file.number, location, ..built.base.entry(attributes) };
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
         effects.put_over(key, entry, built.base.descriptor(), Before::Unknown)?;
@@ -224,25 +228,26 @@ impl Base {
         }
     }
 
-    /// What the index will have of it, without id, number and place.
-    pub(crate) fn entry(&self) -> Entry {
-        Entry { size_bytes: self.size_bytes, ..entry_of(self.kind(), &self.attributes) }
+    /// What the index will have of it with these attributes, of which nothing is open; without id, number and place.
+    pub(crate) fn entry(&self, attributes: &Attributes) -> Entry {
+        Entry { size_bytes: self.size_bytes, ..entry_of(self.kind(), attributes, Time::default()) }
     }
 
-    /// Appends its record, which has no id and no numbers yet.
+    /// Appends its record with these attributes, of which nothing is open. It has no id and no numbers yet.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] for attributes that cannot be kept.
     pub(crate) fn encode(
         &self,
+        attributes: &Attributes,
         name: Option<&[u8]>,
         alignment: Alignment,
         compression: Compression,
         onto: &mut Vec<u8>,
     ) -> Result<()> {
-        let mut attributes = Vec::new();
-        self.attributes.encode(&mut attributes)?;
-        let new = NewRecord { name, attributes: &attributes, ..NewRecord::of(self.kind()) };
+        let mut stored = Vec::new();
+        attributes.encode(Time::default(), &mut stored)?;
+        let new = NewRecord { name, attributes: &stored, ..NewRecord::of(self.kind()) };
         match &self.content {
             Stored::Striped(descriptor) => NewRecord { content: &descriptor.encode(), ..new }.encode(alignment, onto),
             Stored::Whole(content) => match compressed(content, compression) {

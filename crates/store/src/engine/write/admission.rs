@@ -365,7 +365,7 @@ impl Engine {
         records: &mut Vec<u8>,
         waiting: &mut Vec<Waiting>,
         alignment: Alignment,
-        timestamp_milliseconds: u64,
+        time: Time,
     ) -> Result<Vec<Admitted>> {
         let mut admitted = Vec::with_capacity(waiting.len());
         if let Some(first) = waiting.first_mut().filter(|first| matches!(first.subject, Subject::TreeRemoval(_))) {
@@ -408,18 +408,16 @@ impl Engine {
         if first_records.is_empty() {
             return Ok(admitted);
         }
-        let seconds = (timestamp_milliseconds / 1000) as i64;
-        let nanoseconds = (timestamp_milliseconds % 1000 * 1_000_000) as u32;
-        let attributes = Attributes::of_directory(Time { seconds, nanoseconds });
+        let attributes = Attributes::of_directory(time);
         let mut stored = Vec::new();
-        attributes.encode(&mut stored)?;
+        attributes.encode(time, &mut stored)?;
         for (key, parent) in made {
             let start = records.len();
             let name = split(&key).map(|(_, name)| name);
             let record = NewRecord { name, attributes: &stored, ..NewRecord::of(Kind::Directory) };
             record.encode(alignment, records)?;
             let record_bytes = records.len() - start;
-            let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes)), None);
+            let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes, time)), None);
             waiting.push(Waiting { key, start, record_bytes, subject });
             admitted.push(Admitted { before: Before::Unknown, number: Number::Own, parent });
         }

@@ -14,7 +14,7 @@ use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::{ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::Entry;
+use crate::format::entry::{Entry, Time};
 use crate::layout::granulo::Alignment;
 
 /// What a record in hand is about.
@@ -96,7 +96,8 @@ pub(super) struct Piece {
     pub(super) touched: Touched,
     /// What its records are encoded for.
     pub(super) alignment: Alignment,
-    pub(super) timestamp_milliseconds: u64,
+    /// When it is written.
+    pub(super) time: Time,
 }
 
 impl Piece {
@@ -106,8 +107,7 @@ impl Piece {
     /// As [`Batch::commit`]; then nothing of it is there.
     pub(super) fn commit(&mut self, engine: &Engine) -> Result<()> {
         let touched = std::mem::take(&mut self.touched);
-        let committed =
-            engine.commit(&mut self.records, &mut self.waiting, touched, self.alignment, self.timestamp_milliseconds);
+        let committed = engine.commit(&mut self.records, &mut self.waiting, touched, self.alignment, self.time);
         // After another failure what is in the log is not known, and units that it may name stay.
         if committed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
             abandon(engine, &self.waiting);

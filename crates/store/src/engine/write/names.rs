@@ -14,11 +14,11 @@ use super::{Batch, entry_of, recorded_name};
 use crate::Durability;
 use crate::devices::extents::Touched;
 use crate::engine::open_files::Base;
-use crate::engine::records::decode_attributes;
+use crate::engine::records::{decode_attributes, unknown_attributes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::attributes::Attributes;
-use crate::format::entry::{Entry, Kind};
-use crate::format::index_key::{entry_key, object_key};
+use crate::format::attributes::{Attributes, changed_again};
+use crate::format::entry::{Entry, Kind, Time};
+use crate::format::index_key::{ROOT_KEY, entry_key, object_key};
 use crate::format::key::{Key, is_within, shared_key};
 use crate::format::record::{NewRecord, content_checksum};
 
@@ -95,7 +95,7 @@ impl Batch<'_> {
                 return Err(is_taken(name));
             }
             let number = source.entry.number;
-            let link = Entry { size_bytes: number, number, ..entry_of(Kind::Link, &Attributes::default()) };
+            let link = Entry::link(number);
             match source.entry.kind {
                 Kind::Link => {}
                 Kind::File | Kind::Large => {
@@ -120,7 +120,8 @@ impl Batch<'_> {
     /// [`ErrorKind::NotFound`] if it is not there; [`ErrorKind::Usage`] for attributes that cannot be kept; what reading the record and writing fails with.
     pub fn set_attributes(&mut self, key: &Key, attributes: &Attributes) -> Result<()> {
         if key.is_root() {
-            return self.directory(key, attributes);
+            let btime = attributes.btime.or(self.birth_of_root()?);
+            return self.directory(key, &Attributes { btime, ..attributes.clone() });
         }
         self.at_once(|batch| {
             let mut source = batch.source(key)?;
@@ -136,11 +137,18 @@ impl Batch<'_> {
         })
     }
 
-    /// Gives a file a name that nothing has: a new one, or the one of a number, which has none and whose units are in these files.
+    /// Gives a file with these attributes a name that nothing has: a new one, or the one of a number, which has none and whose units are in these files.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no directory that it is to be in; [`ErrorKind::Exists`] if the name is taken; what writing fails with.
-    pub(crate) fn name_file(&mut self, key: &Key, number: u64, file: &Base, units: &Touched) -> Result<()> {
+    pub(crate) fn name_file(
+        &mut self,
+        key: &Key,
+        number: u64,
+        attributes: &Attributes,
+        file: &Base,
+        units: &Touched,
+    ) -> Result<()> {
         self.refuse_root(key)?;
         self.at_once(|batch| {
             let cause = "there is no such directory";
@@ -149,10 +157,11 @@ impl Batch<'_> {
             if seen.entry.is_some() {
                 return Err(is_taken(key));
             }
+            let attributes = attributes.clone().dated(batch.now());
             let (start, compression) = (batch.records.len(), batch.engine().geometry().compression);
-            file.encode(key.name(), batch.alignment, compression, &mut batch.records)?;
+            file.encode(&attributes, key.name(), batch.alignment, compression, &mut batch.records)?;
             batch.touched.merge(units.clone());
-            let (entry, descriptor) = (Entry { number, ..file.entry() }, file.descriptor().cloned());
+            let (entry, descriptor) = (Entry { number, ..file.entry(&attributes) }, file.descriptor().cloned());
             let (name, onto) = (key.name().unwrap_or_default().to_vec(), Onto::Any(Existing::Refuse));
             let named = Named { entry, descriptor, name, seen, followed: None, onto };
             batch.wait(key.stored().into(), start, Subject::Name(Box::new(named)))
@@ -195,7 +204,22 @@ impl Batch<'_> {
         }
     }
 
-    /// A record of an object again: under this name (none: it has names of their own), and with other attributes if there are any.
+    /// When the root was made, if it has a record.
+    fn birth_of_root(&self) -> Result<Option<Time>> {
+        let (engine, mut buffer) = (self.engine(), Vec::new());
+        let now = || engine.view().snapshot().look_up(ROOT_KEY);
+        while let Some(entry) = now()? {
+            match engine.read_entry(&entry, &mut buffer) {
+                Ok(record) => return decode_attributes(record.head.attributes).map(|attributes| attributes.btime),
+                Err(error) if now()? == Some(entry) => return Err(error),
+                // Compaction in another thread has moved it.
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// A record of an object again: under this name (none: it has names of their own), and with other attributes if there are any. It is as old as it was, and changes now.
     fn add_again(
         &mut self,
         source: &Source<'_>,
@@ -205,7 +229,7 @@ impl Batch<'_> {
     ) -> Result<()> {
         let Source { key: from, seen, entry: there, is_followed } = source;
         let mut entry = *there;
-        let start = self.records.len();
+        let (now, start) = (self.now(), self.records.len());
         let (mut buffer, mut stored) = (Vec::new(), Vec::new());
         let mut descriptor = None;
         let mut checksum = None;
@@ -224,11 +248,16 @@ impl Batch<'_> {
         if let Some(attributes) = attributes {
             let before = decode_attributes(new.attributes)?;
             let mode = before.mode & TYPE | attributes.mode & !TYPE;
-            let attributes = Attributes { mode, holes: before.holes, ..attributes.clone() };
-            attributes.encode(&mut stored)?;
+            let btime = attributes.btime.or(before.btime);
+            let attributes = Attributes { mode, btime, holes: before.holes, ..attributes.clone() };
+            attributes.encode(now, &mut stored)?;
             new.attributes = &stored;
-            let Entry { mode, uid, gid, mtime, .. } = entry_of(entry.kind, &attributes);
-            entry = Entry { mode, uid, gid, mtime, ..entry };
+            let Entry { mode, uid, gid, mtime, ctime, .. } = entry_of(entry.kind, &attributes, now);
+            entry = Entry { mode, uid, gid, mtime, ctime, ..entry };
+        } else if entry.kind != Kind::Link {
+            stored = changed_again(new.attributes, now).ok_or_else(unknown_attributes)?;
+            new.attributes = &stored;
+            entry.ctime = now;
         }
         new.encode(self.alignment, &mut self.records)?;
         // The checksum goes with the content from the first write on: memory that flips in between is found.

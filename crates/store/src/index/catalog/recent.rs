@@ -1,7 +1,8 @@
 //! How recent changes are written (docs/FORMAT.md, section 10).
 //!
 //! Changes one after the other: length of the key, key, kind (0 for a key that is forgotten, and nothing after that), then id, number, segment,
-//! offset, length of the record, size, mode, owner, owning group, seconds (zigzag), nanoseconds. All numbers but the kind are varints.
+//! offset, length of the record, size, mode, owner, owning group, seconds (zigzag) and nanoseconds of the modification time, and by how many
+//! seconds and nanoseconds (zigzag both) the change time differs from it. All numbers but the kind are varints.
 
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, changes: impl Iterator<Item = (&'a [
         }
         put(out, zigzag(entry.mtime.seconds));
         put(out, u64::from(entry.mtime.nanoseconds));
+        put(out, zigzag(entry.ctime.seconds.wrapping_sub(entry.mtime.seconds)));
+        put(out, zigzag(i64::from(entry.ctime.nanoseconds) - i64::from(entry.mtime.nanoseconds)));
     }
 }
 
@@ -51,7 +54,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KeyChanges> {
 
 fn decode_entry(bytes: &[u8], at: &mut usize, kind: Kind) -> Option<Entry> {
     let mut number = || take(bytes, at);
-    Some(Entry {
+    let mut entry = Entry {
         kind,
         id: number()?,
         number: number()?,
@@ -61,5 +64,12 @@ fn decode_entry(bytes: &[u8], at: &mut usize, kind: Kind) -> Option<Entry> {
         uid: number()?.try_into().ok()?,
         gid: number()?.try_into().ok()?,
         mtime: Time { seconds: unzigzag(number()?), nanoseconds: number()?.try_into().ok()? },
-    })
+        ctime: Time::default(),
+    };
+    let nanoseconds = |before: u32, behind: i64| i64::from(before).checked_add(behind)?.try_into().ok();
+    entry.ctime = Time {
+        seconds: entry.mtime.seconds.wrapping_add(unzigzag(number()?)),
+        nanoseconds: nanoseconds(entry.mtime.nanoseconds, unzigzag(number()?))?,
+    };
+    Some(entry)
 }

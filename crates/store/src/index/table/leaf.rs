@@ -21,12 +21,18 @@ const ADJACENT: u8 = 0x10;
 const SIZE_BELOW_RECORD: u8 = 0x20;
 /// The record is not the first of its object: its number is told, as how much less it is than the id.
 const NUMBERED: u8 = 0x40;
+/// The change time is told: it is not the modification time.
+const CHANGED: u8 = 0x80;
+/// The change time is that of the entry before.
+const CHANGED_WITH_BEFORE: u64 = 0;
 
 /// What an entry's numbers refer to. The default is that of a restart: nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Before {
     id: u64,
     seconds: i64,
+    /// Change time of the last entry; `None` at a restart.
+    changed: Option<Time>,
     /// Segment of the last record, and where that ends; `None` at a restart.
     place: Option<(u64, u64)>,
 }
@@ -41,6 +47,7 @@ pub(crate) struct LeafEntry {
     size_bytes: u64,
     class: u64,
     mtime: Time,
+    ctime: Time,
 }
 
 impl LeafEntry {
@@ -51,8 +58,8 @@ impl LeafEntry {
             return Some(Entry::removal(self.id, self.location));
         }
         let &(mode, uid, gid) = classes.get(usize::try_from(self.class).ok()?)?;
-        let LeafEntry { kind, id, number, location, size_bytes, mtime, .. } = *self;
-        Some(Entry { kind, id, number, location, size_bytes, mode, uid, gid, mtime })
+        let LeafEntry { kind, id, number, location, size_bytes, mtime, ctime, .. } = *self;
+        Some(Entry { kind, id, number, location, size_bytes, mode, uid, gid, mtime, ctime })
     }
 }
 
@@ -68,9 +75,17 @@ pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
             Some("its record lies where none can")
         }
         _ if entry.number == 0 || entry.number > entry.id => Some("its object has no number that it can have"),
-        _ if entry.mtime.nanoseconds >= 1_000_000_000 => Some("its time has more than a second of nanoseconds"),
+        _ if entry.mtime.nanoseconds.max(entry.ctime.nanoseconds) >= 1_000_000_000 => {
+            Some("its time has more than a second of nanoseconds")
+        }
+        _ if seconds_between(entry).is_none() => Some("its times are too far apart"),
         _ => None,
     }
+}
+
+/// How many seconds the change came behind the modification, as it is told, with room for what stands for the entry before.
+fn seconds_between(entry: &Entry) -> Option<u64> {
+    zigzag(entry.ctime.seconds.checked_sub(entry.mtime.seconds)?).checked_add(1)
 }
 
 /// Appends an entry that [`refuse`] has nothing against; `class` is the number of its class.
@@ -93,6 +108,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, clas
     tag |= if adjacent { ADJACENT } else { 0 };
     tag |= if below_record.is_some() { SIZE_BELOW_RECORD } else { 0 };
     tag |= if number_below > 0 { NUMBERED } else { 0 };
+    tag |= if entry.ctime == entry.mtime { 0 } else { CHANGED };
     out.push(tag);
     put(out, id_difference);
     if number_below > 0 {
@@ -107,6 +123,13 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, clas
     put(out, class);
     put(out, zigzag(entry.mtime.seconds.wrapping_sub(before.seconds)));
     put(out, u64::from(entry.mtime.nanoseconds));
+    if before.changed == Some(entry.ctime) && entry.ctime != entry.mtime {
+        put(out, CHANGED_WITH_BEFORE);
+    } else if entry.ctime != entry.mtime {
+        put(out, seconds_between(entry).unwrap_or(CHANGED_WITH_BEFORE));
+        put(out, u64::from(entry.ctime.nanoseconds));
+    }
+    before.changed = Some(entry.ctime);
     before.seconds = entry.mtime.seconds;
     before.place = Some((segment, offset + record_bytes));
 }
@@ -123,11 +146,9 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Optio
     before.id = id;
     if kind >= Kind::Removal {
         let location = Location { segment: 0, offset: 0, record_bytes: 0 };
-        let removal = LeafEntry { kind, id, number: 0, location, size_bytes: 0, class: 0, mtime: Time::default() };
+        let (mtime, ctime) = (Time::default(), Time::default());
+        let removal = LeafEntry { kind, id, number: 0, location, size_bytes: 0, class: 0, mtime, ctime };
         return (tag == Kind::Removal as u8).then_some(removal);
-    }
-    if tag & !(KIND_BITS | ADJACENT | SIZE_BELOW_RECORD | NUMBERED) != 0 {
-        return None;
     }
     let number = if tag & NUMBERED != 0 { id.checked_sub(take(bytes, at)?).filter(|&number| number > 0)? } else { id };
     let (segment, offset) =
@@ -137,11 +158,27 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Optio
     let size_bytes = if tag & SIZE_BELOW_RECORD != 0 { record_bytes.checked_sub(size)? } else { size };
     let class = take(bytes, at)?;
     let seconds = before.seconds.wrapping_add(unzigzag(take(bytes, at)?));
-    let nanoseconds = u32::try_from(take(bytes, at)?).ok().filter(|&nanoseconds| nanoseconds < 1_000_000_000)?;
+    let mtime = Time { seconds, nanoseconds: take_nanoseconds(bytes, at)? };
+    let ctime = match tag & CHANGED {
+        0 => mtime,
+        _ => match take(bytes, at)? {
+            CHANGED_WITH_BEFORE => before.changed?,
+            behind => {
+                let seconds = seconds.wrapping_add(unzigzag(behind - 1));
+                Time { seconds, nanoseconds: take_nanoseconds(bytes, at)? }
+            }
+        },
+    };
+    before.changed = Some(ctime);
     before.seconds = seconds;
     before.place = Some((segment, offset.checked_add(record_bytes)?));
     let location = Location { segment, offset, record_bytes };
-    Some(LeafEntry { kind, id, number, location, size_bytes, class, mtime: Time { seconds, nanoseconds } })
+    Some(LeafEntry { kind, id, number, location, size_bytes, class, mtime, ctime })
+}
+
+#[inline(always)]
+fn take_nanoseconds(bytes: &[u8], at: &mut usize) -> Option<u32> {
+    u32::try_from(take(bytes, at)?).ok().filter(|&nanoseconds| nanoseconds < 1_000_000_000)
 }
 
 #[cfg(test)]
@@ -159,7 +196,43 @@ mod tests {
             uid: 1,
             gid: 2,
             mtime: Time { seconds: -5, nanoseconds: 999_999_999 },
+            ctime: Time { seconds: -5, nanoseconds: 999_999_999 },
         }
+    }
+
+    #[test]
+    fn a_change_time_is_told_once_for_entries_that_share_it() {
+        let nowhere = Location { segment: 0, offset: 0, record_bytes: 0 };
+        let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
+        let imported = |id, mtime| Entry { mtime, ctime: time(60, 9), ..file(id, 80 * id, 80, 0) };
+        let written = |id, mtime| Entry { mtime, ctime: mtime, ..file(id, 80 * id, 80, 0) };
+        let entries = [
+            imported(1, time(0, 1)),
+            imported(2, time(3, 1)),
+            Entry::removal(3, nowhere),
+            imported(4, time(61, 1)),
+            written(5, time(62, 1)),
+            imported(6, time(62, 1)),
+            // What is changed when another was is told by neither where it is its modification time.
+            imported(7, time(60, 9)),
+            Entry { ctime: time(-3, 2), ..written(8, time(60, 9)) },
+        ];
+        let (mut told, mut untold) = (Vec::new(), Vec::new());
+        let (mut before, mut without) = (Before::default(), Before::default());
+        let mut more = Vec::new();
+        for entry in &entries {
+            let lengths = (told.len(), untold.len());
+            encode(&mut told, &mut before, entry, 0);
+            encode(&mut untold, &mut without, &Entry { ctime: entry.mtime, ..*entry }, 0);
+            more.push((told.len() - lengths.0) - (untold.len() - lengths.1));
+        }
+        assert_eq!(more, [2, 1, 0, 1, 0, 2, 0, 2]);
+        let (mut at, mut before) = (0, Before::default());
+        for entry in entries {
+            let read = decode(&told, &mut at, &mut before).unwrap();
+            assert_eq!(read.resolve(&[(0o100_644, 1, 2)]), Some(entry));
+        }
+        assert_eq!(at, told.len());
     }
 
     #[test]
@@ -189,12 +262,24 @@ mod tests {
         assert_eq!(decode(&nothing_before, &mut 0, &mut Before::default()), None);
         let larger_than_its_record = [Kind::File as u8 | SIZE_BELOW_RECORD, 0, 1, 1, 1, 5, 0, 0, 0];
         assert_eq!(decode(&larger_than_its_record, &mut 0, &mut Before::default()), None);
-        for tag in [0, Kind::TreeRemoval as u8, Kind::Commit as u8, Kind::Removal as u8 | ADJACENT, 0x81, 0xc1] {
+        for tag in [0, Kind::TreeRemoval as u8, Kind::Commit as u8, Kind::Removal as u8 | ADJACENT] {
             assert_eq!(decode(&[tag, 0, 1, 1, 1, 1, 0, 0, 0], &mut 0, &mut Before::default()), None, "{tag}");
         }
         let number_of_none = [Kind::File as u8 | NUMBERED, zigzag(5) as u8, 5, 1, 1, 1, 0, 0, 0, 0];
         assert_eq!(decode(&number_of_none, &mut 0, &mut Before::default()), None);
+        let changed = |rest: &[u8]| {
+            let bytes = [&[Kind::File as u8 | CHANGED, 0, 1, 1, 1, 1, 0, 0, 0], rest].concat();
+            decode(&bytes, &mut 0, &mut Before::default()).map(|entry| entry.ctime)
+        };
+        assert_eq!(changed(&[1, 7]), Some(Time { seconds: 0, nanoseconds: 7 }));
+        assert_eq!((changed(&[]), changed(&[1]), changed(&[0])), (None, None, None), "there is no entry before");
+        let (mut second, at) = (vec![1], 1_000_000_000);
+        put(&mut second, at);
+        assert_eq!(changed(&second), None);
         let mut wrong = file(1, 80, 60, 0);
+        let far = Entry { ctime: Time { seconds: i64::MAX, nanoseconds: 0 }, ..wrong };
+        let nanoseconds = Entry { ctime: Time { seconds: 0, nanoseconds: 1_000_000_000 }, ..wrong };
+        assert!(refuse(&far).is_some() && refuse(&nanoseconds).is_some());
         assert_eq!(refuse(&wrong), None);
         for number in [0, 2] {
             assert!(refuse(&Entry { number, ..wrong }).is_some());

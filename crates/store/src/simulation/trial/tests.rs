@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::*;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::error::ErrorKind;
+use crate::simulation::moments::Moments;
 use crate::simulation::state::{Body, Object};
 use crate::simulation::workload::pieces;
 
@@ -258,8 +259,8 @@ fn an_object_out_of_nowhere_is_seen() {
     let mut toy = Toy::create(&(mistake, pieces), &world).unwrap();
     let model = Mutex::new(Model::default());
     let body = Body::Symlink(vec![1]);
-    let (attributes, shared, has_any_holes) = (None, None, false);
-    let ghost = Object { attributes, body, shared, incarnation: None, number: None, has_any_holes };
+    let (attributes, shared, has_any_holes, moments) = (None, None, false, Moments::of(0));
+    let ghost = Object { attributes, body, shared, incarnation: None, number: None, has_any_holes, moments };
     toy.state.insert(crate::Key::parse("ghost").unwrap(), ghost);
     let mut run = Run { subject: Some(toy), model: &model };
     assert!(run.look().unwrap_err().contains("ghost is there"));
