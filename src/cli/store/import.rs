@@ -274,7 +274,7 @@ mod tests {
         };
         assert_eq!(
             sentences(&summary).join(" "),
-            "Imported 2 files, 1 directory, 2 KiB. 1 object was there already. 3 members of the archive were refused."
+            "Imported 2 files, 1 directory, 2 KiB. 1 object was already there. 3 members of the archive were refused."
         );
         assert_eq!(sentences(&ImportSummary::default()), ["Imported nothing, 0 B."]);
     }
