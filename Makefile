@@ -4,13 +4,15 @@ FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor su
 FUZZ_SECONDS ?= 60
 # Crashes that `torture` tries.
 CRASH_POINTS ?= 5000000
+# Entries of the indexes that `bench-index-scale` makes.
+INDEX_ENTRIES ?= 1000000 10000000
 # Coverage for libFuzzer with the stable compiler: no sanitizer, but debug assertions and overflow checks.
 FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick quick-tests hooks check test test-page fuzz torture bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-store bench-all man
+.PHONY: quick quick-tests hooks check test test-page fuzz torture bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-all man
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -77,6 +79,13 @@ bench-mrc:        ## miss-ratio curves: speed, memory and error of passes, sampl
 
 bench-index:      ## index libraries that the store could use; compiles them apart from granulo
 	benchmarks/index/run.py
+
+bench-index-scale: ## the store's index alone at INDEX_ENTRIES entries, in three orders; 100000000 take 10 GiB under TMPDIR and half an hour
+	cargo test --release -p granulo-store --lib --no-run
+	for entries in $(INDEX_ENTRIES); do for order in walk written shuffled; do \
+	  INDEX_ENTRIES=$$entries INDEX_ORDER=$$order cargo test --release -p granulo-store --lib -q -- --ignored --nocapture index_at_scale \
+	    | grep '^entries=' || exit 1; \
+	done; done
 
 bench-store:      ## the store beside files, archives, databases and a floor; needs root and some patience
 	benchmarks/store/run.py

@@ -38,6 +38,8 @@ pub(crate) mod scan;
 pub(crate) mod table;
 
 #[cfg(test)]
+mod scale_tests;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use merge::{choose, merge_tables};
