@@ -1,4 +1,4 @@
-//! `granulo store scrub`: verify every byte, and repair what redundancy has.
+//! `granulo store scrub`: verify every byte, the index included, and repair what redundancy has.
 
 use clap::Args;
 use serde::Serialize;
@@ -13,9 +13,9 @@ use crate::units::{format_count, format_size, parse_size};
 /// Problems that are kept for JSON; more are only counted.
 const KEPT: usize = 10_000;
 
-/// Verify every copy of every record and every stripe unit, and repair from redundancy
+/// Verify every copy of every record, stripe unit and index table, and repair from redundancy
 ///
-/// Opens the store for writing. After Ctrl-C or a crash, the next scrub resumes where this one stopped; granulo store
+/// Opens the store for writing. Rebuilds the index from the segments if it is damaged on every copy. After Ctrl-C or a crash, the next scrub resumes where this one stopped; granulo store
 /// status shows when the last one finished. Run it regularly: only a scrub finds damage in data that nobody reads,
 /// while a good copy still exists. The exit status is 1 if anything was found.
 #[derive(Debug, Args)]
@@ -41,6 +41,8 @@ struct ScrubDocument {
     schema: &'static str,
     complete: bool,
     verified_bytes: u64,
+    index_bytes: u64,
+    index_rebuilt: bool,
     found: u64,
     repaired: u64,
     problems: Vec<ProblemRecord>,
@@ -64,15 +66,20 @@ impl ScrubArguments {
                 }
             }
         };
-        let report = store.scrub(options, &mut found, &mut |at| progress.see(at));
+        let scrubbed = store.scrub_and_rebuild(&self.at.options(), options, &mut found, &mut |at| progress.see(at));
         progress.clear();
-        let report = report?;
+        let (store, report) = scrubbed?;
+        if report.is_index_lost {
+            super::say_completeness(&store);
+        }
         printed?;
         if self.json {
             super::completeness::print_json(&ScrubDocument {
                 schema: "granulo/store-scrub/1",
                 complete: report.is_complete,
                 verified_bytes: report.verified_bytes,
+                index_bytes: report.index_bytes,
+                index_rebuilt: report.is_index_lost,
                 found: report.found,
                 repaired: report.repaired,
                 problems,
@@ -80,9 +87,12 @@ impl ScrubArguments {
         } else {
             let end = if report.is_complete { "" } else { "; interrupted, the next scrub resumes here" };
             let verified = format_size(report.verified_bytes.into());
+            let index = format_size(report.index_bytes.into());
             let (found, repaired) =
                 (counted(report.found, "problem", "problems"), format_count(report.repaired.into()));
-            output::print(|out| writeln!(out, "{verified} verified: {found}, {repaired} repaired{end}"))?;
+            output::print(|out| {
+                writeln!(out, "{verified} verified, and {index} of the index: {found}, {repaired} repaired{end}")
+            })?;
         }
         Ok(if report.is_complete && report.found == 0 { Ended::Well } else { Ended::Amiss })
     }

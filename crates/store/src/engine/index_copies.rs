@@ -6,12 +6,13 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::devices::device::Mode;
 use crate::devices::set::{Lock, Slot};
 use crate::engine::Engine;
 use crate::engine::index_place::INDEX;
+use crate::engine::pace::Pace;
 use crate::error::{Error, Result};
 use crate::format::geometry::{Class, DeviceState};
 use crate::index::catalog::kept::Catalog;
@@ -65,7 +66,7 @@ impl Engine {
     /// # Errors
     /// The manifest cannot be written.
     pub(crate) fn complete_index(&self) -> Result<()> {
-        let _one = self.sync.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         let view = self.view().clone();
         let present = self.index.places();
         let slots = self.devices.slots();
@@ -82,7 +83,7 @@ impl Engine {
             };
             // One that was no copy may have tables of another time under the same names.
             let mut missing = view.state.tables.iter().filter(|row| !was_copy || !is_there(row));
-            if missing.try_for_each(|row| copy_table(&self.index, &place, row)).is_ok() {
+            if missing.try_for_each(|row| fetch_table(&self.index, &place, row)).is_ok() {
                 complete.push(place);
             }
         }
@@ -124,57 +125,95 @@ impl Engine {
         }
     }
 
-    /// Verifies every copy of a table.
-    pub(crate) fn flaws_of_table(&self, row: &TableRow) -> Vec<Flaw> {
-        let flaw = |place: &Place| {
+    /// Verifies every copy of a table, every block of it.
+    ///
+    /// # Errors
+    /// Whoever watches wants an end. Damage is none.
+    pub(crate) fn flaws_of_table(&self, row: &TableRow, pace: &mut Pace<'_>) -> Result<Vec<Flaw>> {
+        let mut flaws = Vec::new();
+        for place in self.index.places().iter() {
             let cache = Arc::new(BlockCache::new(0));
-            let verified = Table::open(&*place.device, row, &cache).and_then(|table| table.verify());
-            let path = place.device.place().join(table_path(row.number));
-            verified.err().map(|error| Flaw { device: place.number, path, cause: error.to_string() })
-        };
-        self.index.places().iter().filter_map(flaw).collect()
+            let mut spend = |bytes| pace.spend(bytes);
+            let table = Table::open(&*place.device, row, &cache);
+            match table.and_then(|table| table.verify_paced(&mut spend)) {
+                Err(error) if pace.is_stopped() => return Err(error),
+                Err(error) => {
+                    let path = place.device.place().join(table_path(row.number));
+                    flaws.push(Flaw { device: place.number, path, cause: error.to_string() });
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(flaws)
     }
 
-    /// Looks at every copy of manifest and journal.
-    pub(crate) fn flaws_of_catalog(&self) -> Vec<Flaw> {
-        let store = self.geometry().store;
-        let flaw = |place: &Place| {
-            let cause = Catalog::verify(place, &store).err()?;
+    /// Looks at every copy of manifest and journal; gives how many bytes were read, too, if this process writes them.
+    pub(crate) fn flaws_of_catalog(&self) -> (Vec<Flaw>, u64) {
+        let flaw = |place: &Place, cause| {
             let path = manifest::place(&*place.device);
-            Some(Flaw { device: place.number, path, cause })
+            Flaw { device: place.number, path, cause }
         };
-        self.index.places().iter().filter_map(flaw).collect()
+        if self.catalog.is_written() {
+            let (flaws, read_bytes) = self.catalog.flaws_of_writer();
+            return (flaws.into_iter().map(|(place, cause)| flaw(&place, cause)).collect(), read_bytes);
+        }
+        let store = self.geometry().store;
+        let places = self.index.places();
+        let flaws = places.iter().filter_map(|place| Some(flaw(place, Catalog::verify(place, &store).err()?)));
+        (flaws.collect(), 0)
+    }
+
+    /// Writes a table again on the devices where it has flaws, each block from a copy where that is sound. Gives `false` if a block is sound on none; of a
+    /// table that was merged meanwhile, nothing is left to do.
+    ///
+    /// # Errors
+    /// What writing fails with.
+    pub(crate) fn mend_table(&self, row: &TableRow, flaws: &[Flaw]) -> Result<bool> {
+        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(table) = self.view().tables.iter().find(|table| table.row() == row).cloned() else { return Ok(true) };
+        let places = self.index.places();
+        let damaged: Vec<&Place> =
+            places.iter().filter(|place| flaws.iter().any(|flaw| flaw.device == place.number)).collect();
+        // Perhaps no block is damaged on all of them.
+        if damaged.len() == places.len() && table.verify().is_err() {
+            return Ok(false);
+        }
+        for place in damaged {
+            copy_table(&table, place)
+                .map_err(|error| Error::io("write the sorted table", &place.device.place(), error))?;
+        }
+        // What is open is the file that was damaged.
+        self.reopen_table(row)?;
+        Ok(true)
     }
 
     /// Makes good what is damaged in copies of the index of which another is sound; gives how many files were written.
     ///
     /// # Errors
-    /// What writing fails with.
-    pub(crate) fn mend_index(&self) -> Result<u64> {
+    /// What writing fails with; whoever watches wants an end.
+    pub(crate) fn mend_index(&self, pace: &mut Pace<'_>) -> Result<u64> {
         let mut mended = 0;
         let tables = Arc::clone(&self.view().state.tables);
+        pace.stage("verifying the index", self.index_bytes());
         for row in tables.iter() {
-            let flaws = self.flaws_of_table(row);
-            let places = self.index.places();
-            if flaws.len() == places.len() {
-                // Perhaps no block is damaged on all of them.
-                if !self.view().tables.iter().any(|table| table.row() == row && table.verify().is_ok()) {
-                    continue;
-                }
-            }
-            for place in places.iter().filter(|place| flaws.iter().any(|flaw| flaw.device == place.number)) {
-                copy_table(&self.index, place, row)
-                    .map_err(|error| Error::io("write the sorted table", &place.device.place(), error))?;
-                mended += 1;
+            let flaws = self.flaws_of_table(row, pace)?;
+            if !flaws.is_empty() && self.mend_table(row, &flaws)? {
+                mended += flaws.len() as u64;
             }
         }
-        let flaws = self.flaws_of_catalog();
+        let (flaws, _) = self.flaws_of_catalog();
         if !flaws.is_empty() {
             self.catalog.write_again()?;
             mended += flaws.len() as u64;
         }
         self.complete_index()?;
         Ok(mended)
+    }
+
+    /// Bytes of all copies of all tables.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        let bytes: u64 = self.view().state.tables.iter().map(|row| row.size_bytes).sum();
+        bytes * self.index.places().len() as u64
     }
 
     /// Keeps what a snapshot of an epoch needs, wherever a writer looks for pins; `None` where that cannot be.
@@ -225,11 +264,18 @@ impl Engine {
     }
 }
 
-/// Writes a table to a device, block by block from the copies that there are.
-fn copy_table(copies: &Copies, to: &Place, row: &TableRow) -> io::Result<()> {
-    let wrong = |error: Error| io::Error::other(error.to_string());
-    let table = Table::open(copies, row, &Arc::new(BlockCache::new(0))).map_err(wrong)?;
-    let path = table_path(row.number);
+fn wrong(error: Error) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// Writes a table to a device that has it not, from the copies that there are.
+fn fetch_table(copies: &Copies, to: &Place, row: &TableRow) -> io::Result<()> {
+    copy_table(&Table::open(copies, row, &Arc::new(BlockCache::new(0))).map_err(wrong)?, to)
+}
+
+/// Writes a table to a device, block by block, each from a copy where it is sound.
+fn copy_table(table: &Table, to: &Place) -> io::Result<()> {
+    let path = table_path(table.row().number);
     let temporary = format!("{path}{}", manifest::TEMPORARY);
     // Of an attempt that was interrupted.
     let _ = to.device.remove(&temporary);

@@ -44,7 +44,7 @@ use crate::format::ids::{Epoch, SegmentId};
 use crate::format::index_key::ROOT;
 use crate::format::record::Seed;
 use crate::index::catalog::kept::Catalog;
-use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State};
+use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State, TableRow};
 use crate::index::copies::Copies;
 use crate::index::table::BlockCache;
 use crate::index::{Expected, Snapshot, Tables, look_up_recent, look_up_tables, open_tables};
@@ -342,6 +342,21 @@ impl Engine {
 
     fn open_tables(&self, view: &View) -> Result<Tables> {
         open_tables(&self.index, &self.cache, &view.state.tables, &view.tables)
+    }
+
+    /// Opens a table of the view once more. Called with `sync` held.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn reopen_table(&self, row: &TableRow) -> Result<()> {
+        let (rows, mut kept) = {
+            let view = self.view();
+            (Arc::clone(&view.state.tables), view.tables.to_vec())
+        };
+        kept.retain(|table| table.row() != row);
+        let tables = open_tables(&self.index, &self.cache, &rows, &kept)?;
+        self.view.write().unwrap_or_else(PoisonError::into_inner).tables = tables;
+        Ok(())
     }
 
     /// The allocator of units.

@@ -175,8 +175,7 @@ impl<'c> Checker<'c> {
     }
 
     fn run(&mut self, is_deep: bool, pace: &mut Pace<'_>) -> Result<()> {
-        let tables: u64 = self.view.state.tables.iter().map(|row| row.size_bytes).sum();
-        pace.stage("checking metadata", tables);
+        pace.stage("checking metadata", self.engine.index_bytes());
         self.devices()?;
         self.index_place();
         self.tables(pace)?;
@@ -339,7 +338,7 @@ impl<'c> Checker<'c> {
     fn index_place(&mut self) {
         let directory = self.engine.index_directory.clone();
         if !self.engine.is_index_private {
-            for flaw in self.engine.flaws_of_catalog() {
+            for flaw in self.engine.flaws_of_catalog().0 {
                 self.found(Problem::new(ProblemKind::Catalog, flaw.path, flaw.cause, Remedy::Repair).on(flaw.device));
             }
             let missing = self.engine.index_copies_missing();
@@ -358,13 +357,12 @@ impl<'c> Checker<'c> {
     fn tables(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         for table in self.view.tables.clone().iter() {
             self.report.tables += 1;
-            let flaws = self.engine.flaws_of_table(table.row());
+            let flaws = self.engine.flaws_of_table(table.row(), pace)?;
             let is_sound = flaws.len() < self.engine.index.places().len() || table.verify().is_ok();
             let remedy = if is_sound { Remedy::Repair } else { Remedy::RebuildIndex };
             for flaw in flaws {
                 self.found(Problem::new(ProblemKind::Table, flaw.path, flaw.cause, remedy).on(flaw.device));
             }
-            pace.spend(table.row().size_bytes)?;
         }
         Ok(())
     }

@@ -315,7 +315,7 @@ impl Store {
         let engine = self.engine();
         engine.close_active_segment()?;
         report.admitted = engine.admit()?;
-        report.index_files = engine.mend_index()?;
+        report.index_files = engine.mend_index(pace)?;
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
         let mut mender = Mender::new(engine, found, false);

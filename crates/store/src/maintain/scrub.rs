@@ -1,11 +1,14 @@
-//! Scrubbing: every copy of every record and every stripe unit is read and verified, and repaired where redundancy has it.
+//! Scrubbing: every copy of the index, of every record and every stripe unit is read and verified, and repaired where redundancy has it.
 //!
-//! It goes through the log, segment by segment; the units of a large object are read when its record is met. A writer of the same
+//! The index comes first, as the rest is held against it: every block of every table, manifest and journal, on each device that has a copy. If a part of it is
+//! damaged on all of them, the log has everything, and the index is rebuilt from it by whoever lets the scrub reopen the store
+//! ([`Store::scrub_and_rebuild`]). Then it goes through the log, segment by segment; the units of a large object are read when its record is met. A writer of the same
 //! process may go on meanwhile. How far it is is noted in the catalog, so that a scrub that was interrupted goes on where it was; when
 //! and with what result the last one ended is noted too. Repairs only ever write the bytes that belong there: a crash leaves a flaw as
 //! it was, or mended.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::audit::{Flaw, Flaws, Sight};
@@ -13,6 +16,8 @@ use super::objects::Objects;
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
 use crate::devices::device::Mode;
+use crate::devices::survey::OpenOptions;
+use crate::engine::open::{Access, open};
 use crate::engine::pace::{Pace, Watch};
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
@@ -51,8 +56,12 @@ impl Default for ScrubOptions {
 pub struct ScrubReport {
     /// Whether it came to its end.
     pub is_complete: bool,
-    /// Bytes of copies and units that were verified.
+    /// Whether the index is damaged on all copies: [`Store::scrub`] ends there, [`Store::scrub_and_rebuild`] has made it from the log.
+    pub is_index_lost: bool,
+    /// Bytes of copies of segments and of units that were verified.
     pub verified_bytes: u64,
+    /// Bytes of copies of the index that were verified.
+    pub index_bytes: u64,
     /// Problems found.
     pub found: u64,
     /// Problems that were repaired.
@@ -70,13 +79,13 @@ pub struct ScrubStatus {
 
 impl ScrubReport {
     fn encode(&self) -> String {
-        format!("{} {} {}", self.verified_bytes, self.found, self.repaired)
+        format!("{} {} {} {}", self.verified_bytes, self.found, self.repaired, self.index_bytes)
     }
 
     fn decode(text: &str) -> Option<ScrubReport> {
         let numbers: Vec<u64> = text.split(' ').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
-        let [verified_bytes, found, repaired] = numbers[..] else { return None };
-        Some(ScrubReport { is_complete: false, verified_bytes, found, repaired })
+        let [verified_bytes, found, repaired, index_bytes] = numbers[..] else { return None };
+        Some(ScrubReport { verified_bytes, found, repaired, index_bytes, ..ScrubReport::default() })
     }
 }
 
@@ -91,23 +100,60 @@ impl Store {
         found: &mut dyn FnMut(&Problem, bool),
         watch: Watch<'_>,
     ) -> Result<ScrubReport> {
+        self.scrub_after(ScrubReport::default(), options, found, watch)
+    }
+
+    /// As [`scrub`](Self::scrub); where the index is damaged on all copies, the store is reopened with one that is rebuilt from the log.
+    ///
+    /// # Errors
+    /// As [`scrub`](Self::scrub) and [`rebuild_index`](crate::rebuild_index).
+    pub fn scrub_and_rebuild(
+        self,
+        how: &OpenOptions,
+        options: ScrubOptions,
+        found: &mut dyn FnMut(&Problem, bool),
+        watch: Watch<'_>,
+    ) -> Result<(Store, ScrubReport)> {
+        let mut of_index = Vec::new();
+        let mut sort = |problem: &Problem, is_repaired: bool| match problem.remedy {
+            Remedy::RebuildIndex => of_index.push(problem.clone()),
+            _ => found(problem, is_repaired),
+        };
+        let mut before = self.scrub(options, &mut sort, watch)?;
+        if !before.is_index_lost {
+            of_index.iter().for_each(|problem| found(problem, false));
+            return Ok((self, before));
+        }
+        let (platform, home) = (Arc::clone(&self.engine().platform), self.engine().home.clone());
+        drop(self);
+        let store = open(platform, &home, Access::RebuildIndex, how).and_then(Store::of)?;
+        of_index.iter().for_each(|problem| found(problem, true));
+        before.repaired += of_index.len() as u64;
+        let report = store.scrub_after(before, ScrubOptions { resume: false, ..options }, found, watch)?;
+        Ok((store, report))
+    }
+
+    fn scrub_after(
+        &self,
+        mut before: ScrubReport,
+        options: ScrubOptions,
+        found: &mut dyn FnMut(&Problem, bool),
+        watch: Watch<'_>,
+    ) -> Result<ScrubReport> {
         let engine = self.engine();
         drop(engine.writer()?);
         let mut pace = Pace::new(options.bytes_per_second, watch);
-        let mut at = (0, 0);
-        let mut before = ScrubReport::default();
-        if options.resume
-            && let Some(noted) = engine.noted(POSITION).as_deref().and_then(parse_position)
-        {
-            at = noted;
-            before = engine.noted(TALLY).as_deref().and_then(ScrubReport::decode).unwrap_or_default();
+        let mut at = None;
+        if options.resume {
+            at = engine.noted(POSITION).as_deref().and_then(parse_position);
+            if at.is_some() {
+                before = engine.noted(TALLY).as_deref().and_then(ScrubReport::decode).unwrap_or_default();
+            }
         }
         let mut mender = Mender::new(engine, found, true);
         mender.report = before;
-        pace.stage("scrubbing", engine.stored_bytes());
-        pace.skip(before.verified_bytes);
-        let result = mender.all(at, &mut pace);
-        mender.report.is_complete = pace.outcome(result)?;
+        let result = mender.scrub(at, &mut pace);
+        mender.report.is_complete = pace.outcome(result)? && !mender.is_ended;
         let report = mender.report;
         if report.is_complete {
             let finished = format!("{} {}", engine.platform.now_nanoseconds(), report.encode());
@@ -158,13 +204,15 @@ pub(crate) struct Mender<'m> {
     objects: Objects,
     /// Whether it notes how far it is.
     keeps_notes: bool,
+    /// Whether it goes no further, as there is no index to go by.
+    is_ended: bool,
     noted: Instant,
 }
 
 impl<'m> Mender<'m> {
     pub(crate) fn new(engine: &'m Engine, found: &'m mut dyn FnMut(&Problem, bool), keeps_notes: bool) -> Mender<'m> {
         let (report, objects) = (ScrubReport::default(), Objects::default());
-        Mender { engine, report, found, objects, keeps_notes, noted: Instant::now() }
+        Mender { engine, report, found, objects, keeps_notes, is_ended: false, noted: Instant::now() }
     }
 
     fn found(&mut self, problem: Problem, is_repaired: bool) {
@@ -175,6 +223,64 @@ impl<'m> Mender<'m> {
             None => problem,
         };
         (self.found)(&problem, is_repaired);
+    }
+
+    /// The index, unless an interrupted scrub was further than that, and all segments from there on.
+    fn scrub(&mut self, at: Option<(u64, u64)>, pace: &mut Pace<'_>) -> Result<()> {
+        if at.is_none() {
+            pace.stage("verifying the index", self.engine.index_bytes());
+            self.is_ended = !self.index(pace)?;
+            if self.is_ended {
+                self.report.is_index_lost = true;
+                return Ok(());
+            }
+        }
+        pace.stage("scrubbing", self.engine.stored_bytes());
+        pace.skip(self.report.verified_bytes);
+        let from = at.unwrap_or_default();
+        self.note(from.0, from.1)?;
+        self.all(from, pace)
+    }
+
+    /// Every copy of the index; gives whether it is sound now.
+    fn index(&mut self, pace: &mut Pace<'_>) -> Result<bool> {
+        let engine = self.engine;
+        let mut is_sound = true;
+        let rows = Arc::clone(&engine.view().state.tables);
+        for row in rows.iter() {
+            let flaws = engine.flaws_of_table(row, pace)?;
+            self.report.index_bytes += row.size_bytes * engine.index.places().len() as u64;
+            // One that was merged meanwhile is gone.
+            if flaws.is_empty() || !engine.view().state.tables.contains(row) {
+                continue;
+            }
+            let is_mended = engine.mend_table(row, &flaws)?;
+            is_sound &= is_mended;
+            let remedy = if is_mended { Remedy::Repair } else { Remedy::RebuildIndex };
+            for flaw in flaws {
+                let problem = Problem::new(ProblemKind::Table, flaw.path, flaw.cause, remedy);
+                self.found(problem.on(flaw.device), is_mended);
+            }
+        }
+        // What it says is in memory, too.
+        let (flaws, read_bytes) = engine.flaws_of_catalog();
+        self.report.index_bytes += read_bytes;
+        pace.spend(read_bytes)?;
+        if !flaws.is_empty() {
+            engine.catalog.write_again()?;
+        }
+        for flaw in flaws {
+            let problem = Problem::new(ProblemKind::Catalog, flaw.path, flaw.cause, Remedy::Repair);
+            self.found(problem.on(flaw.device), true);
+        }
+        let missing = engine.index_copies_missing();
+        if missing > 0 {
+            engine.complete_index()?;
+            let cause = format!("{missing} of its copies are missing");
+            let problem = Problem::new(ProblemKind::Catalog, engine.index_directory.clone(), cause, Remedy::Repair);
+            self.found(problem, engine.index_copies_missing() == 0);
+        }
+        Ok(is_sound)
     }
 
     /// All segments from a segment and offset on.
@@ -381,3 +487,6 @@ impl<'m> Mender<'m> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

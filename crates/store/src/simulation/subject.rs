@@ -24,7 +24,7 @@ use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
     Attributes, Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Existing, Geometry,
     HandleOptions, Key, Kind, Listed, PinnedSnapshot, Problem, ProblemKind, RebuildOptions, Remedy, RepairOptions,
-    ScrubOptions, Store,
+    ScrubOptions, ScrubReport, Store,
 };
 
 /// A store of a geometry on simulated devices.
@@ -409,16 +409,24 @@ impl Simulated {
         }
     }
 
-    /// Verifies everything and repairs what it can; gives what it could not, in words.
-    pub(crate) fn scrub(&self) -> Result<Vec<String>> {
+    /// Verifies everything and repairs what it can; gives what it could not, in words, and whether the index is lost.
+    pub(crate) fn scrub(&self) -> Result<(Vec<String>, bool)> {
         let mut left = Vec::new();
         let mut found = |problem: &Problem, is_repaired: bool| {
             if !is_repaired {
                 left.push(problem.without_advice());
             }
         };
-        self.store.scrub(ScrubOptions::default(), &mut found, &mut |_| true)?;
-        Ok(left)
+        let report = self.store.scrub(ScrubOptions::default(), &mut found, &mut |_| true)?;
+        Ok((left, report.is_index_lost))
+    }
+
+    /// The same, with an index from the log where that is needed; gives what it came to, and each problem with whether it was repaired.
+    pub(crate) fn scrub_and_rebuild(self) -> Result<(Simulated, ScrubReport, Vec<(Problem, bool)>)> {
+        let (mut problems, how) = (Vec::new(), OpenOptions::default());
+        let mut found = |problem: &Problem, is_repaired: bool| problems.push((problem.clone(), is_repaired));
+        let (store, report) = self.store.scrub_and_rebuild(&how, ScrubOptions::default(), &mut found, &mut |_| true)?;
+        Ok((Simulated { store }, report, problems))
     }
 
     /// Everything that is wrong and not with the index alone, in words. (A journal may end anywhere after a crash, and who reads from the log says so.)

@@ -365,12 +365,45 @@ impl Catalog {
         if has_rest { Err("its journal is damaged".to_owned()) } else { Ok(()) }
     }
 
+    /// What is wrong with copies of a writer's catalog, each held against what was written to it, and how many bytes were read.
+    pub(crate) fn flaws_of_writer(&self) -> (Vec<(Place, String)>, u64) {
+        // Nothing is written meanwhile.
+        let inner = self.inner();
+        let (mut flaws, mut read_bytes) = (Vec::new(), 0);
+        let Some(current) = &inner.current else { return (flaws, read_bytes) };
+        for place in inner.copies.places().iter() {
+            read_bytes += current.head.length + current.end;
+            let cause = match Loaded::read(place, &self.store) {
+                Err(cause) => cause.into_error(&*place.device).to_string(),
+                Ok(loaded) if loaded.has_rest || loaded.head == current.head && loaded.end < current.end => {
+                    "its journal is damaged".to_owned()
+                }
+                Ok(loaded) if loaded.head != current.head || loaded.end != current.end => {
+                    "it is not the one that was written".to_owned()
+                }
+                Ok(_) => continue,
+            };
+            flaws.push((place.clone(), cause));
+        }
+        (flaws, read_bytes)
+    }
+
+    /// Whether this process writes it to devices.
+    pub(crate) fn is_written(&self) -> bool {
+        let inner = self.inner();
+        inner.is_writer && inner.is_published
+    }
+
     /// Writes the manifest again, on all devices.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
     pub(crate) fn write_again(&self) -> Result<()> {
-        self.inner().current = None;
+        let mut inner = self.inner();
+        if inner.is_writer && inner.is_published {
+            return inner.replace_with(&self.store, &Change::default(), 0);
+        }
+        drop(inner);
         self.commit(&Change { durable: true, ..Change::default() })
     }
 

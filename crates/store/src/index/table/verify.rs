@@ -22,6 +22,9 @@ use crate::error::{Error, Result};
 use crate::format::index_key::is_superseded;
 use crate::io::varint;
 
+/// So many verified pages are told of at once.
+const SPENT_PAGES: u64 = 64;
+
 impl Table {
     /// Writes every block to another file, each from a copy where it is sound.
     ///
@@ -44,15 +47,28 @@ impl Table {
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::error::ErrorKind::Corrupt) with the first thing that is wrong; what reading fails with.
     pub(crate) fn verify(&self) -> Result<()> {
+        self.verify_paced(&mut |_| Ok(()))
+    }
+
+    /// The same; `spend` is told of bytes that were verified, and its errors end it.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub(crate) fn verify_paced(&self, spend: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         let footer_page = self.footer_page();
         let (mut window, mut walk, mut chain) = (Window::new(), Walk::new(self), XxHash3_64::new());
-        let mut page = 0;
+        let (mut page, mut spent_page) = (0, 0);
         while page < footer_page {
             let block = window.block(self, page, footer_page)?;
             chain.write(&block.checksum().to_le_bytes());
             walk.block(&block, page).ok_or_else(|| self.contradictory(page))?;
             page += block.pages();
+            if page - spent_page >= SPENT_PAGES {
+                spend((page - spent_page) * PAGE_BYTES as u64)?;
+                spent_page = page;
+            }
         }
+        spend((footer_page + 1 - spent_page) * PAGE_BYTES as u64)?;
         if chain.finish() != self.footer.chain {
             return Err(self.damaged("its blocks are not those that were written"));
         }

@@ -16,10 +16,17 @@ impl Play {
             return Ok(false);
         }
         let Some(writer) = &self.writer else { return Ok(false) };
-        let before = self.world.images();
+        let (before, betrayals) = (self.world.images(), self.world.betrayals());
         match writer.scrub() {
             Err(error) => self.fail(&error)?,
-            Ok(left) => {
+            Ok((_, true)) if !self.lacks_index() && !self.may_fail() => {
+                return Err("law 7: a scrub finds the index lost".to_owned());
+            }
+            Ok((_, true)) => {
+                self.close()?;
+                self.open(Access::RebuildIndex)?;
+            }
+            Ok((left, false)) => {
                 patient(&before, &self.world.images(), &self.released, &self.sound)?;
                 let is_there = |one: &Condition| one.away.is_none() && one.is_in_set;
                 let all = self.conditions.iter().all(is_there);
@@ -27,9 +34,13 @@ impl Play {
                     return Err(format!("law 2: a scrub leaves what redundancy makes up for: {}", left.join("; ")));
                 }
                 if left.is_empty() && !self.has_crashed() {
+                    let is_index_healed = all && self.world.betrayals() == betrayals;
                     let healed = self.conditions.iter_mut().filter(|one| is_there(one));
                     healed.for_each(|one| {
-                        one.rotten.retain(|kind| !matches!(kind, FileKind::Segment | FileKind::Extent))
+                        one.rotten.retain(|kind| match kind {
+                            FileKind::Segment | FileKind::Extent => false,
+                            kind => !(kind.is_of_index() && is_index_healed),
+                        })
                     });
                 }
             }
