@@ -29,6 +29,8 @@ use crate::log::writer::Writer;
 /// How often a lock that is taken is tried again, and after what time.
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// What a device says of what it cannot read (`EIO`).
+const UNREADABLE: i32 = rustix::io::Errno::IO.raw_os_error();
 /// What file systems without locks say (`ENOLCK`).
 const NO_LOCKS: i32 = rustix::io::Errno::NOLCK.raw_os_error();
 
@@ -106,7 +108,7 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
 }
 
 /// Opens a store by its home or any of its devices. Until a writer has proof, and all locks, nothing is written. An index that is not of this log, as it is
-/// ahead of it or an old copy, or damaged on all copies, is as good as lost: the log is read from its beginning.
+/// ahead of it or an old copy, or damaged or unreadable on all copies, is as good as lost: the log is read from its beginning.
 pub(crate) fn open(
     platform: Arc<dyn Platform>,
     directory: &Path,
@@ -128,9 +130,12 @@ pub(crate) fn open(
     }
 }
 
-/// Whether a table of the index is damaged on all copies.
+/// Whether a table of the index is damaged or unreadable on all copies. Other errors say nothing about the table: there may be too many open files.
 fn is_of_tables(error: &Error) -> bool {
-    error.kind() == ErrorKind::Corrupt && error.path().is_some_and(|path| path.starts_with(INDEX_DIRECTORY))
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    let is_unreadable = source.is_some_and(|source| source.raw_os_error() == Some(UNREADABLE));
+    (error.kind() == ErrorKind::Corrupt || is_unreadable)
+        && error.path().is_some_and(|path| path.starts_with(INDEX_DIRECTORY))
 }
 
 /// How an opening ended.

@@ -6,7 +6,7 @@
 //! | [`leaf`] | what a leaf has for a key |
 //! | [`filter`] | which keys are not there, without a look at leaves |
 //! | [`footer`] | the last block, and the classes before it |
-//! | [`writer`] | entries in, a file out: temporary name, sync, rename |
+//! | [`writer`], `heads` | entries in, a file out: temporary name, sync, rename; what levels above are made of |
 //! | [`reader`], `verify` | opening, look-up; verification of the whole |
 //! | [`scan`], `window` | entries in order, with read-ahead |
 //! | [`cache`] | leaves in memory, for all tables of a store |
@@ -19,6 +19,7 @@ pub(crate) mod block;
 pub(crate) mod cache;
 pub(crate) mod filter;
 pub(crate) mod footer;
+mod heads;
 pub(crate) mod leaf;
 pub(crate) mod reader;
 pub(crate) mod scan;

@@ -1,4 +1,5 @@
-//! Writing a sorted table: entries in order of keys, in memory that grows with the number of leaves only, by a key for each.
+//! Writing a sorted table: entries in order of keys, in bounded memory however many they are: what the levels above need to know of leaves goes into a
+//! file beside the table once it is much ([`Heads`]).
 //!
 //! The file has a temporary name until it is whole and synced; a crash before leaves that and nothing else, and the next writer of
 //! the number replaces it. The table is there when [`TableWriter::finish`] returns, and durable with its name.
@@ -15,6 +16,7 @@ use twox_hash::XxHash3_64;
 use super::block::{BlockBuilder, PAGE_BYTES};
 use super::filter::{DIRECTORY_LEVEL, FilterBuilder};
 use super::footer::{Bounds, CLASSES_PER_BLOCK, Footer, encode_classes};
+use super::heads::Heads;
 use super::leaf::{self, Before, Class};
 use super::{INDEX_DIRECTORY, table_path};
 use crate::devices::device::{Device, DeviceFile, Mode};
@@ -25,6 +27,8 @@ use crate::format::key::LONGEST_KEY_BYTES;
 use crate::index::catalog::TableRow;
 use crate::io::varint;
 
+/// Behind the name of a file that is not whole.
+const TEMPORARY: &str = ".tmp";
 /// What is written at once, in bytes.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -38,14 +42,14 @@ pub(crate) struct TableWriter<'a> {
     leaf: BlockBuilder,
     before: Before,
     value: Vec<u8>,
+    first_key: Box<[u8]>,
     last_key: Vec<u8>,
-    /// First key and page of each leaf.
-    leaves: Vec<(Box<[u8]>, u64)>,
+    leaves: Heads<'a>,
     filter: FilterBuilder,
-    /// Of each filter the first leaf of it, the first page and how many there are.
-    filters: Vec<(usize, u64, u64)>,
-    /// The leaf that the filter in the making begins with.
-    filter_leaf: usize,
+    /// Of each filter the first key, the first page and how many there are.
+    filters: Vec<(Box<[u8]>, u64, u64)>,
+    /// The first key of the first leaf of the filter in the making, once that leaf is written.
+    filter_key: Option<Box<[u8]>>,
     classes: Vec<Class>,
     class_numbers: HashMap<Class, u64>,
     last_class: Option<(Class, u64)>,
@@ -98,7 +102,7 @@ impl<'a> TableWriter<'a> {
     /// # Errors
     /// What creating a file in the index directory fails with.
     pub(crate) fn create(device: &'a dyn Device, number: u64) -> Result<TableWriter<'a>> {
-        let temporary = format!("{}.tmp", table_path(number));
+        let temporary = format!("{}{TEMPORARY}", table_path(number));
         let create = || match device.open(&temporary, Mode::Create) {
             // Of a writer that died.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -116,11 +120,12 @@ impl<'a> TableWriter<'a> {
             leaf: BlockBuilder::new(0),
             before: Before::default(),
             value: Vec::new(),
+            first_key: Box::default(),
             last_key: Vec::new(),
-            leaves: Vec::new(),
+            leaves: Heads::new(device, heads_path(number, 0)),
             filter: FilterBuilder::default(),
             filters: Vec::new(),
-            filter_leaf: 0,
+            filter_key: None,
             classes: Vec::new(),
             class_numbers: HashMap::new(),
             last_class: None,
@@ -160,6 +165,9 @@ impl<'a> TableWriter<'a> {
             self.push(key, entry, class);
         }
         self.filter.add(key);
+        if self.entries == 0 {
+            self.first_key = key.into();
+        }
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         self.entries += 1;
@@ -199,15 +207,17 @@ impl<'a> TableWriter<'a> {
     }
 
     fn finish_leaf(&mut self) -> Result<()> {
-        self.leaves.push((self.leaf.first_key().into(), self.pages.next()));
-        self.pages.put(&mut self.leaf).map_err(|error| write_failed(self.number, error))
+        let first_key = self.leaf.first_key();
+        self.filter_key.get_or_insert_with(|| first_key.into());
+        let added = self.leaves.push(first_key, self.pages.next());
+        added.and_then(|()| self.pages.put(&mut self.leaf)).map_err(|error| write_failed(self.number, error))
     }
 
     /// The filter of the leaves since the last one.
     fn finish_filter(&mut self) -> Result<()> {
         let (page, blocks) = (self.pages.next(), self.filter.finish());
-        self.filters.push((self.filter_leaf, page, (blocks.len() / PAGE_BYTES) as u64));
-        self.filter_leaf = self.leaves.len();
+        let first_key = self.filter_key.take().unwrap_or_default();
+        self.filters.push((first_key, page, (blocks.len() / PAGE_BYTES) as u64));
         let mut blocks = blocks.chunks_exact(PAGE_BYTES);
         blocks.try_for_each(|block| self.pages.put_page(block)).map_err(|error| write_failed(self.number, error))
     }
@@ -217,11 +227,11 @@ impl<'a> TableWriter<'a> {
     /// # Errors
     /// What writing, syncing or renaming fails with; there is no table then.
     pub(crate) fn finish(mut self) -> Result<TableRow> {
-        if self.leaf.count() > 0 || self.leaves.is_empty() {
+        if self.leaf.count() > 0 || self.leaves.count() == 0 {
             self.finish_leaf()?;
         }
         // A leaf alone is looked at as soon as a filter.
-        if !self.filter.is_empty() && self.leaves.len() > 1 {
+        if !self.filter.is_empty() && self.leaves.count() > 1 {
             self.finish_filter()?;
         }
         let row = self.finish_file().map_err(|error| write_failed(self.number, error))?;
@@ -232,21 +242,19 @@ impl<'a> TableWriter<'a> {
 
     fn finish_file(&mut self) -> io::Result<TableRow> {
         let leaf_pages = self.pages.next();
-        let first_key = self.leaves.first().map_or(&[][..], |(key, _)| key);
-        let bounds = Bounds::new(first_key, &self.last_key);
-        let (filter_pages, directory) = match &self.filters[..] {
-            [] => (0, Vec::new()),
-            [(_, _, pages)] => (*pages, Vec::new()),
-            filters => {
-                (0, filters.iter().map(|&(leaf, page, pages)| (self.leaves[leaf].0.clone(), page, pages)).collect())
-            }
+        let bounds = Bounds::new(&self.first_key, &self.last_key);
+        let (filter_pages, directory) = match &mut self.filters {
+            filters if filters.len() > 1 => (0, std::mem::take(filters)),
+            filters => (filters.first().map_or(0, |&(_, _, pages)| pages), Vec::new()),
         };
-        let (mut level, mut below) = (0, std::mem::take(&mut self.leaves));
-        while below.len() > 1 {
+        let (mut level, nothing) = (0, Heads::new(self.device, heads_path(self.number, 0)));
+        let mut below = std::mem::replace(&mut self.leaves, nothing);
+        while below.count() > 1 {
             level += 1;
             below = self.write_level(level, &below)?;
         }
-        let root = below.first().map_or(0, |(_, page)| *page);
+        let root = below.first_page();
+        drop(below);
         let first_class_page = self.pages.next();
         for classes in self.classes.chunks(CLASSES_PER_BLOCK) {
             self.pages.put_page(&encode_classes(classes))?;
@@ -283,20 +291,22 @@ impl<'a> TableWriter<'a> {
     }
 
     /// Writes the blocks above `below`; gives their first keys and pages.
-    fn write_level(&mut self, level: u8, below: &[(Box<[u8]>, u64)]) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+    fn write_level(&mut self, level: u8, below: &Heads<'a>) -> io::Result<Heads<'a>> {
         let mut builder = BlockBuilder::new(level);
-        let mut blocks = Vec::new();
-        for (key, page) in below {
-            self.value.clear();
-            varint::put(&mut self.value, *page);
-            if !builder.push(key, &self.value) {
-                blocks.push((builder.first_key().into(), self.pages.next()));
-                self.pages.put(&mut builder)?;
-                builder.push(key, &self.value);
+        let mut blocks = Heads::new(self.device, heads_path(self.number, level));
+        let (pages, mut value) = (&mut self.pages, Vec::new());
+        below.for_each(|key, page| {
+            value.clear();
+            varint::put(&mut value, page);
+            if !builder.push(key, &value) {
+                blocks.push(builder.first_key(), pages.next())?;
+                pages.put(&mut builder)?;
+                builder.push(key, &value);
             }
-        }
-        blocks.push((builder.first_key().into(), self.pages.next()));
-        self.pages.put(&mut builder)?;
+            Ok(())
+        })?;
+        blocks.push(builder.first_key(), pages.next())?;
+        pages.put(&mut builder)?;
         Ok(blocks)
     }
 
@@ -334,6 +344,11 @@ impl Drop for TableWriter<'_> {
             let _ = self.device.remove(temporary);
         }
     }
+}
+
+/// The file beside a table that says which blocks a level has.
+fn heads_path(number: u64, level: u8) -> String {
+    format!("{}.{level}{TEMPORARY}", table_path(number))
 }
 
 fn write_failed(number: u64, error: io::Error) -> Error {

@@ -330,6 +330,38 @@ fn an_old_index_beside_new_segments_is_brought_up_to_date() {
 }
 
 #[test]
+fn damaged_tables_are_read_past_at_opening() {
+    for shape in [Shape::One, Shape::Mirror] {
+        for kind in [Rot::Bit, Rot::Unreadable] {
+            keeps(shape, |seed| {
+                // More than an index has in memory when it is closed.
+                let mut steps: Vec<_> = (0..24).map(|at| small(100 * seed + at)).collect();
+                steps.push(Step::Close);
+                let devices = 0..shape.geometry().devices.len();
+                steps.extend(devices.map(|one| Step::Rot(one, FileKind::Table, kind, seed)));
+                steps.extend([Step::Open, Step::Check, small(seed), Step::Close, Step::Look]);
+                steps
+            });
+        }
+    }
+}
+
+#[test]
+fn an_opening_that_fails_leaves_a_renaming_as_it_is() {
+    for operations in 0..24 {
+        keeps(Shape::Mirror, |seed| {
+            let unacknowledged = |at| Step::Batch(Work::Any, Durability::None, seed + at);
+            // A recovery that gives files their other name is cut off.
+            let mut steps = vec![unacknowledged(1), unacknowledged(2), Step::PowerFailure(seed)];
+            steps.push(cut(operations, End::Kill, Step::Open));
+            let unreadable = |device| Step::Rot(device, FileKind::Segment, Rot::Unreadable, seed);
+            steps.extend([unreadable(seed as usize % 2), Step::Open, small(seed + 3), Step::Close, Step::Check]);
+            steps
+        });
+    }
+}
+
+#[test]
 fn one_device_alone_writes_then_the_other_alone_and_both_return() {
     for shape in [Shape::Mirror, Shape::Raid5] {
         keeps(shape, |seed| {

@@ -264,7 +264,7 @@ impl Play {
         let is_unreadable =
             (self.model.has_doubt() || self.has_torn) && error.to_string().contains("cannot recover the log");
         match promise {
-            _ if is_unreadable || self.is_of_tables(&error.to_string()) => Ok(()),
+            _ if is_unreadable => Ok(()),
             Promise { is_whole: true, has_proof: Some(true), is_record_away: false, .. } => {
                 Err(format!("law 5: refused: {error}"))
             }
