@@ -2,6 +2,8 @@
 //!
 //! A walk goes from directory to directory, each before what is in it: that is the order of whole paths. Of the directories on the way it keeps
 //! the scans of the deepest [`MOST_SCANS`], so that memory does not grow with depth; one that it comes back to after that is sought again by name.
+//! A scan that has come to its end goes on with the next directory, which mostly follows in the index too, and all of them have one window of what
+//! is read ahead: so a tree takes about as many reads of the device as its part of the index is long.
 
 use std::ops::Bound;
 
@@ -10,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
 use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, object_key};
 use crate::format::key::Key;
-use crate::index::{Scan, Snapshot};
+use crate::index::{Reach, Scan, Snapshot, Windows};
 
 /// Scans that are kept at once.
 const MOST_SCANS: usize = 16;
@@ -57,6 +59,9 @@ pub struct Walk {
     top: Option<Entry>,
     /// The deepest last.
     levels: Vec<Level>,
+    /// Scans at their end, of directories that were left; the last left last.
+    spare: Vec<Scan>,
+    windows: Windows,
     /// The path of the entry that was given last.
     key: Key,
     /// Only the entries of one directory.
@@ -90,14 +95,15 @@ impl Walk {
             };
             return Err(Error::new(kind, "list", cause).at(&directory.to_path()));
         };
-        let mut walk = Walk::empty(snapshot, directory, true);
+        let mut walk = Walk::empty(snapshot, directory, true, Reach::Near);
         walk.enter(number, Bound::Included(from))?;
         Ok(walk)
     }
 
     /// As [`Engine::walk`], of one state.
     pub(crate) fn from(snapshot: Snapshot, top: &Key, from: &Key) -> Result<Walk> {
-        let mut walk = Walk::empty(snapshot, top, false);
+        let reach = if top.is_root() && from <= top { Reach::All } else { Reach::Near };
+        let mut walk = Walk::empty(snapshot, top, false, reach);
         let found = walk.snapshot.look_up_path(top.stored())?;
         let is_directory = found.is_some_and(|entry| entry.kind == Kind::Directory);
         let number = if top.is_root() { Some(ROOT) } else { found.filter(|_| is_directory).map(|entry| entry.number) };
@@ -113,8 +119,10 @@ impl Walk {
         Ok(walk)
     }
 
-    fn empty(snapshot: Snapshot, top: &Key, is_flat: bool) -> Walk {
-        Walk { snapshot, top: None, levels: Vec::new(), key: top.clone(), is_flat, ended: false }
+    fn empty(snapshot: Snapshot, top: &Key, is_flat: bool, reach: Reach) -> Walk {
+        let windows = snapshot.windows(reach);
+        let (levels, spare) = (Vec::new(), Vec::new());
+        Walk { snapshot, top: None, levels, spare, windows, key: top.clone(), is_flat, ended: false }
     }
 
     /// Goes down as far as a path leads, so that what comes next is the first entry that is not before it.
@@ -139,8 +147,18 @@ impl Walk {
 
     /// Goes into the directory whose path is the key.
     fn enter(&mut self, directory: u64, from: Bound<&[u8]>) -> Result<()> {
-        let scan = Some(scan_of(&self.snapshot, directory, from)?);
-        self.levels.push(Level { directory, path_bytes: self.key.stored().len(), scan });
+        let scan = match (from, self.spare.pop()) {
+            (Bound::Unbounded, Some(mut scan)) => {
+                let (first, end) = entries_of(directory);
+                scan.restart(&first, end)?.then_some(scan)
+            }
+            _ => None,
+        };
+        let scan = match scan {
+            Some(scan) => scan,
+            None => scan_of(&self.snapshot, &self.windows, directory, from)?,
+        };
+        self.levels.push(Level { directory, path_bytes: self.key.stored().len(), scan: Some(scan) });
         if let Some(above) = self.levels.len().checked_sub(MOST_SCANS + 1)
             && let Some(level) = self.levels.get_mut(above)
         {
@@ -199,11 +217,12 @@ impl Walk {
                     let name = self.key.stored().get(path_bytes..).unwrap_or_default();
                     let name = name.strip_prefix(&[0]).unwrap_or(name);
                     let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-                    sought.insert(scan_of(&self.snapshot, level.directory, Bound::Excluded(name))?)
+                    sought.insert(scan_of(&self.snapshot, &self.windows, level.directory, Bound::Excluded(name))?)
                 }
             };
             let Some((key, entry)) = scan.next_entry()? else {
-                self.levels.pop();
+                let left = self.levels.pop().and_then(|level| level.scan);
+                self.spare.extend(left.filter(|_| self.spare.len() < MOST_SCANS));
                 continue;
             };
             let entry = *entry;
@@ -218,14 +237,14 @@ impl Walk {
 }
 
 /// The entries of a directory from a name on, or behind it.
-fn scan_of(snapshot: &Snapshot, directory: u64, from: Bound<&[u8]>) -> Result<Scan> {
+fn scan_of(snapshot: &Snapshot, windows: &Windows, directory: u64, from: Bound<&[u8]>) -> Result<Scan> {
     let (first, end) = entries_of(directory);
     let from = match from {
         Bound::Included(name) => Bound::Included(entry_key(directory, name)),
         Bound::Excluded(name) => Bound::Excluded(entry_key(directory, name)),
         Bound::Unbounded => Bound::Included(first),
     };
-    snapshot.scan(from.as_ref().map(Vec::as_slice), Bound::Excluded(&end))
+    snapshot.scan_within(windows, from.as_ref().map(Vec::as_slice), Bound::Excluded(&end))
 }
 
 impl Iterator for Walk {

@@ -6,14 +6,14 @@
 use std::ops::{Bound, Range};
 
 use super::Snapshot;
-use super::scan::Sources;
+use super::scan::{Sources, Windows};
 use crate::devices::device::Device;
 use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::index_key::is_superseded;
 use crate::index::catalog::chunks::Recent;
 use crate::index::catalog::{RangeRow, TableRow};
-use crate::index::table::TableWriter;
+use crate::index::table::{Reach, TableWriter};
 
 /// Tables that may be there before some are merged.
 const MOST_TABLES: usize = 8;
@@ -45,7 +45,8 @@ pub(crate) fn merge_tables(
     let recent = if with_recent { snapshot.recent.clone() } else { Recent::default() };
     let is_oldest = tables.start == 0;
     let merged = &snapshot.tables[tables.clone()];
-    let mut sources = Sources::new(recent, merged, snapshot.ranges.clone(), Bound::Unbounded)?;
+    let windows = Windows::new(merged, Reach::All);
+    let mut sources = Sources::new(recent, merged, snapshot.ranges.clone(), &windows, Bound::Unbounded)?;
     let mut writer = TableWriter::create(device, number)?;
     while let Some((key, entry)) = sources.next_entry()? {
         if entry.kind != Kind::Removal || !is_oldest {

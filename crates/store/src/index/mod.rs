@@ -43,7 +43,8 @@ mod scale_tests;
 mod tests;
 
 pub(crate) use merge::{choose, merge_tables};
-pub(crate) use scan::Scan;
+pub(crate) use scan::{Scan, Windows};
+pub(crate) use table::Reach;
 
 /// Open tables, oldest first.
 pub(crate) type Tables = Arc<[Arc<Table>]>;
@@ -133,6 +134,19 @@ impl Snapshot {
     /// As [`Table::look_up`].
     pub(crate) fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
         Scan::new(self, from, to)
+    }
+
+    /// What is read ahead of its tables by scans that have it in common.
+    pub(crate) fn windows(&self, reach: Reach) -> Windows {
+        Windows::new(&self.tables, reach)
+    }
+
+    /// As [`scan`](Self::scan), with what is read ahead for other scans of this snapshot too.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub(crate) fn scan_within(&self, windows: &Windows, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
+        Scan::within(self, windows, from, to)
     }
 }
 

@@ -15,7 +15,18 @@ use crate::format::entry::{Entry, Kind};
 use crate::format::index_key::entries_of;
 use crate::index::catalog::RangeRow;
 use crate::index::catalog::chunks::{Cursor, Recent};
-use crate::index::table::{Table, TableScan};
+use crate::index::table::{Reach, SharedWindow, Table, TableScan};
+
+/// What is read ahead of each table of a snapshot, in the order of the tables: for all scans of a walk.
+#[derive(Debug)]
+pub(crate) struct Windows(Vec<SharedWindow>);
+
+impl Windows {
+    /// Those of `tables`.
+    pub(crate) fn new(tables: &[Arc<Table>], reach: Reach) -> Windows {
+        Windows(tables.iter().map(|table| SharedWindow::new(table, reach)).collect())
+    }
+}
 
 /// Recent changes from a key on.
 #[derive(Debug)]
@@ -41,8 +52,12 @@ impl RecentScan {
 
     fn seek(&mut self, key: &[u8]) {
         if self.head().is_some_and(|(head, _)| head < key) {
-            self.at = self.recent.seek(Bound::Included(key));
+            self.go_to(key);
         }
+    }
+
+    fn go_to(&mut self, key: &[u8]) {
+        self.at = self.recent.seek(Bound::Included(key));
     }
 }
 
@@ -85,9 +100,13 @@ impl Sources {
         recent: Recent,
         tables: &[Arc<Table>],
         ranges: Arc<Vec<RangeRow>>,
+        windows: &Windows,
         from: Bound<&[u8]>,
     ) -> Result<Sources> {
-        let tables = tables.iter().rev().map(|table| TableScan::new(table.clone(), from)).collect::<Result<_>>()?;
+        let within = tables.iter().zip(&windows.0).rev();
+        let tables = within
+            .map(|(table, window)| TableScan::within(Arc::clone(table), window.clone(), from))
+            .collect::<Result<_>>()?;
         Ok(Sources { recent: RecentScan::new(recent, from), tables, ranges, given: None, next: None, is_ahead: false })
     }
 
@@ -194,6 +213,17 @@ impl Sources {
         older.into_iter().try_for_each(|table| table.seek(&end))
     }
 
+    /// Goes to `key`, so that the next entry is the first that is not below it; `is_ahead` says that none of the sources is behind that one.
+    fn go_to(&mut self, key: &[u8], is_ahead: bool) -> Result<()> {
+        (self.given, self.next, self.is_ahead) = (None, None, false);
+        if is_ahead {
+            self.recent.seek(key);
+            return self.tables.iter_mut().try_for_each(|table| table.seek(key));
+        }
+        self.recent.go_to(key);
+        self.tables.iter_mut().try_for_each(|table| table.go_to(key))
+    }
+
     /// Goes ahead to `key`, if it is not behind it.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.pass_given()?;
@@ -215,15 +245,27 @@ pub(crate) struct Scan {
 
 impl Scan {
     pub(super) fn new(snapshot: &Snapshot, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
-        let Some(sequence) = snapshot.at else { return Scan::of_now(snapshot, from, to) };
+        // Whoever begins before all keys goes on to the end.
+        let reach = if matches!(from, Bound::Included([])) { Reach::All } else { Reach::Near };
+        Scan::within(snapshot, &Windows::new(&snapshot.tables, reach), from, to)
+    }
+
+    /// The same, with what is read ahead for other scans too.
+    pub(super) fn within(snapshot: &Snapshot, windows: &Windows, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
+        let Some(sequence) = snapshot.at else { return Scan::now_within(snapshot, windows, from, to) };
         let past = PastScan::new(snapshot, sequence, from, to)?;
-        let sources = Sources::new(Recent::default(), &[], Arc::default(), Bound::Unbounded)?;
+        let sources = Sources::new(Recent::default(), &[], Arc::default(), windows, Bound::Unbounded)?;
         Ok(Scan { sources, to: Bound::Unbounded, past: Some(Box::new(past)), ended: false })
     }
 
     /// What there is now, whatever the snapshot is of.
     pub(super) fn of_now(snapshot: &Snapshot, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
-        let sources = Sources::new(snapshot.recent.clone(), &snapshot.tables, snapshot.ranges.clone(), from)?;
+        Scan::now_within(snapshot, &Windows::new(&snapshot.tables, Reach::Near), from, to)
+    }
+
+    fn now_within(snapshot: &Snapshot, windows: &Windows, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
+        let (recent, ranges) = (snapshot.recent.clone(), Arc::clone(&snapshot.ranges));
+        let sources = Sources::new(recent, &snapshot.tables, ranges, windows, from)?;
         Ok(Scan { sources, to: to.map(<[u8]>::to_vec), past: None, ended: false })
     }
 
@@ -269,6 +311,22 @@ impl Scan {
             Some(past) => past.given(),
         };
         given.filter(|_| !self.ended)
+    }
+
+    /// Begins again with other keys, once it is at its end without an error; gives whether it does. What it has in hand of the tables serves on: keys that
+    /// lie right behind those before cost a comparison.
+    ///
+    /// # Errors
+    /// As [`Scan::next_entry`].
+    pub(crate) fn restart(&mut self, from: &[u8], to: Vec<u8>) -> Result<bool> {
+        if self.past.is_some() {
+            return Ok(false);
+        }
+        // Each source stands on its first key that is not within the bounds.
+        let is_ahead = matches!(&self.to, Bound::Excluded(end) if &end[..] <= from);
+        self.sources.go_to(from, is_ahead)?;
+        (self.to, self.ended) = (Bound::Excluded(to), false);
+        Ok(true)
     }
 
     /// Goes ahead: the next entry is the first that was not given yet and is not below `key`.

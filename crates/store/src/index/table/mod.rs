@@ -34,6 +34,7 @@ pub(crate) use cache::{BlockCache, DEFAULT_CACHE_BYTES};
 pub(crate) use filter::KeyHash;
 pub(crate) use reader::Table;
 pub(crate) use scan::TableScan;
+pub(crate) use window::{Reach, SharedWindow};
 pub(crate) use writer::TableWriter;
 
 use std::path::Path;

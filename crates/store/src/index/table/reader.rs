@@ -3,6 +3,9 @@
 //! What lies outside the bounds in the footer is not looked for, and what the filter does not let pass neither, unless the caller
 //! expects to find it.
 //!
+//! The last [`TAIL_PAGES`] are read at once when a table is opened, and kept: the footer, classes, and of most tables all that lies between
+//! them and the leaves. Blocks in them are verified when they are first needed, as all are.
+//!
 //! Blocks above the leaves are read when they are first needed and stay in memory: they are about a 200th of the table, and no lock
 //! is taken to go down through them. Leaves go through the [`BlockCache`] that all tables share. A look-up allocates nothing.
 
@@ -23,6 +26,9 @@ use crate::format::entry::Entry;
 use crate::index::catalog::TableRow;
 use crate::io::varint;
 
+/// Pages that are read with the footer.
+const TAIL_PAGES: u64 = 16;
+
 /// Where the filter of the keys from one on lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FilterPlace {
@@ -39,6 +45,8 @@ pub(crate) struct Table {
     /// To be asked for copies of what is damaged.
     copies: Arc<dyn DeviceFile>,
     pub(super) footer: Footer,
+    /// The last pages of the file, as they were when it was opened.
+    tail: Box<[u8]>,
     pub(super) classes: Box<[Class]>,
     /// The blocks above the leaves, by page.
     upper: Box<[OnceLock<Block>]>,
@@ -80,17 +88,18 @@ impl Table {
         if pages == 0 || !size_bytes.is_multiple_of(PAGE_BYTES as u64) {
             return Err(damaged(number, format!("it has {size_bytes} bytes, and is no table")));
         }
-        let mut page = vec![0; PAGE_BYTES];
-        read_exactly(file.as_ref(), number, &mut page, pages - 1)?;
-        let footer = Footer::decode(&page, pages).map_err(|refusal| match refusal {
-            Refusal::Damaged => damaged(number, "its footer is damaged"),
-            Refusal::Newer(version) => {
-                let cause = format!("it has version {version}, and this granulo reads up to {}", footer::VERSION);
-                Error::new(ErrorKind::NewerVersion, "read the sorted table", cause)
-                    .at(Path::new(&table_path(number)))
-                    .advise("use a newer granulo")
-            }
-        })?;
+        let tail = read_tail(file.as_ref(), number, pages)?;
+        let footer = Footer::decode(tail.last_chunk::<PAGE_BYTES>().map_or(&[], |page| &page[..]), pages).map_err(
+            |refusal| match refusal {
+                Refusal::Damaged => damaged(number, "its footer is damaged"),
+                Refusal::Newer(version) => {
+                    let cause = format!("it has version {version}, and this granulo reads up to {}", footer::VERSION);
+                    Error::new(ErrorKind::NewerVersion, "read the sorted table", cause)
+                        .at(Path::new(&table_path(number)))
+                        .advise("use a newer granulo")
+                }
+            },
+        )?;
         let Footer { entries, lowest_id, highest_id, .. } = footer;
         let own = TableRow { number, entries, size_bytes, lowest_id, highest_id };
         if own != *row {
@@ -103,6 +112,7 @@ impl Table {
             file: Arc::clone(file),
             copies: Arc::clone(copies),
             footer,
+            tail,
             classes: Box::default(),
             upper,
             filters: OnceLock::new(),
@@ -262,6 +272,11 @@ impl Table {
         self.cached(page, 0, self.footer.leaf_pages)
     }
 
+    /// The leaf at `page`, if it is in the cache.
+    pub(super) fn leaf_in_cache(&self, page: u64) -> Option<Arc<Block>> {
+        self.cache.get(self.owner, page)
+    }
+
     /// The block at `page`, which must end at or before page `end`, through the cache.
     #[inline]
     fn cached(&self, page: u64, level: u8, end: u64) -> Result<Arc<Block>> {
@@ -278,7 +293,7 @@ impl Table {
         if page >= end {
             return Err(self.contradictory(page));
         }
-        let read = self.read_block_of(&*self.file, page, end);
+        let read = self.block_of_tail(page, end).map_or_else(|| self.read_block_of(&*self.file, page, end), Ok);
         let block = read.or_else(|error| self.block_of_copies(page, end).ok_or(error))?;
         if block.level() == level { Ok(block) } else { Err(self.contradictory(page)) }
     }
@@ -288,6 +303,15 @@ impl Table {
         let turns = if page < end { 0..usize::MAX } else { 0..0 };
         let copies = turns.map_while(|turn| self.copies.copy(turn));
         copies.filter_map(|file| self.read_block_of(&*file.ok()?, page, end).ok()).next()
+    }
+
+    /// The block at `page`, if it is in the tail and sound there.
+    fn block_of_tail(&self, page: u64, end: u64) -> Option<Block> {
+        let first = self.footer_page() + 1 - (self.tail.len() / PAGE_BYTES) as u64;
+        let bytes = self.tail.get(page.checked_sub(first)? as usize * PAGE_BYTES..)?;
+        let pages = pages_of(bytes);
+        let block = bytes.get(..pages * PAGE_BYTES).filter(|_| pages as u64 <= end - page)?;
+        Block::parse(block)
     }
 
     fn read_block_of(&self, file: &dyn DeviceFile, page: u64, end: u64) -> Result<Block> {
@@ -319,6 +343,12 @@ impl Table {
         Ok(())
     }
 
+    /// Says to the device that so many pages of leaves and filters from `page` on will be read.
+    pub(super) fn will_read(&self, page: u64, pages: u64) {
+        let pages = pages.min(self.footer.leaf_pages.saturating_sub(page));
+        self.file.will_read(page * PAGE_BYTES as u64, pages * PAGE_BYTES as u64);
+    }
+
     pub(super) fn damaged(&self, cause: impl Into<String>) -> Error {
         damaged(self.row.number, cause)
     }
@@ -331,6 +361,15 @@ impl Table {
 
 fn read_failed(number: u64, error: io::Error) -> Error {
     Error::io("read the sorted table", Path::new(&table_path(number)), error)
+}
+
+/// The last pages of a file of `pages`; where they cannot be read all, the last alone.
+fn read_tail(file: &dyn DeviceFile, number: u64, pages: u64) -> Result<Box<[u8]>> {
+    let read = |count: u64| {
+        let mut tail = vec![0; count as usize * PAGE_BYTES];
+        read_exactly(file, number, &mut tail, pages - count).map(|()| tail.into_boxed_slice())
+    };
+    read(pages.min(TAIL_PAGES)).or_else(|_| read(1))
 }
 
 /// Fills `buffer` from `page` on.

@@ -1,7 +1,8 @@
 //! Entries of a sorted table in order of keys, from any key on, with jumps ahead.
 //!
 //! The leaf that a scan begins or lands in comes through the cache, as listings of the same directory come again. The leaves after
-//! it are read ahead, 16 KiB at first and twice as much each time up to 256 KiB, and leave the cache alone.
+//! it are read ahead, 16 KiB at first and twice as much each time up to 256 KiB, and leave the cache alone. Of a scan that is to go over
+//! everything, all leaves are read ahead, and as much as that from the beginning.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use super::block::{Block, Cursor};
 use super::filter::FILTER_LEVEL;
 use super::leaf::{self, Before};
 use super::reader::Table;
-use super::window::Window;
+use super::window::{Reach, SharedWindow};
 use crate::error::Result;
 use crate::format::entry::Entry;
 
@@ -24,7 +25,7 @@ pub(crate) struct TableScan {
     before: Before,
     key: Vec<u8>,
     entry: Option<Entry>,
-    window: Window,
+    window: SharedWindow,
 }
 
 impl TableScan {
@@ -33,11 +34,20 @@ impl TableScan {
     /// # Errors
     /// As [`Table::look_up`].
     pub(crate) fn new(table: Arc<Table>, from: Bound<&[u8]>) -> Result<TableScan> {
+        let window = SharedWindow::new(&table, Reach::Near);
+        TableScan::within(table, window, from)
+    }
+
+    /// The same, with the window that other scans of the table have too.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn within(table: Arc<Table>, window: SharedWindow, from: Bound<&[u8]>) -> Result<TableScan> {
         let page = match from {
             Bound::Included(key) | Bound::Excluded(key) => table.leaf_page(key)?.unwrap_or(0),
             Bound::Unbounded => 0,
         };
-        let leaf = table.leaf(page)?;
+        let leaf = landed(&table, &window, page)?;
         let mut scan = TableScan {
             cursor: leaf.start(),
             leaf,
@@ -46,7 +56,7 @@ impl TableScan {
             before: Before::default(),
             key: Vec::new(),
             entry: None,
-            window: Window::new(),
+            window,
         };
         match from {
             Bound::Unbounded => scan.advance()?,
@@ -107,19 +117,18 @@ impl TableScan {
         if self.head().is_none_or(|(head, _)| head >= key) {
             return Ok(());
         }
+        self.go_to(key)
+    }
+
+    /// Goes to the first entry not below `key`, ahead or back.
+    ///
+    /// # Errors
+    /// As [`TableScan::advance`].
+    pub(crate) fn go_to(&mut self, key: &[u8]) -> Result<()> {
         self.entry = None;
         let page = self.table.leaf_page(key)?.unwrap_or(0);
         if page != self.leaf_page {
-            self.leaf = match self.window.has(page) {
-                true => match self.leaf_from(page)? {
-                    Some((at, leaf)) if at == page => leaf,
-                    _ => return Err(self.table.contradictory(page)),
-                },
-                false => {
-                    self.window.jump();
-                    self.table.leaf(page)?
-                }
-            };
+            self.leaf = landed(&self.table, &self.window, page)?;
             self.leaf_page = page;
         }
         self.find(key)
@@ -142,7 +151,7 @@ impl TableScan {
     fn leaf_from(&mut self, mut page: u64) -> Result<Option<(u64, Arc<Block>)>> {
         let end = self.table.footer.leaf_pages - self.table.footer.filter_pages;
         while page < end {
-            match self.window.block(&self.table, page, end) {
+            match self.window.lock().block(&self.table, page, end) {
                 Ok(block) if block.level() == 0 => return Ok(Some((page, Arc::new(block)))),
                 Ok(block) if block.level() == FILTER_LEVEL => {
                     page = self.table.behind_filter(page).unwrap_or(page + block.pages());
@@ -153,4 +162,18 @@ impl TableScan {
         }
         Ok(None)
     }
+}
+
+/// The leaf that a scan lands in. What is read ahead from there on begins small again, as it is not what came before.
+fn landed(table: &Table, window: &SharedWindow, page: u64) -> Result<Arc<Block>> {
+    let mut window = window.lock();
+    if !window.leads_to(page) {
+        window.jump();
+        return table.leaf(page);
+    }
+    let block = match table.leaf_in_cache(page) {
+        Some(leaf) => leaf,
+        None => Arc::new(window.block(table, page, table.footer.leaf_pages)?),
+    };
+    if block.level() == 0 { Ok(block) } else { Err(table.contradictory(page)) }
 }

@@ -16,7 +16,7 @@ use super::footer::{Bounds, CLASSES_LEVEL};
 use super::leaf::{self, Before};
 use super::reader::{FilterPlace, Table};
 use super::table_path;
-use super::window::Window;
+use super::window::{Reach, Window};
 use crate::devices::device::DeviceFile;
 use crate::error::{Error, Result};
 use crate::format::index_key::is_superseded;
@@ -33,7 +33,7 @@ impl Table {
     pub(crate) fn copy_to(&self, file: &dyn DeviceFile) -> Result<()> {
         let fail = |error| Error::io("copy the sorted table", Path::new(&table_path(self.row().number)), error);
         let footer_page = self.row().size_bytes / PAGE_BYTES as u64 - 1;
-        let (mut window, mut page) = (Window::new(), 0);
+        let (mut window, mut page) = (Window::new(Reach::All), 0);
         while page < footer_page {
             let block = window.block(self, page, footer_page)?;
             file.write_at(block.bytes(), page * PAGE_BYTES as u64).map_err(fail)?;
@@ -56,7 +56,7 @@ impl Table {
     /// As [`verify`](Self::verify).
     pub(crate) fn verify_paced(&self, spend: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         let footer_page = self.footer_page();
-        let (mut window, mut walk, mut chain) = (Window::new(), Walk::new(self), XxHash3_64::new());
+        let (mut window, mut walk, mut chain) = (Window::new(Reach::All), Walk::new(self), XxHash3_64::new());
         let (mut page, mut spent_page) = (0, 0);
         while page < footer_page {
             let block = window.block(self, page, footer_page)?;

@@ -1,4 +1,9 @@
 //! Read-ahead over the blocks of a table: some pages in memory, from which blocks are taken one after the other.
+//!
+//! How much is read at once depends on how far the reading is expected to go. Where that is over everything, the device is told of what
+//! comes next while what was read is looked at.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::{Block, MOST_PAGES, PAGE_BYTES, pages_of};
 use super::reader::Table;
@@ -7,23 +12,67 @@ use crate::error::Result;
 /// Pages that are read at first, and at most: twice as many each time.
 const AHEAD_PAGES: (u64, u64) = (4, 64);
 
+/// How far a scan is expected to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Perhaps not far: little is read at first.
+    Near,
+    /// Over everything.
+    All,
+}
+
+impl Reach {
+    fn first_pages(self) -> u64 {
+        match self {
+            Reach::Near => AHEAD_PAGES.0,
+            Reach::All => AHEAD_PAGES.1,
+        }
+    }
+}
+
+/// A window that several scans of a table have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedWindow(Arc<Mutex<Window>>);
+
+impl SharedWindow {
+    /// An empty one over a table, of which the beginning is announced to the device if all of it will be read.
+    pub(crate) fn new(table: &Table, reach: Reach) -> SharedWindow {
+        if reach == Reach::All {
+            table.will_read(0, reach.first_pages());
+        }
+        SharedWindow(Arc::new(Mutex::new(Window::new(reach))))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Window> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Pages of a table in memory.
 #[derive(Debug)]
 pub(super) struct Window {
     bytes: Vec<u8>,
     page: u64,
     ahead_pages: u64,
+    reach: Reach,
 }
 
 impl Window {
     /// An empty one.
-    pub(super) fn new() -> Window {
-        Window { bytes: Vec::new(), page: 0, ahead_pages: AHEAD_PAGES.0 }
+    pub(super) fn new(reach: Reach) -> Window {
+        Window { bytes: Vec::new(), page: 0, ahead_pages: reach.first_pages(), reach }
     }
 
     /// Whether `page` is here.
     pub(super) fn has(&self, page: u64) -> bool {
         page >= self.page && page - self.page < (self.bytes.len() / PAGE_BYTES) as u64
+    }
+
+    /// Whether `page` is here, or is where reading over everything begins or goes on.
+    pub(super) fn leads_to(&self, page: u64) -> bool {
+        let end = self.page + (self.bytes.len() / PAGE_BYTES) as u64;
+        let goes_on = self.bytes.is_empty() || page.checked_sub(end).is_some_and(|passed| passed < AHEAD_PAGES.1);
+        self.has(page) || (self.reach == Reach::All && goes_on)
     }
 
     /// Reads little again at first: what follows is not what came before.
@@ -64,6 +113,10 @@ impl Window {
         let pages = self.ahead_pages.max(least).min(most);
         self.ahead_pages = (self.ahead_pages * 2).min(AHEAD_PAGES.1);
         self.page = page;
-        table.read_pages(&mut self.bytes, page, pages)
+        table.read_pages(&mut self.bytes, page, pages)?;
+        if self.reach == Reach::All {
+            table.will_read(page + pages, self.ahead_pages.min(most - pages));
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,96 @@
+//! How many reads of its devices the store takes: counted, so that no clock and no load decides.
+
+use super::*;
+use crate::simulation::mishap::FileKind;
+use crate::simulation::subject::{Simulated, geometry, home};
+use crate::simulation::trial::Subject;
+use crate::simulation::world::World;
+use crate::{Existing, Geometry};
+
+const DIRECTORIES: u64 = 40;
+const OBJECTS: u64 = 300;
+/// What a walk over everything reads at once, and what opening reads of a table.
+const AHEAD_BYTES: u64 = 256 << 10;
+const TAIL_BYTES: u64 = 64 << 10;
+
+fn one() -> Geometry {
+    geometry(1, 0, 1, (1, 0))
+}
+
+fn path(directory: u64, object: u64) -> String {
+    format!("tree/{directory:02}/{object:03}")
+}
+
+/// A store that was closed, with several tables and nothing recent: many small directories, one after the other.
+fn imported() -> World {
+    let world = World::new(Simulated::devices(&one()), 1);
+    let subject = Simulated::create(&one(), &world).unwrap();
+    for directory in 0..DIRECTORIES {
+        let mut batch = subject.store().batch(Durability::Batch);
+        for object in 0..OBJECTS {
+            batch.put(&key(&path(directory, object)), &file(), &bytes(object, 100)).unwrap();
+        }
+        batch.commit().unwrap();
+    }
+    drop(subject);
+    world
+}
+
+fn reader(world: &World) -> Simulated {
+    Simulated::open_as(&home(&one()), world, Access::Read).unwrap()
+}
+
+/// What a walk shows, and the reads of tables that it took.
+fn walked(world: &World, store: &Store) -> (Vec<String>, u64) {
+    let before = world.reads(FileKind::Table);
+    let listed: Vec<String> = store.walk(&Key::root()).unwrap().map(|listed| listed.unwrap().key.to_string()).collect();
+    (listed, world.reads(FileKind::Table) - before)
+}
+
+#[test]
+fn a_listing_of_everything_reads_the_index_in_few_pieces() {
+    let world = imported();
+    let before = world.reads(FileKind::Table);
+    let subject = reader(&world);
+    let tables = subject.store().engine().view().state.tables.clone();
+    let opened = world.reads(FileKind::Table) - before;
+    let largest = tables.iter().map(|row| row.size_bytes).max().unwrap();
+    assert!(tables.len() > 1 && largest > 2 * TAIL_BYTES, "{tables:?}");
+    assert_eq!(opened, tables.len() as u64, "footer, classes and blocks above the leaves come at once");
+    let (listed, reads) = walked(&world, subject.store());
+    assert!(listed.is_sorted() && listed.len() as u64 >= DIRECTORIES * OBJECTS);
+    let pieces: u64 = tables.iter().map(|row| row.size_bytes.div_ceil(AHEAD_BYTES)).sum();
+    assert!(reads <= pieces, "{reads} reads of {tables:?}");
+}
+
+#[test]
+fn directories_in_any_order_are_walked_in_that_of_their_paths() {
+    let world = imported();
+    let writer = Simulated::open_as(&home(&one()), &world, Access::Write).unwrap();
+    let mut expected: Vec<String> = walked(&world, writer.store()).0;
+    // Their numbers stay: names in order are numbers in none. Some then lie in others, deeper than scans are kept for.
+    let mut deep = "deep".to_owned();
+    let to_be = |directory: u64| format!("tree/{:02}", DIRECTORIES + directory * 7 % DIRECTORIES);
+    for directory in 0..DIRECTORIES {
+        let from = format!("tree/{directory:02}");
+        let to = match directory % 2 {
+            0 => to_be(directory),
+            _ => deep.clone(),
+        };
+        if directory % 2 == 1 {
+            deep = format!("{deep}/150x");
+        }
+        writer.store().rename(&key(&from), &key(&to), Existing::Refuse).unwrap();
+        for path in &mut expected {
+            if *path == from || path.starts_with(&format!("{from}/")) {
+                *path = format!("{to}{}", &path[from.len()..]);
+            }
+        }
+    }
+    expected.sort_by(|a, b| key(a).cmp(&key(b)));
+    assert_eq!(walked(&world, writer.store()).0, expected);
+    drop(writer);
+    let (listed, reads) = walked(&world, reader(&world).store());
+    assert_eq!(listed, expected);
+    assert!(reads < 4 * DIRECTORIES, "{reads}");
+}
