@@ -162,7 +162,7 @@ impl Content<'_> {
             end = part_end(descriptor, end);
         }
         self.in_hand = from..from;
-        self.start = make_landing(&mut self.bytes, (end - from) as usize);
+        self.start = make_landing(&mut self.bytes, (end - from) as usize, 0);
         let engine = self.store.engine();
         if let Err(error) = engine.read_units(descriptor, from..end, &mut self.bytes) {
             self.find_again(error)?;

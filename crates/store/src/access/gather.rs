@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::devices::device::make_landing;
 use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -75,19 +76,21 @@ pub(crate) fn sort(wanted: &mut [Wanted]) {
 }
 
 impl Engine {
-    /// Reads a stretch into `buffer`, from one copy: another one for each `turn`, so that mirrors share the load. What cannot be read is missing in it.
-    pub(crate) fn read_span(&self, span: &Span, turn: usize, buffer: &mut Vec<u8>) {
-        buffer.clear();
+    /// Reads a stretch into `buffer`, from one copy: another one for each `turn`, so that mirrors share the load. Gives where it begins there. What cannot
+    /// be read is missing.
+    pub(crate) fn read_span(&self, span: &Span, turn: usize, buffer: &mut Vec<u8>) -> usize {
         let copies = self.copies(span.segment);
         let segment = self.segment_id(span.segment);
         let length = (span.bytes.end - span.bytes.start) as usize;
+        let begin = make_landing(buffer, length, span.bytes.start);
         for at in 0..copies.len() {
             let device = copies[(turn + at) % copies.len()];
             match self.read_copy(device, segment, span.bytes.start, length, buffer) {
-                Ok(_) => return,
-                Err(_) => buffer.clear(),
+                Ok(_) => break,
+                Err(_) => buffer.truncate(begin),
             }
         }
+        begin
     }
 
     /// The record where it should be in a stretch that was read, or from another copy (then in `other`).
@@ -131,9 +134,9 @@ impl Engine {
             loop {
                 let turn = next.fetch_add(1, Ordering::Relaxed);
                 let Some(span) = spans.get(turn) else { return };
-                self.read_span(span, turn, &mut buffer);
+                let begin = self.read_span(span, turn, &mut buffer);
                 for at in span.wanted.clone() {
-                    take(at, self.wanted_record(&wanted[at], span, &buffer, &mut other));
+                    take(at, self.wanted_record(&wanted[at], span, &buffer[begin..], &mut other));
                 }
             }
         };

@@ -3,6 +3,9 @@
 //! A planner goes through the index and says which stretches of which segments to read; workers read them, verify every record and parse it
 //! where it lies; units of large objects follow their descriptors in parts. What is between wanted records is read over and never looked at.
 //!
+//! Who takes the pieces reads too, when none waits: what a thread has read and verified is best looked at by the same one, and there are as many threads
+//! as processors, not one more.
+//!
 //! **Order.** Keys that lie together in the index mostly lie together on disk too (they were written together, or compacted): such runs are
 //! read as they come. Others are gathered in a window of [`WINDOW_RECORDS`] and read in the order of the disk; if there are more, the index is gone through
 //! again for those behind. So memory is bounded whatever the size of the store, and a store in random order is read in ascending passes.
@@ -13,10 +16,11 @@
 //! **Names.** A file with several names is one object, of a number ([`LoadedObject::shared`]) and without a key; each name is an object without content and
 //! with that number. So content comes once, and a group has the content of every name in it.
 
+use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
@@ -231,27 +235,70 @@ impl<'p> LoadedObject<'p> {
 pub struct Load {
     pieces: Option<Receiver<Result<Loaded>>>,
     threads: Vec<JoinHandle<()>>,
+    /// What this thread reads itself; `None` when nothing is planned any more.
+    helper: Option<Helper>,
+    /// What it has read, and not given yet.
+    own: VecDeque<Result<Loaded>>,
+}
+
+/// What a reading thread goes by.
+#[derive(Debug, Clone)]
+struct Helper {
+    store: Store,
+    work: Arc<Work>,
+    /// Its pin goes when the last thread has ended.
+    _scope: Arc<Scope>,
 }
 
 impl Iterator for Load {
     type Item = Result<Loaded>;
 
     fn next(&mut self) -> Option<Result<Loaded>> {
-        match self.pieces.as_ref()?.recv() {
-            Ok(piece) => Some(piece),
-            Err(_) => {
-                self.pieces = None;
-                let died = self.threads.drain(..).map(JoinHandle::join).filter(std::result::Result::is_err).count();
-                // What it would have given is missing.
-                (died > 0).then(|| Err(Error::new(ErrorKind::Io, "load", "a thread ended before its time")))
+        loop {
+            if let Some(piece) = self.own.pop_front() {
+                return Some(piece);
             }
+            let pieces = self.pieces.as_ref()?;
+            let given = match &self.helper {
+                Some(_) => pieces.try_recv(),
+                None => pieces.recv().map_err(|_| TryRecvError::Disconnected),
+            };
+            match given {
+                Ok(piece) => return Some(piece),
+                Err(TryRecvError::Empty) => self.help(),
+                Err(TryRecvError::Disconnected) if self.helper.is_some() => self.help(),
+                Err(TryRecvError::Disconnected) => {
+                    self.pieces = None;
+                    let died = self.threads.drain(..).map(JoinHandle::join).filter(std::result::Result::is_err).count();
+                    // What it would have given is missing.
+                    return (died > 0)
+                        .then(|| Err(Error::new(ErrorKind::Io, "load", "a thread ended before its time")));
+                }
+            }
+        }
+    }
+}
+
+impl Load {
+    /// Reads what is planned next.
+    fn help(&mut self) {
+        let own = RefCell::new(&mut self.own);
+        let give = |piece| {
+            own.borrow_mut().push_back(piece);
+            true
+        };
+        let is_left =
+            self.helper.as_ref().is_some_and(|helper| helper.work.step(helper.store.engine(), &give) == Step::Done);
+        if !is_left {
+            self.helper = None;
         }
     }
 }
 
 impl Drop for Load {
     fn drop(&mut self) {
-        self.pieces = None;
+        // Whoever waits for room, here or among the plans, sees that nobody wants more.
+        (self.pieces, self.helper) = (None, None);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -280,6 +327,20 @@ struct Large {
     /// Header, key and attributes of its record.
     head: Vec<u8>,
     descriptor: Descriptor,
+}
+
+/// What came of reading what was planned next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Done,
+    /// Nothing was left, or nobody wants more.
+    Over,
+}
+
+impl Step {
+    fn of(goes_on: bool) -> Step {
+        if goes_on { Step::Done } else { Step::Over }
+    }
 }
 
 /// A large object of which parts are still to be read.
@@ -323,30 +384,35 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such key; what reading the index fails with. Damaged objects are errors among the pieces.
     pub fn load(&self, group: &Key) -> Result<Load> {
+        // Who takes the pieces is one more.
+        self.load_by(group, default_threads().saturating_sub(1).max(1))
+    }
+
+    /// As [`load`](Self::load), by so many threads beside that which takes the pieces.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub(crate) fn load_by(&self, group: &Key, threads: usize) -> Result<Load> {
         let scope = self.engine().scope(group)?;
-        let threads = default_threads();
         let (plan, plans) = sync_channel(PLANNED);
-        let (give, pieces) = sync_channel(threads);
+        let (give, pieces) = sync_channel(threads + 1);
         let work = Arc::new(Work::new(&scope, plans));
         let mut handles = Vec::new();
-        // The pin goes when the last worker has ended.
         let scope = Arc::new(scope);
         let planned = Arc::clone(&scope);
         handles.push(threads::spawn(move || plan_all(&planned, &plan, &AtomicBool::new(false)))?);
-        for number in 0..threads {
-            let (store, work, give, scope) = (self.clone(), Arc::clone(&work), give.clone(), Arc::clone(&scope));
-            let worker = threads::spawn(move || {
-                work.run(store.engine(), &|piece| give.send(piece).is_ok());
-                drop(scope);
-            });
+        let helper = Helper { store: self.clone(), work, _scope: scope };
+        for _ in 0..threads {
+            let (helper, give) = (helper.clone(), give.clone());
+            let worker =
+                threads::spawn(move || helper.work.run(helper.store.engine(), &|piece| give.send(piece).is_ok()));
             match worker {
                 Ok(worker) => handles.push(worker),
-                // Fewer do it too.
-                Err(_) if number > 0 => break,
-                Err(error) => return Err(error),
+                // Fewer do it too, and so does who takes the pieces alone.
+                Err(_) => break,
             }
         }
-        Ok(Load { pieces: Some(pieces), threads: handles })
+        Ok(Load { pieces: Some(pieces), threads: handles, helper: Some(helper), own: VecDeque::new() })
     }
 
     /// As [`load`](Self::load), with `each` called by several threads at once (0: as many as there are processors); it gives whether to go on.
@@ -533,45 +599,37 @@ pub(crate) fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
 impl Work {
     /// Reads what is planned until nothing is left, or nobody wants more.
     fn run(&self, engine: &Engine, give: &dyn Fn(Result<Loaded>) -> bool) {
-        loop {
-            if let Some((large, range)) = self.next_part(engine) {
-                if !give(self.part(engine, &large, range)) {
-                    return;
-                }
-                continue;
-            }
-            let planned = lock(&self.plans).recv();
-            let goes_on = match planned {
-                Ok(Ok(planned)) => self.piece(engine, &planned, give),
-                Ok(Err(error)) => give(Err(error)),
-                Err(_) => {
-                    if lock(&self.large).is_empty() {
-                        return;
-                    }
-                    true
-                }
-            };
-            if !goes_on {
-                return;
-            }
+        while self.step(engine, give) == Step::Done {}
+    }
+
+    /// Reads what is planned next.
+    fn step(&self, engine: &Engine, give: &dyn Fn(Result<Loaded>) -> bool) -> Step {
+        if let Some((large, range)) = self.next_part(engine) {
+            return Step::of(give(self.part(engine, &large, range)));
         }
+        let planned = lock(&self.plans).recv();
+        Step::of(match planned {
+            Ok(Ok(planned)) => self.piece(engine, &planned, give),
+            Ok(Err(error)) => give(Err(error)),
+            Err(_) => !lock(&self.large).is_empty(),
+        })
     }
 
     fn piece(&self, engine: &Engine, planned: &Planned, give: &dyn Fn(Result<Loaded>) -> bool) -> bool {
         let mut piece = Loaded::new(self);
         let mut read = std::mem::take(&mut piece.read);
-        engine.read_span(&planned.span, planned.turn, &mut read);
+        let begin = engine.read_span(&planned.span, planned.turn, &mut read);
         let mut other = Vec::new();
         let largest = engine.geometry().cutoff_bytes.max(ALWAYS_RECORD_BYTES);
         let mut goes_on = true;
         for wanted in &planned.wanted {
             other.clear();
-            match engine.wanted_record(wanted, &planned.span, &read, &mut other) {
+            match engine.wanted_record(wanted, &planned.span, &read[begin..], &mut other) {
                 Ok(record) => {
                     let lengths = record.head.lengths;
                     let content = content_of(engine, wanted, &record, largest);
                     let stored_bytes = lengths.head_bytes() + lengths.content;
-                    let start = (wanted.location.offset - planned.span.bytes.start) as usize;
+                    let start = begin + (wanted.location.offset - planned.span.bytes.start) as usize;
                     let is_large = record.head.kind == Kind::Large;
                     let (bytes, start) = if other.is_empty() {
                         (&read[start..start + stored_bytes], Some(start))
@@ -626,7 +684,7 @@ impl Work {
 
     fn part(&self, engine: &Engine, large: &Large, range: Range<u64>) -> Result<Loaded> {
         let mut piece = Loaded::new(self);
-        let begin = make_landing(&mut piece.read, (range.end - range.start) as usize);
+        let begin = make_landing(&mut piece.read, (range.end - range.start) as usize, 0);
         engine.read_units(&large.descriptor, range.clone(), &mut piece.read)?;
         let head = piece.put_aside(&large.head);
         let content = Place { is_aside: false, bytes: begin..piece.read.len() };

@@ -141,7 +141,7 @@ impl Engine {
         let head_bytes = read.head.lengths.head_bytes();
         if entry.kind == Kind::Large {
             let descriptor = self.decode_descriptor(entry.location, read.content)?;
-            let begin = make_landing(content, descriptor.stored_bytes.min(WHOLE_BYTES) as usize);
+            let begin = make_landing(content, descriptor.stored_bytes.min(WHOLE_BYTES) as usize, 0);
             self.read_units(&descriptor, 0..descriptor.stored_bytes, content)?;
             return Ok((attributes, begin..content.len(), Part::Content));
         }

@@ -94,3 +94,16 @@ fn directories_in_any_order_are_walked_in_that_of_their_paths() {
     assert_eq!(listed, expected);
     assert!(reads < 4 * DIRECTORIES, "{reads}");
 }
+
+#[test]
+fn who_takes_the_pieces_of_a_load_reads_what_no_other_thread_does() {
+    let world = imported();
+    let subject = reader(&world);
+    let before = world.reads(FileKind::Segment);
+    let pieces = subject.store().load_by(&Key::root(), 0).unwrap();
+    let count = |piece: crate::Loaded| piece.objects().filter(|object| object.kind() == Kind::File).count() as u64;
+    let objects: u64 = pieces.map(|piece| count(piece.unwrap())).sum();
+    let reads = world.reads(FileKind::Segment) - before;
+    assert_eq!(objects, DIRECTORIES * OBJECTS);
+    assert!(reads < objects / 20, "{reads} reads of {objects} objects");
+}
