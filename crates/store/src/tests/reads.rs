@@ -12,6 +12,8 @@ const OBJECTS: u64 = 300;
 /// What a walk over everything reads at once, and what opening reads of a table.
 const AHEAD_BYTES: u64 = 256 << 10;
 const TAIL_BYTES: u64 = 64 << 10;
+/// What is read around a leaf.
+const AROUND_BYTES: u64 = 32 << 10;
 
 fn one() -> Geometry {
     geometry(1, 0, 1, (1, 0))
@@ -106,4 +108,23 @@ fn who_takes_the_pieces_of_a_load_reads_what_no_other_thread_does() {
     let reads = world.reads(FileKind::Segment) - before;
     assert_eq!(objects, DIRECTORIES * OBJECTS);
     assert!(reads < objects / 20, "{reads} reads of {objects} objects");
+}
+
+#[test]
+fn an_object_is_one_read_and_the_leaves_that_lead_to_all_come_with_their_neighbours() {
+    let world = imported();
+    let subject = reader(&world);
+    let tables = subject.store().engine().view().state.tables.clone();
+    let (of_log, of_tables) = (world.reads(FileKind::Segment), world.reads(FileKind::Table));
+    let mut buffer = crate::Buffer::default();
+    let objects = DIRECTORIES * OBJECTS;
+    for number in 0..objects {
+        let number = number * 7919 % objects;
+        let path = key(&path(number / OBJECTS, number % OBJECTS));
+        assert!(subject.store().read(&path, &mut buffer).unwrap().is_some());
+    }
+    assert_eq!(world.reads(FileKind::Segment) - of_log, objects);
+    let pieces: u64 = tables.iter().map(|row| row.size_bytes.div_ceil(AROUND_BYTES)).sum();
+    let reads = world.reads(FileKind::Table) - of_tables;
+    assert!(reads <= pieces, "{reads} reads of {tables:?}");
 }

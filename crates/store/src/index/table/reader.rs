@@ -7,7 +7,8 @@
 //! them and the leaves. Blocks in them are verified when they are first needed, as all are.
 //!
 //! Blocks above the leaves are read when they are first needed and stay in memory: they are about a 200th of the table, and no lock
-//! is taken to go down through them. Leaves go through the [`BlockCache`] that all tables share. A look-up allocates nothing.
+//! is taken to go down through them. Leaves go through the [`BlockCache`] that all tables share. A look-up allocates nothing. Of a table that is small
+//! beside the cache, a leaf that is not there is read with its neighbours: others will be wanted soon.
 
 use std::io;
 use std::path::Path;
@@ -28,6 +29,10 @@ use crate::io::varint;
 
 /// Pages that are read with the footer.
 const TAIL_PAGES: u64 = 16;
+
+/// Pages that are read together where a leaf of a table of at most so many bytes is wanted.
+const AROUND_PAGES: u64 = 8;
+const MOST_AROUND_BYTES: u64 = 4 << 20;
 
 /// Where the filter of the keys from one on lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -269,7 +274,33 @@ impl Table {
 
     /// The leaf at `page`, through the cache.
     pub(super) fn leaf(&self, page: u64) -> Result<Arc<Block>> {
+        if let Some(leaf) = self.leaf_in_cache(page).filter(|leaf| leaf.level() == 0) {
+            return Ok(leaf);
+        }
+        if self.row.size_bytes <= MOST_AROUND_BYTES && page < self.first_of_tail() {
+            self.read_around(page);
+        }
         self.cached(page, 0, self.footer.leaf_pages)
+    }
+
+    /// Reads some leaves around `page` into the cache. What is no sound block of one page is left out: whoever wants it reads it by itself.
+    fn read_around(&self, page: u64) {
+        let first = page / AROUND_PAGES * AROUND_PAGES;
+        let pages = AROUND_PAGES.min(self.footer.leaf_pages.saturating_sub(first));
+        let mut bytes = Vec::new();
+        if self.read_pages(&mut bytes, first, pages).is_err() {
+            return;
+        }
+        for (page, bytes) in (first..).zip(bytes.chunks_exact(PAGE_BYTES)) {
+            if let Some(leaf) = Block::parse(bytes).filter(|block| block.level() == 0) {
+                self.cache.insert(self.owner, page, &Arc::new(leaf));
+            }
+        }
+    }
+
+    /// The first page that was read when the table was opened.
+    fn first_of_tail(&self) -> u64 {
+        self.footer_page() + 1 - (self.tail.len() / PAGE_BYTES) as u64
     }
 
     /// The leaf at `page`, if it is in the cache.
@@ -307,8 +338,7 @@ impl Table {
 
     /// The block at `page`, if it is in the tail and sound there.
     fn block_of_tail(&self, page: u64, end: u64) -> Option<Block> {
-        let first = self.footer_page() + 1 - (self.tail.len() / PAGE_BYTES) as u64;
-        let bytes = self.tail.get(page.checked_sub(first)? as usize * PAGE_BYTES..)?;
+        let bytes = self.tail.get(page.checked_sub(self.first_of_tail())? as usize * PAGE_BYTES..)?;
         let pages = pages_of(bytes);
         let block = bytes.get(..pages * PAGE_BYTES).filter(|_| pages as u64 <= end - page)?;
         Block::parse(block)
