@@ -1,0 +1,172 @@
+//! What a load reads, and in which order: stretches of segments, planned from the index in bounded memory.
+//!
+//! Keys that lie together on disk are planned as they come; others wait in a [`Window`] and come in the order of the disk, in several passes if there are
+//! more than it takes. So every wanted record is planned once, whatever order they are in.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+
+use crate::access::gather::{Joining, Span, Wanted, sort, spans};
+use crate::access::walk::Walk;
+use crate::devices::set::Lock;
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::{Entry, Kind};
+use crate::format::index_key::object_key;
+use crate::format::key::Key;
+use crate::index::{Scan, Snapshot};
+
+/// What is read at once: larger pieces leave the processor's cache before they are verified.
+const JOINING: Joining = Joining { gap_bytes: 64 << 10, longest_bytes: 1 << 20 };
+/// Keys in order that are looked at together: whether they lie together on disk.
+const RUN_KEYS: usize = 1024;
+/// Places that are gathered before they are sorted: 40 bytes each.
+const WINDOW_RECORDS: usize = 1 << 19;
+
+/// What is to be loaded: a state of the index, kept from being given back.
+#[derive(Debug)]
+pub(super) struct Scope {
+    pub(super) snapshot: Snapshot,
+    top: Key,
+    _pin: Option<Box<dyn Lock>>,
+}
+
+/// A stretch to read.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) span: Span,
+    pub(super) wanted: Vec<Wanted>,
+    pub(super) turn: usize,
+}
+
+impl Engine {
+    pub(super) fn scope(&self, top: &Key) -> Result<Scope> {
+        let (pin, view) = self.pinned()?;
+        let snapshot = view.snapshot();
+        if !top.is_root() && snapshot.look_up_path(top.stored())?.is_none() {
+            return Err(Error::new(ErrorKind::NotFound, "load", "there is no such object").at(&top.to_path()));
+        }
+        Ok(Scope { snapshot, top: top.clone(), _pin: pin })
+    }
+}
+
+/// What does not lie together on disk, in passes of bounded size.
+#[derive(Debug, Default)]
+struct Window {
+    /// Places before this were had by earlier passes.
+    from: (u64, u64),
+    /// Places from here on are for later ones.
+    until: Option<(u64, u64)>,
+    wanted: Vec<Wanted>,
+}
+
+fn at(wanted: &Wanted) -> (u64, u64) {
+    (wanted.location.segment, wanted.location.offset)
+}
+
+impl Window {
+    fn add(&mut self, wanted: Wanted, most: usize) {
+        if at(&wanted) < self.from || self.until.is_some_and(|until| at(&wanted) >= until) {
+            return;
+        }
+        self.wanted.push(wanted);
+        if self.wanted.len() == most {
+            // Full: the half that is further back waits for another pass. Places differ, but for names of one file.
+            let (_, middle, _) = self.wanted.select_nth_unstable_by_key(most / 2, at);
+            let until = at(middle);
+            self.until = Some(until);
+            self.wanted.retain(|wanted| at(wanted) < until);
+        }
+    }
+}
+
+/// Whether keys in order lie together on disk, so that nothing is gained by waiting for others.
+fn is_together(spans: &[Span], wanted: &[Wanted]) -> bool {
+    let read: u64 = spans.iter().map(|span| span.bytes.end - span.bytes.start).sum();
+    let used: u64 = wanted.iter().map(|wanted| wanted.location.record_bytes).sum();
+    spans.len() as u64 <= 2 + 2 * read / JOINING.longest_bytes && read <= used + used / 4
+}
+
+/// Sends all that is to be read, until nobody wants more.
+pub(super) fn plan_all(scope: &Scope, plan: &SyncSender<Result<Planned>>, is_over: &AtomicBool) {
+    let mut turn = 0;
+    let mut give = |wanted: &[Wanted], spans: Vec<Span>| {
+        spans.into_iter().all(|span| {
+            turn += 1;
+            let wanted = wanted[span.wanted.clone()].to_vec();
+            !is_over.load(Ordering::Relaxed) && plan.send(Ok(Planned { span, wanted, turn })).is_ok()
+        })
+    };
+    if let Err(error) = plan_passes(scope, WINDOW_RECORDS, &mut give) {
+        let _ = plan.send(Err(error));
+    }
+}
+
+/// The entries of what is to be loaded.
+enum Entries {
+    All(Scan),
+    Below(Box<Walk>),
+}
+
+impl Entries {
+    fn of(scope: &Scope) -> Result<Entries> {
+        Ok(match scope.top.is_root() {
+            true => Entries::All(scope.snapshot.scan_from(&[])?),
+            false => Entries::Below(Box::new(Walk::from(scope.snapshot.clone(), &scope.top, &Key::root())?)),
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<Entry>> {
+        match self {
+            Entries::All(scan) => Ok(scan.next_entry()?.map(|(_, entry)| *entry)),
+            Entries::Below(walk) => walk.next_unfollowed(),
+        }
+    }
+}
+
+/// Gives the stretches of all wanted records to `give`, until it wants no more.
+fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<Span>) -> bool) -> Result<()> {
+    let mut window = Window::default();
+    for pass in 0.. {
+        let mut entries = Entries::of(scope)?;
+        let mut files = HashSet::new();
+        let mut run: Vec<Wanted> = Vec::with_capacity(RUN_KEYS + 1);
+        loop {
+            let mut is_end = true;
+            if let Some(entry) = entries.next()? {
+                is_end = false;
+                run.push(Wanted::new(&entry, 0));
+                // Of everything, files with several names come by themselves.
+                if entry.kind == Kind::Link && !scope.top.is_root() && files.insert(entry.size_bytes) {
+                    let file = scope.snapshot.look_up(&object_key(entry.size_bytes))?;
+                    run.extend(file.map(|file| Wanted::new(&file, 0)));
+                }
+            }
+            if run.len() >= RUN_KEYS || is_end {
+                sort(&mut run);
+                let stretches = spans(&run, JOINING);
+                if !is_together(&stretches, &run) {
+                    run.iter().for_each(|wanted| window.add(*wanted, most));
+                } else if pass == 0 && !give(&run, stretches) {
+                    return Ok(());
+                }
+                run.clear();
+            }
+            if is_end {
+                break;
+            }
+        }
+        sort(&mut window.wanted);
+        let stretches = spans(&window.wanted, JOINING);
+        if !give(&window.wanted, stretches) {
+            return Ok(());
+        }
+        match window.until.take() {
+            None => return Ok(()),
+            Some(until) => window = Window { from: until, until: None, wanted: std::mem::take(&mut window.wanted) },
+        }
+        window.wanted.clear();
+    }
+    Ok(())
+}
