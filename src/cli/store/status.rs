@@ -10,7 +10,7 @@ use super::{Ended, StoreToRead, output};
 use crate::error::Result;
 use crate::report::store::{format_minute, write_sentences};
 use crate::store::{Census, DeviceState, DeviceStatus, StoreStatus, Time};
-use crate::units::{escape_path, format_count, format_share, format_size, format_time};
+use crate::units::{escape, escape_path, format_count, format_share, format_size, format_time};
 
 /// Show the devices of a store, how full they are, and pending work
 ///
@@ -49,6 +49,8 @@ struct StatusDocument {
     index_devices: Vec<u16>,
     index_bytes_per_object: Option<f64>,
     waiting_bytes: u64,
+    pins: Vec<String>,
+    may_lack_pins: bool,
     quarantined_bytes: u64,
     last_scrub_seconds: Option<i64>,
     latched: Option<String>,
@@ -167,6 +169,16 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
     if status.waiting_bytes > 0 {
         line("waiting", format!("{} will be freed when readers finish", size(status.waiting_bytes)))?;
     }
+    if !status.pins.is_empty() {
+        let names: Vec<String> = status.pins.iter().map(|name| escape(name.as_bytes())).collect();
+        line("pinned", format!("what is freed waits for {}", names.join(", ")))?;
+    }
+    if status.may_lack_pins {
+        line(
+            "pins",
+            "may be missing, as the index was rebuilt from an incomplete log; pin again what is mounted".to_owned(),
+        )?;
+    }
     if status.quarantined_bytes > 0 {
         let bytes = size(status.quarantined_bytes);
         line("quarantine", format!("{bytes} left by a crash; see granulo store repair --accept"))?;
@@ -248,6 +260,8 @@ fn document(status: &StoreStatus) -> StatusDocument {
         index_devices: status.index_devices.clone(),
         index_bytes_per_object: status.index_bytes_per_object(),
         waiting_bytes: status.waiting_bytes,
+        pins: status.pins.clone(),
+        may_lack_pins: status.may_lack_pins,
         quarantined_bytes: status.quarantined_bytes,
         last_scrub_seconds: status.scrubbed_nanoseconds.map(|at| at.div_euclid(1_000_000_000)),
         latched: status.latched.clone(),

@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use crate::devices::device::Mode;
-use crate::devices::set::{Lock, Slot};
+use crate::devices::set::Slot;
 use crate::engine::Engine;
 use crate::engine::index_place::INDEX;
 use crate::engine::pace::Pace;
 use crate::error::{Error, Result};
 use crate::format::geometry::{Class, DeviceState};
 use crate::index::catalog::kept::Catalog;
-use crate::index::catalog::{Change, State, TableRow, journal, manifest};
+use crate::index::catalog::{Change, TableRow, journal, manifest};
 use crate::index::copies::{Copies, Place};
 use crate::index::table::{BlockCache, Table, table_number, table_path};
 
@@ -45,12 +45,6 @@ pub(crate) struct Flaw {
     pub(crate) path: PathBuf,
     pub(crate) cause: String,
 }
-
-/// Several locks as one.
-#[derive(Debug)]
-struct Locks(#[expect(dead_code, reason = "held until it is dropped")] Vec<Box<dyn Lock>>);
-
-impl Lock for Locks {}
 
 impl Engine {
     /// Devices that should have the index and have not: as far as the manifest says.
@@ -214,53 +208,6 @@ impl Engine {
     pub(crate) fn index_bytes(&self) -> u64 {
         let bytes: u64 = self.view().state.tables.iter().map(|row| row.size_bytes).sum();
         bytes * self.index.places().len() as u64
-    }
-
-    /// Keeps what a snapshot of an epoch needs, wherever a writer looks for pins; `None` where that cannot be.
-    ///
-    /// # Errors
-    /// What locking fails with.
-    pub(crate) fn pin_epoch(&self, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
-        let mut locks = Vec::new();
-        for place in self.index.places().iter() {
-            locks.extend(self.platform.pin(&place.device.place().join(INDEX), epoch)?);
-        }
-        Ok((!locks.is_empty()).then(|| Box::new(Locks(locks)) as Box<dyn Lock>))
-    }
-
-    /// Pins what there is now by a name.
-    ///
-    /// # Errors
-    /// As [`adjust`](Self::adjust).
-    pub(crate) fn pin_named(&self, name: &str) -> Result<()> {
-        let pin =
-            |state: &State| Change { pins: vec![(name.to_owned(), state.epoch)], durable: true, ..Change::default() };
-        self.adjust(pin)
-    }
-
-    /// Releases a pin; gives whether there was one.
-    ///
-    /// # Errors
-    /// As [`adjust`](Self::adjust).
-    pub(crate) fn unpin_named(&self, name: &str) -> Result<bool> {
-        let is_there = self.view().state.pins.contains_key(name);
-        if is_there {
-            self.adjust(|_| Change { unpinned: vec![name.to_owned()], durable: true, ..Change::default() })?;
-        }
-        Ok(is_there)
-    }
-
-    /// The lowest epoch below `below` that is pinned, by a process or by name, or else `below`.
-    ///
-    /// # Errors
-    /// What looking for pins fails with.
-    pub(crate) fn unpinned_epoch(&self, below: u64) -> io::Result<u64> {
-        let named = self.view().state.pins.values().copied().min().unwrap_or(below);
-        let mut lowest = below.min(named);
-        for place in self.index.places().iter() {
-            lowest = lowest.min(self.platform.unpinned(&place.device.place().join(INDEX), below)?);
-        }
-        Ok(lowest)
     }
 }
 

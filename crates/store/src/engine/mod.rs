@@ -16,6 +16,7 @@ pub(crate) mod open;
 pub(crate) mod open_files;
 pub(crate) mod pace;
 pub(crate) mod paths;
+pub(crate) mod pins;
 mod placement;
 pub(crate) mod records;
 pub(crate) mod snapshots;

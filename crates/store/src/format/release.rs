@@ -3,9 +3,9 @@
 //! It is complete: it repeats all that was ever released, as ranges, so that the newest alone counts. A segment that is named here is passed over
 //! wherever it turns up; one that is neither here nor on a device is missing. Where a segment ends is said by the one that continues it; of one that is
 //! left when that was released, it is said here: what a crash left behind its end must not become part of the log. And it has the snapshots that there are,
-//! so that who reads the log from its beginning knows them before the records that they keep.
+//! so that who reads the log from its beginning knows them before the records that they keep, and the names of pins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::decode::Decoder;
 use super::ids::{DeviceNumber, LogOffset, SegmentNumber};
@@ -48,11 +48,13 @@ pub(crate) struct Released {
     ends: BTreeMap<u64, u64>,
     /// Those that there are.
     pub(crate) snapshots: Vec<SnapshotRow>,
+    /// Names of the pins that there are. Names are none of the format's.
+    pub(crate) pins: BTreeSet<String>,
 }
 
 impl Released {
     pub(crate) fn is_empty(&self) -> bool {
-        self.segments.0.is_empty() && self.extents.is_empty() && self.snapshots.is_empty()
+        self.segments.0.is_empty() && self.extents.is_empty() && self.snapshots.is_empty() && self.pins.is_empty()
     }
 
     /// Whether a segment of this number was released.
@@ -93,7 +95,7 @@ impl Released {
         self.extents.iter().filter_map(highest)
     }
 
-    /// Adds all that another has; snapshots are no part of that.
+    /// Adds all that another has; snapshots and pins are no part of that.
     pub(crate) fn merge(&mut self, other: &Released) {
         other.segments.0.iter().for_each(|(&first, &last)| self.segments.add(first, last));
         for (&device, files) in &other.extents {
@@ -133,6 +135,13 @@ impl Released {
             bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
             bytes.extend_from_slice(name);
         }
+        if !self.pins.is_empty() {
+            bytes.extend_from_slice(&(self.pins.len() as u32).to_le_bytes());
+        }
+        for name in &self.pins {
+            bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+        }
         bytes
     }
 
@@ -164,6 +173,16 @@ impl Released {
                 return None;
             }
             released.snapshots.push(SnapshotRow { sequence, created_nanoseconds, name });
+        }
+        // Without pins, nothing follows.
+        let pins = if at.rest().is_empty() { 0 } else { at.u32().filter(|&pins| pins > 0)? };
+        for _ in 0..pins {
+            let length = at.u16()?;
+            let name = std::str::from_utf8(at.take(length.into())?).ok()?.to_owned();
+            if released.pins.last().is_some_and(|last| *last >= name) {
+                return None;
+            }
+            released.pins.insert(name);
         }
         at.rest().is_empty().then_some(released)
     }
@@ -219,6 +238,27 @@ mod tests {
             one.merge(&other);
             assert_eq!(one.end_of(SegmentNumber(1)), None);
         }
+    }
+
+    #[test]
+    fn pins_are_names_that_rise() {
+        let mut released = Released::default();
+        let without = released.encode();
+        released.pins = ["mount", "", "other"].map(str::to_owned).into();
+        let bytes = released.encode();
+        assert_eq!(bytes.len(), without.len() + 4 + 3 * 2 + 10);
+        assert_eq!(Released::decode(&bytes), Some(released));
+        assert!((without.len() + 1..bytes.len()).all(|length| Released::decode(&bytes[..length]).is_none()));
+        let of = |count: u32, names: &[&[u8]]| {
+            let mut bytes = [&without[..], &count.to_le_bytes()].concat();
+            names.iter().for_each(|name| bytes.extend([&(name.len() as u16).to_le_bytes()[..], name].concat()));
+            Released::decode(&bytes)
+        };
+        assert!(of(1, &[b"a"]).is_some());
+        assert_eq!(
+            (of(0, &[]), of(2, &[b"a", b"a"]), of(2, &[b"b", b"a"]), of(1, &[&[255]])),
+            (None, None, None, None)
+        );
     }
 
     #[test]

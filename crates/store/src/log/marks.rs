@@ -168,7 +168,7 @@ impl Engine {
 ///
 /// # Errors
 /// It is longer than a record can be.
-pub(super) fn release_record(released: &Released) -> Result<Vec<u8>> {
+pub(crate) fn release_record(released: &Released) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let content = &released.encode()[..];
     NewRecord { content, ..NewRecord::of(Kind::Release) }.encode(Alignment::None, &mut bytes)?;

@@ -33,6 +33,8 @@ use crate::format::rows::{Change, Freed, Position, SegmentRow};
 use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
 use crate::layout::granulo::Alignment;
 
+/// Note that the index was made from a log that is incomplete, and may lack the names of pins.
+pub(crate) const PINS_DOUBTED: &str = "pins.doubted";
 /// Note with what was released.
 pub(crate) const RELEASED: &str = "log.released";
 /// Note with what may be missing.
@@ -281,7 +283,10 @@ impl Engine {
         if known != kept || is_read_again {
             let on = if kept.is_empty() { Vec::new() } else { encode_devices(&self.in_sight()) };
             let detached = (DETACHED.to_owned(), b"due".to_vec());
-            let notes = vec![(MISSING.to_owned(), kept), (MISSING_ON.to_owned(), on), detached];
+            let mut notes = vec![(MISSING.to_owned(), kept), (MISSING_ON.to_owned(), on), detached];
+            if is_from_scratch && !notes[0].1.is_empty() {
+                notes.push((PINS_DOUBTED.to_owned(), b"doubted".to_vec()));
+            }
             self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
         self.renew_allocator();
@@ -529,6 +534,7 @@ impl Engine {
         let is_clean = self.is_closed_at(end) && !replay.has_rest() && newest == end.segment;
         let mut released = replay.released;
         released.snapshots = self.view().state.snapshots.to_vec();
+        released.pins = self.view().state.pins.keys().cloned().collect();
         let mut writer = self.writer()?;
         *writer = Writer {
             newest_segment: newest,

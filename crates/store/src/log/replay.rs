@@ -431,7 +431,7 @@ impl<'e> Replay<'e> {
         let nameless = if self.is_from_scratch { Nameless::Stay } else { Nameless::Go };
         let mut effects = Effects::new(&ledger, nameless);
         let mut highest_id = stretch.highest_id.max(ledger.state.highest_id);
-        let mut has_release = false;
+        let mut newest_release = None;
         for item in &stretch.items {
             let (entry, location) = (item.entry, item.entry.location);
             highest_id = highest_id.max(entry.id);
@@ -442,8 +442,8 @@ impl<'e> Replay<'e> {
                     effects.remove_tree(top, &item.directories, entry.id, location)?
                 }
                 Kind::Release => {
-                    has_release = true;
                     if let Some(released) = &item.released {
+                        newest_release = Some(released);
                         self.released.merge(released);
                         is_removed |= snapshots.iter().any(|row| !released.snapshots.contains(row));
                         snapshots.clone_from(&released.snapshots);
@@ -473,7 +473,13 @@ impl<'e> Replay<'e> {
         self.position = stretch.position;
         let mut change = effects.finish(Some(stretch.position));
         change.highest_id = Some(highest_id);
-        if has_release {
+        if let Some(newest) = newest_release {
+            // One that the catalog does not know keeps what there is from here on.
+            let known = &ledger.state.pins;
+            let new = newest.pins.iter().filter(|name| !known.contains_key(*name));
+            change.pins = new.map(|name| (name.clone(), ledger.state.epoch)).collect();
+            change.unpinned = known.keys().filter(|name| !newest.pins.contains(*name)).cloned().collect();
+            self.released.pins.clone_from(&newest.pins);
             change.notes.push((RELEASED.to_owned(), self.released.encode()));
         }
         if snapshots != **ledger.state.snapshots {

@@ -17,7 +17,7 @@ use crate::format::ids::SegmentNumber;
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, SegmentName};
 use crate::index::catalog::SegmentRow;
-use crate::log::recovery::{MISSING, MISSING_ON, RELEASED};
+use crate::log::recovery::{MISSING, MISSING_ON, PINS_DOUBTED, RELEASED};
 
 /// Bytes of one file that are no part of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Engine {
                 .advise("bring it back, or give it up with granulo store rebuild"));
         }
         self.close_active_segment()?;
-        self.note(&[(MISSING, Vec::new()), (MISSING_ON, Vec::new())])?;
+        self.note(&[(MISSING, Vec::new()), (MISSING_ON, Vec::new()), (PINS_DOUBTED, Vec::new())])?;
         let (mut given_back, mut strays) = (0, Released::default());
         let mut rows: Vec<SegmentRow> = Vec::new();
         let mut seen = BTreeSet::new();

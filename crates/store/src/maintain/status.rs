@@ -15,6 +15,7 @@ use crate::format::geometry::{Alignment, Class, DeviceState};
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::manifest;
 use crate::index::copies::Place;
+use crate::log::recovery::PINS_DOUBTED;
 
 /// Note of when the last scrub ended (nanoseconds since 1970) and what it came to.
 pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";
@@ -122,6 +123,10 @@ pub struct StoreStatus {
     pub index_devices: Vec<u16>,
     /// Segments and units that were freed and wait for readers, in bytes on all devices.
     pub waiting_bytes: u64,
+    /// Names of the pins that outlive a process.
+    pub pins: Vec<String>,
+    /// Whether there may be more: the index was made from a log that is incomplete.
+    pub may_lack_pins: bool,
     /// Bytes that a crash left behind the end of the log, on the devices that are there.
     pub quarantined_bytes: u64,
     /// When the last scrub ended, nanoseconds since 1970.
@@ -191,6 +196,8 @@ impl Engine {
             index_bytes: index_files.iter().map(|(_, size_bytes)| size_bytes).sum(),
             index_devices: self.index_devices(),
             waiting_bytes: self.waiting_bytes(),
+            pins: self.view().state.pins.keys().cloned().collect(),
+            may_lack_pins: self.view().state.notes.contains_key(PINS_DOUBTED),
             quarantined_bytes: self.quarantine()?.iter().map(|one| one.bytes).sum(),
             scrubbed_nanoseconds: note,
             latched: self.latched().map(str::to_owned),

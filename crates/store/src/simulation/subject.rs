@@ -1,6 +1,6 @@
 //! The store on simulated devices: the platform underneath it, and what a trial asks of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
+use crate::index::catalog::Freed;
 use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
 use crate::{
@@ -427,6 +428,32 @@ impl Simulated {
         let mut found = |problem: &Problem, is_repaired: bool| problems.push((problem.clone(), is_repaired));
         let (store, report) = self.store.scrub_and_rebuild(&how, ScrubOptions::default(), &mut found, &mut |_| true)?;
         Ok((Simulated { store }, report, problems))
+    }
+
+    /// Pins what there is by a name, or releases that pin.
+    pub(crate) fn pin(&self, is_set: bool) -> Result<()> {
+        if is_set { self.store.pin("mount") } else { self.store.unpin("mount").map(drop) }
+    }
+
+    /// Whether there is a pin.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.store.pins().is_ok_and(|pins| !pins.is_empty())
+    }
+
+    /// Segments and extent files that the catalog has.
+    pub(crate) fn rows(&self) -> BTreeSet<Freed> {
+        let state = self.store.engine().view().state.clone();
+        let extents = state.extents.keys().map(|&(device, file)| Freed::Extent { device, file });
+        state.segments.keys().map(|&number| Freed::Segment(number)).chain(extents).collect()
+    }
+
+    /// Of these, what a pin by name keeps.
+    pub(crate) fn kept_by_pins(&self) -> BTreeSet<Freed> {
+        let state = self.store.engine().view().state.clone();
+        let Some(pinned) = state.pins.values().min() else { return BTreeSet::new() };
+        let mut rows = self.rows();
+        state.freed.iter().filter(|(since, _)| since < pinned).for_each(|(_, freed)| _ = rows.remove(freed));
+        rows
     }
 
     /// Everything that is wrong and not with the index alone, in words. (A journal may end anywhere after a crash, and who reads from the log says so.)

@@ -218,10 +218,11 @@ impl Catalog {
         }
     }
 
-    /// An empty catalog that is in memory only until it is published on these devices; then its version is above `version`.
+    /// An empty catalog that is in memory only until it is published on these devices; then its version is above `version`, and so is its epoch: each that was
+    /// came with a version of its own, and readers may have pinned one.
     pub(crate) fn unpublished(places: Vec<Place>, store: [u8; 16], epoch: Epoch, version: u64) -> Catalog {
         let inner = Inner {
-            state: State { version, ..State::default() },
+            state: State { version, epoch: version, ..State::default() },
             places: places.clone(),
             copies: Copies::new(places),
             is_writer: true,

@@ -74,6 +74,7 @@ impl Draw {
                 1 => Step::Copy,
                 _ => Step::Swap(self.device(), self.device()),
             },
+            29 => Step::Pin(self.chance.happens(2, 3)),
             _ => self.cuttable(),
         };
         steps.push(step);
@@ -123,7 +124,7 @@ impl Draw {
     }
 
     fn cuttable(&mut self) -> Step {
-        match self.chance.below(12) {
+        match self.chance.below(13) {
             0..4 => self.batch(),
             4 => Step::Sync,
             5 => Step::Close,
@@ -132,6 +133,7 @@ impl Draw {
             8 => Step::Repair,
             9 => Step::Compact,
             10 => Step::RebuildIndex,
+            11 => Step::Pin(self.chance.happens(1, 2)),
             _ => Step::Check,
         }
     }

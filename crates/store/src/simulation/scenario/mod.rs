@@ -157,6 +157,8 @@ pub(crate) enum Step {
     Rebuild(usize),
     /// Space is given back.
     Compact,
+    /// What there is is pinned by name, or the pin released.
+    Pin(bool),
     /// Everything is verified, and nothing may be wrong if nothing was done to it.
     Check,
     /// The index is made again from the log.

@@ -92,6 +92,8 @@ struct Play {
     is_set_unsure: bool,
     /// A writer ended while something was not acknowledged, and nothing was since then: what is left of that may be behind the end of the log.
     has_torn: bool,
+    /// Whether there is a pin by name, if that is known.
+    is_pinned: Option<bool>,
     /// What follows is beyond what is promised and cannot be judged.
     is_over: bool,
 }
@@ -126,6 +128,7 @@ impl Play {
             places: 0,
             is_set_unsure: false,
             has_torn: false,
+            is_pinned: Some(false),
             is_over: false,
         })
     }
@@ -178,6 +181,7 @@ impl Play {
             Step::Repair => self.repair()?,
             Step::Rebuild(device) => return self.rebuild(*device),
             Step::Compact => return self.compact(),
+            Step::Pin(is_set) => return self.pin(*is_set),
             Step::Check => self.check()?,
             Step::RebuildIndex => self.open(Access::RebuildIndex)?,
             Step::Look => {}
@@ -230,6 +234,8 @@ impl Play {
         }
         let look = writer.look();
         self.judge(promise, &look, "a writer")?;
+        self.judge_pin(promise, &writer, "a writer")?;
+        self.is_pinned = Some(writer.is_pinned());
         let is_known = self.model.allows(&look.state).is_ok() || look.announced == Announced::Tail;
         if (promise.is_whole || is_known) && look.ended.is_none() && look.unreadable.is_empty() {
             // What a writer found is durable.
@@ -507,7 +513,7 @@ impl Play {
         let outcome = match &reader {
             Ok(reader) => {
                 let outcome = self.judge(promise, &reader.look(), "a reader");
-                self.look_up(world, reader, promise).and(outcome)
+                self.look_up(world, reader, promise).and(outcome).and(self.judge_pin(promise, reader, "a reader"))
             }
             Err(error) if promise.is_whole => Err(format!("laws 1, 2: a reader is refused: {error}")),
             Err(_) => Ok(()),

@@ -6,7 +6,7 @@ use super::super::super::subject::Simulated;
 use super::super::super::trial::Subject;
 use super::super::laws::patient;
 use super::super::look::Announced;
-use super::super::promise::{Condition, Freshness, is_sound};
+use super::super::promise::{Condition, Freshness, Promise, is_sound};
 use super::{Outcome, Play, text};
 use crate::engine::open::Access;
 
@@ -136,11 +136,42 @@ impl Play {
         for (device, image) in self.world.images().iter().enumerate() {
             self.released.add(device, image);
         }
+        let kept = writer.kept_by_pins();
         match writer.compact() {
             Err(error) => self.fail(&error)?,
-            Ok(()) => self.leave_behind(),
+            Ok(()) => {
+                let gone = kept.difference(&writer.rows()).next().cloned();
+                self.leave_behind();
+                if let Some(gone) = gone {
+                    return Err(format!("law 3: {gone:?} went, and a pin keeps it"));
+                }
+            }
         }
         Ok(true)
+    }
+
+    pub(super) fn pin(&mut self, is_set: bool) -> Result<bool, String> {
+        if !self.has_writer()? {
+            return Ok(false);
+        }
+        let Some(writer) = &self.writer else { return Ok(false) };
+        self.is_pinned = None;
+        match writer.pin(is_set) {
+            Err(error) => self.fail(&error)?,
+            Ok(()) if !self.has_crashed() => self.is_pinned = Some(is_set),
+            Ok(()) => {}
+        }
+        Ok(true)
+    }
+
+    /// Within the promise, a pin stays until it is released, also where the index is made from the log.
+    pub(super) fn judge_pin(&self, promise: Promise, subject: &Simulated, who: &str) -> Outcome {
+        match self.is_pinned.filter(|_| promise.is_whole) {
+            Some(is_pinned) if is_pinned != subject.is_pinned() => {
+                Err(format!("law 3: {who} finds a pin: {}, and there is one: {is_pinned}", !is_pinned))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn check(&mut self) -> Outcome {

@@ -1,0 +1,110 @@
+//! Pins: what keeps freed segments and extent files from being unlinked while somebody still reads them.
+//!
+//! A reader that needs a snapshot for long holds a lock on a file of its epoch, which goes with its process. A pin **by name** outlives processes, power failures, and the
+//! index: the catalog has its epoch, and a release record in the log the names of all pins that there are, repeated at the beginning of each segment. An index that is
+//! made from the log has the names from there, and gives them its own first epoch: nothing that was there when it was made is unlinked before they are released. That
+//! epoch is above all that were before, so that locks of readers hold, too. Where the log is incomplete, it may lack names; `status` says so until somebody accepts it.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use super::effects::{Effects, Nameless};
+use super::index_place::INDEX;
+use super::{Engine, EngineLedger};
+use crate::devices::set::Lock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::rows::Change;
+use crate::log::marks::release_record;
+use crate::log::recovery::RELEASED;
+use crate::log::writer::Written;
+
+/// Several locks as one.
+#[derive(Debug)]
+struct Locks(#[expect(dead_code, reason = "held until it is dropped")] Vec<Box<dyn Lock>>);
+
+impl Lock for Locks {}
+
+impl Engine {
+    /// Keeps what a snapshot of an epoch needs, wherever a writer looks for pins; `None` where that cannot be.
+    ///
+    /// # Errors
+    /// What locking fails with.
+    pub(crate) fn pin_epoch(&self, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut locks = Vec::new();
+        for place in self.index.places().iter() {
+            locks.extend(self.platform.pin(&place.device.place().join(INDEX), epoch)?);
+        }
+        Ok((!locks.is_empty()).then(|| Box::new(Locks(locks)) as Box<dyn Lock>))
+    }
+
+    /// Pins what there is now by a name; durable on return.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if the name is too long; what writing fails with.
+    pub(crate) fn pin_named(&self, name: &str) -> Result<()> {
+        if u16::try_from(name.len()).is_err() {
+            return Err(Error::new(ErrorKind::Usage, "pin the store", "a name is not longer than 65,535 bytes"));
+        }
+        self.change_pins(|pins, epoch| {
+            pins.insert(name.to_owned());
+            Some(Change { pins: vec![(name.to_owned(), epoch)], ..Change::default() })
+        })
+        .map(drop)
+    }
+
+    /// Releases a pin; gives whether there was one.
+    ///
+    /// # Errors
+    /// What writing fails with.
+    pub(crate) fn unpin_named(&self, name: &str) -> Result<bool> {
+        self.change_pins(|pins, _| {
+            let is_there = pins.remove(name);
+            is_there.then(|| Change { unpinned: vec![name.to_owned()], ..Change::default() })
+        })
+    }
+
+    /// Commits a release record with other names of pins; `change` makes of those that there are those that there will be, and says what that changes in an
+    /// epoch, or `None` if it is nothing.
+    fn change_pins(&self, change: impl FnOnce(&mut BTreeSet<String>, u64) -> Option<Change>) -> Result<bool> {
+        let mut writer = self.writer()?;
+        let (mut pins, epoch) = {
+            let view = self.view();
+            (view.state.pins.keys().cloned().collect(), view.state.epoch)
+        };
+        let Some(changed) = change(&mut pins, epoch) else { return Ok(false) };
+        let mut released = writer.released.clone();
+        released.pins = pins;
+        let mut record = release_record(&released)?;
+        let batch = self.batch_of(&mut record);
+        let Written { position, .. } = self.append_somewhere(&mut writer, &self.geometry(), batch)?;
+        // A segment that the batch began repeats what there was before it.
+        writer.released.pins = released.pins;
+        let ledger = EngineLedger::new(self);
+        let mut effects = Effects::new(&ledger, Nameless::Go);
+        effects.appended(writer.active_row(), position);
+        let mut appended = effects.finish(Some(position));
+        drop(ledger);
+        appended.notes.push((RELEASED.to_owned(), writer.released.encode()));
+        (appended.pins, appended.unpinned) = (changed.pins, changed.unpinned);
+        self.apply_pending(&mut writer, appended)?;
+        drop(writer);
+        self.sync_all()?;
+        Ok(true)
+    }
+
+    /// The lowest epoch below `below` that is pinned, by a process or by name, or else `below`.
+    ///
+    /// # Errors
+    /// What looking for pins fails with.
+    pub(crate) fn unpinned_epoch(&self, below: u64) -> io::Result<u64> {
+        let named = self.view().state.pins.values().copied().min().unwrap_or(below);
+        let mut lowest = below.min(named);
+        for place in self.index.places().iter() {
+            lowest = lowest.min(self.platform.unpinned(&place.device.place().join(INDEX), below)?);
+        }
+        Ok(lowest)
+    }
+}
+
+#[cfg(test)]
+mod tests;
