@@ -89,7 +89,7 @@ fn directories_in_any_order_are_walked_in_that_of_their_paths() {
             }
         }
     }
-    expected.sort_by(|a, b| key(a).cmp(&key(b)));
+    expected.sort_by_key(|path| key(path));
     assert_eq!(walked(&world, writer.store()).0, expected);
     drop(writer);
     let (listed, reads) = walked(&world, reader(&world).store());
