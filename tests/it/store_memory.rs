@@ -9,6 +9,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use granulo::store::{Key, Kind, Listed, Store};
+
 use crate::args;
 use crate::harness::{Ran, binary, has_program, run, sandbox_for_many, skip, without_wishes};
 
@@ -126,6 +128,34 @@ fn no_command_needs_more_with_many_objects() {
     measured.run("rm -r /", args!["rm", "-r", &store, "/"]);
     measured.run("compact of what is gone", args!["compact", &store]);
     measured.are_bounded();
+}
+
+#[test]
+fn no_command_needs_more_for_objects_that_a_snapshot_has() {
+    if !has_program("python3") {
+        skip("peak memory is measured by python3");
+        return;
+    }
+    let sandbox = sandbox_for_many();
+    let store = sandbox.path().join("store");
+    run(args!["store", "init", &store]).ended(0);
+    let objects = objects();
+    let mut measured = Measured { place: sandbox.path().to_owned(), peaks: Vec::new() };
+    measured.run_with("import -", args!["import", "-q", &store, "-"], Some(&|out| archive(objects, out)));
+    drop(Store::open(&store).unwrap().create_snapshot("before").unwrap());
+    measured.run("rm -r / under a snapshot", args!["rm", "-r", &store, "/"]);
+    measured.run("ls -R of nothing", args!["ls", &store, "-R"]);
+    measured.run("check of a snapshot", args!["check", &store]);
+    measured.run("compact --all of a snapshot", args!["compact", "--all", &store]);
+    measured.run("check --rebuild-index with a snapshot", args!["check", &store, "--rebuild-index"]);
+    let of_then = Store::open_read_only(&store).unwrap().snapshot_named("before").unwrap().unwrap();
+    assert_eq!(of_then.walk(&Key::root(), &Key::root()).unwrap().map(Result::unwrap).filter(is_file).count(), objects);
+    drop(of_then);
+    measured.are_bounded();
+}
+
+fn is_file(listed: &Listed) -> bool {
+    listed.entry.kind == Kind::File
 }
 
 /// Everything that only reads.

@@ -248,6 +248,7 @@ impl Store {
         let mut store = Store { engine: Arc::new(Closing { engine, idle }), recovered };
         store.recovered.detached = store.attach_detached()?;
         if store.engine().is_writer() {
+            store.engine().forget_early()?;
             store.engine().drop_versions()?;
         }
         Ok(store)

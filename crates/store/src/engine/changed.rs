@@ -11,8 +11,8 @@ use crate::format::entry::Entry;
 use crate::format::index_key::entry_of_key;
 use crate::format::record::checksum;
 
-/// What a batch makes of a key; `None`: forgotten, nothing below can show through.
-type Changed = (Arc<[u8]>, Option<Entry>);
+/// What a batch makes of a key; of one that it forgets, a removal.
+type Changed = (Arc<[u8]>, Entry);
 
 /// Keys that a batch changes.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl ChangedKeys {
     }
 
     /// What the batch makes of a key, if it changes it.
-    pub(crate) fn get(&self, key: &[u8]) -> Option<Option<Entry>> {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Entry> {
         let place = self.places.find(checksum(key), |&place| self.is_at(place, key))?;
         self.list.get(*place as usize).map(|(_, entry)| *entry)
     }
@@ -40,7 +40,7 @@ impl ChangedKeys {
     }
 
     /// The batch makes this of a key, whatever it made of it before.
-    pub(crate) fn insert(&mut self, key: &Arc<[u8]>, entry: Option<Entry>) {
+    pub(crate) fn insert(&mut self, key: &Arc<[u8]>, entry: Entry) {
         let list = &self.list;
         let is_it = |&place: &u32| list.get(place as usize).is_some_and(|(other, _)| other == key);
         match self.places.entry(checksum(key), is_it, |&place| hash_at(list, place)) {
@@ -53,16 +53,15 @@ impl ChangedKeys {
         }
     }
 
-    /// What it makes of entries of a directory, but for those that it forgets.
+    /// What it makes of entries of a directory.
     pub(crate) fn entries_of(&self, directory: u64) -> Vec<(Arc<[u8]>, Entry)> {
         let is_in = |key: &[u8]| entry_of_key(key).is_some_and(|(of, _)| of == directory);
-        let changed = self.list.iter().filter(|(key, _)| is_in(key));
-        changed.filter_map(|(key, entry)| Some((Arc::clone(key), (*entry)?))).collect()
+        self.list.iter().filter(|(key, _)| is_in(key)).cloned().collect()
     }
 
     /// All entries, for changes.
     pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
-        self.list.iter_mut().filter_map(|(_, entry)| entry.as_mut())
+        self.list.iter_mut().map(|(_, entry)| entry)
     }
 
     /// All of them, in order of keys.
@@ -90,12 +89,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map(steps in proptest::collection::vec((0..4u64, 0..3usize, any::<bool>()), 0..60), directory in 0..4u64) {
+        fn it_is_a_map(steps in proptest::collection::vec((0..4u64, 0..3usize), 0..60), directory in 0..4u64) {
             let (mut changed, mut model) = (ChangedKeys::default(), BTreeMap::new());
-            for (id, (directory, length, is_there)) in steps.into_iter().enumerate() {
+            for (id, (directory, length)) in steps.into_iter().enumerate() {
                 let key: Arc<[u8]> = entry_key(directory, &b"name"[..length]).into();
                 let location = Location { segment: 1, offset: 0, record_bytes: 64 };
-                let entry = is_there.then(|| Entry::removal(id as u64, location));
+                let entry = Entry::removal(id as u64, location);
                 prop_assert_eq!(changed.get(&key), model.get(&key).copied());
                 changed.insert(&key, entry);
                 model.insert(key, entry);
@@ -104,7 +103,7 @@ mod tests {
             entries.sort_by(|one, other| one.0.cmp(&other.0));
             let (from, to) = entries_of(directory);
             let expected = model.iter().filter(|(key, _)| ***key >= from[..] && ***key < to[..]);
-            let expected = expected.filter_map(|(key, entry)| Some((Arc::clone(key), (*entry)?)));
+            let expected = expected.map(|(key, entry)| (Arc::clone(key), *entry));
             prop_assert!(entries.into_iter().eq(expected));
             prop_assert!(changed.into_sorted().into_iter().eq(model));
         }

@@ -4,25 +4,27 @@
 //! Laws: a key has the record with the highest id (compaction never moves a record behind a newer one or a removal of its key, so the
 //! order of the log tells the rest); bytes and records in use are counted in the segment they lie in, units of
 //! large objects in their extent files; a shared object goes when its last name goes (when the index is rebuilt, names may come
-//! in another order than they did, so that is looked at in the end). What something takes the place of and a snapshot has stays in use, under a key of its
-//! own that says until when it was there.
+//! in another order than they did, so that is looked at in the end). What something takes the place of and a snapshot has stays in use ([`versions`]).
+
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use self::versions::Left;
+pub(crate) use self::versions::Versions;
+
 use super::changed::ChangedKeys;
+use super::early;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
-use crate::format::index_key::{
-    ROOT, entries_of, is_superseded, leading_number, object_key, superseded, superseded_key, until_of, versions_behind,
-    versions_from,
-};
-use crate::index::Snapshot;
+use crate::format::index_key::{ROOT, entries_of, is_superseded, leading_number, object_key, superseded};
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
+use crate::index::{Early, Snapshot};
 
 /// Where accounts come from while a batch is taken in.
 pub(crate) trait Ledger {
@@ -38,6 +40,17 @@ pub(crate) trait Ledger {
     fn ranges(&self) -> &[RangeRow];
     /// Whether a snapshot has what is there from record `id` on until record `until`.
     fn keeps(&self, id: u64, until: u64) -> bool;
+    /// Versions that the index has and nobody sees.
+    fn early(&self) -> Option<Early>;
+    /// So many versions of a removed tree are put into the index at once, before the batch is taken in; `None`: all are part of the batch.
+    fn piece(&self) -> Option<usize>;
+    /// Puts versions into the index that nobody sees until the removal `until` is taken in; `is_last`: these are all.
+    ///
+    /// # Errors
+    /// What changing the catalog fails with.
+    fn write_early(&self, until: u64, versions: Versions, is_last: bool) -> Result<()>;
+    /// The index with these versions in sight.
+    fn revealed(&self) -> Snapshot;
     /// The descriptor of a large object; `None` if it is damaged on every copy. Its units then count as in use until compaction has counted them.
     ///
     /// # Errors
@@ -99,6 +112,12 @@ pub(crate) struct Effects<'l, L: Ledger> {
     emptied: Vec<u64>,
     /// Directories that it removes, with the id of the removal.
     ranges: HashMap<u64, u64>,
+    /// Versions of a removed tree that is gone through.
+    left: Option<Left>,
+    /// The index with those in sight that were put into it before.
+    revealed: Option<Snapshot>,
+    /// They come in sight with this batch.
+    takes_early_in: bool,
     /// Units of large objects in records that are not appended yet, by offset.
     unplaced_runs: BTreeMap<u64, Vec<Run>>,
     highest_id: u64,
@@ -116,6 +135,9 @@ impl<'l, L: Ledger> Effects<'l, L> {
             shared: BTreeMap::new(),
             emptied: Vec::new(),
             ranges: HashMap::new(),
+            left: None,
+            revealed: None,
+            takes_early_in: false,
             unplaced_runs: BTreeMap::new(),
             highest_id: 0,
         }
@@ -134,7 +156,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
     /// As [`look_up`](Self::look_up), of a key of which it may be known what the index has.
     fn look_up_over(&self, key: &[u8], before: Before) -> Result<Option<Entry>> {
         if let Some(entry) = self.keys.get(key) {
-            return Ok(entry.filter(|entry| entry.kind.is_used()));
+            return Ok(Some(entry).filter(|entry| entry.kind.is_used()));
         }
         let before = match before {
             Before::Known(entry) => entry,
@@ -231,7 +253,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
                 self.unplaced_runs.insert(new.location.offset, descriptor.runs().collect());
             }
         }
-        self.keys.insert(key, Some(new));
+        self.keys.insert(key, new);
         Ok(())
     }
 
@@ -242,109 +264,6 @@ impl<'l, L: Ledger> Effects<'l, L> {
             row.live_bytes += new.location.record_bytes;
             row.lowest_id = row.lowest_id.min(new.id);
         }
-    }
-
-    /// A moved record of a version of `of`, of which record `until` took the place.
-    fn put_version(&mut self, of: &[u8], until: u64, new: Entry, descriptor: Option<&Descriptor>) -> Result<()> {
-        let mut key: Arc<[u8]> = superseded_key(of, until).into();
-        let mut old = None;
-        match self.version_behind(of, new.id)? {
-            Some((known, entry)) if entry.id == new.id => (key, old) = (known.into(), Some(entry)),
-            _ => self.end_version(of, new.id)?,
-        }
-        if old.is_none() && !self.ledger.keeps(new.id, until) {
-            self.dead(new.location, new.id);
-            return Ok(());
-        }
-        match old {
-            Some(old) => {
-                descriptor.map_or(Ok(()), |descriptor| self.move_units(old, descriptor))?;
-                self.retire(&key, old, Leaves::Moved)?;
-            }
-            None => descriptor.iter().flat_map(|descriptor| descriptor.runs()).for_each(|run| self.take_run(run)),
-        }
-        self.count(new);
-        if let Some(row) = self.segment(new.location.segment) {
-            row.dead_records += 1;
-        }
-        self.set_version(&key, new);
-        Ok(())
-    }
-
-    /// Record `id` is in between a version of `of` and what seemed to take the place of that, as the log, read from its beginning, had not said so yet: there is a removal, or
-    /// another version, that was moved behind what came later.
-    fn end_version(&mut self, of: &[u8], id: u64) -> Result<()> {
-        if !self.ledger.keeps(0, u64::MAX) {
-            return Ok(());
-        }
-        let Some((known, entry)) = self.version_behind(of, id)?.filter(|(_, entry)| entry.id < id) else {
-            return Ok(());
-        };
-        if !self.ledger.keeps(entry.id, id) {
-            return self.forget_version(&known, entry);
-        }
-        self.forget(&known[..].into(), entry.id, entry.location);
-        self.set_version(&superseded_key(of, id).into(), entry);
-        Ok(())
-    }
-
-    /// Everything in the root was removed by record `id`. Only there can anything come later: no other directory has its number again.
-    fn end_versions_in_root(&mut self, id: u64) -> Result<()> {
-        if !self.ledger.keeps(0, u64::MAX) {
-            return Ok(());
-        }
-        let (from, to) = entries_of(ROOT);
-        let (from, to) = (versions_from(&from), versions_from(&to));
-        let mut keys = BTreeSet::new();
-        let mut scan = self.ledger.snapshot().scan(Bound::Included(&from), Bound::Excluded(&to))?;
-        while let Some((key, _)) = scan.next_entry()? {
-            keys.extend(superseded(key).map(|(of, _)| of));
-        }
-        keys.extend(self.versions.range(from..to).filter_map(|(key, _)| superseded(key).map(|(of, _)| of)));
-        keys.iter().try_for_each(|of| self.end_version(of, id))
-    }
-
-    fn set_version(&mut self, key: &Arc<[u8]>, entry: Entry) {
-        self.versions.insert(key.to_vec(), Some(entry));
-        self.keys.insert(key, Some(entry));
-    }
-
-    /// As [`Snapshot::version_behind`], as the batch has it so far.
-    fn version_behind(&self, of: &[u8], sequence: u64) -> Result<Option<(Vec<u8>, Entry)>> {
-        let mut behind = sequence;
-        let before = loop {
-            let Some((key, entry)) = self.ledger.snapshot().version_behind(of, behind)? else { break None };
-            if !self.versions.contains_key(&key) {
-                break Some((key, entry));
-            }
-            behind = until_of(&key);
-        };
-        let range = (Bound::Excluded(superseded_key(of, sequence)), Bound::Excluded(versions_behind(of)));
-        let changed = self.versions.range(range).find_map(|(key, entry)| Some((key.clone(), (*entry)?)));
-        Ok(match (before, changed) {
-            (Some(before), Some(changed)) => Some(if before.0 < changed.0 { before } else { changed }),
-            (before, changed) => before.or(changed),
-        })
-    }
-
-    /// Until when a snapshot has a version that record `until` takes the place of, or one that the index knows already; `None` if none has it.
-    fn kept_until(&self, key: &[u8], old: Entry, until: u64) -> Result<Option<u64>> {
-        if is_superseded(key) || !self.ledger.keeps(old.id, until) {
-            return Ok(None);
-        }
-        let next = self.version_behind(key, old.id)?.map(|(_, entry)| entry.id);
-        match next {
-            // Its moved record was read before what took its place.
-            Some(next) if next == old.id => Ok(None),
-            Some(next) if next < until => Ok(Some(next).filter(|&next| self.ledger.keeps(old.id, next))),
-            _ => Ok(Some(until)),
-        }
-    }
-
-    /// No snapshot has a version any more, which is under this key.
-    pub(crate) fn forget_version(&mut self, key: &[u8], old: Entry) -> Result<()> {
-        self.forget(&key.into(), old.id, old.location);
-        self.retire(key, old, Leaves::Forgotten)
     }
 
     /// A removal of a key, lying at `location`; gives whether it was in use.
@@ -401,25 +320,15 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// What the index has in some directories goes, but for what the batch has changed.
     fn retire_entries(&mut self, directories: &[u64], id: u64) -> Result<()> {
-        let mut sorted = directories.to_vec();
-        sorted.sort_unstable();
-        let (Some(&first), Some(&last)) = (sorted.first(), sorted.last()) else { return Ok(()) };
-        let (from, to) = (entries_of(first).0, entries_of(last).1);
-        let mut scan = self.ledger.snapshot().scan(Bound::Included(&from), Bound::Excluded(&to))?;
-        let mut left = sorted.iter().peekable();
-        while let Some((key, old)) = scan.next_entry()? {
-            let Some(directory) = leading_number(key) else { break };
-            while left.next_if(|left| **left < directory).is_some() {}
-            match left.peek() {
-                None => break,
-                Some(&&next) if next > directory => scan.seek(&entries_of(next).0)?,
-                Some(_) if self.keys.get(key).is_none() && !self.is_hidden(key, old.id) && old.id <= id => {
-                    self.retire(key, *old, Leaves::Superseded(id))?;
-                }
-                Some(_) => {}
+        self.begin_tree(id);
+        each_entry_of(self.ledger.snapshot(), directories, &mut |key, old| {
+            if self.keys.get(key).is_none() && !self.is_hidden(key, old.id) && old.id <= id {
+                self.retire(key, old, Leaves::Superseded(id))?;
+                self.write_if_many()?;
             }
-        }
-        Ok(())
+            Ok(true)
+        })?;
+        self.end_tree()
     }
 
     /// Nothing more is taken in: shared objects that are left without a name go. Names that are exchanged lose one before they get another.
@@ -448,13 +357,12 @@ impl<'l, L: Ledger> Effects<'l, L> {
         numbers.into_iter().try_for_each(|number| self.drop_shared(number, until))
     }
 
-    /// The key is no more: a removal hides what sorted tables have of it.
+    /// The key is no more.
     fn forget(&mut self, key: &Arc<[u8]>, id: u64, location: Location) {
         if is_superseded(key) {
             self.versions.insert(key.to_vec(), None);
         }
-        let is_needed = !self.ledger.snapshot().tables().is_empty();
-        self.keys.insert(key, is_needed.then(|| Entry::removal(id, location)));
+        self.keys.insert(key, Entry::removal(id, location));
     }
 
     /// A record that was in use under this key is not any more, unless a snapshot has it.
@@ -465,7 +373,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
             Leaves::Moved | Leaves::Forgotten => None,
         };
         if let Some(until) = kept_until {
-            self.set_version(&superseded_key(key, until).into(), old);
+            self.keep_version(key, until, old);
         }
         if let Some(row) = self.segment(old.location.segment) {
             let short = || short_account(&format!("segment {}", row.number));
@@ -535,18 +443,55 @@ impl<'l, L: Ledger> Effects<'l, L> {
         assert!(self.emptied.is_empty(), "names are settled before a batch is finished");
         let mut change =
             Change { position, highest_id: Some(self.highest_id).filter(|&id| id > 0), ..Change::default() };
-        let changed = std::mem::take(&mut self.keys).into_sorted();
-        change.forget = changed.iter().filter(|(_, entry)| entry.is_none()).map(|(key, _)| Arc::clone(key)).collect();
-        change.recent = changed.into_iter().filter_map(|(key, entry)| Some((key, entry?))).collect();
+        change.recent = std::mem::take(&mut self.keys).into_sorted();
+        // A removal hides what sorted tables have of a key. What went into the index early may have become one.
+        if self.ledger.snapshot().tables().is_empty() && !self.takes_early_in {
+            let is_forgotten = |(_, entry): &mut (Arc<[u8]>, Entry)| entry.kind == Kind::Removal;
+            change.forget = change.recent.extract_if(.., is_forgotten).map(|(key, _)| key).collect();
+        }
         if !self.ranges.is_empty() {
             let ranges = self.ranges.into_iter().map(|(directory, id)| RangeRow { directory, id });
             change.ranges = Some(self.ledger.ranges().iter().copied().chain(ranges).collect());
+        }
+        if self.takes_early_in {
+            change.notes.push(early::taken_in());
         }
         change.segments = self.segments.into_values().collect();
         change.extents = self.extents.into_values().collect();
         change.shared = self.shared.into_iter().collect();
         change
     }
+}
+
+/// Goes through what a snapshot has in some directories, by rising number, as long as `each` gives true.
+///
+/// # Errors
+/// What reading the index fails with, and those of `each`.
+pub(crate) fn each_entry_of(
+    snapshot: &Snapshot,
+    directories: &[u64],
+    each: &mut dyn FnMut(&[u8], Entry) -> Result<bool>,
+) -> Result<()> {
+    let mut sorted = directories.to_vec();
+    sorted.sort_unstable();
+    let (Some(&first), Some(&last)) = (sorted.first(), sorted.last()) else { return Ok(()) };
+    let (from, to) = (entries_of(first).0, entries_of(last).1);
+    let mut scan = snapshot.scan(Bound::Included(&from), Bound::Excluded(&to))?;
+    let mut left = sorted.iter().peekable();
+    while let Some((key, entry)) = scan.next_entry()? {
+        let Some(directory) = leading_number(key) else { break };
+        while left.next_if(|left| **left < directory).is_some() {}
+        match left.peek() {
+            None => break,
+            Some(&&next) if next > directory => scan.seek(&entries_of(next).0)?,
+            Some(_) => {
+                if !each(key, *entry)? {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn unplaced_row() -> SegmentRow {

@@ -8,6 +8,7 @@ pub(crate) mod changed;
 pub(crate) mod copies;
 pub(crate) mod directories;
 pub(crate) mod divergence;
+pub(crate) mod early;
 pub(crate) mod effects;
 pub(crate) mod index_copies;
 pub(crate) mod index_place;
@@ -35,7 +36,7 @@ use crate::devices::device::Mode;
 use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
 use crate::devices::set::{Devices, Lock, Platform, Slot};
 use crate::engine::directories::KnownDirectories;
-use crate::engine::effects::Ledger;
+use crate::engine::effects::{Ledger, Versions};
 use crate::engine::open_files::OpenFiles;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
@@ -48,7 +49,7 @@ use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State, TableRow};
 use crate::index::copies::Copies;
 use crate::index::table::BlockCache;
-use crate::index::{Expected, Snapshot, Tables, look_up_recent, look_up_tables, open_tables};
+use crate::index::{Early, Expected, Snapshot, Tables, look_up_recent, look_up_tables, open_tables};
 use crate::layout::granulo::LARGEST_EXTENT_FILE_BYTES;
 use crate::log::writer::{Batched, Writer};
 
@@ -458,6 +459,8 @@ pub(crate) struct EngineLedger<'e> {
     pub(crate) snapshot: Snapshot,
     /// Units of a descriptor that cannot be read now go on counting as in use: nothing is refused for it.
     is_lenient: bool,
+    /// So many versions of a tree go into the index at once, before its removal; `None`: they come with it.
+    piece: Option<usize>,
     /// Sequence numbers of snapshots that come later in the log.
     pub(crate) coming: Vec<u64>,
 }
@@ -466,12 +469,21 @@ impl<'e> EngineLedger<'e> {
     pub(crate) fn new(engine: &'e Engine) -> EngineLedger<'e> {
         let view = engine.view();
         let (state, snapshot) = (view.state.clone(), view.snapshot());
-        EngineLedger { engine, state, snapshot, is_lenient: false, coming: Vec::new() }
+        EngineLedger { engine, state, snapshot, is_lenient: false, piece: None, coming: Vec::new() }
     }
 
     /// For what is in the log already.
     pub(crate) fn of_log(engine: &'e Engine) -> EngineLedger<'e> {
         EngineLedger { is_lenient: true, ..EngineLedger::new(engine) }
+    }
+
+    /// While the log is replayed, and nobody else changes the index.
+    pub(crate) fn of_replay(engine: &'e Engine) -> EngineLedger<'e> {
+        let mut ledger = EngineLedger::of_log(engine);
+        if engine.owns_index() {
+            ledger.may_write_early();
+        }
+        ledger
     }
 }
 
@@ -498,6 +510,22 @@ impl Ledger for EngineLedger<'_> {
 
     fn keeps(&self, id: u64, until: u64) -> bool {
         self.state.keeps(id, until) || self.coming.iter().any(|&sequence| id <= sequence && sequence < until)
+    }
+
+    fn early(&self) -> Option<Early> {
+        Early::of(&self.engine.view().state)
+    }
+
+    fn piece(&self) -> Option<usize> {
+        self.piece
+    }
+
+    fn write_early(&self, until: u64, versions: Versions, is_last: bool) -> Result<()> {
+        self.engine.write_early(until, versions, is_last)
+    }
+
+    fn revealed(&self) -> Snapshot {
+        self.engine.view().snapshot().revealed()
     }
 
     fn descriptor(&self, location: Location) -> Result<Option<Descriptor>> {

@@ -11,12 +11,13 @@ pub(crate) mod names;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use self::admission::{Admitted, Number, has_entries, not_empty};
 pub use self::committer::Existing;
 use self::committer::{Committer, Piece, Seen, Subject, Waiting, abandon};
+use super::early;
 use super::effects::{Effects, Nameless, UNPLACED};
 use super::near::Near;
 use crate::devices::extents::{LargeWriter, Touched, Written, order};
@@ -594,14 +595,28 @@ impl Engine {
         alignment: Alignment,
         time: Time,
     ) -> Result<()> {
+        // What it leaves may be more than one change of the index should have.
+        let is_tree = matches!(waiting.first(), Some(Waiting { subject: Subject::TreeRemoval(_), .. }));
+        let _one = is_tree.then(|| self.sync.lock().unwrap_or_else(PoisonError::into_inner));
         let mut writer = self.writer()?;
         let geometry = self.geometry();
-        let ledger = EngineLedger::new(self);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let mut ledger = EngineLedger::new(self);
         let admitted = self.admit_piece(&ledger, records, waiting, alignment, time)?;
-        if waiting.is_empty() {
-            return Ok(());
+        let Some(first) = waiting.first() else { return Ok(()) };
+        if let Subject::TreeRemoval(directories) = &first.subject
+            && !ledger.state.snapshots.is_empty()
+            && early::is_many(&ledger.snapshot, directories)?
+        {
+            match self.settle(&mut writer) {
+                // What the log has and the index has no room for waits in memory; so does this.
+                Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                other => {
+                    other?;
+                    ledger.may_write_early();
+                }
+            }
         }
+        let mut effects = Effects::new(&ledger, Nameless::Go);
         effects.reserve(waiting.len());
         let first_id = self.give_ids(waiting.len() as u64)?;
         let number_of = |number: Number, id: u64| match number {

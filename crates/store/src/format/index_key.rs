@@ -124,6 +124,11 @@ pub(crate) fn is_superseded(key: &[u8]) -> bool {
     leading_number(key).is_some_and(|number| number & SUPERSEDED == SUPERSEDED)
 }
 
+/// Whether a key is that of a version of which this record took the place.
+pub(crate) fn is_superseded_by(key: &[u8], until: u64) -> bool {
+    is_superseded(key) && key.split_last_chunk().is_some_and(|(_, last)| u64::from_be_bytes(*last) == until)
+}
+
 /// Whether this is a name that an entry may have: not empty, not `.` or `..`, without NUL and `/`.
 #[inline]
 pub(crate) fn is_name(name: &[u8]) -> bool {
@@ -177,6 +182,8 @@ mod tests {
                 assert_eq!(superseded(&version), Some((key.clone(), until)));
                 assert!(version > versions_of(key) && version < versions_behind(key) && version >= versions_from(key));
                 assert!(is_superseded(&version) && !is_superseded(key) && superseded(key).is_none());
+                assert!(is_superseded_by(&version, until) && !is_superseded_by(&version, 4));
+                assert!(!is_superseded_by(key, until));
                 assert!(entry_of_key(&version).is_none() && object_of(&version).is_none());
                 assert!(version[..] > first_superseded()[..] && key[..] < first_superseded()[..]);
                 versions.push(version);

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crate::devices::device::Device;
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
-use crate::format::index_key::first_superseded;
+use crate::format::index_key::{first_superseded, is_superseded_by};
 use crate::index::catalog::chunks::Recent;
 use crate::index::catalog::{RangeRow, State, TableRow};
 use crate::index::table::{BlockCache, KeyHash, Table};
@@ -74,13 +74,62 @@ pub(crate) struct Snapshot {
     tables: Tables,
     /// The sequence number whose state is looked at; `None`: the last.
     at: Option<u64>,
+    /// Versions of which this record takes the place are not in sight: it is not taken in yet.
+    early: Option<u64>,
+}
+
+/// The note of versions that are in the index before what takes their place is (see [`Early`]).
+pub(crate) const EARLY: &str = "versions.early";
+
+/// Versions that are in the index and not in sight, as what takes their place is not taken in yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Early {
+    /// The sequence number of the record that takes their place.
+    pub(crate) until: u64,
+    /// All of them are there.
+    pub(crate) is_whole: bool,
+}
+
+impl Early {
+    /// What a state has of them.
+    pub(crate) fn of(state: &State) -> Option<Early> {
+        let (is_whole, until) = state.notes.get(EARLY)?.split_first()?;
+        Some(Early { until: u64::from_le_bytes(until.try_into().ok()?), is_whole: *is_whole == 1 })
+    }
+
+    /// Whether it is this record that takes their place.
+    pub(crate) fn is_of(self, until: u64) -> bool {
+        self.until == until
+    }
+
+    /// The content of the note.
+    pub(crate) fn encode(self) -> Vec<u8> {
+        [&[u8::from(self.is_whole)][..], &self.until.to_le_bytes()].concat()
+    }
 }
 
 impl Snapshot {
     /// The snapshot of `state`, whose tables are `tables`.
     pub(crate) fn new(state: &State, tables: Tables) -> Snapshot {
         debug_assert!(tables.iter().map(|table| table.row()).eq(state.tables.iter()), "other tables");
-        Snapshot { recent: state.recent.clone(), ranges: state.ranges.clone(), tables, at: None }
+        Snapshot {
+            recent: state.recent.clone(),
+            ranges: state.ranges.clone(),
+            tables,
+            at: None,
+            early: Early::of(state).map(|early| early.until),
+        }
+    }
+
+    /// The same, with all versions in sight.
+    pub(crate) fn revealed(self) -> Snapshot {
+        Snapshot { early: None, ..self }
+    }
+
+    /// Whether a key is that of a version which is not in sight.
+    #[inline]
+    fn is_early(&self, key: &[u8]) -> bool {
+        self.early.is_some_and(|until| is_superseded_by(key, until))
     }
 
     /// The same, at an earlier sequence number that is kept.
@@ -105,6 +154,9 @@ impl Snapshot {
     }
 
     fn look_up_now(&self, key: &[u8]) -> Result<Option<Entry>> {
+        if self.is_early(key) {
+            return Ok(None);
+        }
         if let Some(entry) = self.recent.get(key) {
             return Ok(visible(&self.ranges, key, *entry));
         }

@@ -12,7 +12,7 @@ use super::past::PastScan;
 use super::ranges::hiding;
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
-use crate::format::index_key::entries_of;
+use crate::format::index_key::{entries_of, is_superseded_by};
 use crate::index::catalog::RangeRow;
 use crate::index::catalog::chunks::{Cursor, Recent};
 use crate::index::table::{Reach, SharedWindow, Table, TableScan};
@@ -240,6 +240,8 @@ pub(crate) struct Scan {
     to: Bound<Vec<u8>>,
     /// Of an earlier time; then the sources are not looked at.
     past: Option<Box<PastScan>>,
+    /// Versions of which this record takes the place are not in sight.
+    early: Option<u64>,
     ended: bool,
 }
 
@@ -255,7 +257,7 @@ impl Scan {
         let Some(sequence) = snapshot.at else { return Scan::now_within(snapshot, windows, from, to) };
         let past = PastScan::new(snapshot, sequence, from, to)?;
         let sources = Sources::new(Recent::default(), &[], Arc::default(), windows, Bound::Unbounded)?;
-        Ok(Scan { sources, to: Bound::Unbounded, past: Some(Box::new(past)), ended: false })
+        Ok(Scan { sources, to: Bound::Unbounded, past: Some(Box::new(past)), early: None, ended: false })
     }
 
     /// What there is now, whatever the snapshot is of.
@@ -266,7 +268,7 @@ impl Scan {
     fn now_within(snapshot: &Snapshot, windows: &Windows, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
         let (recent, ranges) = (snapshot.recent.clone(), Arc::clone(&snapshot.ranges));
         let sources = Sources::new(recent, &snapshot.tables, ranges, windows, from)?;
-        Ok(Scan { sources, to: to.map(<[u8]>::to_vec), past: None, ended: false })
+        Ok(Scan { sources, to: to.map(<[u8]>::to_vec), past: None, early: snapshot.early, ended: false })
     }
 
     /// The next entry with its stored key.
@@ -289,7 +291,8 @@ impl Scan {
             };
             match self.sources.next_entry() {
                 Ok(Some((key, entry))) if within(key) => {
-                    if entry.kind != Kind::Removal {
+                    let is_early = self.early.is_some_and(|until| is_superseded_by(key, until));
+                    if entry.kind != Kind::Removal && !is_early {
                         break;
                     }
                 }

@@ -424,7 +424,7 @@ impl<'e> Replay<'e> {
 
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {
         let engine = self.engine;
-        let mut ledger = EngineLedger::of_log(engine);
+        let mut ledger = EngineLedger::of_replay(engine);
         ledger.coming.clone_from(&self.coming);
         let mut snapshots = ledger.state.snapshots.to_vec();
         let mut is_removed = false;

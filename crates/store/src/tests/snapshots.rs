@@ -6,6 +6,8 @@ use super::names::{LARGE_BYTES, Shown, is_sound, shown, shown_as, store};
 use super::*;
 use crate::PinnedSnapshot;
 
+mod trees;
+
 fn of(store: &Store, name: &str) -> PinnedSnapshot {
     store.snapshot_named(name).unwrap().unwrap()
 }

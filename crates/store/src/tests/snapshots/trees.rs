@@ -1,0 +1,256 @@
+//! Trees of any size are removed while a snapshot has them: what the index has then is what one change would make of it, whatever pieces it came in and wherever it
+//! was interrupted.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::engine::early::PIECE;
+use crate::format::entry::Entry;
+use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, entry_of_key, is_superseded, superseded_key};
+use crate::index::EARLY;
+use crate::simulation::subject::{Simulated, geometry, home};
+use crate::simulation::trial::Subject;
+use crate::simulation::world::World;
+
+type Entries = BTreeMap<Vec<u8>, Entry>;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(usize, usize),
+    Link(usize, usize),
+    Snapshot,
+    RemoveSnapshot,
+    RemoveTree(usize),
+    Compact,
+}
+
+/// The root, directories in it, and directories in these.
+const DIRECTORIES: [&str; 7] = ["", "a", "b", "a/c", "a/d", "a/c/e", "b/f"];
+
+fn steps() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        20 => (0..DIRECTORIES.len(), 0..9usize).prop_map(|(directory, name)| Step::Put(directory, name)),
+        2 => (0..DIRECTORIES.len(), 0..9usize).prop_map(|(directory, name)| Step::Link(directory, name)),
+        3 => Just(Step::Snapshot),
+        1 => Just(Step::RemoveSnapshot),
+        3 => (0..DIRECTORIES.len()).prop_map(Step::RemoveTree),
+        1 => Just(Step::Compact),
+    ]
+}
+
+/// All that the index has.
+fn entries(store: &Store) -> Entries {
+    let snapshot = store.engine().view().snapshot();
+    snapshot.scan_versions_from(&[]).unwrap().map(Result::unwrap).collect()
+}
+
+/// Directory `path` and all below it, by number.
+fn below(entries: &Entries, path: &str) -> Vec<u64> {
+    let mut top = Some(ROOT);
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        let entry = top.and_then(|top| entries.get(&entry_key(top, name.as_bytes())));
+        top = entry.filter(|entry| entry.kind == Kind::Directory).map(|entry| entry.number);
+    }
+    let mut all = Vec::from_iter(top);
+    for at in 0.. {
+        let Some(&directory) = all.get(at) else { break };
+        let is_in = |key: &[u8]| key != ROOT_KEY && entry_of_key(key).is_some_and(|(of, _)| of == directory);
+        let in_it = entries.iter().filter(|(key, entry)| is_in(key) && entry.kind == Kind::Directory);
+        all.extend(in_it.map(|(_, entry)| entry.number));
+    }
+    all
+}
+
+/// What the removal of a tree, made in one, makes of the index: without objects that have several names.
+fn without_tree(store: &Store, before: &Entries, path: &str, id: u64) -> Entries {
+    let directories = below(before, path);
+    let goes = |key: &[u8], entry: &Entry| {
+        let is_top = !path.is_empty() && entry.kind == Kind::Directory && directories.first() == Some(&entry.number);
+        let of = entry_of_key(key).filter(|_| key != ROOT_KEY);
+        !is_superseded(key) && (is_top || of.is_some_and(|(of, _)| directories.contains(&of)))
+    };
+    let state = store.engine().view().state.clone();
+    let mut after = before.clone();
+    for (key, entry) in before.iter().filter(|(key, entry)| goes(key, entry)) {
+        after.remove(key);
+        if state.keeps(entry.id, id) {
+            after.insert(superseded_key(key, id), *entry);
+        }
+    }
+    after
+}
+
+fn is_of_shared(key: &[u8], entry: &Entry) -> bool {
+    entry.kind == Kind::Link || entry_of_key(key).is_none() && !is_superseded(key) || {
+        let of = crate::format::index_key::superseded(key);
+        of.is_some_and(|(of, _)| entry_of_key(&of).is_none())
+    }
+}
+
+/// What is of objects with one name: of one with several, an index that is made from the log knows only at the end that its last name went.
+fn of_one(entries: Entries) -> Entries {
+    entries.into_iter().filter(|(key, entry)| !is_of_shared(key, entry)).collect()
+}
+
+fn remove_tree(store: &Store, path: &str) {
+    let before = entries(store);
+    store.remove_tree(&key(path)).unwrap();
+    let id = store.engine().highest_id.load(std::sync::atomic::Ordering::Relaxed);
+    let expected = without_tree(store, &before, path, id);
+    assert_eq!(of_one(entries(store)), of_one(expected), "{path:?}");
+    is_sound(store);
+}
+
+fn step(store: &Store, number: usize, step: &Step) {
+    let path = |directory: usize, name: usize| key(&format!("{}/{name}", DIRECTORIES[directory]));
+    match *step {
+        Step::Put(directory, name) => store.put(&path(directory, name), &file(), &bytes(number as u64, 50)).unwrap(),
+        Step::Link(directory, name) => {
+            let from = store.walk(&Key::root()).unwrap().map(Result::unwrap).find(|one| one.entry.kind == Kind::File);
+            if let Some(from) = from {
+                // There may be something of the name, or no such directory.
+                let _ = store.hard_link(&from.key, &path(directory, name));
+            }
+        }
+        Step::Snapshot => drop(store.create_snapshot(&format!("{number}")).unwrap()),
+        Step::RemoveSnapshot => {
+            if let Some(first) = store.snapshots().unwrap().first() {
+                assert!(store.remove_snapshot(&String::from_utf8_lossy(&first.name)).unwrap());
+            }
+        }
+        Step::RemoveTree(directory) => remove_tree(store, DIRECTORIES[directory]),
+        Step::Compact => compact_all(store),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_removed_tree_leaves_what_one_change_would(steps in proptest::collection::vec(steps(), 20..120)) {
+        let sandbox = TempDir::new().unwrap();
+        let home = sandbox.path().join("s");
+        let store = Store::create(&home, &Plan::default()).unwrap();
+        for (number, one) in steps.iter().enumerate() {
+            step(&store, number, one);
+        }
+        let before = entries(&store);
+        prop_assert!(!store.engine().view().state.notes.contains_key(EARLY));
+        drop(store);
+        prop_assert_eq!(&entries(&Store::open(&home).unwrap()), &before);
+        let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+        prop_assert_eq!(of_one(entries(&store)), of_one(before));
+        is_sound(&store);
+    }
+}
+
+/// A store with `count` objects in a tree that a snapshot has.
+fn filled(store: &Store, count: usize) -> BTreeMap<String, Shown> {
+    let mut batch = store.batch(Durability::Batch);
+    batch.put(&key("other"), &file(), b"other").unwrap();
+    for number in 0..count {
+        batch.put(&key(&format!("tree/{}/{number}", number % 3)), &file(), &bytes(number as u64, 40)).unwrap();
+    }
+    batch.commit().unwrap();
+    store.create_snapshot("monday").unwrap();
+    shown(store)
+}
+
+#[test]
+fn a_large_tree_goes_in_pieces_and_nothing_of_it_waits_in_memory() {
+    let sandbox = TempDir::new().unwrap();
+    let store = Store::create(&sandbox.path().join("s"), &Plan::default()).unwrap();
+    let before = filled(&store, 100 * PIECE);
+    let version = store.engine().view().state.version;
+    let mut batch = store.batch(Durability::None);
+    assert!(batch.remove_tree(&key("tree")).unwrap());
+    batch.commit().unwrap();
+    assert!(store.engine().view().state.version >= version + 100);
+    let pending = store.engine().writer().unwrap().pending.recent.len();
+    assert!(pending < 2 * PIECE, "{pending} entries wait");
+    assert_eq!(shown(&store).keys().collect::<Vec<_>>(), ["other"]);
+    assert_eq!(then(&store, "monday"), before);
+    is_sound(&store);
+}
+
+#[test]
+fn a_crash_leaves_a_large_tree_or_its_removal() {
+    for settings in [geometry(1, 0, 1, (1, 0)), geometry(2, 3, 2, (2, 1))] {
+        let world = World::new(Simulated::devices(&settings), 7);
+        let subject = Simulated::create(&settings, &world).unwrap();
+        let store = subject.store();
+        let before = filled(store, 40);
+        let mut gone = before.clone();
+        gone.retain(|path, _| path == "other");
+        // Whether it was acknowledged, how many crashes there were, and how many of them left pieces without the removal.
+        let seen = Arc::new(Mutex::new((false, 0, 0)));
+        let (seen_by, of, expected) = (Arc::clone(&seen), settings.clone(), (before.clone(), gone.clone()));
+        world.observe(move |world, operation| {
+            let mut seen = seen_by.lock().unwrap();
+            seen.1 += 1;
+            let is_kill = operation.is_multiple_of(2);
+            let left = if is_kill { world.after_kill(operation) } else { world.after_crash(operation) };
+            let reader = Simulated::open_as(&home(&of), &left, Access::Read).unwrap();
+            let read = (shown(reader.store()), then(reader.store(), "monday"));
+            let has_pieces = reader.store().engine().view().state.notes.contains_key(EARLY);
+            drop(reader);
+            assert!(read.0 == expected.1 || read.0 == expected.0 && !seen.0, "before operation {operation}");
+            assert_eq!(read.1, expected.0, "before operation {operation}");
+            let subject = Simulated::open(&of, &left).unwrap();
+            let store = subject.store();
+            assert_eq!((shown(store), then(store, "monday")), read, "before operation {operation}");
+            assert!(!store.engine().view().state.notes.contains_key(EARLY));
+            let versions = entries(store).keys().filter(|key| is_superseded(key)).count();
+            let is_gone = read.0 == expected.1;
+            assert_eq!(versions, if is_gone { expected.0.len() - 1 } else { 0 }, "before operation {operation}");
+            is_sound(store);
+            seen.2 += u32::from(has_pieces && !is_gone);
+            // What a crash left of one removal is in the way of no other.
+            assert_eq!(store.remove_tree(&key("tree")).unwrap(), !is_gone);
+            assert_eq!((shown(store), then(store, "monday")), (expected.1.clone(), expected.0.clone()));
+            is_sound(store);
+        });
+        store.remove_tree(&key("tree")).unwrap();
+        seen.lock().unwrap().0 = true;
+        store.create_snapshot("tuesday").unwrap();
+        world.stop_observing();
+        let (_, crashes, pieces) = *seen.lock().unwrap();
+        assert!(crashes > 20 && pieces > 5, "{crashes} crashes, {pieces} with pieces");
+        assert_eq!((shown(store), then(store, "monday")), (gone, before));
+    }
+}
+
+#[test]
+fn a_full_device_keeps_no_tree_from_being_removed() {
+    let settings = geometry(1, 0, 1, (1, 0));
+    let (mut removed, mut pieces) = (0, 0);
+    for blocks in 0..16 {
+        let world = World::new(Simulated::devices(&settings), blocks);
+        let mut subject = Simulated::create(&settings, &world).unwrap();
+        let before = filled(subject.store(), 60);
+        world.fill(0, blocks);
+        let store = subject.store();
+        let outcome = store.remove_tree(&key("tree")).map_err(|error| error.kind());
+        let is_gone = shown(store).keys().eq(["other"]);
+        match outcome {
+            Ok(is_there) => assert!(is_there && is_gone),
+            // The removal may be in the log, and what is recent has no room to become a table.
+            Err(kind) => assert!(kind == ErrorKind::NoSpace && (is_gone || shown(store) == before)),
+        }
+        removed += u32::from(is_gone);
+        pieces += u32::from(store.engine().view().state.notes.contains_key(EARLY));
+        assert_eq!(then(store, "monday"), before);
+        world.device(0).set_endless();
+        // Another one takes out of the way what the first left.
+        store.remove_tree(&key("tree/0")).unwrap();
+        store.remove_tree(&key("tree")).unwrap();
+        for _ in 0..2 {
+            let store = subject.store();
+            assert_eq!(shown(store).keys().collect::<Vec<_>>(), ["other"]);
+            assert_eq!(then(store, "monday"), before);
+            is_sound(store);
+            subject = Simulated::open(&settings, &world.after_kill(1)).unwrap();
+        }
+    }
+    assert!(removed > 2 && pieces > 0, "{removed} removed, {pieces} left pieces");
+}
