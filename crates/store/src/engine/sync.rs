@@ -1,6 +1,9 @@
 //! Making things durable: files are synced, the catalog takes the change in, full `recent` entries become a sorted table, and
 //! what was freed is given back once no reader needs it.
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 

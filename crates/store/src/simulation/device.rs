@@ -364,6 +364,7 @@ impl DeviceFile for SimulatedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.device.world.pass_gate(self.kind);
         let (mut state, failure) = self.device.world.begin(Operation::Sync, self.device.number)?;
         let file = self.in_state(&mut state)?;
         match failure {

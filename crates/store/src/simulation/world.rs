@@ -189,9 +189,13 @@ impl State {
 /// What is called before each operation, with its number.
 type Observer = Box<dyn FnMut(&World, u64) + Send>;
 
+/// What is called before each sync of a file.
+type Gate = Arc<dyn Fn(FileKind) + Send + Sync>;
+
 pub(super) struct Shared {
     state: Mutex<State>,
     observer: Mutex<Option<Observer>>,
+    gate: Mutex<Option<Gate>>,
 }
 
 /// Several devices that crash together. A clone is the same world.
@@ -212,7 +216,7 @@ impl World {
     }
 
     fn of(state: State) -> World {
-        World(Arc::new(Shared { state: Mutex::new(state), observer: Mutex::new(None) }))
+        World(Arc::new(Shared { state: Mutex::new(state), observer: Mutex::new(None), gate: Mutex::new(None) }))
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -290,6 +294,17 @@ impl World {
     /// Calls nobody any more. Must not be called by the observer.
     pub(crate) fn stop_observing(&self) {
         *self.0.observer.lock().expect("no observer panicked") = None;
+    }
+
+    /// Calls `gate` before each sync of a file with its kind. Nothing of this world is locked then: it may wait for what others do on its devices.
+    pub(crate) fn keep_gate(&self, gate: impl Fn(FileKind) + Send + Sync + 'static) {
+        *self.0.gate.lock().expect("nothing panics with the lock held") = Some(Arc::new(gate));
+    }
+
+    /// Waits at the gate, if there is one.
+    pub(super) fn pass_gate(&self, kind: FileKind) {
+        let gate = self.0.gate.lock().expect("nothing panics with the lock held").clone();
+        gate.iter().for_each(|gate| gate(kind));
     }
 
     /// What a reboot would find if the power failed now; now and then the index is lost altogether, as it may be. This world goes on as it was.
