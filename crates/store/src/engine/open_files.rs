@@ -165,6 +165,11 @@ impl OpenFiles {
         }
     }
 
+    /// All that are open now.
+    pub(crate) fn all(&self) -> Vec<Arc<OpenFile>> {
+        lock(&self.known).files.values().filter_map(Weak::upgrade).collect()
+    }
+
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         lock(&self.known).files.len()
@@ -281,6 +286,26 @@ impl OpenFile {
     /// Whether it has a name.
     pub(crate) fn is_named(&self) -> bool {
         lock(&self.place).named.is_some()
+    }
+
+    /// What it is, if it is a large object without a name: no index and no record says so.
+    pub(crate) fn striped_without_name(&self) -> Option<Arc<Base>> {
+        let place = lock(&self.place);
+        let base = place.base.as_ref().filter(|_| place.named.is_none())?;
+        matches!(base.content, Stored::Striped(_)).then(|| Arc::clone(base))
+    }
+
+    /// The units of an object without a name are in other places; gives whether it still was `before`. Called with what is pending locked.
+    pub(crate) fn move_units(&self, before: &Arc<Base>, descriptor: Descriptor, touched: &Touched) -> bool {
+        let mut place = lock(&self.place);
+        if place.named.is_some() || !place.base.as_ref().is_some_and(|base| Arc::ptr_eq(base, before)) {
+            return false;
+        }
+        let (attributes, size_bytes) = (before.attributes.clone(), before.size_bytes);
+        place.base = Some(Arc::new(Base { attributes, size_bytes, content: Stored::Striped(descriptor) }));
+        place.touched.merge(touched.clone());
+        self.claim(&mut place);
+        true
     }
 
     /// What the index has for it, if that is to be read to know what it is.

@@ -3,22 +3,27 @@
 //! Onto a new directory, segments and units return to the same files and offsets: nothing in the log or the index changes, and a rebuild that
 //! was interrupted finds what is there already. Into spare space, copies of segments go to other devices of the class, and components
 //! of large objects to devices that their chunk is not on; each such object gets a record with the same id and another map, moved as
-//! compaction moves records. Objects that were put meanwhile are on other devices from the beginning. The device leaves the store,
-//! or is in use again, only when nothing is missing.
+//! compaction moves records. Objects that were put meanwhile are on other devices from the beginning; one that was changed meanwhile may have stripes on the
+//! lost device still, so into spare space what is newer than the last look is looked at again, until there is nothing more. Objects that are open and have no name are in no
+//! index: those of this process are gone through after all others. The device leaves the store, or is in use again, only when nothing is missing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use super::salvage::Moving;
 use crate::Store;
 use crate::devices::extents::{DIRECTORY as EXTENTS, Touched, order};
 use crate::devices::set::{Slot, Trouble};
-use crate::engine::Engine;
+use crate::engine::open_files::{Base, OpenFile};
 use crate::engine::pace::{Pace, Watch};
+use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, random_identity};
+use crate::format::index_key::{object_key, until_of};
 use crate::format::record::checksum;
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::Superblock;
@@ -109,25 +114,31 @@ impl Store {
                 plan.without_place += 1;
             }
         }
-        let snapshot = view.snapshot();
-        let mut scan = snapshot.scan_versions_from(&[])?;
-        while let Some((key, entry)) = scan.next_entry()? {
-            if entry.kind != Kind::Large {
-                continue;
-            }
-            // What cannot be read is counted when it is met.
-            let Ok(descriptor) = engine.descriptor(entry.location) else { continue };
-            let components = components_on(&descriptor, device);
-            if components.is_empty() {
-                continue;
-            }
-            plan.objects += 1;
+        let mut count = |key: &[u8], descriptor: &Descriptor| {
+            let components = components_on(descriptor, device);
+            plan.objects += u64::from(!components.is_empty());
             for (number, component) in components {
                 let bytes = descriptor.chunks[number].stripes.component_bytes(component);
                 plan.unit_bytes += bytes;
-                if options.onto.is_none() && engine.device_for(key, &descriptor, number, bytes, device).is_none() {
+                if options.onto.is_none() && engine.device_for(key, descriptor, number, bytes, device).is_none() {
                     plan.without_place += 1;
                 }
+            }
+        };
+        let snapshot = view.snapshot();
+        let mut scan = snapshot.scan_versions_from(&[])?;
+        while let Some((key, entry)) = scan.next_entry()? {
+            if entry.kind == Kind::Large
+                // What cannot be read is counted when it is met.
+                && let Ok(descriptor) = engine.descriptor(entry.location)
+            {
+                count(key, &descriptor);
+            }
+        }
+        for file in engine.open_files.all() {
+            let base = file.striped_without_name();
+            if let Some(descriptor) = base.as_deref().and_then(Base::descriptor) {
+                count(&object_key(file.number), descriptor);
             }
         }
         Ok(plan)
@@ -433,29 +444,75 @@ impl Rebuild<'_> {
         format!("rebuild.{}", self.device)
     }
 
-    /// Units of large objects that were on the device, in order of keys. What is done when it is interrupted stays done.
+    /// Units of large objects that were on the device. What is done when it is interrupted stays done.
     fn objects(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        let mut seen_id = None;
+        loop {
+            let before = self.report.objects;
+            let highest_id = self.look(seen_id, pace)?;
+            // Onto a new directory, what was changed meanwhile has its old stripes where they are rebuilt.
+            if self.is_onto || self.report.objects == before {
+                return Ok(());
+            }
+            seen_id = Some(highest_id);
+        }
+    }
+
+    /// All there is now, or what came after record `seen_id`; gives the highest id by then.
+    fn look(&mut self, seen_id: Option<u64>, pace: &mut Pace<'_>) -> Result<u64> {
+        let engine = self.engine;
+        let (_pin, _) = engine.pinned()?;
+        // At one moment each object has a name or is open without one.
+        let (view, open, highest_id) = {
+            let _writer = engine.writer()?;
+            (engine.view().clone(), engine.open_files.all(), engine.highest_id.load(Ordering::Relaxed))
+        };
         let mut done = Done::default();
-        let result = self.each_object(&mut done, pace);
+        let result = self.each_object(&view, seen_id, &mut done, pace);
+        let result = result.and_then(|()| open.iter().try_for_each(|file| self.nameless(file, &mut done, pace)));
         if result.is_err() && !pace.is_stopped() {
-            return result;
+            return result.map(|()| highest_id);
         }
         if result.is_ok() {
             done.key.clear();
         }
-        self.settle(&mut done).and(result)
+        self.settle(&mut done).and(result).map(|()| highest_id)
     }
 
-    fn each_object(&mut self, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
+    /// Units of an object that is open and has no name. Into spare space, nobody writes to it meanwhile.
+    fn nameless(&mut self, file: &Arc<OpenFile>, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
+        let _pending = (!self.is_onto).then(|| file.pending.write().unwrap_or_else(PoisonError::into_inner));
+        let Some(base) = file.striped_without_name() else { return Ok(()) };
+        let Some(descriptor) = base.descriptor() else { return Ok(()) };
+        let components = components_on(descriptor, self.device);
+        if components.is_empty() {
+            return Ok(());
+        }
+        let mut of_this = Done::default();
+        match self.object(&object_key(file.number), descriptor, &components, &mut of_this, pace) {
+            Ok(moved) => {
+                self.report.objects += 1;
+                // One that got a name meanwhile is in the index, newer than this look.
+                let _ = self.is_onto || file.move_units(&base, moved, &of_this.touched);
+            }
+            Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,
+            Err(error) => return Err(error),
+        }
+        done.touched.merge(of_this.touched);
+        done.unsynced_bytes += of_this.unsynced_bytes;
+        Ok(())
+    }
+
+    /// Those with a name, in order of keys.
+    fn each_object(&mut self, view: &View, seen_id: Option<u64>, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
-        let (_pin, view) = engine.pinned()?;
         // Into spare space, records say what is done.
         let noted = view.state.notes.get(&self.note_name()).filter(|_| self.is_onto);
         done.key = noted.cloned().unwrap_or_default();
         let snapshot = view.snapshot();
         let mut scan = snapshot.scan_versions_from(&done.key)?;
         while let Some((key, entry)) = scan.next_entry()? {
-            if entry.kind != Kind::Large {
+            if entry.kind != Kind::Large || seen_id.is_some_and(|seen| entry.id.max(until_of(key)) <= seen) {
                 continue;
             }
             let mut buffer = Vec::new();

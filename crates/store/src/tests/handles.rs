@@ -16,8 +16,11 @@ use crate::{
 };
 
 mod crashes;
+
 mod laws;
 mod nameless;
+mod rebuilt;
+
 mod striped;
 
 /// Objects above 8 KiB lie in stripes of 16 KiB with parity, on five of six devices.

@@ -1,0 +1,112 @@
+//! A device is lost and rebuilt while objects are open: those without a name, that no index has, and those that are written to meanwhile.
+
+use super::*;
+use crate::RebuildOptions;
+use crate::error::Error;
+
+/// A device of which nothing is left.
+fn lose(sandbox: &TempDir, store: &Store, device: u16) {
+    let slot = store.engine().devices.slots()[usize::from(device)].clone();
+    std::fs::rename(&slot.path, sandbox.path().join(format!("lost{device}"))).unwrap();
+    store.engine().devices.fail(device, &Error::new(ErrorKind::Io, "write", "it is gone"));
+}
+
+/// Devices with units of objects that are open and have no name, the first of them first.
+fn devices_without_name(store: &Store) -> Vec<u16> {
+    let files = store.engine().open_files.all();
+    let bases: Vec<_> = files.iter().filter_map(|file| file.striped_without_name()).collect();
+    let mut devices = Vec::new();
+    for run in bases.iter().filter_map(|base| base.descriptor()).flat_map(Descriptor::runs) {
+        if !devices.contains(&run.device) {
+            devices.push(run.device);
+        }
+    }
+    devices
+}
+
+#[test]
+fn objects_without_a_name_are_rebuilt_with_all_others() {
+    for is_onto in [true, false] {
+        let sandbox = TempDir::new().unwrap();
+        let store = store(&sandbox);
+        let content = bytes(1, 200_000);
+        store.put(&key("named"), &file(), &content).unwrap();
+        store.put(&key("gone"), &file(), &content).unwrap();
+        let unnamed = open(&store, "gone");
+        store.remove(&key("gone")).unwrap();
+        assert!(read(&unnamed) == content);
+        let nameless = store.create_nameless(&file()).unwrap();
+        nameless.append(&content).unwrap();
+        nameless.commit(Durability::Batch).unwrap();
+        let lost = devices_without_name(&store)[0];
+        lose(&sandbox, &store, lost);
+        assert!(read(&nameless) == content && read(&unnamed) == content, "parity has it");
+        let onto = is_onto.then(|| sandbox.path().join("new"));
+        let options = RebuildOptions { device: lost, onto, bytes_per_second: None };
+        let plan = store.plan_rebuild(&options).unwrap();
+        let report = store.rebuild(&options, &mut |_| true).unwrap();
+        assert!(report.is_complete && report.objects >= 2, "{report:?}");
+        assert_eq!((report.objects, report.lost), (plan.objects, 0));
+        let devices = devices_without_name(&store);
+        assert_eq!(devices.contains(&lost), is_onto, "{devices:?}");
+        // All that was on the device is on another: the loss of one more is borne, of each by itself.
+        let again = *devices.iter().rev().find(|device| **device != lost).unwrap();
+        lose(&sandbox, &store, again);
+        for handle in [&nameless, &unnamed] {
+            assert!(read(handle) == content, "onto another: {is_onto}");
+            handle.write_at(b"written", 100_000).unwrap();
+        }
+        let mut written = content.clone();
+        written[100_000..100_007].copy_from_slice(b"written");
+        for (handle, name) in [(&nameless, "first"), (&unnamed, "second")] {
+            handle.link(&key(name)).unwrap();
+            assert!(store.get(&key(name)).unwrap().unwrap() == written);
+        }
+        assert!(store.get(&key("named")).unwrap().unwrap() == content);
+    }
+}
+
+#[test]
+fn what_is_written_to_while_a_device_is_rebuilt_has_nothing_on_it_afterwards() {
+    let sandbox = TempDir::new().unwrap();
+    let store = store(&sandbox);
+    let mut models: Vec<Vec<u8>> = (0..4).map(|seed| bytes(seed, 150_000)).collect();
+    let name = |number: usize| format!("f{number}");
+    let mut batch = store.batch(Durability::Batch);
+    for (number, model) in models.iter().enumerate() {
+        batch.put(&key(&name(number)), &file(), model).unwrap();
+    }
+    batch.commit().unwrap();
+    let lost = descriptor(&store, "f0").runs().next().unwrap().device;
+    let handles: Vec<Handle> = (0..models.len()).map(|number| open(&store, &name(number))).collect();
+    store.create_snapshot("before").unwrap();
+    lose(&sandbox, &store, lost);
+    let mut is_written = false;
+    let options = RebuildOptions { device: lost, ..RebuildOptions::default() };
+    let before = models.clone();
+    let report = store.rebuild(&options, &mut |progress| {
+        if !is_written && progress.done_bytes > 0 {
+            is_written = true;
+            for (handle, model) in handles.iter().zip(&mut models) {
+                handle.write_at(b"meanwhile", 70_000).unwrap();
+                handle.commit(Durability::None).unwrap();
+                model[70_000..70_009].copy_from_slice(b"meanwhile");
+            }
+        }
+        true
+    });
+    assert!(is_written && report.unwrap().is_complete);
+    drop(handles);
+    for (number, model) in models.iter().enumerate() {
+        let descriptor = descriptor(&store, &name(number));
+        let named = descriptor.chunks.iter().flat_map(|chunk| &chunk.components);
+        assert!(named.map(|component| component.device).all(|device| device != lost), "{number}");
+        assert!(store.get(&key(&name(number))).unwrap().unwrap() == *model);
+    }
+    let then = store.snapshot_named("before").unwrap().unwrap();
+    for (number, model) in before.iter().enumerate() {
+        let mut buffer = crate::Buffer::default();
+        assert!(then.read(&key(&name(number)), &mut buffer).unwrap().unwrap().content == model);
+    }
+    is_sound(&store);
+}
