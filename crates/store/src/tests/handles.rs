@@ -16,10 +16,12 @@ use crate::{
 };
 
 mod crashes;
+mod large;
 
 mod laws;
 mod nameless;
 mod rebuilt;
+mod room;
 
 mod striped;
 
