@@ -6,8 +6,8 @@
 //! The last [`TAIL_PAGES`] are read at once when a table is opened, and kept: the footer, classes, and of most tables all that lies between
 //! them and the leaves. Blocks in them are verified when they are first needed, as all are.
 //!
-//! Blocks above the leaves are read when they are first needed and stay in memory: they are about a 200th of the table, and no lock
-//! is taken to go down through them. Leaves go through the [`BlockCache`] that all tables share. A look-up allocates nothing. Of a table that is small
+//! Blocks above the leaves are about a 200th of the table. The last [`MOST_KEPT_PAGES`] of them, the root among them, are read when they are first needed and
+//! stay in memory, and no lock is taken to go down through them; all others, and leaves, go through the [`BlockCache`] that all tables share. A look-up allocates nothing. Of a table that is small
 //! beside the cache, a leaf that is not there is read with its neighbours: others will be wanted soon.
 
 use std::io;
@@ -29,6 +29,9 @@ use crate::io::varint;
 
 /// Pages that are read with the footer.
 const TAIL_PAGES: u64 = 16;
+
+/// Pages of blocks above leaves that stay in memory: all of a table of 25 million entries or so. Tests come to the others sooner.
+const MOST_KEPT_PAGES: u64 = if cfg!(test) { 2 } else { 1024 };
 
 /// Pages that are read together where a leaf of a table of at most so many bytes is wanted.
 const AROUND_PAGES: u64 = 8;
@@ -53,7 +56,7 @@ pub(crate) struct Table {
     /// The last pages of the file, as they were when it was opened.
     tail: Box<[u8]>,
     pub(super) classes: Box<[Class]>,
-    /// The blocks above the leaves, by page.
+    /// The last of the blocks above the leaves, by page.
     upper: Box<[OnceLock<Block>]>,
     /// Where filters are, if there are several; read when it is first needed, empty if it is damaged.
     filters: OnceLock<Box<[FilterPlace]>>,
@@ -110,7 +113,8 @@ impl Table {
         if own != *row {
             return Err(damaged(number, "it is not the table that the catalog describes"));
         }
-        let upper = (footer.leaf_pages..footer.first_class_page).map(|_| OnceLock::new()).collect();
+        let upper_pages = (footer.first_class_page - footer.leaf_pages).min(MOST_KEPT_PAGES);
+        let upper = (0..upper_pages).map(|_| OnceLock::new()).collect();
         let owner = cache.new_owner();
         let mut table = Table {
             row: own,
@@ -250,8 +254,7 @@ impl Table {
     pub(super) fn leaf_page(&self, key: &[u8]) -> Result<Option<u64>> {
         let mut page = self.footer.root;
         for level in (1..self.footer.levels).rev() {
-            let block = self.upper_block(page, level as u8)?;
-            match block.child(key).ok_or_else(|| self.contradictory(page))? {
+            match self.child(page, level as u8, key)? {
                 Some(child) => page = child,
                 None => return Ok(None),
             }
@@ -259,9 +262,23 @@ impl Table {
         Ok(Some(page))
     }
 
-    fn upper_block(&self, page: u64, level: u8) -> Result<&Block> {
-        let slot = page.checked_sub(self.footer.leaf_pages).and_then(|index| self.upper.get(index as usize));
-        let slot = slot.ok_or_else(|| self.contradictory(page))?;
+    /// The block below the one at `page` that has `key` if any has.
+    fn child(&self, page: u64, level: u8, key: &[u8]) -> Result<Option<u64>> {
+        let child = match page.checked_sub(self.first_kept_page()).and_then(|index| self.upper.get(index as usize)) {
+            Some(slot) => self.kept(slot, page, level)?.child(key),
+            None if page < self.footer.leaf_pages => None,
+            None => self.cached(page, level, self.footer.first_class_page)?.child(key),
+        };
+        child.ok_or_else(|| self.contradictory(page))
+    }
+
+    /// The first of the blocks above leaves that stay in memory.
+    fn first_kept_page(&self) -> u64 {
+        self.footer.first_class_page - self.upper.len() as u64
+    }
+
+    /// A block above leaves that stays in memory once it was needed.
+    fn kept<'t>(&self, slot: &'t OnceLock<Block>, page: u64, level: u8) -> Result<&'t Block> {
         let block = match slot.get() {
             Some(block) => block,
             None => {
