@@ -321,6 +321,9 @@ impl Subject for Simulated {
     }
 }
 
+/// A store after a scrub, its report, and each problem with whether it was repaired.
+type Scrubbed = (Simulated, ScrubReport, Vec<(Problem, bool)>);
+
 impl Simulated {
     /// Opens the store whose home is there.
     pub(crate) fn open_as(home: &Path, world: &World, access: Access) -> Result<Simulated> {
@@ -423,7 +426,7 @@ impl Simulated {
     }
 
     /// The same, with an index from the log where that is needed; gives what it came to, and each problem with whether it was repaired.
-    pub(crate) fn scrub_and_rebuild(self) -> Result<(Simulated, ScrubReport, Vec<(Problem, bool)>)> {
+    pub(crate) fn scrub_and_rebuild(self) -> Result<Scrubbed> {
         let (mut problems, how) = (Vec::new(), OpenOptions::default());
         let mut found = |problem: &Problem, is_repaired: bool| problems.push((problem.clone(), is_repaired));
         let (store, report) = self.store.scrub_and_rebuild(&how, ScrubOptions::default(), &mut found, &mut |_| true)?;

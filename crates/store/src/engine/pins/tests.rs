@@ -17,7 +17,7 @@ fn key(number: u64) -> Key {
 
 /// Every 20th is large.
 fn content(number: u64) -> Vec<u8> {
-    vec![number as u8; if number % 20 == 0 { 30_000 } else { 700 }]
+    vec![number as u8; if number.is_multiple_of(20) { 30_000 } else { 700 }]
 }
 
 fn put(subject: &Simulated, numbers: std::ops::Range<u64>) {
