@@ -139,9 +139,8 @@ impl CompactPlan {
 
     /// Bytes that segments and extent files give back on all devices, about: removals may have to stay.
     pub fn gained_bytes(&self) -> u64 {
-        let gained = |size_bytes: u64, live_bytes: u64| size_bytes.saturating_sub(live_bytes);
-        let segments = self.segments.iter().map(|one| one.copies * gained(one.size_bytes, one.live_bytes));
-        segments.chain(self.extents.iter().map(|one| gained(one.size_bytes, one.live_bytes))).sum()
+        let segments = self.segments.iter().map(|one| one.copies * left(one.number, one.size_bytes, one.live_bytes));
+        segments.chain(self.extents.iter().map(PlannedExtent::dead_bytes)).sum()
     }
 }
 
@@ -167,7 +166,13 @@ impl PlannedSegment {
 
 /// Bytes in a segment that are of no use: dead records, removals, commits.
 pub(crate) fn dead_bytes(row: &SegmentRow) -> u64 {
-    row.size_bytes.saturating_sub(SEGMENT_HEADER_BYTES + row.live_bytes)
+    left(row.number, row.size_bytes, SEGMENT_HEADER_BYTES + row.live_bytes)
+}
+
+/// What a segment has beside `used_bytes`. Records in it do not overlap, so more than all of it is never in use.
+fn left(segment: u64, size_bytes: u64, used_bytes: u64) -> u64 {
+    assert!(used_bytes <= size_bytes, "segment {segment} has {size_bytes} bytes, and {used_bytes} of them in use");
+    size_bytes - used_bytes
 }
 
 /// The segments that are worth rewriting. `breaks`: for each segment, how many of its records do not come right behind the one with the key before;
@@ -436,14 +441,21 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "segment 7 has 1128 bytes, and 1129 of them in use")]
+    fn an_account_of_more_than_there_is_ends_the_process() {
+        assert_eq!(dead_bytes(&row(7, 1128, 1000)), 0);
+        dead_bytes(&row(7, 1128, 1001));
+    }
+
+    #[test]
     fn segments_are_chosen_by_what_they_give_back_most_for_least_first() {
         let rows = [
-            row(1, 10_080, 10_000),
-            row(2, 10_080, 7_100),
-            row(3, 10_080, 6_900),
-            row(4, 10_080, 0),
-            row(5, 80, 0),
-            row(6, 20_080, 2_000),
+            row(1, 10_128, 10_000),
+            row(2, 10_128, 7_100),
+            row(3, 10_128, 6_900),
+            row(4, 10_128, 0),
+            row(5, 128, 0),
+            row(6, 20_128, 2_000),
         ];
         let none = BTreeMap::new();
         assert_eq!(numbers(&rows, Choice::Dead(30), &none), [4, 6, 3]);
@@ -455,7 +467,7 @@ mod tests {
 
     #[test]
     fn segments_with_content_elsewhere_are_chosen_and_grow() {
-        let rows = [row(1, 10_080, 10_000), row(2, 10_080, 10_000), row(3, 10_080, 10_000)];
+        let rows = [row(1, 10_128, 10_000), row(2, 10_128, 10_000), row(3, 10_128, 10_000)];
         let rows: Vec<&SegmentRow> = rows.iter().collect();
         let chosen = choose(&rows, Choice::Dead(30), &BTreeMap::new(), &BTreeSet::from([2]));
         assert_eq!(chosen.iter().map(|one| (one.number, one.is_realigned)).collect::<Vec<_>>(), [(2, true)]);
@@ -465,7 +477,7 @@ mod tests {
 
     #[test]
     fn a_round_takes_what_there_is_room_for() {
-        let rows = [row(1, 20_080, 7_072), row(2, 20_080, 7_072), row(3, 20_080, 7_072)];
+        let rows = [row(1, 20_128, 7_072), row(2, 20_128, 7_072), row(3, 20_128, 7_072)];
         let rows: Vec<&SegmentRow> = rows.iter().collect();
         let segments = choose(&rows, Choice::All, &BTreeMap::new(), &BTreeSet::new());
         let taken = |room_bytes: u64| round(&segments, Alignment::Page, room_bytes).0.len();

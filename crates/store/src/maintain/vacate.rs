@@ -49,9 +49,10 @@ impl PlannedExtent {
         (self.device, self.file)
     }
 
-    fn dead_bytes(&self) -> u64 {
-        // A file that is shorter than its units is damaged, and nothing in it is known to be dead.
-        self.size_bytes.saturating_sub(self.live_bytes)
+    /// Bytes that are known to be dead. The size is measured, and no account: a file that was cut off may be shorter than its units, and
+    /// units that versions have in common are in use once for each. Nothing is known to be dead then.
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        self.size_bytes.checked_sub(self.live_bytes).unwrap_or(0)
     }
 
     fn is_chosen(&self, choice: Choice) -> bool {
@@ -99,6 +100,7 @@ impl Engine {
             for (file, size_bytes) in self.extents.list(device).unwrap_or_default() {
                 let row = state.extents.get(&(device, file)).copied();
                 let row = row.unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 });
+                // The size is measured: one that was cut off ends before its units do.
                 let quarantined_bytes = size_bytes.saturating_sub(row.end_bytes);
                 if !freed.contains(&(device, file)) {
                     found.push(PlannedExtent {
