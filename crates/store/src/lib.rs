@@ -105,6 +105,7 @@ pub use devices::set::Trouble;
 pub use devices::survey::OpenOptions;
 pub use engine::open::is_store;
 pub use engine::pace::{Progress, Watch};
+pub use engine::recovery::{Damage, Recovered};
 pub use engine::write::{Batch, Existing};
 pub use format::attributes::{Attributes, Holes, Xattrs};
 pub use format::entry::{Entry, Kind, Location, Time};
@@ -112,7 +113,6 @@ pub use format::geometry::{Class, Compression, DeviceEntry, DeviceState, Geometr
 pub use format::key::Key;
 pub use format::rows::SnapshotRow;
 pub use log::completeness::{Cause, Completeness, Missing, Tail};
-pub use log::recovery::{Damage, Recovered};
 pub use maintain::check::{CheckOptions, CheckReport};
 pub use maintain::compact::{Choice, CompactOptions, CompactPlan, Compacted, PlannedSegment};
 pub use maintain::problem::{Problem, ProblemKind, Remedy};
@@ -129,8 +129,8 @@ use crate::error::{Error, Result};
 use devices::host::Host;
 use devices::watch::DirectoryWatch;
 use engine::Engine;
+use engine::marks::Idle;
 use engine::open::{self, Access};
-use log::marks::Idle;
 
 /// When a batch is durable and visible to other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use crate::error::ErrorKind;
 
 mod handles;
 mod names;
+mod pins;
 mod reads;
 mod snapshots;
 mod times;

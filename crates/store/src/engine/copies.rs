@@ -11,6 +11,7 @@ use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::names;
 use crate::devices::set::{Lock, Slot};
 use crate::engine::pace::Pace;
+use crate::engine::recovery::RELEASED;
 use crate::engine::{Engine, View};
 use crate::error::{Error, Result};
 use crate::format::geometry::DeviceState;
@@ -18,7 +19,6 @@ use crate::format::ids::SegmentId;
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::index::catalog::{Change, SegmentRow, State};
-use crate::log::recovery::RELEASED;
 use crate::log::scan::{Copies, SegmentScan, Step};
 use crate::log::writer::roomiest;
 

@@ -14,6 +14,7 @@ use crate::devices::host::Host;
 use crate::devices::set::{Beginning, Devices, Lock, Platform};
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
+use crate::engine::recovery::{Recovered, Recovery};
 use crate::engine::{Engine, Parts, RESERVED_IDS};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, Geometry, Plan};
@@ -23,7 +24,6 @@ use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY};
 use crate::log::completeness::{Cause, Missing};
-use crate::log::recovery::{Recovered, Recovery};
 use crate::log::writer::Writer;
 
 /// How often a lock that is taken is tried again, and after what time.

@@ -12,11 +12,10 @@ use super::effects::{Effects, Nameless};
 use super::index_place::INDEX;
 use super::{Engine, EngineLedger};
 use crate::devices::set::Lock;
+use crate::engine::recovery::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::rows::Change;
-use crate::log::marks::release_record;
-use crate::log::recovery::RELEASED;
-use crate::log::writer::Written;
+use crate::log::writer::{Written, release_record};
 
 /// Several locks as one.
 #[derive(Debug)]
@@ -105,6 +104,3 @@ impl Engine {
         Ok(lowest)
     }
 }
-
-#[cfg(test)]
-mod tests;

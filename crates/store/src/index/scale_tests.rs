@@ -5,6 +5,7 @@
 //! the figures that docs/FORMAT.md, section 13, counts with; `make bench-index-scale` prints them for any number.
 
 use std::fs;
+use std::io::{self, Write};
 use std::time::Instant;
 
 use super::*;
@@ -299,7 +300,7 @@ fn index_at_scale() {
     let order =
         Order::ALL.into_iter().find(|order| order.name() == name).expect("INDEX_ORDER is walk, written or shuffled");
     let figures = run(entries, order);
-    println!(
+    let line = format!(
         "entries={entries} order={} table_bytes={:.2} merged_bytes={:.2} key_bytes={:.2} own_bytes={:.2} written_times={:.2} tables={} \
          build_microseconds={:.2} look_up_microseconds={:.2} reads_found={:.3} reads_missed={:.3} peak_mib={:.1}",
         order.name(),
@@ -315,4 +316,5 @@ fn index_at_scale() {
         figures.leaves_missed,
         peak_mebibytes().unwrap_or(f64::NAN),
     );
+    writeln!(io::stdout(), "{line}").unwrap();
 }

@@ -2,9 +2,6 @@
 
 pub(crate) mod completeness;
 pub(crate) mod lineage;
-pub(crate) mod marks;
 pub mod published;
-pub(crate) mod recovery;
-pub(crate) mod replay;
 pub(crate) mod scan;
 pub(crate) mod writer;

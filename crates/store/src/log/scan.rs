@@ -94,7 +94,7 @@ impl Copy {
 }
 
 /// The epoch that a commit in a file says it was written in, if it is sealed with it: for a segment whose header is damaged.
-pub(super) fn sealed_epoch(
+pub(crate) fn sealed_epoch(
     file: &dyn DeviceFile,
     is_right: &dyn Fn(Epoch) -> bool,
     seed: &dyn Fn(Epoch) -> Seed,
@@ -236,12 +236,12 @@ impl SegmentScan {
     }
 
     /// Of a segment of which there is another copy, which could not be opened.
-    pub(super) fn beside(self, unopened: Option<(u16, io::Error)>) -> SegmentScan {
+    pub(crate) fn beside(self, unopened: Option<(u16, io::Error)>) -> SegmentScan {
         SegmentScan { unopened, ..self }
     }
 
     /// A copy that could not be opened, or read somewhere, and why. That is no evidence of what is there.
-    pub(super) fn take_error(&mut self) -> Option<(u16, io::Error)> {
+    pub(crate) fn take_error(&mut self) -> Option<(u16, io::Error)> {
         let unread = self.copies.iter_mut().find_map(|copy| Some((copy.device, copy.error.take()?)));
         unread.or_else(|| self.unopened.take())
     }

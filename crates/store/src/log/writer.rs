@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use super::marks::release_record;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Touched;
 use crate::devices::names;
@@ -355,4 +354,15 @@ pub(crate) fn roomiest(mut slots: Vec<Slot>, count: usize) -> Vec<Slot> {
     slots.truncate(count);
     slots.sort_by_key(|slot| slot.entry.number);
     slots
+}
+
+/// A release record, not sealed. It is alone in its batch, and its commit says where the next begins: it needs no alignment.
+///
+/// # Errors
+/// It is longer than a record can be.
+pub(crate) fn release_record(released: &Released) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let content = &released.encode()[..];
+    NewRecord { content, ..NewRecord::of(Kind::Release) }.encode(Alignment::None, &mut bytes)?;
+    Ok(bytes)
 }

@@ -6,13 +6,13 @@
 //! else sees the store; a note in the catalog says that this is due until it is done, so that a crash on the way changes nothing.
 
 use crate::engine::Engine;
+use crate::engine::recovery::DETACHED;
 use crate::error::Result;
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind};
 use crate::format::key::Key;
 use crate::index::Snapshot;
 use crate::index::paths::{Place, Ways};
-use crate::log::recovery::DETACHED;
 use crate::{Durability, Store};
 
 /// Where it is put.

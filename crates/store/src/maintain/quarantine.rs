@@ -11,13 +11,13 @@ use crate::devices::names;
 use crate::devices::set::Slot;
 use crate::engine::Engine;
 use crate::engine::pace::Pace;
+use crate::engine::recovery::{MISSING, MISSING_ON, PINS_DOUBTED, RELEASED};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceState;
 use crate::format::ids::SegmentNumber;
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, SegmentName};
 use crate::index::catalog::SegmentRow;
-use crate::log::recovery::{MISSING, MISSING_ON, PINS_DOUBTED, RELEASED};
 
 /// Bytes of one file that are no part of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,13 +9,13 @@ use crate::Store;
 use crate::devices::device::{Device, Mode, Room};
 use crate::devices::set::Slot;
 use crate::engine::Engine;
+use crate::engine::recovery::PINS_DOUBTED;
 use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::geometry::{Alignment, Class, DeviceState};
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::manifest;
 use crate::index::copies::Place;
-use crate::log::recovery::PINS_DOUBTED;
 
 /// Note of when the last scrub ended (nanoseconds since 1970) and what it came to.
 pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";

@@ -12,11 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use super::completeness::{Cause, Completeness, Missing, Tail};
-use super::lineage::{Found, Lineage};
 use super::replay::Replay;
-use super::scan::{SegmentScan, Step};
-use super::writer::{Active, Writer};
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Allocator;
 use crate::devices::names;
@@ -32,6 +28,10 @@ use crate::format::release::Released;
 use crate::format::rows::{Change, Freed, Position, SegmentRow};
 use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
 use crate::layout::granulo::Alignment;
+use crate::log::completeness::{Cause, Completeness, Missing, Tail};
+use crate::log::lineage::{Found, Lineage};
+use crate::log::scan::{SegmentScan, Step};
+use crate::log::writer::{Active, Writer};
 
 /// Note that the index was made from a log that is incomplete, and may lack the names of pins.
 pub(crate) const PINS_DOUBTED: &str = "pins.doubted";
@@ -179,7 +179,7 @@ impl Engine {
         self.open_copies(found.id, &found.devices).into_iter().find_map(|(_, file)| {
             let is_right = |epoch: Epoch| epoch.low_half() == found.id.epoch.low_half();
             let seed = |epoch: Epoch| -> Seed { SegmentId { epoch, ..found.id }.seed(&store) };
-            super::scan::sealed_epoch(&*file, &is_right, &seed)
+            crate::log::scan::sealed_epoch(&*file, &is_right, &seed)
         })
     }
 

@@ -10,10 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::completeness::{Cause, Completeness, Missing};
-use super::lineage::Part;
 use super::recovery::{Damage, RELEASED, Recovered};
-use super::scan::{Committed, Step};
 use crate::devices::extents::Flaw;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::snapshots::versions_due;
@@ -31,6 +28,9 @@ use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow, SnapshotRow};
 use crate::format::segment::{Continued, SEGMENT_HEADER_BYTES, segment_path};
 use crate::format::superblock::LogMark;
+use crate::log::completeness::{Cause, Completeness, Missing};
+use crate::log::lineage::Part;
+use crate::log::scan::{Committed, Step};
 
 /// A record that was read and is not taken in yet.
 #[derive(Debug)]

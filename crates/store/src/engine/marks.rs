@@ -9,18 +9,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::writer::Writer;
 use crate::engine::effects::{Effects, Nameless};
+use crate::engine::recovery::RELEASED;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{ErrorKind, Result};
-use crate::format::entry::Kind;
 use crate::format::ids::{LogOffset, SegmentNumber};
-use crate::format::record::NewRecord;
 use crate::format::release::Released;
 use crate::format::rows::Change;
 use crate::format::superblock::LogMark;
-use crate::layout::granulo::Alignment;
-use crate::log::recovery::RELEASED;
+use crate::log::writer::{Writer, release_record};
 
 impl Engine {
     /// The highest sequence number that a superblock says was durable: by its mark, or as the last batch before the epoch that was begun last, which recovery had
@@ -162,17 +159,6 @@ impl Engine {
         self.settle(writer)?;
         self.append_and_settle_mark(writer, false)
     }
-}
-
-/// A release record, not sealed. It is alone in its batch, and its commit says where the next begins: it needs no alignment.
-///
-/// # Errors
-/// It is longer than a record can be.
-pub(crate) fn release_record(released: &Released) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let content = &released.encode()[..];
-    NewRecord { content, ..NewRecord::of(Kind::Release) }.encode(Alignment::None, &mut bytes)?;
-    Ok(bytes)
 }
 
 /// What the thread knows that marks the log when nothing happens.
