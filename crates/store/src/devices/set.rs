@@ -379,6 +379,13 @@ impl Devices {
         known.write(&slots, &superblock)
     }
 
+    /// Devices in service whose superblock cannot be written, and why. One that is full is none of them.
+    pub(crate) fn unwritable(&self) -> Vec<(u16, Error)> {
+        let mark = self.known().mark.unwrap_or_default();
+        let failed = self.write_mark(mark);
+        failed.into_iter().filter(|(_, error)| error.kind() != ErrorKind::NoSpace).collect()
+    }
+
     /// Writes the superblock of a home apart again, if one of its slots is not sound: it is not written otherwise for as long as the geometry stays.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ pub(crate) mod early;
 pub(crate) mod effects;
 pub(crate) mod index_copies;
 pub(crate) mod index_place;
+mod losses;
 pub(crate) mod marks;
 mod near;
 pub(crate) mod open;

@@ -11,6 +11,7 @@ use super::effects::{Effects, Nameless};
 use super::index_place::INDEX;
 use crate::devices::device::Device;
 use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
+use crate::devices::set::Slot;
 use crate::devices::threads;
 use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
@@ -63,7 +64,11 @@ impl Engine {
     pub(crate) fn sync_files(&self, dirty: &Dirty) -> Result<()> {
         let segments = dirty.files.iter().map(Job::Segment);
         let names = dirty.directories.iter().copied().map(Job::SegmentNames);
-        let extents = self.extents.unsynced(&dirty.extents).into_iter().map(Job::Extents);
+        // Units on a device that is out of service since they were written count as lost.
+        let slots = self.devices.slots();
+        let is_writable = |device: u16| slots.get(usize::from(device)).is_some_and(Slot::is_writable);
+        let extents = self.extents.unsynced(&dirty.extents).into_iter();
+        let extents = extents.filter(|unsynced| is_writable(unsynced.device())).map(Job::Extents);
         let jobs: Vec<Job<'_>> = segments.chain(names).chain(extents).collect();
         let sync = |job: Job<'_>| match job {
             Job::Segment(copy) => {

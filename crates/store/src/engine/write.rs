@@ -128,9 +128,18 @@ impl<'s> Batch<'s> {
             let size_bytes = size_of(attributes, stored_bytes)?;
             return self.add(key, Kind::File, attributes, size_bytes, content, None);
         }
-        let mut writer = self.begin_large(&key, Some(stored_bytes))?;
-        writer.write(content)?;
-        self.end_large(key, attributes, writer).map(|_| ())
+        let write = |batch: &Self| -> Result<Written> {
+            let mut writer = batch.begin_large(&key, Some(stored_bytes))?;
+            writer.write(content)?;
+            writer.finish()
+        };
+        let mut written = write(self);
+        while let Err(error) = &written
+            && self.engine().goes_on_without(error)?
+        {
+            written = write(self);
+        }
+        self.end_large(key, attributes, written?).map(|_| ())
     }
 
     /// Puts a file from a stream, as [`put`](Self::put); `size_bytes` is a hint. Gives the bytes read.
@@ -350,8 +359,10 @@ impl<'s> Batch<'s> {
             self.add(key, Kind::File, attributes, size, &content, None)?;
             return Ok(stored);
         }
+        // What is read of a stream is gone: without a device that failed, the next object is written.
+        let goes_on = |error: Error| self.engine().goes_on_without(&error).map_or_else(|latched| latched, |_| error);
         let mut writer = self.begin_large(&key, size_bytes)?;
-        writer.write(&content)?;
+        writer.write(&content).map_err(goes_on)?;
         content.clear();
         content.reserve(READ_BYTES);
         loop {
@@ -360,9 +371,10 @@ impl<'s> Batch<'s> {
             if content.is_empty() {
                 break;
             }
-            writer.write(&content)?;
+            writer.write(&content).map_err(goes_on)?;
         }
-        self.end_large(key, attributes, writer)
+        let written = writer.finish().map_err(goes_on)?;
+        self.end_large(key, attributes, written)
     }
 
     fn begin_large(&self, key: &[u8], size_bytes: Option<u64>) -> Result<LargeWriter> {
@@ -371,8 +383,8 @@ impl<'s> Batch<'s> {
     }
 
     /// Ends a large object, and adds its descriptor; gives the bytes that it stores.
-    fn end_large(&mut self, key: Arc<[u8]>, attributes: &Attributes, writer: LargeWriter) -> Result<u64> {
-        let Written { descriptor, touched } = writer.finish()?;
+    fn end_large(&mut self, key: Arc<[u8]>, attributes: &Attributes, written: Written) -> Result<u64> {
+        let Written { descriptor, touched } = written;
         let stored = descriptor.stored_bytes;
         let size = match size_of(attributes, stored) {
             Ok(size) => size,

@@ -19,6 +19,7 @@ mod crashes;
 mod large;
 
 mod laws;
+mod losses;
 mod nameless;
 mod rebuilt;
 mod room;

@@ -164,6 +164,15 @@ pub(crate) enum Unsynced<'t> {
     Names(u16),
 }
 
+impl Unsynced<'_> {
+    /// The device that it is on.
+    pub(crate) fn device(&self) -> u16 {
+        match self {
+            Unsynced::File(device, ..) | Unsynced::Names(device) => *device,
+        }
+    }
+}
+
 /// An open file of the cache.
 #[derive(Debug)]
 struct Open {

@@ -54,10 +54,14 @@ impl OpenFile {
             if pending.is_empty() {
                 return Ok(());
             }
-            let (named, built) = self.read_with(engine, |base| {
+            let outcome = self.read_with(engine, |base| {
                 let named = lock(&self.place).named.clone();
                 engine.build(self.number, base, pending).map(|built| (named, built))
-            })?;
+            });
+            let (named, built) = match outcome {
+                Err(error) if engine.goes_on_without(&error)? => continue,
+                other => other?,
+            };
             if self.take(engine, named, built)? {
                 **pending = Pending::default();
                 return Ok(());

@@ -1,0 +1,81 @@
+//! A slow device fails while objects are open: the writer takes it out of service, durably before the next acknowledgement, and goes on; reads reconstruct from parity.
+
+use super::*;
+use crate::simulation::mishap::Absence;
+use crate::simulation::subject::{Simulated, geometry};
+use crate::simulation::trial::Subject;
+use crate::simulation::world::World;
+
+/// Numbers of the devices in sync.
+fn in_sync(store: &Store) -> Vec<u16> {
+    let history = store.engine().devices.history();
+    history.newest().in_sync.iter().map(|device| device.0).collect()
+}
+
+#[test]
+fn a_writer_goes_on_without_a_slow_device_that_fails() {
+    for seed in 0..4 {
+        let settings = geometry(2, 3, 2, (2, 1));
+        let world = World::new(Simulated::devices(&settings), seed);
+        let subject = Simulated::create(&settings, &world).unwrap();
+        let store = subject.store();
+        let mut model = bytes(seed, 120_000);
+        store.put(&key("f"), &file(), &model).unwrap();
+        store.put(&key("stays"), &file(), &model).unwrap();
+        let (handle, nameless) = (open(store, "f"), store.create_nameless(&file()).unwrap());
+        nameless.append(&model).unwrap();
+        nameless.commit(Durability::Batch).unwrap();
+        // Units that are not durable yet are on it, too.
+        let mut batch = store.batch(Durability::None);
+        batch.put(&key("not durable yet"), &file(), &model).unwrap();
+        batch.commit().unwrap();
+        let lost = descriptor(store, "f").runs().next().unwrap().device;
+        let detached = world.detach(lost.into(), Absence::Unmounted, seed);
+        assert!(read(&nameless) == model && read(&handle) == model, "parity has it");
+        for written in [&handle, &nameless] {
+            written.write_at(b"written", 60_000).unwrap();
+            written.append(&bytes(9, 50_000)).unwrap();
+        }
+        let unwritten = model.clone();
+        model[60_000..60_007].copy_from_slice(b"written");
+        model.extend(bytes(9, 50_000));
+        // Either of them is the first to meet it.
+        let order = if seed % 2 == 0 { [&handle, &nameless] } else { [&nameless, &handle] };
+        for written in order {
+            written.commit(Durability::Batch).unwrap();
+            assert!(!in_sync(store).contains(&lost) && subject.out_of_service() == [lost]);
+        }
+        store.put(&key("put"), &file(), &model).unwrap();
+        nameless.link(&key("linked")).unwrap();
+        store.sync().unwrap();
+        let expected = [
+            ("f", &model),
+            ("put", &model),
+            ("linked", &model),
+            ("stays", &unwritten),
+            ("not durable yet", &unwritten),
+        ];
+        let are_there = |store: &Store| {
+            for (name, content) in expected {
+                assert!(store.get(&key(name)).unwrap().unwrap() == *content, "{name}");
+            }
+        };
+        are_there(store);
+        // All of the others know it: those who open the store are as many as it takes, and it is whole.
+        let left = world.after_crash(seed);
+        let after = Simulated::open(&settings, &left).unwrap();
+        are_there(after.store());
+        assert_eq!(after.out_of_service(), [lost]);
+        drop(after);
+        left.attach(lost.into(), &detached);
+        let back = Simulated::open(&settings, &left).unwrap();
+        assert_eq!(back.out_of_service(), [lost], "it missed what was written");
+        are_there(back.store());
+        drop(back);
+        // One more is more than redundancy bears, and nothing is acknowledged.
+        let next = descriptor(store, "f").runs().map(|run| run.device).find(|device| *device != lost).unwrap();
+        world.detach(next.into(), Absence::Unmounted, seed);
+        assert_eq!(store.put(&key("too many"), &file(), &model).unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(store.put(&key("small"), &file(), b"small").unwrap_err().kind(), ErrorKind::ReadOnly);
+    }
+}
