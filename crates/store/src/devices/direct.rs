@@ -2,7 +2,8 @@
 //!
 //! A write through the page cache takes memory for every page, copies into it and writes it back later. A piece of [`LEAST_BYTES`] or more
 //! is not worth that. Of such a piece the blocks that it covers whole are written directly, what it has of its first and of its last block through
-//! the page cache. Pieces are appended, so a block is written in one of the two ways and never in both. Nothing is padded, so the size of a file is what was written.
+//! the page cache. Pieces are appended, or go to where nothing is that counts (units of large objects), so a block that counts is written in one of the two ways
+//! and never in both. Nothing is padded, so the size of a file is what was written.
 //!
 //! A file system serves if it says so itself (`STATX_DIOALIGN`, Linux 6.1 and later: ext4, xfs) and the first piece in the directory goes through.
 //! All others (tmpfs, ZFS, NFS, FUSE) are written through the page cache. Nobody is told: it is slower, and no less safe.

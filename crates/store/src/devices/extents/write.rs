@@ -275,7 +275,7 @@ fn write_at(files: &ExtentFiles, place: &Reserved, from_bytes: u64, data: &[u8])
     let Component { device, file, offset_bytes } = place.component;
     place
         .file
-        .write_at(data, offset_bytes + from_bytes)
+        .append_at(data, offset_bytes + from_bytes)
         .map_err(|error| files.error("write to the extent file", device, file, error))
 }
 
