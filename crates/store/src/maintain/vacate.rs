@@ -52,7 +52,7 @@ impl PlannedExtent {
     /// Bytes that are known to be dead. The size is measured, and no account: a file that was cut off may be shorter than its units, and
     /// units that versions have in common are in use once for each. Nothing is known to be dead then.
     pub(crate) fn dead_bytes(&self) -> u64 {
-        self.size_bytes.checked_sub(self.live_bytes).unwrap_or(0)
+        self.size_bytes.saturating_sub(self.live_bytes)
     }
 
     fn is_chosen(&self, choice: Choice) -> bool {
