@@ -1,11 +1,13 @@
 //! The store: millions of small files as records in a few append-only segments, large ones striped over slow devices.
 //!
-//! One process writes, any number read beside it. What is acknowledged survives a power failure, every byte that is returned was
-//! verified, and what redundancy can repair is repaired; docs/FORMAT.md has the format and the argument.
+//! One process writes; any number of processes read beside it. What is acknowledged survives a power failure, every
+//! byte that is returned was verified, and what redundancy can repair is repaired; docs/FORMAT.md has the format and
+//! the argument.
 //!
 //! # A tour
 //!
-//! [`Store`] is what a program uses. It holds objects under [`Key`]s, which are paths; a [`Batch`] changes many of them at the price of one sync.
+//! Programs use [`Store`]. It holds objects under [`Key`]s, which are paths; a [`Batch`] changes many of them for the
+//! cost of one sync.
 //!
 //! ```
 //! use granulo_store::{Attributes, Buffer, Durability, Existing, HandleOptions, Key, Plan, Store, Time};
@@ -63,7 +65,7 @@
 //! | `maintain` | check, scrub, repair, rebuild, compaction, rebalance |
 //! | [`tree`] | file trees and archives, in and out |
 //!
-//! A wing uses only wings below it; a test of the workspace holds that, and names the exceptions that are left.
+//! A wing uses only the wings below it; a test of the workspace enforces that and names the remaining exceptions.
 
 use std::ops::Range;
 use std::path::Path;
@@ -87,7 +89,7 @@ mod space_tests;
 mod tests;
 pub mod tree;
 
-// The modules of the core, under the names that they have there.
+// The modules of the core, under their names in the core.
 pub(crate) use granulo_core::{error, io, layout, units};
 
 pub use devices::objects;
@@ -135,22 +137,22 @@ use engine::open::{self, Access};
 /// When a batch is durable and visible to other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// Each object when its call returns.
+    /// Each object, when its call returns.
     Each,
-    /// All of the batch when `commit` returns.
+    /// The whole batch, when `commit` returns.
     Batch,
     /// At the next [`Store::sync`].
     None,
 }
 
-/// A store that is open. Clones are the same store; threads may share it.
+/// An open store. Clones share the same store, and threads may share a clone.
 #[derive(Debug, Clone)]
 pub struct Store {
     engine: Arc<Closing>,
     recovered: Recovered,
 }
 
-/// The engine, made durable when the last handle goes.
+/// The engine, made durable when the last handle is dropped.
 #[derive(Debug)]
 struct Closing {
     engine: Arc<Engine>,
@@ -161,31 +163,32 @@ struct Closing {
 impl Drop for Closing {
     fn drop(&mut self) {
         self.idle = None;
-        // Whoever wants to know whether it was durable calls `sync` before.
+        // Call `sync` first to learn whether everything is durable.
         let _ = self.engine.close();
     }
 }
 
 impl Store {
-    /// Makes a store and opens it for writing. The home and the devices must be empty or not exist.
+    /// Creates a store and opens it for writing. The home and the devices must be empty or not exist.
     ///
     /// # Errors
-    /// [`Exists`](crate::error::ErrorKind::Exists) if something is there, [`Usage`](crate::error::ErrorKind::Usage) for a geometry that cannot be.
+    /// [`Exists`](crate::error::ErrorKind::Exists) if something exists there, [`Usage`](crate::error::ErrorKind::Usage)
+    /// for an impossible geometry.
     pub fn create(home: &Path, plan: &Plan) -> Result<Store> {
         open::create(&Host, home, plan)?;
         Store::open(home)
     }
 
-    /// Keeps what the store has now from being given back, until [`unpin`](Self::unpin) with the same name, whatever processes end meanwhile. A name that is
-    /// pinned already moves to what there is now.
+    /// Keeps the current state of the store from being freed until [`unpin`](Self::unpin) with the same name, even if
+    /// processes end meanwhile. An existing pin of that name moves to the current state.
     ///
     /// # Errors
-    /// [`ReadOnly`](crate::error::ErrorKind::ReadOnly) if the store was opened for reading; what writing fails with.
+    /// [`ReadOnly`](crate::error::ErrorKind::ReadOnly) if the store was opened for reading; errors of writing.
     pub fn pin(&self, name: &str) -> Result<()> {
         self.engine().pin_named(name)
     }
 
-    /// Releases a pin; gives whether there was one of the name.
+    /// Releases a pin; returns whether it existed.
     ///
     /// # Errors
     /// As [`pin`](Self::pin).
@@ -196,23 +199,24 @@ impl Store {
     /// Names of the pins that outlive a process, each with the epoch that it keeps.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     pub fn pins(&self) -> Result<Vec<(String, u64)>> {
         let view = self.engine().fresh()?;
         Ok(view.state.pins.iter().map(|(name, epoch)| (name.clone(), *epoch)).collect())
     }
 
-    /// Opens a store, by its home or any of its devices, for reading and writing; recovers what a crash left.
+    /// Opens a store, by its home or any of its devices, for reading and writing; recovers from a crash.
     ///
     /// # Errors
-    /// [`NotFound`](crate::error::ErrorKind::NotFound) if there is none, [`Busy`](crate::error::ErrorKind::Busy) if another process writes,
-    /// [`Lost`](crate::error::ErrorKind::Lost) if too few devices are there to be sure that the newest is in sight, or they have diverged,
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if acknowledged writes are missing.
+    /// [`NotFound`](crate::error::ErrorKind::NotFound) if there is no store, [`Busy`](crate::error::ErrorKind::Busy) if
+    /// another process writes, [`Lost`](crate::error::ErrorKind::Lost) if too few devices are present to be sure that
+    /// the newest state is among them, or if they have diverged, [`Corrupt`](crate::error::ErrorKind::Corrupt) if
+    /// acknowledged writes are missing.
     pub fn open(home: &Path) -> Result<Store> {
         Store::open_with(home, &OpenOptions::default())
     }
 
-    /// The same, told where devices are, or to write although too few are there.
+    /// As [`open`](Self::open), with options: where devices are, or to write although too few are present.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -220,15 +224,15 @@ impl Store {
         open::open_here(home, Access::Write, options).and_then(Store::of)
     }
 
-    /// Opens for reading, beside a writer or without one. Sees what a writer makes durable, a millisecond later at most.
+    /// Opens for reading, with or without a concurrent writer. Sees what a writer makes durable within a millisecond.
     ///
     /// # Errors
-    /// As [`open`](Self::open), but for `Busy`.
+    /// As [`open`](Self::open), except `Busy`.
     pub fn open_read_only(home: &Path) -> Result<Store> {
         Store::open_read_only_with(home, &OpenOptions::default())
     }
 
-    /// The same, told where devices are.
+    /// As [`open_read_only`](Self::open_read_only), with options: where devices are.
     ///
     /// # Errors
     /// As [`open_read_only`](Self::open_read_only).
@@ -242,7 +246,7 @@ impl Store {
         let engine = Arc::new(engine);
         let idle = engine.platform.idle_interval().filter(|_| engine.is_writer()).map(|interval| {
             let marking = Arc::clone(&engine);
-            // What fails here is said by the next write.
+            // The next write reports a failure here.
             Idle::begin(interval, move || _ = marking.mark(false))
         });
         let mut store = Store { engine: Arc::new(Closing { engine, idle }), recovered };
@@ -258,17 +262,17 @@ impl Store {
         &self.engine.engine
     }
 
-    /// A batch was made durable: if none follows for a while, the log says so.
+    /// Notes that a batch became durable: if none follows for a while, the log says so.
     pub(crate) fn beat(&self) {
         self.engine.idle.iter().for_each(Idle::beat);
     }
 
-    /// What was recovered when it was opened.
+    /// What was recovered on open.
     pub fn recovered(&self) -> &Recovered {
         &self.recovered
     }
 
-    /// Whether all that was acknowledged was there when it was opened.
+    /// Whether everything acknowledged was present on open.
     pub fn completeness(&self) -> &Completeness {
         &self.recovered.completeness
     }
@@ -278,18 +282,19 @@ impl Store {
         self.engine().geometry()
     }
 
-    /// Devices that cannot be used as they should, by number.
+    /// Devices with a fault, by number.
     pub fn troubles(&self) -> Vec<(u16, Trouble)> {
         let slots = self.engine().devices.slots();
         slots.iter().filter_map(|slot| Some((slot.entry.number, slot.trouble.clone()?))).collect()
     }
 
-    /// A batch. Up to 8 MiB of records are atomic; a larger batch is committed in pieces of that size. Threads may fill batches side by side.
+    /// A new batch. Up to 8 MiB of records are atomic; a larger batch is committed in pieces of that size. Threads may
+    /// fill batches concurrently.
     pub fn batch(&self, durability: Durability) -> Batch<'_> {
         Batch::new(self, durability)
     }
 
-    /// Puts a file, durable on return. Directories missing above it are made.
+    /// Stores a file, durable on return. Creates missing parent directories.
     ///
     /// # Errors
     /// As [`Batch::put`] and [`Batch::commit`].
@@ -299,7 +304,7 @@ impl Store {
         batch.commit()
     }
 
-    /// Removes a file, a link, or an empty directory, durable on return; gives whether it was there.
+    /// Removes a file, a link, or an empty directory, durable on return; returns whether it existed.
     ///
     /// # Errors
     /// As [`Batch::remove`].
@@ -320,7 +325,7 @@ impl Store {
         batch.commit()
     }
 
-    /// Lets two objects have each other's name, durable on return.
+    /// Exchanges the names of two objects, durable on return.
     ///
     /// # Errors
     /// As [`Batch::exchange`].
@@ -330,7 +335,7 @@ impl Store {
         batch.commit()
     }
 
-    /// Gives a file another name, durable on return.
+    /// Adds a name to a file, durable on return.
     ///
     /// # Errors
     /// As [`Batch::hard_link`].
@@ -340,7 +345,7 @@ impl Store {
         batch.commit()
     }
 
-    /// Gives an object other attributes, durable on return.
+    /// Replaces the attributes of an object, durable on return.
     ///
     /// # Errors
     /// As [`Batch::set_attributes`].
@@ -350,7 +355,8 @@ impl Store {
         batch.commit()
     }
 
-    /// Removes an object and, of a directory, all below it, durable on return; gives whether it was there. The root itself stays.
+    /// Removes an object and, if it is a directory, everything below it, durable on return; returns whether it existed.
+    /// The root itself stays.
     ///
     /// # Errors
     /// As [`Batch::remove_tree`].
@@ -361,24 +367,25 @@ impl Store {
         Ok(was_there)
     }
 
-    /// Makes everything durable that was committed, and visible to other processes.
+    /// Makes everything that was committed durable and visible to other processes.
     ///
     /// # Errors
-    /// What syncing fails with; the store is read-only then.
+    /// Errors of syncing; the store is read-only afterwards.
     pub fn sync(&self) -> Result<()> {
         self.engine().sync_all()?;
         self.engine().mark(false)
     }
 
-    /// Looks now for what another process has made durable; gives whether there was something.
+    /// Takes in what another process has made durable; returns whether there was anything.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     pub fn refresh(&self) -> Result<bool> {
         self.engine().refresh()
     }
 
-    /// Waits until another process has made something durable, and takes it in; gives whether it did before `timeout`.
+    /// Waits until another process makes something durable, and takes it in; returns whether that happened before
+    /// `timeout`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -400,12 +407,12 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// What reading the index fails with, or waiting.
+    /// Errors of reading the index or of waiting.
     pub fn wait_for_change(&self, timeout: Duration) -> Result<bool> {
         let (engine, until) = (self.engine(), Instant::now().checked_add(timeout));
         let mut watch = DirectoryWatch::new(&engine.index_directory);
         loop {
-            // Watched first, so that nothing is missed in between.
+            // The watch starts first, so that nothing is missed in between.
             if engine.refresh()? {
                 return Ok(true);
             }
@@ -417,16 +424,16 @@ impl Store {
         }
     }
 
-    /// What the index has for a key, links followed; no record is read.
+    /// The index entry of a key, links followed; reads no record.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     pub fn entry(&self, key: &Key) -> Result<Option<Listed>> {
         let found = self.engine().find(key.stored())?;
         Ok(found.map(|found| Listed { key: key.clone(), entry: found.entry, shared: found.shared }))
     }
 
-    /// All that is known of a key; reads its record.
+    /// Everything known about a key; reads its record.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -434,7 +441,8 @@ impl Store {
         self.engine().stat(key)
     }
 
-    /// The content of an object, up to 1 GiB; [`content`](Self::content) and [`read_range`](Self::read_range) are for larger ones.
+    /// The content of an object, up to 1 GiB; use [`content`](Self::content) or [`read_range`](Self::read_range) for
+    /// larger ones.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -443,16 +451,18 @@ impl Store {
         Ok(self.read(key, &mut buffer)?.map(|object| object.content.to_vec()))
     }
 
-    /// Reads an object, verified, into `buffer`.
+    /// Reads and verifies an object into `buffer`.
     ///
     /// # Errors
-    /// [`Usage`](crate::error::ErrorKind::Usage) if it is larger than 1 GiB, holes filled: [`content`](Self::content) gives it in pieces.
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) or [`Lost`](crate::error::ErrorKind::Lost) if it is damaged beyond what redundancy makes up for.
+    /// [`Usage`](crate::error::ErrorKind::Usage) if it is larger than 1 GiB, holes filled: [`content`](Self::content)
+    /// returns it in pieces. [`Corrupt`](crate::error::ErrorKind::Corrupt) or [`Lost`](crate::error::ErrorKind::Lost)
+    /// if redundancy cannot repair its damage.
     pub fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
         self.engine().read(key, buffer)
     }
 
-    /// Appends bytes of the content to `onto`, as many of the range as there are; gives how many. Memory is bounded by the range.
+    /// Appends the bytes of a range of the content to `onto`, as far as the content extends; returns how many. The
+    /// range bounds the memory needed.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -463,15 +473,16 @@ impl Store {
     /// The entries of a directory, by name.
     ///
     /// # Errors
-    /// [`NotFound`](crate::error::ErrorKind::NotFound) and [`Usage`](crate::error::ErrorKind::Usage) if there is no such directory.
+    /// [`NotFound`](crate::error::ErrorKind::NotFound) or [`Usage`](crate::error::ErrorKind::Usage) if there is no such
+    /// directory.
     pub fn list(&self, directory: &Key) -> Result<Walk> {
         self.engine().list(directory, &[])
     }
 
-    /// An object and all below it, in order of keys. Empty if there is no such object.
+    /// An object and everything below it, in key order. Empty if there is no such object.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     pub fn walk(&self, top: &Key) -> Result<Walk> {
         self.engine().walk(top, &Key::root())
     }
