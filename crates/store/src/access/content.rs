@@ -1,8 +1,9 @@
 //! The content of one file in pieces: verified once, in bounded memory, without its holes.
 //!
-//! A record is read whole (that is what a cutoff bounds), a large object a few stripe units at a time, each unit once. What is read is the
-//! object as it was when reading began: a record is in hand, and units are told by the checksums of their descriptor. If they are moved
-//! meanwhile, the new descriptor says where they are; if the object is removed or replaced, and its units are given back, that is an error.
+//! A record is read whole (the cutoff bounds it); a large object is read a few stripe units at a time, each unit once.
+//! The content is that of the object when reading began: a record is in memory, and the checksums of the descriptor
+//! identify the units. If units are moved meanwhile, the new descriptor says where they are; if the object is removed
+//! or replaced and its units are freed, reading fails.
 
 use std::ops::Range;
 
@@ -16,35 +17,36 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
 use crate::format::key::Key;
 
-/// What is given of a record at a time, and read of a large object, about, unless it is said otherwise.
+/// Default size of a piece: bytes returned of a record at a time, and read of a large object, approximately.
 const PIECE_BYTES: u64 = 4 << 20;
-/// Units that the operating system is told about before they are read, in bytes.
+/// Bytes of units that are announced to the operating system before they are read.
 const AHEAD_BYTES: u64 = 16 << 20;
 
-/// The content of a file that is being read; see [`Store::content`].
+/// The content of a file during reading; see [`Store::content`].
 #[derive(Debug)]
 pub struct Content<'s> {
     store: &'s Store,
     key: Key,
     entry: Entry,
     attributes: Attributes,
-    /// Of a large object.
+    /// Only for a large object.
     descriptor: Option<Descriptor>,
-    /// Bytes in hand, and which of those stored they are.
+    /// Bytes in memory, and their range among the stored bytes.
     bytes: Vec<u8>,
     start: usize,
     in_hand: Range<u64>,
-    /// Runs of data: where in the file, and how long.
+    /// Runs of data: offset in the file, and length.
     runs: Vec<(u64, u64)>,
     run: usize,
-    /// Where the run begins among the bytes stored, and how much of it was given.
+    /// Where the run begins among the stored bytes, and how much of it was returned.
     run_stored: u64,
     given: u64,
     piece_bytes: u64,
 }
 
 impl Store {
-    /// The content of a file, to be read in pieces, of any size; `None` if there is no such key. Of anything but a file there are no pieces.
+    /// The content of a file, read in pieces, of any size; `None` if there is no such key. Anything but a file has no
+    /// pieces.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -94,7 +96,7 @@ impl Store {
 }
 
 impl Content<'_> {
-    /// What the index has of the file.
+    /// The index entry of the file.
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
@@ -104,13 +106,14 @@ impl Content<'_> {
         &self.attributes
     }
 
-    /// Gives, and has in memory, about so many bytes at a time, or one stripe unit, if that is more: of 4 MiB, devices are read side by side.
+    /// Sets the bytes that are returned, and kept in memory, at a time: about that many, or one stripe unit if that is
+    /// more. From 4 MiB on, devices are read in parallel.
     pub fn in_pieces_of(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes.max(1);
         self
     }
 
-    /// Goes on with the first data at or behind a place in the file, in bytes.
+    /// Continues with the first data at or after an offset in the file.
     pub fn seek(&mut self, offset: u64) {
         (self.run, self.run_stored, self.given) = (0, 0, 0);
         while let Some(&(begin, length)) = self.runs.get(self.run) {
@@ -126,10 +129,10 @@ impl Content<'_> {
         (self.run, self.run_stored, self.given) = (self.run + 1, self.run_stored + length, 0);
     }
 
-    /// The next data: where in the file, and the bytes; `None` at the end. What is between pieces are holes.
+    /// The next data: its offset in the file, and the bytes; `None` at the end. Gaps between pieces are holes.
     ///
     /// # Errors
-    /// As [`Store::read`]; [`ErrorKind::Busy`] if the file was removed or replaced meanwhile, and its units are gone.
+    /// As [`Store::read`]; [`ErrorKind::Busy`] if the file was removed or replaced meanwhile and its units are freed.
     pub fn next_piece(&mut self) -> Result<Option<(u64, &[u8])>> {
         let (begin, length) = loop {
             match self.runs.get(self.run) {
@@ -154,7 +157,7 @@ impl Content<'_> {
         Ok(Some((at, bytes)))
     }
 
-    /// Reads units of a large object from one of the bytes stored on.
+    /// Reads units of a large object, starting at one of the stored bytes.
     fn take_in_hand(&mut self, from: u64) -> Result<()> {
         let Some(descriptor) = &self.descriptor else { return Ok(()) };
         let mut end = part_end(descriptor, from);
@@ -174,7 +177,7 @@ impl Content<'_> {
         Ok(())
     }
 
-    /// Looks where the units are now; gives the error back if they should be where they were looked for.
+    /// Looks up where the units are now; returns the error if they have not moved.
     fn find_again(&mut self, error: Error) -> Result<()> {
         let engine = self.store.engine();
         engine.refresh()?;

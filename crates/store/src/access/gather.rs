@@ -1,8 +1,9 @@
-//! Reading many records at once: those that lie near each other are read together, in the order of the disk.
+//! Reading many records together: neighbours are read in one request, in disk order.
 //!
-//! A [`Wanted`] is a record by its place and id, which is all that it takes to verify it. [`spans`] joins neighbours: what lies between
-//! them (dead records, records of others) is read over and never looked at. Every record that comes out was verified, head and content, and has
-//! the id that the index said; one that does not hold where it was read is read again by itself, from every copy.
+//! A [`Wanted`] is a record by its place and id, which suffices to verify it. [`spans`] joins neighbours: bytes between
+//! them (dead records, records of others) are read and ignored. Every record that is returned was verified, header and
+//! content, and has the id that the index said; a record that does not hold where it was read is read again by itself,
+//! from every copy.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,12 +16,12 @@ use crate::format::entry::{Entry, Location};
 use crate::format::ids::LogOffset;
 use crate::format::record::Record;
 
-/// A record that is to be read.
+/// A record to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wanted {
     pub(crate) location: Location,
     pub(crate) id: u64,
-    /// Whose it is, among those of the caller.
+    /// The caller's number for it.
     pub(crate) tag: u32,
 }
 
@@ -33,23 +34,23 @@ impl Wanted {
 /// How neighbours are joined.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Joining {
-    /// Bytes between two records that are rather read than skipped.
+    /// A gap of at most this many bytes between two records is read rather than skipped.
     pub(crate) gap_bytes: u64,
-    /// Bytes that are read at once, but for a record that is longer by itself.
+    /// Most bytes in one read, except for a single longer record.
     pub(crate) longest_bytes: u64,
 }
 
-/// A stretch of a segment with wanted records, read at once.
+/// A range of a segment with wanted records, read in one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) segment: u64,
-    /// Bytes of the segment.
+    /// The range in the segment, in bytes.
     pub(crate) bytes: Range<u64>,
-    /// The records in it, as places in the list that it was made of.
+    /// Its records, as indexes into the list that was joined.
     pub(crate) wanted: Range<usize>,
 }
 
-/// The stretches that `wanted`, sorted by place, is read in.
+/// The ranges to read for `wanted`, which is sorted by place.
 pub(crate) fn spans(wanted: &[Wanted], joining: Joining) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for (at, Wanted { location, .. }) in wanted.iter().enumerate() {
@@ -60,7 +61,7 @@ pub(crate) fn spans(wanted: &[Wanted], joining: Joining) -> Vec<Span> {
                     && location.offset <= span.bytes.end + joining.gap_bytes
                     && end.max(span.bytes.end) - span.bytes.start <= joining.longest_bytes =>
             {
-                // A record that is wanted twice does not shorten it.
+                // A record that is wanted twice must not shorten the range.
                 span.bytes.end = span.bytes.end.max(end);
                 span.wanted.end = at + 1;
             }
@@ -70,14 +71,14 @@ pub(crate) fn spans(wanted: &[Wanted], joining: Joining) -> Vec<Span> {
     spans
 }
 
-/// Sorted by place, in the order of the disk.
+/// Sorts by place, that is in disk order.
 pub(crate) fn sort(wanted: &mut [Wanted]) {
     wanted.sort_unstable_by_key(|wanted| (wanted.location.segment, wanted.location.offset));
 }
 
 impl Engine {
-    /// Reads a stretch into `buffer`, from one copy: another one for each `turn`, so that mirrors share the load. Gives where it begins there. What cannot
-    /// be read is missing.
+    /// Reads a span into `buffer`, from one copy: a different one for each `turn`, so that mirrors share the load.
+    /// Returns where it begins there. Unreadable bytes are missing.
     pub(crate) fn read_span(&self, span: &Span, turn: usize, buffer: &mut Vec<u8>) -> usize {
         let copies = self.copies(span.segment);
         let segment = self.segment_id(span.segment);
@@ -93,10 +94,10 @@ impl Engine {
         begin
     }
 
-    /// The record where it should be in a stretch that was read, or from another copy (then in `other`).
+    /// The record at its place in a span that was read, or from another copy (then in `other`).
     ///
     /// # Errors
-    /// It holds on no copy.
+    /// If no copy holds.
     pub(crate) fn wanted_record<'b>(
         &self,
         wanted: &Wanted,
@@ -118,8 +119,8 @@ impl Engine {
         }
     }
 
-    /// The records of `wanted`, sorted by place, read by up to `threads`: `take` gets the place in the list and the record, or why there is none. In
-    /// the order of the disk, but for threads overtaking each other.
+    /// Reads the records of `wanted`, sorted by place, with up to `threads` threads: `take` receives the index in the
+    /// list and the record, or the error. In disk order, except that threads overtake each other.
     pub(crate) fn read_wanted(
         &self,
         wanted: &[Wanted],

@@ -1,10 +1,12 @@
-//! Handles: a file that is open, to be read and written at any place.
+//! Handles: an open file, read and written at any offset.
 //!
-//! What is written is kept in memory, seen by all handles of the object in this process at once, and becomes its content in the store when it is committed: when somebody asks for it, when
-//! a handle is closed, and by itself when it comes to [`MOST_PENDING_BYTES`]. Reading, as everywhere, gives verified bytes alone; a stripe unit is verified whole,
-//! so the last one is kept for whoever reads on.
+//! Writes are kept in memory, where all handles of the object in this process see them immediately. They become the
+//! object's content in the store on a commit: when requested, when a handle is closed, and automatically when they
+//! reach [`MOST_PENDING_BYTES`]. As everywhere, reads return verified bytes only; a stripe unit is verified whole, so
+//! the last one is kept for sequential readers.
 //!
-//! A handle is of the object, not of the name that it was opened by (see `engine::open_files`): it goes with it where it is renamed, and keeps it when its last name goes.
+//! A handle belongs to the object, not to the name by which it was opened (see `engine::open_files`): it follows a
+//! rename, and keeps the object when its last name is removed.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
@@ -23,9 +25,9 @@ use crate::format::key::Key;
 use crate::layout::granulo::PACKED_BYTES;
 use crate::{Durability, Store};
 
-/// What is pending of an open file takes no more memory than this; then it commits by itself.
+/// Most memory for pending writes of an open file; above it, they are committed automatically.
 pub(crate) const MOST_PENDING_BYTES: usize = 8 << 20;
-/// A file does not become longer than this.
+/// Largest length of a file.
 pub(crate) const LARGEST_BYTES: u64 = 1 << 62;
 
 /// How an object is opened; see [`Store::open_object`].
@@ -38,33 +40,33 @@ pub struct HandleOptions {
 }
 
 impl HandleOptions {
-    /// For reading an object that is there.
+    /// Read an existing object.
     pub fn read() -> HandleOptions {
         HandleOptions::default()
     }
 
-    /// For reading and writing an object that is there.
+    /// Read and write an existing object.
     pub fn write() -> HandleOptions {
         HandleOptions { is_writing: true, ..HandleOptions::default() }
     }
 
-    /// An empty file with these attributes is made if there is nothing of the name. Its directory must be there.
+    /// Create an empty file with these attributes if the name does not exist. Its directory must exist.
     pub fn create(self, attributes: Attributes) -> HandleOptions {
         HandleOptions { is_writing: true, attributes: Some(attributes), ..self }
     }
 
-    /// As [`create`](Self::create), and it is an error if there is something.
+    /// As [`create`](Self::create), but fail if the name exists.
     pub fn create_new(self, attributes: Attributes) -> HandleOptions {
         HandleOptions { is_new: true, ..self.create(attributes) }
     }
 
-    /// Nothing of the content stays.
+    /// Discard the content.
     pub fn truncate(self) -> HandleOptions {
         HandleOptions { is_writing: true, is_truncated: true, ..self }
     }
 }
 
-/// Bytes that were read of what is stored.
+/// Bytes that were read from the stored content.
 #[derive(Debug, Default)]
 struct InHand {
     base: Option<Arc<Base>>,
@@ -72,17 +74,20 @@ struct InHand {
     bytes: Vec<u8>,
 }
 
-/// A file that is open; see [`Store::open_object`]. Threads may share it.
+/// An open file; see [`Store::open_object`]. Threads may share it.
 ///
-/// What was written and is not committed is **in memory**: another process, [`Store::get`] and all else that reads by name do not see it, and a crash takes it. Closing a handle
-/// commits. So does dropping it, which leaves nobody to tell of an error, as with [`std::io::BufWriter`]: who wants to know calls [`close`](Self::close).
+/// Uncommitted writes are **in memory**: other processes, [`Store::get`] and everything else that reads by name do not
+/// see them, and a crash loses them. Closing a handle commits. So does dropping it, but that cannot report an error, as
+/// with [`std::io::BufWriter`]: call [`close`](Self::close) to learn of one.
 ///
-/// Whoever puts another content by a batch while an object is open gives all its handles that content; what was pending lies on top of it.
+/// If a batch replaces the content while an object is open, all its handles see the new content; pending writes are
+/// overlaid on it.
 ///
-/// An object that loses its last name while it is open lives on without one: reading and writing go on, and it is gone when the last handle is closed, or the process ends,
-/// however. Only the extent files with its units stay for it.
+/// An object that loses its last name while it is open lives on without one: reading and writing continue, and it is
+/// removed when the last handle is closed or the process ends in any way. Only the extent files with its units are kept
+/// for it.
 ///
-/// Of an object that is a record the content is in memory as long as it is open: up to the cutoff.
+/// The content of an object that is a record, thus up to the cutoff, stays in memory while it is open.
 #[derive(Debug)]
 pub struct Handle {
     store: Store,
@@ -92,7 +97,7 @@ pub struct Handle {
 }
 
 impl Store {
-    /// Opens a file, to be read and written at any place.
+    /// Opens a file for reading and writing at any offset.
     ///
     /// ```
     /// use granulo_store::{Attributes, Durability, HandleOptions, Key, Plan, Store, Time};
@@ -114,9 +119,10 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if there is no such object and none is to be made, or no such directory; [`Exists`](ErrorKind::Exists) if it is to be new and is not;
-    /// [`Usage`](ErrorKind::Usage) if it is no file; [`ReadOnly`](ErrorKind::ReadOnly) for writing in a store that is opened for reading; what reading the index and writing
-    /// fail with.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such object and none is to be created, or no such directory;
+    /// [`Exists`](ErrorKind::Exists) if it must be new and is not; [`Usage`](ErrorKind::Usage) if it is not a file;
+    /// [`ReadOnly`](ErrorKind::ReadOnly) for writing in a store that is opened for reading; errors of reading the index
+    /// and of writing.
     pub fn open_object(&self, key: &Key, options: &HandleOptions) -> Result<Handle> {
         let engine = self.engine();
         if options.is_writing {
@@ -131,7 +137,7 @@ impl Store {
                 }
                 (Some(file), _) => file,
                 (None, Some(attributes)) => match self.make_file(key, attributes) {
-                    // Somebody else was faster.
+                    // Another thread created it first.
                     Err(error) if error.kind() == ErrorKind::Exists && !options.is_new => continue,
                     Err(error) => return Err(error),
                     Ok(()) => match engine.open_file(|| engine.find_file(key))? {
@@ -151,7 +157,8 @@ impl Store {
         }
     }
 
-    /// A file without a name, empty and open for writing. It is gone when its handle is closed, or the process ends, unless it is given a name by [`Handle::link`].
+    /// Creates a file without a name, empty and open for writing. It is removed when its handle is closed or the
+    /// process ends, unless [`Handle::link`] names it.
     ///
     /// ```
     /// use granulo_store::{Attributes, Key, Plan, Store, Time};
@@ -167,7 +174,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Usage`](ErrorKind::Usage) for attributes that cannot be kept; [`ReadOnly`](ErrorKind::ReadOnly) in a store that is opened for reading.
+    /// [`Usage`](ErrorKind::Usage) for attributes that cannot be stored; [`ReadOnly`](ErrorKind::ReadOnly) in a store
+    /// that is opened for reading.
     pub fn create_nameless(&self, attributes: &Attributes) -> Result<Handle> {
         self.engine().writer().map(drop)?;
         let attributes = Attributes { holes: None, ..attributes.clone() };
@@ -179,7 +187,7 @@ impl Store {
         Handle { store: self.clone(), file, is_writing, in_hand: Mutex::default() }
     }
 
-    /// An empty file, where nothing is.
+    /// Creates an empty file at a free name.
     fn make_file(&self, key: &Key, attributes: &Attributes) -> Result<()> {
         let attributes = Attributes { holes: None, ..attributes.clone() };
         let mut batch = self.batch(Durability::None);
@@ -190,7 +198,7 @@ impl Store {
 }
 
 impl Engine {
-    /// The file of a path, links followed: its key in the index, and what that has for it.
+    /// The file of a path, links followed: its key in the index, and its entry.
     fn find_file(&self, key: &Key) -> Result<Option<(Arc<[u8]>, Entry)>> {
         let refuse = |cause: &str| Err(Error::new(ErrorKind::Usage, "open", cause).at(&key.to_path()));
         let (Some(above), Some(name)) = (key.parent(), key.name().filter(|_| !key.is_root())) else {
@@ -235,25 +243,25 @@ impl Handle {
         self.pending().memory_bytes()
     }
 
-    /// Number of the object, which it has for life.
+    /// Number of the object, constant for its lifetime.
     pub fn number(&self) -> u64 {
         self.file.number
     }
 
-    /// Size of the file, what is pending with it.
+    /// Size of the file, including pending writes.
     ///
     /// # Errors
-    /// What reading the record fails with.
+    /// Errors of reading the record.
     pub fn size_bytes(&self) -> Result<u64> {
         let pending = self.pending();
         Ok(pending.size_over(self.file.base(self.engine())?.size_bytes))
     }
 
-    /// Its attributes, with the holes that it has as it is now. Writing changes no modification time: who keeps that sets it. The change time is that of the last commit, or
-    /// the one that was set.
+    /// Its attributes, with its current holes. Writing does not change the modification time: a caller that maintains
+    /// it sets it. The change time is that of the last commit, or the one that was set.
     ///
     /// # Errors
-    /// What reading the record fails with.
+    /// Errors of reading the record.
     pub fn attributes(&self) -> Result<Attributes> {
         let pending = self.pending();
         let base = self.file.base(self.engine())?;
@@ -261,10 +269,12 @@ impl Handle {
         Ok(pending.attributes_over(&base.attributes, holes))
     }
 
-    /// Reads from an offset on; gives how many bytes there were, fewer than the buffer has at the end alone. Holes are zeroes.
+    /// Reads from an offset; returns the number of bytes, less than the buffer's length only at the end. Holes are
+    /// zeroes.
     ///
     /// # Errors
-    /// As [`Store::read`]; [`ErrorKind::Busy`] in a store that is opened for reading, if another process has removed or renamed the object and its place is given back.
+    /// As [`Store::read`]; [`ErrorKind::Busy`] in a store that is opened for reading, if another process has removed or
+    /// renamed the object and its space is freed.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let pending = self.pending();
         self.file.read_with(self.engine(), |base| {
@@ -279,7 +289,7 @@ impl Handle {
         })
     }
 
-    /// Bytes of the content, all of which there are.
+    /// Reads a range of the committed content, which must contain all of it.
     fn read_base(&self, base: &Arc<Base>, offset: u64, buffer: &mut [u8]) -> Result<()> {
         if buffer.is_empty() {
             return Ok(());
@@ -318,10 +328,10 @@ impl Handle {
             if !of.as_ref().is_some_and(|of| Arc::ptr_eq(of, base)) || !there.contains(&at) {
                 let unit = unit_at(descriptor, at);
                 let most = part_end(descriptor, at).max(unit.end);
-                // Who reads on is read for ahead; anybody else gets the units that were asked for.
+                // A sequential reader gets read-ahead; any other gets the requested units.
                 let is_next = !there.is_empty() && there.end == at;
                 let end = if is_next { most } else { unit_at(descriptor, range.end - 1).end.min(most) };
-                // What was read before is no more until all of it is.
+                // The earlier bytes are invalid until all of the new ones are read.
                 (*of, *there) = (None, 0..0);
                 bytes.clear();
                 let begin = unit.start;
@@ -338,7 +348,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Writes at an offset. What lies between the end and that is a hole.
+    /// Writes at an offset. The range between the end and the offset becomes a hole.
     ///
     /// ```
     /// use granulo_store::{Attributes, HandleOptions, Key, Plan, Store, Time};
@@ -356,8 +366,9 @@ impl Handle {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::ReadOnly`] if it was opened for reading; [`ErrorKind::Usage`] beyond 2⁶² bytes; what [`commit`](Self::commit) fails with, where that is to make room: then
-    /// nothing was written, or of more than a few megabytes the first part.
+    /// [`ErrorKind::ReadOnly`] if it was opened for reading; [`ErrorKind::Usage`] beyond 2⁶² bytes; errors of
+    /// [`commit`](Self::commit) when that is needed to make room: then nothing was written, or only the first part of
+    /// more than a few megabytes.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let mut pending = self.pending_to_change()?;
         self.write_locked(&mut pending, bytes, offset)
@@ -379,7 +390,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Writes behind the end, in one with finding out where that is; gives where the bytes begin.
+    /// Writes at the end, atomically with finding the end; returns the offset of the bytes.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -390,10 +401,11 @@ impl Handle {
         Ok(end)
     }
 
-    /// Cuts the file off, or lets it end with a hole.
+    /// Truncates the file, or extends it with a hole.
     ///
     /// # Errors
-    /// [`ErrorKind::ReadOnly`] if it was opened for reading; [`ErrorKind::Usage`] beyond 2⁶² bytes; what reading the record fails with.
+    /// [`ErrorKind::ReadOnly`] if it was opened for reading; [`ErrorKind::Usage`] beyond 2⁶² bytes; errors of reading
+    /// the record.
     pub fn set_len(&self, size_bytes: u64) -> Result<()> {
         let mut pending = self.pending_to_change()?;
         if size_bytes > LARGEST_BYTES {
@@ -406,10 +418,10 @@ impl Handle {
         Ok(())
     }
 
-    /// Gives it other attributes, with what is committed next. Its type and its holes stay what they are.
+    /// Replaces its attributes with the next commit. Its type and its holes do not change.
     ///
     /// # Errors
-    /// [`ErrorKind::ReadOnly`] if it was opened for reading; [`ErrorKind::Usage`] for attributes that cannot be kept.
+    /// [`ErrorKind::ReadOnly`] if it was opened for reading; [`ErrorKind::Usage`] for attributes that cannot be stored.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
         let mut pending = self.pending_to_change()?;
         let attributes = Attributes { holes: None, ..attributes.clone() };
@@ -418,12 +430,12 @@ impl Handle {
         Ok(())
     }
 
-    /// Makes what is pending the content of the object in the store, in one; with [`Durability::Batch`] or [`Durability::Each`] it is durable, and so is all that was committed
-    /// before. An object without a name has nothing to be durable.
+    /// Commits the pending writes to the store, atomically; with [`Durability::Batch`] or [`Durability::Each`] they are
+    /// durable, and so is everything committed before. An object without a name has nothing to make durable.
     ///
     /// # Errors
-    /// What reading the object and writing fail with; [`ErrorKind::Busy`] if others change it all the time. All that was pending still is, and may be tried again, unless
-    /// the store is read-only since.
+    /// Errors of reading the object and of writing; [`ErrorKind::Busy`] if others keep changing it. All writes stay
+    /// pending and may be committed again, unless the store has become read-only.
     pub fn commit(&self, durability: Durability) -> Result<()> {
         if self.is_writing {
             let mut pending = self.pending_to_change()?;
@@ -436,12 +448,12 @@ impl Handle {
         }
     }
 
-    /// Gives an object without a name one that nothing has, with the content that it has by then. Not durable before the next [`Store::sync`] or
-    /// [`commit`](Self::commit).
+    /// Names an object that has no name; the name must be free. The object has its content at that time. Not durable
+    /// before the next [`Store::sync`] or [`commit`](Self::commit).
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if it has a name ([`Store::hard_link`] gives it another); [`ErrorKind::Exists`] if the name is taken;
-    /// [`ErrorKind::NotFound`] if there is no directory that it is to be in; as [`commit`](Self::commit).
+    /// [`ErrorKind::Usage`] if it has a name ([`Store::hard_link`] adds another); [`ErrorKind::Exists`] if the name is
+    /// taken; [`ErrorKind::NotFound`] if the parent directory does not exist; as [`commit`](Self::commit).
     pub fn link(&self, key: &Key) -> Result<()> {
         let mut pending = self.pending_to_change()?;
         self.file.commit(self.engine(), &mut pending)?;
@@ -450,13 +462,13 @@ impl Handle {
         };
         let base = self.file.base(self.engine())?;
         let mut batch = self.store.batch(Durability::None);
-        // It changes now, and is as old as it was.
+        // The change time becomes now; the birth time stays.
         let attributes = Attributes { ctime: None, ..base.attributes.clone() };
         batch.name_file(key, self.file.number, &attributes, &base, &units)?;
         batch.commit()
     }
 
-    /// Closes it, what is pending committed and not durable.
+    /// Closes the file; pending writes are committed but not durable.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -467,7 +479,7 @@ impl Handle {
     fn end(&self) -> Result<()> {
         match self.is_writing && self.file.is_named() {
             true => self.commit(Durability::None),
-            // What has no name goes with its last handle, or stays pending for the others.
+            // A nameless object is removed with its last handle, or stays pending for the others.
             false => Ok(()),
         }
     }
@@ -479,7 +491,7 @@ impl Drop for Handle {
     }
 }
 
-/// The unit in which a byte of what is stored is, in the same.
+/// The range of the stripe unit that contains a stored byte, among the stored bytes.
 fn unit_at(descriptor: &Descriptor, at: u64) -> Range<u64> {
     if at < PACKED_BYTES {
         return 0..PACKED_BYTES;

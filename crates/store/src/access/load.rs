@@ -1,20 +1,23 @@
-//! Loading: everything at or below a key, in the order of the disk, at the speed of the devices.
+//! Loading: everything at or below a key, in disk order, at the speed of the devices.
 //!
-//! A planner goes through the index and says which stretches of which segments to read; workers read them, verify every record and parse it
-//! where it lies; units of large objects follow their descriptors in parts. What is between wanted records is read over and never looked at.
+//! A planner walks the index and plans which ranges of which segments to read; workers read them, verify every record
+//! and parse it in place; units of large objects are read in parts by their descriptors. Bytes between wanted records
+//! are read and ignored.
 //!
-//! Who takes the pieces reads too, when none waits: what a thread has read and verified is best looked at by the same one, and there are as many threads
-//! as processors, not one more.
+//! The consuming thread reads too when no piece is ready: what a thread has read and verified is best processed on the
+//! same thread, so there is exactly one thread per processor.
 //!
-//! **Order.** Keys that lie together in the index mostly lie together on disk too (they were written together, or compacted): such runs are
-//! read as they come. Others are gathered in a window of [`WINDOW_RECORDS`] and read in the order of the disk; if there are more, the index is gone through
-//! again for those behind. So memory is bounded whatever the size of the store, and a store in random order is read in ascending passes.
+//! **Order.** Keys that are adjacent in the index are mostly adjacent on disk too (they were written together, or
+//! compacted): such runs are read as they come. Others are gathered in a window of [`WINDOW_RECORDS`] and read in disk
+//! order; if there are more, another pass over the index handles the rest. So memory is bounded whatever the size of
+//! the store, and a store in random order is read in ascending passes.
 //!
-//! **State.** What is loaded is one consistent state: a pin keeps what it needs until the load is dropped. A damaged object does not end the load:
-//! it is an error among the pieces.
+//! **State.** A load shows one consistent state: a pin keeps it until the load is dropped. A damaged object does not
+//! end the load: it is an error among the pieces.
 //!
-//! **Names.** A file with several names is one object, of a number ([`LoadedObject::shared`]) and without a key; each name is an object without content and
-//! with that number. So content comes once, and a group has the content of every name in it.
+//! **Names.** A file with several names is one object with a number ([`LoadedObject::shared`]) and without a key; each
+//! name is an object without content and with that number. So content is returned once, and a group contains the
+//! content of every name in it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -43,16 +46,16 @@ use crate::layout::granulo::{ALWAYS_RECORD_BYTES, PACKED_BYTES};
 
 mod plan;
 
-/// Parts of large objects, about, in bytes.
+/// Approximate size of a part of a large object, in bytes.
 const PART_BYTES: u64 = 2 << 20;
-/// Stretches that are planned ahead.
+/// Most planned ranges in the queue.
 const PLANNED: usize = 64;
-/// Workers, at most: memory grows with them.
+/// Most workers: memory grows with them.
 const MOST_THREADS: usize = 8;
-/// Units of large objects that the operating system is told about before they are read, in bytes.
+/// Bytes of units of large objects that are announced to the operating system before they are read.
 const AHEAD_BYTES: u64 = 16 << 20;
 
-/// Bytes of a piece: in what was read, or in what was made of it.
+/// A range of bytes of a piece: in what was read, or in what was derived from it.
 #[derive(Debug, Clone)]
 struct Place {
     is_aside: bool,
@@ -64,15 +67,15 @@ struct Place {
 struct Placed {
     head: Place,
     content: Place,
-    /// Where in the object its content here begins.
+    /// Where in the object this content begins.
     offset: u64,
     content_bytes: u64,
 }
 
-/// Memory that pieces gave back.
+/// Buffers of dropped pieces.
 type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// A piece of what is loaded: some objects, or a part of a large one. Its memory is used again when it is dropped.
+/// A piece of a load: some objects, or a part of a large one. Its memory is reused when it is dropped.
 #[derive(Debug)]
 pub struct Loaded {
     read: Vec<u8>,
@@ -82,7 +85,7 @@ pub struct Loaded {
     names: Arc<Names>,
 }
 
-/// Where the directories are that names of what is loaded are in; put together for the first who asks.
+/// The paths of directories that contain loaded names; computed on first use.
 #[derive(Debug)]
 struct Names {
     snapshot: Snapshot,
@@ -103,7 +106,7 @@ impl Names {
     }
 }
 
-/// An object of a piece; verified.
+/// A verified object of a piece.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadedObject<'p> {
     names: &'p Names,
@@ -120,7 +123,7 @@ impl Loaded {
         Loaded { read, aside: Vec::new(), objects: Vec::new(), spare, names }
     }
 
-    /// Its objects, in the order of the disk.
+    /// Its objects, in disk order.
     pub fn objects(&self) -> impl Iterator<Item = LoadedObject<'_>> {
         self.objects.iter().filter_map(|placed| {
             let head = Head::verified(self.bytes(&placed.head))?;
@@ -144,7 +147,7 @@ impl Loaded {
         from.get(place.bytes.clone()).unwrap_or_default()
     }
 
-    /// Adds a record that lies at `start` of what was read, or else is put aside.
+    /// Adds a record that lies at `start` of what was read, or else is copied to separate memory.
     fn add(&mut self, start: Option<usize>, head_bytes: usize, stored: &[u8], content: Option<Vec<u8>>) {
         let head = match start {
             Some(start) => Place { is_aside: false, bytes: start..start + head_bytes },
@@ -169,7 +172,7 @@ impl Loaded {
 impl Drop for Loaded {
     fn drop(&mut self) {
         let mut spare = lock(&self.spare);
-        // A buffer that a giant record made large is not kept.
+        // A buffer that a giant record enlarged is not kept.
         if self.read.capacity() as u64 <= 2 * PART_BYTES && spare.len() < 2 * MOST_THREADS {
             self.read.clear();
             spare.push(std::mem::take(&mut self.read));
@@ -178,15 +181,15 @@ impl Drop for Loaded {
 }
 
 impl<'p> LoadedObject<'p> {
-    /// Its key; `None` of a file with several names, whose names are objects of their own.
+    /// Its key; `None` for a file with several names, whose names are objects of their own.
     ///
     /// # Errors
-    /// What reading the index fails with: the first that is asked for a key puts together where the directories are.
+    /// Errors of reading the index: the first request for a key computes the paths of the directories.
     pub fn key(&self) -> Result<Option<Key>> {
         self.head.name.map(|name| self.names.path(self.head.parent, name)).transpose()
     }
 
-    /// What it is. [`Kind::Link`] is a name of a file with several.
+    /// Its kind. [`Kind::Link`] is a name of a file with several.
     pub fn kind(&self) -> Kind {
         self.head.kind
     }
@@ -202,45 +205,45 @@ impl<'p> LoadedObject<'p> {
     /// Its attributes.
     ///
     /// # Errors
-    /// [`ErrorKind::NewerVersion`] if a newer granulo wrote something that may not be passed over.
+    /// [`ErrorKind::NewerVersion`] if a newer granulo wrote something that must not be ignored.
     pub fn attributes(&self) -> Result<Attributes> {
         decode_attributes(self.head.attributes)
     }
 
-    /// What is here of its content: all, or of a large object a part. Of a sparse file the runs of data, one after the other; of a symlink the target; of
-    /// a name nothing.
+    /// The content in this piece: all, or a part of a large object. For a sparse file, the concatenated runs of data;
+    /// for a symlink, the target; for a name, nothing.
     pub fn content(&self) -> &'p [u8] {
         self.content
     }
 
-    /// Where in its content this part begins, in bytes.
+    /// Offset of this part in its content, in bytes.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Length of its content, all parts together, in bytes.
+    /// Length of its whole content, all parts together, in bytes.
     pub fn content_bytes(&self) -> u64 {
         self.content_bytes
     }
 }
 
-/// A load under way: an iterator over pieces, each read and verified by a thread of its own. See [`Store::load`].
+/// A load in progress: an iterator over pieces, read and verified by several threads. See [`Store::load`].
 #[derive(Debug)]
 pub struct Load {
     pieces: Option<Receiver<Result<Loaded>>>,
     threads: Vec<JoinHandle<()>>,
-    /// What this thread reads itself; `None` when nothing is planned any more.
+    /// Reads on this thread; `None` when no plan is left.
     helper: Option<Helper>,
-    /// What it has read, and not given yet.
+    /// Pieces that this thread has read and not yet returned.
     own: VecDeque<Result<Loaded>>,
 }
 
-/// What a reading thread goes by.
+/// State of a reading thread.
 #[derive(Debug, Clone)]
 struct Helper {
     store: Store,
     work: Arc<Work>,
-    /// Its pin goes when the last thread has ended.
+    /// The pin is released when the last thread has ended.
     _scope: Arc<Scope>,
 }
 
@@ -264,7 +267,7 @@ impl Iterator for Load {
                 Err(TryRecvError::Disconnected) => {
                     self.pieces = None;
                     let died = self.threads.drain(..).map(JoinHandle::join).filter(std::result::Result::is_err).count();
-                    // What it would have given is missing.
+                    // The pieces of the dead thread are missing.
                     return (died > 0)
                         .then(|| Err(Error::new(ErrorKind::Io, "load", "a thread ended before its time")));
                 }
@@ -274,7 +277,7 @@ impl Iterator for Load {
 }
 
 impl Load {
-    /// Reads what is planned next.
+    /// Reads the next planned range.
     fn help(&mut self) {
         let own = RefCell::new(&mut self.own);
         let give = |piece| {
@@ -291,7 +294,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // Whoever waits for room, here or among the plans, sees that nobody wants more.
+        // A thread that waits for room, here or in the queue of plans, sees that nobody wants more.
         (self.pieces, self.helper) = (None, None);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -307,7 +310,7 @@ struct Large {
     descriptor: Descriptor,
 }
 
-/// What came of reading what was planned next.
+/// Result of a reading step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Done,
@@ -321,7 +324,7 @@ impl Step {
     }
 }
 
-/// A large object of which parts are still to be read.
+/// A large object with parts that are still to be read.
 #[derive(Debug)]
 struct Unread {
     large: Arc<Large>,
@@ -329,7 +332,7 @@ struct Unread {
     is_announced: bool,
 }
 
-/// What workers share.
+/// State that workers share.
 #[derive(Debug)]
 struct Work {
     plans: Mutex<Receiver<Result<Planned>>>,
@@ -357,16 +360,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
-    /// Loads all objects at or below a key, the root's being everything: pieces in about the order of the disk, read ahead and verified.
+    /// Loads all objects at or below a key (the root loads everything): pieces in approximate disk order, read ahead
+    /// and verified.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no such key; what reading the index fails with. Damaged objects are errors among the pieces.
+    /// [`ErrorKind::NotFound`] if there is no such key; errors of reading the index. Damaged objects are errors among
+    /// the pieces.
     pub fn load(&self, group: &Key) -> Result<Load> {
-        // Who takes the pieces is one more.
+        // The consuming thread is one more.
         self.load_by(group, default_threads().saturating_sub(1).max(1))
     }
 
-    /// As [`load`](Self::load), by so many threads beside that which takes the pieces.
+    /// As [`load`](Self::load), with `threads` threads besides the consuming one.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -386,14 +391,15 @@ impl Store {
                 threads::spawn(move || helper.work.run(helper.store.engine(), &|piece| give.send(piece).is_ok()));
             match worker {
                 Ok(worker) => handles.push(worker),
-                // Fewer do it too, and so does who takes the pieces alone.
+                // Fewer threads suffice, and so does the consuming one alone.
                 Err(_) => break,
             }
         }
         Ok(Load { pieces: Some(pieces), threads: handles, helper: Some(helper), own: VecDeque::new() })
     }
 
-    /// As [`load`](Self::load), with `each` called by several threads at once (0: as many as there are processors); it gives whether to go on.
+    /// As [`load`](Self::load), but calls `each` from several threads concurrently (0: as many as there are
+    /// processors); it returns whether to continue.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -429,7 +435,8 @@ fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from).min(MOST_THREADS)
 }
 
-/// Where the part of a large object that begins at `at` ends: units are not cut, as each would be read and verified twice.
+/// Where the part of a large object that begins at `at` ends: at the end of a unit, as a unit in two parts would be
+/// read and verified twice.
 pub(crate) fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
     let mut begin = PACKED_BYTES;
     for chunk in &descriptor.chunks {
@@ -445,12 +452,12 @@ pub(crate) fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
 }
 
 impl Work {
-    /// Reads what is planned until nothing is left, or nobody wants more.
+    /// Reads planned ranges until none is left or nobody wants more.
     fn run(&self, engine: &Engine, give: &dyn Fn(Result<Loaded>) -> bool) {
         while self.step(engine, give) == Step::Done {}
     }
 
-    /// Reads what is planned next.
+    /// Reads the next planned range.
     fn step(&self, engine: &Engine, give: &dyn Fn(Result<Loaded>) -> bool) -> Step {
         if let Some((large, range)) = self.next_part(engine) {
             return Step::of(give(self.part(engine, &large, range)));
@@ -505,7 +512,7 @@ impl Work {
         piece.objects.is_empty() || give(Ok(piece))
     }
 
-    /// The next part of a large object, and what comes soon is announced to the operating system.
+    /// The next part of a large object; announces the parts after it to the operating system.
     fn next_part(&self, engine: &Engine) -> Option<(Arc<Large>, Range<u64>)> {
         let mut unread = lock(&self.large);
         let mut ahead = 0;
@@ -541,9 +548,9 @@ impl Work {
     }
 }
 
-/// What a record's content is.
+/// Where the content of a record is.
 enum Content {
-    /// As it lies there.
+    /// In place.
     Plain,
     Unpacked(Vec<u8>),
     Large(Descriptor),

@@ -1,5 +1,6 @@
-//! Many objects at once: all are looked up, and read in the order of the disk, neighbours together, by as many threads as the devices take
-//! requests at a time. What a thread cannot read this way (large objects, what was moved meanwhile, what is damaged on one copy) it reads by itself.
+//! Many objects in one call: all are looked up, then read in disk order, neighbours together, by as many threads as the
+//! devices take concurrent requests. A thread reads by itself what it cannot read this way: large objects, moved
+//! records, records that are damaged on one copy.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,12 +16,12 @@ use crate::format::entry::Kind;
 use crate::format::key::Key;
 use crate::format::record::Record;
 
-/// How neighbours are joined: these are few among many, so what is between them is mostly not wanted.
+/// How neighbours are joined: these are few among many, so the bytes between them are mostly unwanted.
 const JOINING: Joining = Joining { gap_bytes: 8 << 10, longest_bytes: 1 << 20 };
 /// Keys that are looked up before the first of them is read.
 const LOOKED_UP: usize = 1 << 16;
 
-/// What is called with the number of a key and its object.
+/// Callback with the index of a key and its object.
 pub(crate) type Take<'t> = &'t (dyn Fn(usize, Result<Option<Object<'_>>>) + Sync);
 
 impl Engine {
@@ -35,7 +36,7 @@ impl Engine {
                     wanted.push(Wanted::new(&entry.entry, at as u32));
                     found[at] = Some(entry);
                 }
-                // A key that is not there may have come a moment ago.
+                // A missing key may have been written a moment ago.
                 Ok(_) => alone.push(at),
                 Err(error) => take(first + at, Err(error)),
             }
@@ -63,7 +64,7 @@ impl Engine {
     }
 }
 
-/// The object of a record that holds; its content where it lies, or in `spread`.
+/// The object of a valid record; its content in place, or in `spread`.
 fn object<'b>(key: &Key, found: Found, record: &Record<'b>, spread: &'b mut Vec<u8>) -> Result<Object<'b>> {
     refuse_giant(key, &found.entry)?;
     let attributes = decode_attributes(record.head.attributes)?;
@@ -83,8 +84,9 @@ fn object<'b>(key: &Key, found: Found, record: &Record<'b>, spread: &'b mut Vec<
 }
 
 impl Store {
-    /// Reads many objects, in the order of the disk: `take` is called by up to `depth` threads at once, once for each key, with its number in `keys` and what
-    /// [`read`](Self::read) would give. In no order. 32 is a good depth for flash that is not in memory.
+    /// Reads many objects in disk order: up to `depth` threads call `take` concurrently, once for each key, with its
+    /// index in `keys` and the result that [`read`](Self::read) would return. In no particular order. 32 is a good
+    /// depth for flash that is not cached.
     pub fn get_many(&self, keys: &[Key], depth: usize, take: impl Fn(usize, Result<Option<Object<'_>>>) + Sync) {
         for (number, keys) in keys.chunks(LOOKED_UP).enumerate() {
             self.engine().get_many(keys, number * LOOKED_UP, depth.max(1), &take);

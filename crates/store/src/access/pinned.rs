@@ -1,7 +1,7 @@
-//! One state of a store, as it stays for whoever has it: listings and reads of the same moment, while others write and compact.
+//! One pinned state of a store: listings and reads of the same moment, while others write and compact.
 //!
-//! The state is what was durable when it was taken. Nothing that it names is given back as long as it is there: a shared lock in the directory of the
-//! index says so to other processes, and goes with the process if that dies.
+//! The state is what was durable when it was taken. Nothing that it refers to is freed while it exists: a shared lock
+//! in the directory of the index announces it to other processes, and is released with the process if that dies.
 
 use super::read::{Buffer, Object, object};
 use super::walk::{Listed, Walk};
@@ -14,7 +14,7 @@ use crate::format::key::Key;
 use crate::format::rows::SnapshotRow;
 use crate::index::Snapshot;
 
-/// A state that stays. See [`Store::snapshot`].
+/// A pinned state. See [`Store::snapshot`].
 #[derive(Debug)]
 pub struct PinnedSnapshot {
     store: Store,
@@ -23,7 +23,8 @@ pub struct PinnedSnapshot {
 }
 
 impl Store {
-    /// The store as it is now, for as long as this is kept. What waits for it to go takes space: `status` says how much.
+    /// The current state of the store, for as long as this value is kept. What cannot be freed because of it takes
+    /// space: `status` says how much.
     ///
     /// ```
     /// use granulo_store::{Attributes, Buffer, Key, Plan, Store, Time};
@@ -42,13 +43,14 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// What reading the index fails with; what making everything durable fails with, if the store is open for writing.
+    /// Errors of reading the index; errors of making everything durable, if the store is open for writing.
     pub fn snapshot(&self) -> Result<PinnedSnapshot> {
         let (pin, view) = self.engine().pinned()?;
         Ok(PinnedSnapshot { store: self.clone(), snapshot: view.snapshot(), _pin: pin })
     }
 
-    /// Keeps the store as it is now under a name, until [`remove_snapshot`](Self::remove_snapshot); durable on return. It costs what changes from then on.
+    /// Keeps the current state of the store under a name, until [`remove_snapshot`](Self::remove_snapshot); durable on
+    /// return. Its cost is what changes from then on.
     ///
     /// ```
     /// use granulo_store::{Attributes, Buffer, Key, Plan, Store, Time};
@@ -70,41 +72,41 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Exists`](crate::error::ErrorKind::Exists) if there is a snapshot of the name, [`Usage`](crate::error::ErrorKind::Usage) if it is no name of a file;
-    /// what writing fails with.
+    /// [`Exists`](crate::error::ErrorKind::Exists) if a snapshot of that name exists,
+    /// [`Usage`](crate::error::ErrorKind::Usage) if it is not a valid file name; errors of writing.
     pub fn create_snapshot(&self, name: &str) -> Result<SnapshotRow> {
         self.engine().take_snapshot(name.as_bytes())
     }
 
-    /// Removes a snapshot; gives whether there was one. What only that had is given back by [`compact`](Self::compact).
+    /// Removes a snapshot; returns whether it existed. [`compact`](Self::compact) frees what only that referred to.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Errors of writing.
     pub fn remove_snapshot(&self, name: &str) -> Result<bool> {
         self.engine().remove_snapshot(name.as_bytes())
     }
 
-    /// The snapshots that are kept, the oldest first.
+    /// The snapshots, oldest first.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     pub fn snapshots(&self) -> Result<Vec<SnapshotRow>> {
         Ok(self.engine().fresh()?.state.snapshots.to_vec())
     }
 
-    /// The store as it was when a snapshot was taken, if there is one of the name.
+    /// The store as it was when a snapshot was taken, if one of that name exists.
     ///
     /// # Errors
     /// As [`snapshot`](Self::snapshot).
     pub fn snapshot_named(&self, name: &str) -> Result<Option<PinnedSnapshot>> {
-        // It is durable, whatever was written since is not in it.
+        // A snapshot is durable; later writes are not in it.
         let (pin, view) = self.engine().pinned_as_it_is()?;
         let Some(row) = view.state.snapshots.iter().find(|row| row.name == name.as_bytes()) else { return Ok(None) };
         let snapshot = view.snapshot().at(row.sequence);
         Ok(Some(PinnedSnapshot { store: self.clone(), snapshot, _pin: pin }))
     }
 
-    /// The entries of a directory from a name on, that one included: what a listing that was broken off goes on with.
+    /// The entries of a directory from a name on, inclusive: continues an interrupted listing.
     ///
     /// ```
     /// use granulo_store::{Attributes, Key, Plan, Store, Time};
@@ -127,15 +129,16 @@ impl Store {
         self.engine().list(directory, name)
     }
 
-    /// An object and all below it from a key on, that one included, in order of keys.
+    /// An object and everything below it from a key on, inclusive, in key order.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     pub fn walk_from(&self, top: &Key, from: &Key) -> Result<Walk> {
         self.engine().walk(top, from)
     }
 
-    /// Reads what a listing returned, as it was listed, without another look-up. `None`: it is there no more, and neither is its place.
+    /// Reads what a listing returned, as it was listed, without another look-up. `None` if it no longer exists and its
+    /// space is freed.
     ///
     /// ```
     /// use granulo_store::{Attributes, Buffer, Key, Kind, Plan, Store, Time};
@@ -159,10 +162,10 @@ impl Store {
 }
 
 impl PinnedSnapshot {
-    /// What it has for a key, links followed.
+    /// The index entry of a key in this state, links followed.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     pub fn entry(&self, key: &Key) -> Result<Option<Listed>> {
         let Some(entry) = self.snapshot.look_up_path(key.stored())? else { return Ok(None) };
         if entry.kind != Kind::Link {
@@ -173,7 +176,7 @@ impl PinnedSnapshot {
         Ok(entry.map(|entry| Listed { key: key.clone(), entry, shared: Some(shared) }))
     }
 
-    /// Reads an object as it was, verified.
+    /// Reads and verifies an object as it was.
     ///
     /// # Errors
     /// As [`Store::read`].
@@ -195,10 +198,10 @@ impl PinnedSnapshot {
         Walk::list(self.snapshot.clone(), directory, name)
     }
 
-    /// An object and all below it, in order of keys; from `from` on.
+    /// An object and everything below it, in key order; from `from` on.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     pub fn walk(&self, top: &Key, from: &Key) -> Result<Walk> {
         Walk::from(self.snapshot.clone(), top, from)
     }

@@ -1,7 +1,8 @@
-//! Reading objects: every byte verified, from another copy or from parity where one is damaged, never returned when it is wrong.
+//! Reading objects: every byte is verified, read from another copy or reconstructed from parity where one is damaged,
+//! and never returned if it is wrong.
 //!
-//! A reader's index may be a little old: the place it names may have been given back since. Then the index is brought up to date
-//! and asked again; only what fails with a fresh index is damage.
+//! A reader's index may be slightly out of date: the space that it refers to may be freed. Then the index is refreshed
+//! and asked again; only a failure with a fresh index is damage.
 
 use std::ops::Range;
 
@@ -16,7 +17,7 @@ use crate::format::key::Key;
 use crate::layout::granulo::LISTED_BYTES;
 use crate::units::format_size;
 
-/// Memory that reads go to; use it again to save allocations.
+/// Memory for reads; reuse it to save allocations.
 #[derive(Debug, Default)]
 pub struct Buffer {
     record: Vec<u8>,
@@ -24,35 +25,36 @@ pub struct Buffer {
     spread: Vec<u8>,
 }
 
-/// An object that was read and verified.
+/// An object, read and verified.
 #[derive(Debug)]
 pub struct Object<'b> {
-    /// Its key; of a link the name that was asked for.
+    /// Its key; for a link, the requested name.
     pub key: Key,
-    /// What the index has of it, links followed.
+    /// Its index entry, links followed.
     pub entry: Entry,
     /// Its attributes.
     pub attributes: Attributes,
-    /// Of a file all bytes, holes filled with zeroes; of a symlink the target; of a special file major and minor number, 4 bytes each.
+    /// For a file, all bytes, holes filled with zeroes; for a symlink, the target; for a special file, major and minor
+    /// number, 4 bytes each.
     pub content: &'b [u8],
 }
 
-/// What is known of an object. Links are followed: this is of the file, not of the name.
+/// What is known of an object. Links are followed: this describes the file, not the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// Kind, size, place of the record.
     pub entry: Entry,
-    /// All attributes, extended ones and holes with them.
+    /// All attributes, including extended ones and holes.
     pub attributes: Attributes,
-    /// Names that the file has.
+    /// Number of names of the file.
     pub names: u64,
     /// Number of the shared object, if the name is a link.
     pub shared: Option<u64>,
-    /// Bytes taken on all devices: the record and its copies, and stripe units with parity, without the index.
+    /// Bytes allocated on all devices: the record and its copies, and stripe units with parity, without the index.
     pub allocated_bytes: u64,
 }
 
-/// A key as it was found in the index.
+/// A key as found in the index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     /// Links followed.
@@ -60,16 +62,16 @@ pub(crate) struct Found {
     pub(crate) shared: Option<u64>,
 }
 
-/// Objects are read whole up to this size, holes filled.
+/// Largest object that is read whole, holes filled.
 const WHOLE_BYTES: u64 = 1 << 30;
 
-/// Where in a buffer the content is.
+/// Range of the content in a buffer.
 pub(crate) enum Part {
     Record,
     Content,
 }
 
-/// What was read of an object: its content, where it is in the buffer.
+/// What was read of an object, and where its content is in the buffer.
 pub(crate) struct Stored {
     entry: Entry,
     attributes: Attributes,
@@ -77,7 +79,7 @@ pub(crate) struct Stored {
     part: Part,
 }
 
-/// The object of what was read, its holes filled.
+/// The object with its holes filled.
 pub(crate) fn object<'b>(key: &Key, stored: Stored, buffer: &'b mut Buffer) -> Result<Object<'b>> {
     let Stored { entry, attributes, range, part } = stored;
     let Buffer { record, content, spread } = buffer;
@@ -107,10 +109,11 @@ impl Engine {
         Ok(entry.map(|entry| Found { entry, shared: Some(shared) }))
     }
 
-    /// Calls `read` with the entry of `key`; if that fails for what was read, once more with a fresh index.
+    /// Calls `read` with the entry of `key`; if reading fails, refreshes the index and calls it once more if that has
+    /// changed.
     pub(crate) fn with_found<T>(&self, key: &[u8], mut read: impl FnMut(Found) -> Result<T>) -> Result<Option<T>> {
         let Some(found) = self.find(key)? else {
-            // Another process may have put it a moment ago.
+            // Another process may have written it a moment ago.
             return match self.refresh()? {
                 true => self.find(key)?.map(read).transpose(),
                 false => Ok(None),
@@ -118,7 +121,7 @@ impl Engine {
         };
         match read(found) {
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
-                // Another process may have moved or removed it since it was looked up, or compaction in this one.
+                // Another process, or compaction in this one, may have moved or removed it since the look-up.
                 let is_changed = self.refresh()?;
                 match self.find(key)? {
                     Some(again) if !is_changed && again.entry.location == found.entry.location => Err(error),
@@ -129,7 +132,8 @@ impl Engine {
         }
     }
 
-    /// The content of a record as it was given: of a large object from its units, decompressed, without its holes. In `record` or in `content`.
+    /// The stored content of an object: decompressed, for a large object from its units, without its holes. In `record`
+    /// or in `content`.
     pub(crate) fn stored_content(
         &self,
         entry: &Entry,
@@ -154,7 +158,7 @@ impl Engine {
     }
 
     pub(crate) fn read<'b>(&self, key: &Key, buffer: &'b mut Buffer) -> Result<Option<Object<'b>>> {
-        // Two steps, as the object borrows the buffer only when reading it has succeeded.
+        // Two steps, as the object may borrow the buffer only when reading has succeeded.
         let mut read = None;
         let looked = self.with_found(key.stored(), |found| {
             read = Some(self.stored(key, found.entry, buffer)?);
@@ -163,7 +167,8 @@ impl Engine {
         read.filter(|_| looked.is_some()).map(|stored| object(key, stored, buffer)).transpose()
     }
 
-    /// The object of an entry that a listing gave, without another look-up; where its place was given back since, as [`read`](Self::read).
+    /// The object of an entry from a listing, without another look-up; if its place has been freed since, as
+    /// [`read`](Self::read).
     pub(crate) fn read_listed<'b>(
         &self,
         key: &Key,
@@ -179,7 +184,7 @@ impl Engine {
         }
     }
 
-    /// What is stored of an object, verified, in the buffer.
+    /// The stored bytes of an object, verified, in the buffer.
     pub(crate) fn stored(&self, key: &Key, entry: Entry, buffer: &mut Buffer) -> Result<Stored> {
         refuse_giant(key, &entry)?;
         let (attributes, range, part) = self.stored_content(&entry, &mut buffer.record, &mut buffer.content)?;
@@ -248,7 +253,7 @@ impl Engine {
     }
 }
 
-/// Memory is no place for an object of any size.
+/// Refuses an object that is too large for memory.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if it is too large to be read whole.
@@ -262,7 +267,7 @@ pub(crate) fn refuse_giant(key: &Key, entry: &Entry) -> Result<()> {
         .advise("read it in pieces: Store::content or Store::read_range, granulo store get or export"))
 }
 
-/// A part of a range of a file: so many zeroes, or bytes of what is stored.
+/// A part of a range of a file: a number of zeroes, or a range of the stored bytes.
 pub(super) enum Piece {
     Hole(u64),
     Data(Range<u64>),
@@ -295,7 +300,7 @@ fn within_data(data: &[u8], stored: Range<u64>) -> Result<&[u8]> {
     data.get(stored.start as usize..stored.end as usize).ok_or_else(wrong)
 }
 
-/// The whole of a sparse file.
+/// Appends the whole of a sparse file.
 pub(crate) fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
     onto.clear();
     pieces(Some(holes), 0..holes.size_bytes, |piece| {

@@ -1,9 +1,10 @@
-//! Listings: entries in order of names, of one consistent state, however long they take.
+//! Listings: entries in name order, of one consistent state, however long they take.
 //!
-//! A walk goes from directory to directory, each before what is in it: that is the order of whole paths. Of the directories on the way it keeps
-//! the scans of the deepest [`MOST_SCANS`], so that memory does not grow with depth; one that it comes back to after that is sought again by name.
-//! A scan that has come to its end goes on with the next directory, which mostly follows in the index too, and all of them have one window of what
-//! is read ahead: so a tree takes about as many reads of the device as its part of the index is long.
+//! A walk visits each directory before its content: that is the order of whole paths. Of the directories on the path it
+//! keeps the scans of the deepest [`MOST_SCANS`], so that memory does not grow with depth; for the others it seeks by
+//! name again when it returns to them. A scan at its end continues with the next directory, which mostly follows in the
+//! index too, and all scans share one read-ahead window: so a tree takes about as many device reads as its part of the
+//! index is long.
 
 use std::ops::Bound;
 
@@ -14,13 +15,13 @@ use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, object_key
 use crate::format::key::Key;
 use crate::index::{Reach, Scan, Snapshot, Windows};
 
-/// Scans that are kept at once.
+/// Most scans that are kept open.
 const MOST_SCANS: usize = 16;
 
 /// An entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// The whole key.
+    /// The full key.
     pub key: Key,
     /// Kind, size, mode, owner, time and place. Links are followed.
     pub entry: Entry,
@@ -28,10 +29,10 @@ pub struct Listed {
     pub shared: Option<u64>,
 }
 
-/// An entry of a listing whose key is lent until the next one is asked for.
+/// An entry of a listing whose key is borrowed until the next entry is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lent<'w> {
-    /// The whole key.
+    /// The full key.
     pub key: &'w Key,
     /// Kind, size, mode, owner, time and place. Links are followed.
     pub entry: Entry,
@@ -39,30 +40,31 @@ pub struct Lent<'w> {
     pub shared: Option<u64>,
 }
 
-/// A directory that is being gone through.
+/// A directory that is being visited.
 #[derive(Debug)]
 struct Level {
     directory: u64,
     /// Length of its path.
     path_bytes: usize,
-    /// `None`: to be sought again.
+    /// `None` if its place must be sought again.
     scan: Option<Scan>,
 }
 
-/// Entries in order of keys, of one consistent state. See [`Store::list`](crate::Store::list) and [`Store::walk`](crate::Store::walk).
+/// Entries in order of keys, of one consistent state. See [`Store::list`](crate::Store::list) and
+/// [`Store::walk`](crate::Store::walk).
 ///
-/// As an iterator it gives entries to keep; [`lend`](Self::lend) takes no memory for each.
+/// As an iterator, it returns owned entries; [`lend`](Self::lend) allocates nothing for each.
 #[derive(Debug)]
 pub struct Walk {
     snapshot: Snapshot,
-    /// What comes first, if it is not in a directory that is gone through.
+    /// The first entry, if it is not in a visited directory.
     top: Option<Entry>,
-    /// The deepest last.
+    /// The deepest is last.
     levels: Vec<Level>,
-    /// Scans at their end, of directories that were left; the last left last.
+    /// Scans at their end, of directories that were left; the one left last is last.
     spare: Vec<Scan>,
     windows: Windows,
-    /// The path of the entry that was given last.
+    /// The path of the last returned entry.
     key: Key,
     /// Only the entries of one directory.
     is_flat: bool,
@@ -70,7 +72,7 @@ pub struct Walk {
 }
 
 impl Engine {
-    /// What is at and below `top`, from the path `from` on.
+    /// Entries at and below `top`, from the path `from` on.
     pub(crate) fn walk(&self, top: &Key, from: &Key) -> Result<Walk> {
         self.refresh()?;
         let snapshot = self.view().snapshot();
@@ -109,7 +111,7 @@ impl Walk {
         let number = if top.is_root() { Some(ROOT) } else { found.filter(|_| is_directory).map(|entry| entry.number) };
         if from <= top {
             walk.top = found;
-            // A directory that is given is entered then.
+            // If `top` is returned first, its directory is entered after that.
             if let Some(number) = number.filter(|_| found.is_none()) {
                 walk.enter(number, Bound::Unbounded)?;
             }
@@ -125,7 +127,7 @@ impl Walk {
         Walk { snapshot, top: None, levels, spare, windows, key: top.clone(), is_flat, ended: false }
     }
 
-    /// Goes down as far as a path leads, so that what comes next is the first entry that is not before it.
+    /// Descends along a path as far as it exists, so that the next entry is the first that is not before it.
     fn enter_before(&mut self, top: u64, path: &Key) -> Result<()> {
         let mut number = top;
         let mut names = path.components().peekable();
@@ -145,7 +147,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Goes into the directory whose path is the key.
+    /// Enters the directory whose path is the key.
     fn enter(&mut self, directory: u64, from: Bound<&[u8]>) -> Result<()> {
         let scan = match (from, self.spare.pop()) {
             (Bound::Unbounded, Some(mut scan)) => {
@@ -167,10 +169,10 @@ impl Walk {
         Ok(())
     }
 
-    /// The next entry, as the iterator gives it, with a key that is this walk's.
+    /// The next entry, as the iterator returns it, with a key that this walk owns.
     ///
     /// # Errors
-    /// What reading the index fails with; the walk is at its end then.
+    /// Errors of reading the index; the walk is at its end then.
     pub fn lend(&mut self) -> Result<Option<Lent<'_>>> {
         if self.ended {
             return Ok(None);
@@ -180,7 +182,7 @@ impl Walk {
         Ok(step?.map(|(entry, shared)| Lent { key: &self.key, entry, shared }))
     }
 
-    /// Goes on to the next entry that leads somewhere, links followed.
+    /// Advances to the next entry that resolves, links followed.
     #[inline]
     fn step(&mut self) -> Result<Option<(Entry, Option<u64>)>> {
         while let Some(entry) = self.next_unfollowed()? {
@@ -195,10 +197,10 @@ impl Walk {
         Ok(None)
     }
 
-    /// Goes on to the next entry, a link as the link that it is: its path is then the key.
+    /// Advances to the next entry, without following links: a link's path is then the key.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     #[inline]
     pub(crate) fn next_unfollowed(&mut self) -> Result<Option<Entry>> {
         if let Some(top) = self.top.take() {
@@ -213,7 +215,7 @@ impl Walk {
             let scan = match &mut level.scan {
                 Some(scan) => scan,
                 sought => {
-                    // The name in it that was gone into is still in the key.
+                    // The name of the child directory that was visited is still in the key.
                     let name = self.key.stored().get(path_bytes..).unwrap_or_default();
                     let name = name.strip_prefix(&[0]).unwrap_or(name);
                     let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -236,7 +238,7 @@ impl Walk {
     }
 }
 
-/// The entries of a directory from a name on, or behind it.
+/// The entries of a directory from a name on, or after it.
 fn scan_of(snapshot: &Snapshot, windows: &Windows, directory: u64, from: Bound<&[u8]>) -> Result<Scan> {
     let (first, end) = entries_of(directory);
     let from = match from {

@@ -1,7 +1,7 @@
-//! What a load reads, and in which order: stretches of segments, planned from the index in bounded memory.
+//! What a load reads, and in which order: ranges of segments, planned from the index in bounded memory.
 //!
-//! Keys that lie together on disk are planned as they come; others wait in a [`Window`] and come in the order of the disk, in several passes if there are
-//! more than it takes. So every wanted record is planned once, whatever order they are in.
+//! Keys that are adjacent on disk are planned as they come; others wait in a [`Window`] and follow in disk order, in
+//! several passes if they exceed its size. So every wanted record is planned once, whatever the order.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,14 +17,14 @@ use crate::format::index_key::object_key;
 use crate::format::key::Key;
 use crate::index::{Scan, Snapshot};
 
-/// What is read at once: larger pieces leave the processor's cache before they are verified.
+/// Bounds of one read: larger ones leave the processor's cache before they are verified.
 const JOINING: Joining = Joining { gap_bytes: 64 << 10, longest_bytes: 1 << 20 };
-/// Keys in order that are looked at together: whether they lie together on disk.
+/// Consecutive keys that are tested together for being adjacent on disk.
 const RUN_KEYS: usize = 1024;
 /// Places that are gathered before they are sorted: 40 bytes each.
 const WINDOW_RECORDS: usize = 1 << 19;
 
-/// What is to be loaded: a state of the index, kept from being given back.
+/// What is to be loaded: a pinned state of the index.
 #[derive(Debug)]
 pub(super) struct Scope {
     pub(super) snapshot: Snapshot,
@@ -32,7 +32,7 @@ pub(super) struct Scope {
     _pin: Option<Box<dyn Lock>>,
 }
 
-/// A stretch to read.
+/// A range to read.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) span: Span,
@@ -51,12 +51,12 @@ impl Engine {
     }
 }
 
-/// What does not lie together on disk, in passes of bounded size.
+/// Records that are not adjacent on disk, in passes of bounded size.
 #[derive(Debug, Default)]
 struct Window {
-    /// Places before this were had by earlier passes.
+    /// Earlier passes had the places before this.
     from: (u64, u64),
-    /// Places from here on are for later ones.
+    /// Later passes have the places from here on.
     until: Option<(u64, u64)>,
     wanted: Vec<Wanted>,
 }
@@ -72,7 +72,7 @@ impl Window {
         }
         self.wanted.push(wanted);
         if self.wanted.len() == most {
-            // Full: the half that is further back waits for another pass. Places differ, but for names of one file.
+            // Full: the half further back waits for another pass. Places differ, except for names of one file.
             let (_, middle, _) = self.wanted.select_nth_unstable_by_key(most / 2, at);
             let until = at(middle);
             self.until = Some(until);
@@ -81,14 +81,14 @@ impl Window {
     }
 }
 
-/// Whether keys in order lie together on disk, so that nothing is gained by waiting for others.
+/// Whether consecutive keys are adjacent on disk, so that waiting for others gains nothing.
 fn is_together(spans: &[Span], wanted: &[Wanted]) -> bool {
     let read: u64 = spans.iter().map(|span| span.bytes.end - span.bytes.start).sum();
     let used: u64 = wanted.iter().map(|wanted| wanted.location.record_bytes).sum();
     spans.len() as u64 <= 2 + 2 * read / JOINING.longest_bytes && read <= used + used / 4
 }
 
-/// Sends all that is to be read, until nobody wants more.
+/// Sends everything that is to be read, until nobody wants more.
 pub(super) fn plan_all(scope: &Scope, plan: &SyncSender<Result<Planned>>, is_over: &AtomicBool) {
     let mut turn = 0;
     let mut give = |wanted: &[Wanted], spans: Vec<Span>| {
@@ -125,7 +125,7 @@ impl Entries {
     }
 }
 
-/// Gives the stretches of all wanted records to `give`, until it wants no more.
+/// Passes the ranges of all wanted records to `give`, until it wants no more.
 fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<Span>) -> bool) -> Result<()> {
     let mut window = Window::default();
     for pass in 0.. {
@@ -137,7 +137,7 @@ fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<S
             if let Some(entry) = entries.next()? {
                 is_end = false;
                 run.push(Wanted::new(&entry, 0));
-                // Of everything, files with several names come by themselves.
+                // When everything is loaded, files with several names are separate entries.
                 if entry.kind == Kind::Link && !scope.top.is_root() && files.insert(entry.size_bytes) {
                     let file = scope.snapshot.look_up(&object_key(entry.size_bytes))?;
                     run.extend(file.map(|file| Wanted::new(&file, 0)));
