@@ -1,36 +1,36 @@
-//! Attributes of an object, and how a record has them (docs/FORMAT.md, section 6).
+//! Attributes of an object and their stored form (docs/FORMAT.md, section 6).
 
 use super::decode::Decoder;
 use super::entry::Time;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where the change time begins.
+/// Offset of the change time.
 const CTIME_AT: usize = 19;
-/// What a birth time takes: tag, length, value.
+/// Bytes of a birth time: tag, length, value.
 const BTIME_BYTES: usize = 1 + 4 + 9;
-/// The most that attributes take without a birth time, in bytes: there is room for one, whenever the object is written again.
+/// Maximum length of attributes without a birth time, in bytes: room for one remains, whenever the object is rewritten.
 const LARGEST_BYTES: usize = (1 << 24) - 1 - BTIME_BYTES;
 const ATIME: u8 = 1;
 const XATTR: u8 = 2;
 const HOLES: u8 = 3;
 const BTIME: u8 = 4;
-/// Tags from here on must be understood.
+/// Tags from here on must be understood by a reader.
 const FIRST_ESSENTIAL: u8 = 128;
-/// Seconds are kept in five bytes.
+/// Seconds are stored in five bytes.
 const SECONDS: std::ops::Range<i64> = -(1 << 39)..1 << 39;
 
-/// Permissions of files and directories that come without any.
+/// Permissions of files that come without any.
 pub const DEFAULT_FILE_MODE: u16 = 0o100_644;
-/// As [`DEFAULT_FILE_MODE`], of directories.
+/// As [`DEFAULT_FILE_MODE`], for directories.
 pub const DEFAULT_DIRECTORY_MODE: u16 = 0o040_755;
 
 /// Extended attributes: names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a file system would keep of a file beside its content.
+/// What a file system stores about a file besides its content.
 ///
-/// Change time and birth time are always there in what was read. In what is written they may be left open: so who changes some of what was read leaves the change time
-/// open, or gives the time of that change.
+/// Attributes that were read always have a change time and a birth time. In attributes to be written both may be unset:
+/// code that changes attributes it has read leaves the change time unset, or sets it to the time of that change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attributes {
     /// Type and permissions, as in `st_mode`.
@@ -41,29 +41,31 @@ pub struct Attributes {
     pub gid: u32,
     /// Modification time.
     pub mtime: Time,
-    /// Change time: when content, name or attributes were last written. Left open, it is when that is done: one time for all that a batch commits together.
+    /// Change time: when content, name or attributes were last written. If unset, the time of writing: one time for
+    /// everything that a batch commits together.
     pub ctime: Option<Time>,
-    /// Birth time: when the object was made. Left open, it is the change time of what is put, and of what is there it stays what it is.
+    /// Birth time: when the object was created. If unset, a new object gets its change time, and an existing object
+    /// keeps its own.
     pub btime: Option<Time>,
-    /// Access time, if it is to be kept.
+    /// Access time, if it is to be stored.
     pub atime: Option<Time>,
-    /// Extended attributes: names and values, by name.
+    /// Extended attributes: names and values, sorted by name.
     pub xattrs: Xattrs,
-    /// Where the data of a sparse file lie.
+    /// Where the data of a sparse file are.
     pub holes: Option<Holes>,
 }
 
-/// Holes of a sparse file, by what is between them.
+/// Holes of a sparse file, described by the data between them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holes {
     /// Size of the file in bytes, holes included.
     pub size_bytes: u64,
-    /// Offset and length of each run of data in bytes, rising and apart, none empty.
+    /// Offset and length of each run of data in bytes, ascending and separate, none empty.
     pub data: Vec<(u64, u64)>,
 }
 
 impl Holes {
-    /// Bytes of data: what is stored.
+    /// Bytes of data, which are the bytes stored.
     pub fn data_bytes(&self) -> u64 {
         self.data.iter().map(|&(_, length)| length).sum()
     }
@@ -82,12 +84,12 @@ impl Holes {
 }
 
 impl Attributes {
-    /// Attributes of a file that came without any: of the process's user, at `mtime`.
+    /// Attributes of a file that came without any: owned by the user of the process, modified at `mtime`.
     pub fn of_file(mtime: Time) -> Attributes {
         Attributes { mode: DEFAULT_FILE_MODE, mtime, ..Attributes::default() }
     }
 
-    /// As [`of_file`](Self::of_file), of a directory.
+    /// As [`of_file`](Self::of_file), for a directory.
     pub fn of_directory(mtime: Time) -> Attributes {
         Attributes { mode: DEFAULT_DIRECTORY_MODE, mtime, ..Attributes::default() }
     }
@@ -97,13 +99,13 @@ impl Attributes {
         self.ctime.unwrap_or(now)
     }
 
-    /// The same with nothing left open, written at `now`.
+    /// The same with every time set, written at `now`.
     pub(crate) fn dated(self, now: Time) -> Attributes {
         let changed = self.changed(now);
         Attributes { ctime: Some(changed), btime: Some(self.btime.unwrap_or(changed)), ..self }
     }
 
-    /// What the stored form takes, at most.
+    /// Maximum length of the stored form.
     pub(crate) fn most_bytes(&self) -> usize {
         let xattrs = self.xattrs.iter().map(|(name, value)| 7 + name.len() + value.len()).sum::<usize>();
         let holes = self.holes.as_ref().map_or(0, |holes| 13 + 16 * holes.data.len());
@@ -113,7 +115,8 @@ impl Attributes {
     /// Appends the stored form of what is written at `now`.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`]: more than 16 MiB, a time beyond five bytes of seconds, extended attributes out of order, holes that overlap.
+    /// [`ErrorKind::Usage`]: more than 16 MiB, a time beyond five bytes of seconds, extended attributes out of order,
+    /// holes that overlap.
     pub(crate) fn encode(&self, now: Time, onto: &mut Vec<u8>) -> Result<()> {
         let refuse = |cause: &str| Err(Error::new(ErrorKind::Usage, "keep the attributes", cause));
         let (changed, born) = (self.changed(now), self.btime.unwrap_or(self.changed(now)));
@@ -162,7 +165,7 @@ impl Attributes {
         Ok(())
     }
 
-    /// Attributes from their stored form; `None` if it is damaged, or from a version that knows more.
+    /// Decodes attributes; `None` if they are damaged or need a newer version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Attributes> {
         let mut at = Decoder::new(bytes);
         let mut attributes = Attributes {
@@ -204,7 +207,8 @@ impl Attributes {
     }
 }
 
-/// The stored form of attributes that are written again at `now`: what the object is and when it was made stays, also what a later version has said of it. `None` if it is damaged.
+/// The stored form of attributes that are rewritten at `now`: type and birth time are kept, and so are extensions of a
+/// later version. `None` if it is damaged.
 pub(crate) fn changed_again(stored: &[u8], now: Time) -> Option<Vec<u8>> {
     let (before, rest) = stored.split_at_checked(CTIME_AT)?;
     let mut again = Vec::with_capacity(stored.len() + BTIME_BYTES);
@@ -226,7 +230,7 @@ pub(crate) fn changed_again(stored: &[u8], now: Time) -> Option<Vec<u8>> {
     Some(again)
 }
 
-/// A birth time that is the change time is not written.
+/// A birth time that equals the change time is not written.
 fn encode_birth(born: Time, changed: Time, onto: &mut Vec<u8>) {
     if born != changed {
         extension(onto, BTIME, |onto| encode_time(born, onto));
@@ -252,7 +256,7 @@ fn decode_time(at: &mut Decoder<'_>) -> Option<Time> {
     (time.nanoseconds < 1_000_000_000).then_some(time)
 }
 
-/// A time, and nothing behind it.
+/// A time with nothing after it.
 fn whole_time(mut at: Decoder<'_>) -> Option<Time> {
     decode_time(&mut at).filter(|_| at.rest().is_empty())
 }
@@ -319,7 +323,7 @@ mod tests {
                 prop_assert_eq!(Attributes::decode(&bytes), Some(expected));
                 prop_assert_eq!(bytes.windows(6).filter(|window| *window == unknown).count(), 1);
             }
-            // It was written when it was made, so that says it all.
+            // It was written when it was created, so its birth time is its change time.
             let (mut once, unchanged) = (Vec::new(), Attributes { ctime: read.btime, ..read });
             unchanged.encode(now, &mut once).unwrap();
             prop_assert_eq!(bytes.len(), once.len() + unknown.len());
@@ -335,7 +339,7 @@ mod tests {
             let now = Time { seconds: 1, nanoseconds: 2 };
             if let Some(again) = changed_again(&bytes, now) {
                 let expected = Attributes::decode(&bytes).map(|before| Attributes { ctime: Some(now), ..before });
-                // Tags that come twice are none of its business.
+                // Repeated tags are out of scope here.
                 prop_assert!(expected.is_none() || Attributes::decode(&again) == expected);
             }
         }

@@ -1,6 +1,6 @@
-//! Reading little-endian fields from bytes that may be anything: each step says `None` when there is not enough.
+//! Reads little-endian fields from untrusted bytes: each step returns `None` if too few bytes remain.
 
-/// A place in bytes that are being decoded.
+/// A position in bytes that are being decoded.
 #[derive(Debug, Clone)]
 pub(crate) struct Decoder<'a> {
     rest: &'a [u8],
@@ -11,7 +11,7 @@ impl<'a> Decoder<'a> {
         Decoder { rest: bytes }
     }
 
-    /// What was not taken yet.
+    /// The bytes not consumed yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -44,7 +44,7 @@ impl<'a> Decoder<'a> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Five bytes with a sign.
+    /// A signed integer of five bytes.
     pub(crate) fn i40(&mut self) -> Option<i64> {
         let bytes: [u8; 5] = self.array()?;
         let mut wide = [if bytes[4] & 0x80 == 0 { 0 } else { 0xff }; 8];

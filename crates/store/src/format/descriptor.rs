@@ -1,9 +1,10 @@
-//! Descriptors: where the bytes of a large object lie (docs/FORMAT.md, section 6).
+//! Descriptors: where the bytes of a large object are (docs/FORMAT.md, section 7).
 //!
-//! [`Descriptor::decode`] believes nothing. What it gives keeps these invariants, on which reading and repairing rely: the chunks have
-//! together what the object has behind its packed bytes; each is one that [`Stripes::check`] allows, and all but the last are whole
-//! stripes; the components of a chunk are on different devices, at multiples of 4 KiB; there is a checksum for every unit that has
-//! bytes. It allocates no more than a small multiple of the bytes it is given, whatever numbers these contain.
+//! [`Descriptor::decode`] trusts nothing. Its result has these invariants, on which reading and repair rely: together,
+//! the chunks have exactly the bytes of the object after its packed ones; [`Stripes::check`] allows each chunk, and all
+//! but the last consist of whole stripes; the components of a chunk are on different devices, at multiples of 4 KiB;
+//! every unit that has bytes has a checksum. It allocates at most a small multiple of the length of its input, whatever
+//! numbers that contains.
 
 use std::path::Path;
 
@@ -34,19 +35,19 @@ pub(crate) struct Component {
     pub(crate) offset_bytes: u64,
 }
 
-/// A part of a large object that is striped over one set of devices.
+/// A part of a large object, striped over one set of devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    /// How it is cut into units.
+    /// How it is divided into units.
     pub(crate) stripes: Stripes,
-    /// Its components, data + parity of them.
+    /// Its components: one per data and parity unit of a stripe.
     pub(crate) components: Vec<Component>,
-    /// XXH3 of each unit that has bytes, by [`Stripes::position`].
+    /// XXH3 of each unit that has bytes, indexed by [`Stripes::position`].
     pub(crate) checksums: Vec<u64>,
 }
 
 impl Chunk {
-    /// Where a unit lies; its length is 0 for one that is not reached.
+    /// Where a unit is; the length is 0 for a unit without bytes.
     pub(crate) fn unit(&self, stripe: usize, unit: usize) -> Run {
         let component = self.components[self.stripes.component(stripe, unit)];
         Run {
@@ -57,7 +58,7 @@ impl Chunk {
         }
     }
 
-    /// What is wrong with it by itself.
+    /// What is wrong with the chunk on its own.
     fn check(&self) -> std::result::Result<(), String> {
         self.stripes.check()?;
         let width = self.stripes.width();
@@ -76,7 +77,7 @@ impl Chunk {
 /// The content of the record of a large object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Descriptor {
-    /// Bytes that are stored, without holes.
+    /// Stored bytes, without holes.
     pub(crate) stored_bytes: u64,
     /// The first 4 KiB of them.
     pub(crate) packed: Vec<u8>,
@@ -85,7 +86,7 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// The runs that the object occupies in extents, chunk by chunk; none is empty.
+    /// The runs that the object occupies in extent files, chunk by chunk; none is empty.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.chunks
             .iter()
@@ -100,7 +101,7 @@ impl Descriptor {
             .filter(|run| run.length_bytes > 0)
     }
 
-    /// What is wrong with the whole.
+    /// What is wrong with the descriptor as a whole.
     fn check(&self) -> std::result::Result<(), String> {
         if self.packed.len() as u64 != PACKED_BYTES {
             return Err(format!("{} bytes are packed, not {PACKED_BYTES}", self.packed.len()));
@@ -118,7 +119,7 @@ impl Descriptor {
         Ok(())
     }
 
-    /// The bytes of the descriptor.
+    /// Encodes the descriptor.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let chunks: u64 = self.chunks.iter().map(|chunk| chunk.stripes.map_bytes()).sum();
         let mut bytes = Vec::with_capacity(16 + self.packed.len() + chunks as usize);
@@ -143,10 +144,10 @@ impl Descriptor {
         bytes
     }
 
-    /// The descriptor that `bytes` are, all of them; `path` is that of the object, for the error.
+    /// Decodes a descriptor, which must be all of `bytes`; `path` is that of the object, for the error.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for anything but a sound descriptor.
+    /// [`ErrorKind::Corrupt`] for anything but a valid descriptor.
     pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Descriptor> {
         Descriptor::read(&mut Reader { bytes }).map_err(|cause| {
             Error::new(ErrorKind::Corrupt, "read the descriptor of", cause)
@@ -161,7 +162,7 @@ impl Descriptor {
         let count = u16::from_le_bytes(reader.array()?);
         reader.zeroes()?;
         let packed = reader.take(u64::from(packed))?.to_vec();
-        // Grows with what is there, not with what is said to be.
+        // Grows with the bytes present, not with the stated count.
         let mut chunks = Vec::new();
         for _ in 0..count {
             chunks.push(reader.chunk()?);
@@ -175,7 +176,7 @@ impl Descriptor {
     }
 }
 
-/// Bytes that are still to be read.
+/// Bytes still to be read.
 struct Reader<'a> {
     bytes: &'a [u8],
 }
@@ -235,7 +236,7 @@ mod tests {
         Descriptor::decode(bytes, Path::new("a/b"))
     }
 
-    /// A sound descriptor of an object of so many bytes.
+    /// A valid descriptor of an object of `stored_bytes`.
     fn sample(rule: Striping, stored_bytes: u64) -> Descriptor {
         let chunk = |(number, stripes): (usize, Stripes)| Chunk {
             stripes,
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn numbers_in_hostile_bytes_allocate_nothing() {
-        // 65,535 chunks, 4 GiB packed: refused at the first byte that is missing.
+        // 65,535 chunks, 4 GiB packed: refused at the first missing byte.
         assert!(decode(&[0xFF; 14]).is_err());
         let mut bytes = vec![0; 16];
         bytes[12..14].fill(0xFF);
@@ -344,7 +345,7 @@ mod tests {
         ) {
             let mut bytes = descriptor.encode();
             for (at, byte) in changes {
-                // Half of the changes in the header or in that of the first chunk, where they matter most.
+                // Half of the changes are in the header or in that of the first chunk, where they matter most.
                 let within = if byte % 2 == 0 { 16 } else { bytes.len() - 4112 };
                 let at = at.index(within);
                 bytes[if byte % 2 == 0 { at } else { 4112 + at }] = byte;

@@ -1,6 +1,6 @@
-//! What the index knows of a key: which record it is, where that lies, and what a listing shows.
+//! What the index knows about a key: its record, the record's location, and what a listing shows.
 
-/// The kind of a record (docs/FORMAT.md, section 5).
+/// The kind of a record (docs/FORMAT.md, section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -14,22 +14,22 @@ pub enum Kind {
     Symlink = 4,
     /// A fifo, a socket or a device.
     Special = 5,
-    /// A name of a shared object.
+    /// A name of an object that has several.
     Link = 6,
-    /// A key that is no more.
+    /// Tombstone of a key.
     Removal = 7,
-    /// A directory that is no more, with all below it.
+    /// Tombstone of a directory and everything below it.
     TreeRemoval = 8,
     /// The end of a batch.
     Commit = 9,
     /// What was superseded and may be gone.
     Release = 10,
-    /// A state that is kept by name, or not any more.
+    /// A snapshot: a state preserved by name, or its removal.
     Snapshot = 11,
 }
 
 impl Kind {
-    /// The kind that a byte of a record stands for.
+    /// The kind that a byte in a record denotes.
     pub fn from_byte(byte: u8) -> Option<Kind> {
         const KINDS: [Kind; 11] = [
             Kind::File,
@@ -47,13 +47,13 @@ impl Kind {
         KINDS.get(usize::from(byte).checked_sub(1)?).copied()
     }
 
-    /// Whether a key with such a record is in use.
+    /// Whether a key with such a record exists.
     pub fn is_used(self) -> bool {
         self < Kind::Removal
     }
 }
 
-/// A point in time: whole seconds since 1970, and nanoseconds on top.
+/// A point in time: whole seconds since 1970 plus nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Time {
     /// Seconds, negative before 1970.
@@ -63,14 +63,14 @@ pub struct Time {
 }
 
 impl Time {
-    /// So many nanoseconds after 1970.
+    /// The time `nanoseconds` after 1970.
     pub(crate) fn of_nanoseconds(nanoseconds: i64) -> Time {
         const SECOND: i64 = 1_000_000_000;
         Time { seconds: nanoseconds.div_euclid(SECOND), nanoseconds: nanoseconds.rem_euclid(SECOND) as u32 }
     }
 }
 
-/// Where a record lies: the same on every copy of its segment.
+/// Location of a record, the same on every copy of its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
     /// Number of the segment.
@@ -81,19 +81,20 @@ pub struct Location {
     pub record_bytes: u64,
 }
 
-/// What the index has for a key.
+/// What the index stores for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// [`Kind::File`] to [`Kind::Removal`].
     pub kind: Kind,
     /// Id of the record; higher is newer.
     pub id: u64,
-    /// Number of the object, which it has for life, whatever is written to it; 0 of a removal. It is the id of the first record that it ever had, so that no two
-    /// objects have the same.
+    /// Number of the object, for life, whatever is written to it; 0 for a removal. It is the id of the object's very
+    /// first record, so no two objects share one.
     pub number: u64,
-    /// Where the record lies. Of a removal in a sorted table, nothing (all zero).
+    /// Location of the record. For a removal in a sorted table it is unknown (all zero).
     pub location: Location,
-    /// Size of the object in bytes, holes included; the target's length of a symlink, 0 of directories; **of a link, the number of the shared object**.
+    /// Size of the object in bytes, holes included; the length of the target for a symlink, 0 for a directory; **for a
+    /// link, the number of the shared object**.
     pub size_bytes: u64,
     /// Type and permissions.
     pub mode: u16,
@@ -103,18 +104,18 @@ pub struct Entry {
     pub gid: u32,
     /// Modification time.
     pub mtime: Time,
-    /// Change time; of a link that of nothing, like its other attributes.
+    /// Change time; unset for a link, like its other attributes.
     pub ctime: Time,
 }
 
 impl Entry {
-    /// A name of a shared file, without id and place.
+    /// A name of a shared object, without id and location.
     pub(crate) fn link(number: u64) -> Entry {
         let location = Location { segment: 0, offset: 0, record_bytes: 0 };
         Entry { kind: Kind::Link, number, size_bytes: number, ..Entry::removal(0, location) }
     }
 
-    /// An entry that says that the key is no more.
+    /// A tombstone of a key.
     pub fn removal(id: u64, location: Location) -> Entry {
         Entry {
             kind: Kind::Removal,

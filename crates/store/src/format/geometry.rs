@@ -1,13 +1,13 @@
 //! Geometry: which devices a store has, and how it spreads objects over them.
 //!
-//! A geometry is made once, of a [`Plan`], by [`Geometry::new`], which refuses what could not keep its promise and says what is
-//! missing. What holds of every geometry, also of one that was read from a superblock, is in `Geometry::out_of_bounds`. Records
-//! lie on the fast devices, stripes on the slow ones; where there are none of a class, the other takes its part
-//! ([`Geometry::record_devices`], [`Geometry::stripe_devices`]).
+//! [`Geometry::new`] builds a geometry once, from a [`Plan`]. It refuses plans that cannot keep the promised
+//! redundancy, and says what is missing. `Geometry::out_of_bounds` has the invariants of every geometry, including one
+//! read from a superblock. Records are on the fast devices, stripes on the slow ones; if a class has no devices, the
+//! other takes its role ([`Geometry::record_devices`], [`Geometry::stripe_devices`]).
 //!
-//! Stripes are as wide as the devices allow, up to [`WIDEST_DATA`] data units: wider ones would save less than 1 % of the room and
-//! read more devices for each rebuild. From [`DEVICES_WITH_SPARE`] devices on, stripes with parity leave one device out, each
-//! object another one, so that what is lost can be rebuilt into the room of the others.
+//! Stripes are as wide as the devices allow, up to [`WIDEST_DATA`] data units: wider ones would save less than 1 % of
+//! the space and read more devices in a rebuild. From [`DEVICES_WITH_SPARE`] devices on, stripes with parity leave one
+//! device out, a different one for each object, so that lost units can be rebuilt into the free space of the others.
 
 mod places;
 mod words;
@@ -20,16 +20,16 @@ use super::history::{EPOCH_BYTES, MEMBER_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{GIB, KIB, MIB, format_count, format_size};
 
-/// Objects up to this size are records whatever the cutoff: a descriptor would take more.
+/// Objects up to this size are records whatever the cutoff: a descriptor would need more space.
 pub use crate::layout::granulo::{ALWAYS_RECORD_BYTES, Alignment};
 
-/// Most data units in a stripe of a new store.
+/// Maximum number of data units in a stripe of a new store.
 pub const WIDEST_DATA: u8 = 10;
 
-/// From so many devices for stripes on, one more is kept than a stripe with parity needs.
+/// From this number of stripe devices on, a stripe with parity leaves one device out.
 pub const DEVICES_WITH_SPARE: usize = 5;
 
-/// Fewest data units beside parity: one and a copy of it is what mirroring is for.
+/// Minimum number of data units with parity: one unit and a copy of it would be mirroring.
 const LEAST_DATA_WITH_PARITY: usize = 2;
 
 /// A segment has at least its header and the commit of a batch.
@@ -38,16 +38,16 @@ const LEAST_SEGMENT_BYTES: u64 = 4 * KIB;
 /// The largest cutoff, in bytes.
 const LARGEST_CUTOFF_BYTES: u64 = GIB;
 
-/// Bytes of a superblock's slot, the part that the geometry may take of it without devices and paths, and what a device takes
-/// beside its path (docs/FORMAT.md, section 4).
+/// Bytes of a superblock slot; maximum bytes of the geometry in it without devices and paths; bytes of a device besides
+/// its path (docs/FORMAT.md, section 4).
 const SUPERBLOCK_BYTES: usize = 64 * KIB as usize;
 const SUPERBLOCK_FIXED_BYTES: usize = 112 + SUPERBLOCK_PLACE_BYTES + 2 + 49;
 const SUPERBLOCK_DEVICE_BYTES: usize = 20 + SUPERBLOCK_PLACE_BYTES + LEAST_EPOCHS * MEMBER_BYTES;
 const SUPERBLOCK_PLACE_BYTES: usize = 18;
-/// Epochs that a superblock has room for at least.
+/// Minimum number of epochs for which a superblock has room.
 const LEAST_EPOCHS: usize = 8;
 
-/// Permission bits that files of a store have where none are asked for.
+/// Permission bits of a store's files by default.
 pub const PRIVATE_MODE: u16 = 0o600;
 
 /// Class of a device.
@@ -75,9 +75,9 @@ impl fmt::Display for Class {
 pub enum DeviceState {
     /// In use.
     InUse = 1,
-    /// New in the place of a lost one; not everything is on it yet.
+    /// New, in place of a lost one; not fully rebuilt yet.
     Rebuilding = 2,
-    /// Left the store; its number is not used again.
+    /// Left the store; its number is not reused.
     Gone = 3,
 }
 
@@ -98,7 +98,8 @@ pub struct DeviceEntry {
     pub node: Node,
 }
 
-/// Which directory something is, by what its file system says: another path may lead there, another directory may have its path.
+/// Which directory something is, by what its file system says: another path may lead there, another directory may have
+/// its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Node {
     /// Identity of the file system.
@@ -124,18 +125,18 @@ impl DeviceEntry {
 /// Compression of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Records are kept as they are.
+    /// Records are stored uncompressed.
     None,
-    /// zstd of a level, -7 to 22 without 0.
+    /// zstd at a level, -7 to 22 without 0.
     Zstd(i8),
 }
 
-/// How a store is laid out. The same on every device.
+/// The layout of a store, the same on every device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Geometry {
     /// Random identity of the store.
     pub store: [u8; 16],
-    /// When it was made, nanoseconds since 1970.
+    /// When it was created, nanoseconds since 1970.
     pub created_nanoseconds: i64,
     /// Largest object that is a record, in bytes.
     pub cutoff_bytes: u64,
@@ -143,42 +144,42 @@ pub struct Geometry {
     pub stripe_unit_bytes: u32,
     /// Copies of records: 1 to 3.
     pub copies: u8,
-    /// Units with data in a stripe.
+    /// Data units in a stripe.
     pub data: u8,
     /// Parity units in a stripe: 0 to 2.
     pub parity: u8,
     /// Compression of records.
     pub compression: Compression,
-    /// Above this share of a fast device, in per cent, records go to slow ones.
+    /// High watermark: above this share of a fast device, in per cent, records spill to slow ones.
     pub high_watermark_percent: u8,
-    /// Down to this share `rebalance` and fresh records fill a fast device again.
+    /// Low watermark: `rebalance` and new records fill a fast device up to this share again.
     pub low_watermark_percent: u8,
     /// Size at which a segment is closed, in bytes.
     pub segment_bytes: u64,
     /// The devices, by number.
     pub devices: Vec<DeviceEntry>,
-    /// The home's directory, as the devices know it; empty if the home is device 0.
+    /// The home's directory, as recorded on the devices; empty if the home is device 0.
     pub home: PathBuf,
-    /// Which directory that is.
+    /// File system and inode of that directory.
     pub home_node: Node,
-    /// Where the content of files begins in segments that are begun from now on.
+    /// Where the content of files begins in segments begun from now on.
     pub alignment: Alignment,
-    /// Permission bits that files of the store may have; of directories, with those to search them.
+    /// Permission bits that files of the store may have; directories add the matching search bits.
     pub file_mode: u16,
 }
 
-/// What a new store is to be: options of `store init`. Widths that are not given follow from the number of devices.
+/// The options of `store init`. Widths left unset follow from the number of devices.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Directories of fast devices, relative to the working directory. Without any device, the home is the one device.
+    /// Directories of fast devices, relative to the working directory. Without any device, the home is the only one.
     pub fast: Vec<PathBuf>,
     /// Directories of slow devices.
     pub slow: Vec<PathBuf>,
     /// Largest object that is a record, in bytes.
     pub cutoff_bytes: u64,
-    /// Copies of records; `None`: 2 if there are two fast devices, else 1.
+    /// Copies of records; `None`: 2 with two or more fast devices, else 1.
     pub copies: Option<u8>,
-    /// Parity units; `None`: 1 from three slow devices on, else 0.
+    /// Parity units; `None`: 1 with three or more slow devices, else 0.
     pub parity: Option<u8>,
     /// Stripe unit in bytes.
     pub stripe_unit_bytes: u32,
@@ -215,26 +216,27 @@ impl Default for Plan {
 /// The largest offset in a segment or an extent file.
 pub const LARGEST_FILE_BYTES: u64 = 16 * GIB;
 
-/// How many losses of devices a store survives with everything in it.
+/// How many lost devices a store survives without losing any data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Survived {
-    /// Of devices whatever their class.
+    /// Devices of any class.
     pub any: u8,
-    /// Of fast devices, or of those that take their part, if all slow ones stay.
+    /// Fast devices, or those in their role, if no slow one is lost.
     pub fast: u8,
-    /// Of slow devices, or of those that take their part, if all fast ones stay and no record has overflowed.
+    /// Slow devices, or those in their role, if no fast one is lost and no record has overflowed.
     pub slow: u8,
 }
 
 impl Geometry {
     /// The geometry of a new store at `home`, with random identities.
     ///
-    /// Directories need not exist yet. Paths are resolved as far as they do; devices in the home get paths relative to it, so that a store
-    /// with all its devices can be moved.
+    /// Directories need not exist yet. Paths are resolved as far as they exist; devices in the home get paths relative
+    /// to it, so that a store that contains all its devices can be moved.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`], with what is missing and what would do, for what the devices cannot keep, for directories that are the same or
-    /// in each other, and for settings out of bounds; what resolving a path fails with.
+    /// [`ErrorKind::Usage`] for redundancy that the devices cannot provide (with what is missing and what would
+    /// suffice), for directories that are equal or nested, and for settings out of bounds; any error of resolving a
+    /// path.
     pub fn new(home: &Path, plan: &Plan) -> Result<Geometry> {
         let places = places::resolve(home, plan)?;
         let on_home = places.devices.is_empty();
@@ -284,14 +286,15 @@ impl Geometry {
         }
     }
 
-    /// What no new store should be, if this is to be one: it would work, and badly.
+    /// Why a new store should not be like this: it would work, but badly.
     fn out_of_use(&self) -> Option<String> {
         let segment = format_size(self.segment_bytes.into());
         (self.segment_bytes < MIB)
             .then(|| format!("a segment is closed at a size from 1 MiB to 8 GiB, and this is {segment}"))
     }
 
-    /// What no geometry may say, if this one says it; of one that was read, damage: the program relies on these bounds.
+    /// Why no geometry can be like this; in one that was read, it means damage, because the program relies on these
+    /// bounds.
     pub(crate) fn out_of_bounds(&self) -> Option<String> {
         let unit = u64::from(self.stripe_unit_bytes);
         let paths = self.devices.iter().map(|device| SUPERBLOCK_DEVICE_BYTES + device.path.as_os_str().len());
@@ -329,22 +332,22 @@ impl Geometry {
         }
     }
 
-    /// Whether the home is a directory of its own, and no device.
+    /// Whether the home is a directory of its own and not a device.
     pub fn has_home_apart(&self) -> bool {
         !self.home.as_os_str().is_empty()
     }
 
-    /// Devices that records go to first.
+    /// Devices that are tried first for records.
     pub fn record_devices(&self) -> impl Iterator<Item = &DeviceEntry> {
         self.of_class_or_other(Class::Fast)
     }
 
-    /// Devices that stripe units go to.
+    /// Devices for stripe units.
     pub fn stripe_devices(&self) -> impl Iterator<Item = &DeviceEntry> {
         self.of_class_or_other(Class::Slow)
     }
 
-    /// How many losses are survived, whatever lies where.
+    /// How many losses are survived, wherever objects are.
     pub fn survives(&self) -> Survived {
         let spare_copies = self.copies - 1;
         let one_class = !self.has(Class::Fast) || !self.has(Class::Slow);
@@ -356,7 +359,7 @@ impl Geometry {
         }
     }
 
-    /// Whether a device that is in the store, or is to be, is of this class.
+    /// Whether a device of this class is in the store or planned.
     fn has(&self, class: Class) -> bool {
         self.devices.iter().any(|device| device.state != DeviceState::Gone && device.class == class)
     }
@@ -368,7 +371,7 @@ impl Geometry {
             .filter(move |device| device.state != DeviceState::Gone && (any_class || device.class == class))
     }
 
-    /// Copies of records, as asked or as the devices allow.
+    /// Copies of records, as requested or as the devices allow.
     fn copies_for(&self, asked: Option<u8>, on_home: bool) -> Result<u8> {
         let devices = self.record_devices().count();
         let copies = asked.unwrap_or(if devices >= 2 { 2 } else { 1 });
@@ -386,7 +389,7 @@ impl Geometry {
         }))
     }
 
-    /// Data and parity units of a stripe, parity as asked or as the devices allow.
+    /// Data and parity units of a stripe; parity as requested or as the devices allow.
     fn widths_for(&self, asked: Option<u8>, on_home: bool) -> Result<(u8, u8)> {
         let devices = self.stripe_devices().count();
         let parity = asked.unwrap_or(if devices > LEAST_DATA_WITH_PARITY { 1 } else { 0 });
@@ -407,7 +410,7 @@ impl Geometry {
         Ok((data as u8, parity))
     }
 
-    /// The class to name in a message, with a space behind it; nothing where the home or the other class takes the part.
+    /// The class as named in a message, with a trailing space; empty if the home or the other class takes the role.
     fn class_word(&self, class: Class, on_home: bool) -> &'static str {
         match class {
             _ if on_home || !self.has(class) => "",
@@ -425,7 +428,7 @@ fn refuse(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Usage, "make the store", cause)
 }
 
-/// 16 random bytes of the system.
+/// 16 random bytes from the system.
 pub(crate) fn random_identity() -> Result<[u8; 16]> {
     let mut identity = [0; 16];
     let mut filled = 0;

@@ -1,11 +1,12 @@
-//! The history of epochs, as every superblock has it (docs/FORMAT.md, section 4): who wrote to the store, after what, and on which devices.
+//! The history of epochs, as in every superblock (docs/FORMAT.md, section 4): who wrote to the store, after what, and
+//! on which devices.
 //!
-//! Never empty; the newest epoch is the last. Only the bytes are here: what two histories say together is in `devices::epochs`.
+//! Never empty; the newest epoch is last. This module is about the bytes only: `devices::epochs` compares histories.
 
 use super::decode::Decoder;
 use super::ids::{DeviceNumber, Epoch};
 
-/// Epochs that are kept; older ones are forgotten.
+/// Maximum number of epochs; older ones are dropped.
 pub(crate) const MOST_EPOCHS: usize = 256;
 /// Bytes of an epoch in a superblock, without its set.
 pub(crate) const EPOCH_BYTES: usize = 8 + 8 + 8 + 8 + 2;
@@ -20,9 +21,9 @@ pub(crate) struct EpochEntry {
     pub(crate) began_nanoseconds: i64,
     /// Segments begun before it.
     pub(crate) segments_begun: u64,
-    /// Sequence number of the last batch before it: if the next epoch has the same, nothing was written in this one.
+    /// Sequence number of the last batch before it: if the next epoch has the same, no batch was written in this one.
     pub(crate) last_batch: u64,
-    /// Devices in sync, rising.
+    /// Devices in sync, ascending.
     pub(crate) in_sync: Vec<DeviceNumber>,
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// That of a new store.
+    /// The history of a new store.
     pub(crate) fn new(first: EpochEntry) -> History {
         History { older: Vec::new(), newest: first }
     }
@@ -54,7 +55,7 @@ impl History {
         &self.newest
     }
 
-    /// All of them, the oldest first.
+    /// All epochs, oldest first.
     pub(crate) fn entries(&self) -> impl DoubleEndedIterator<Item = &EpochEntry> + Clone {
         self.older.iter().chain(std::iter::once(&self.newest))
     }
@@ -63,20 +64,20 @@ impl History {
         self.entries().any(|entry| entry.epoch == epoch)
     }
 
-    /// Those that followed an epoch, the oldest first; `None` if it is not in here.
+    /// The epochs after `epoch`, oldest first; `None` if it is not in the history.
     pub(crate) fn after(&self, epoch: Epoch) -> Option<impl Iterator<Item = &EpochEntry> + Clone> {
         let at = self.entries().position(|entry| entry.epoch == epoch)?;
         Some(self.entries().skip(at + 1))
     }
 
-    /// The same with one more.
+    /// The same history with one more epoch.
     pub(crate) fn followed_by(&self, next: EpochEntry) -> History {
         let mut older: Vec<EpochEntry> = self.entries().cloned().collect();
         older.drain(..older.len().saturating_sub(MOST_EPOCHS - 1));
         History { older, newest: next }
     }
 
-    /// The part up to an epoch, which is its newest then; `None` if that is not in here.
+    /// The history up to `epoch`, which is then its newest; `None` if it is not in the history.
     pub(crate) fn up_to(&self, epoch: Epoch) -> Option<History> {
         let at = self.entries().position(|entry| entry.epoch == epoch)?;
         let mut older: Vec<EpochEntry> = self.entries().take(at + 1).cloned().collect();
@@ -84,7 +85,8 @@ impl History {
         Some(History { older, newest })
     }
 
-    /// Appends it in no more than `room` bytes: what does not fit is forgotten, the oldest first. Gives whether the newest epoch fits.
+    /// Appends the history in at most `room` bytes: what does not fit is dropped, oldest first. Returns whether the
+    /// newest epoch fits.
     pub(crate) fn encode(&self, room: usize, onto: &mut Vec<u8>) -> bool {
         let mut left = room.saturating_sub(2);
         let mut kept = 0;
@@ -103,7 +105,7 @@ impl History {
         kept > 0
     }
 
-    /// `None` if there is none, or it contradicts itself.
+    /// `None` if it is empty or inconsistent.
     pub(crate) fn decode(at: &mut Decoder<'_>) -> Option<History> {
         let count = usize::from(at.u16()?);
         let mut older = Vec::new();

@@ -1,17 +1,17 @@
-//! Numbers that must not be taken for each other: of segments, places in them, batches, epochs and devices.
+//! Numbers that must not be confused: of segments, offsets in them, batches, epochs and devices.
 //!
-//! A segment is known by its number and its epoch together ([`SegmentId`]): a number alone may have been given a second time on a device that
-//! the rest of the store did not see.
+//! A segment is identified by number and epoch together ([`SegmentId`]): the same number may have been assigned again
+//! on a device that the rest of the store did not see.
 
 use std::fmt;
 
 use super::record::Seed;
 
-/// Number of a segment; they are numbered in the order in which they are begun, from 1.
+/// Number of a segment, from 1 in the order in which segments are begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SegmentNumber(pub u64);
 
-/// A place in a segment, in bytes.
+/// An offset in a segment, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LogOffset(pub u64);
 
@@ -19,7 +19,7 @@ pub struct LogOffset(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BatchSequence(pub u64);
 
-/// The epoch of a writer: random, drawn at each opening for writing.
+/// The epoch of a writer: random, drawn on each open for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u64);
 
@@ -27,36 +27,36 @@ pub struct Epoch(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct DeviceNumber(pub u16);
 
-/// Which segment it is: what its name says, and what seeds its checksums.
+/// Identity of a segment: given by its name, and the seed of its checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SegmentId {
     /// Its number.
     pub number: SegmentNumber,
-    /// The epoch that it was begun in.
+    /// The epoch in which it was begun.
     pub epoch: Epoch,
 }
 
 impl SegmentId {
-    /// The segment of a number that was begun in an epoch.
+    /// The segment `number` that was begun in `epoch`.
     pub fn new(number: u64, epoch: Epoch) -> SegmentId {
         SegmentId { number: SegmentNumber(number), epoch }
     }
 
-    /// The seed of the checksums in it.
+    /// The seed of its checksums.
     pub(crate) fn seed(self, store: &[u8; 16]) -> Seed {
         Seed::new(store, self)
     }
 }
 
 impl Epoch {
-    /// The half that names of files have.
+    /// The half that is part of file names.
     pub fn low_half(self) -> u32 {
         self.0 as u32
     }
 }
 
 impl BatchSequence {
-    /// That of the batch after this one.
+    /// The number of the next batch.
     #[must_use]
     pub fn next(self) -> BatchSequence {
         BatchSequence(self.0 + 1)

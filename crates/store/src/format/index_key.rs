@@ -1,9 +1,11 @@
-//! Keys of the index: a directory entry is the number of its directory and a name, an object without a name is its number alone.
+//! Keys of the index: a directory entry is the number of its directory and a name; an object without a name is its
+//! number alone.
 //!
-//! Numbers are big-endian, so that the entries of a directory lie together in the order of their names. The root is the entry without a name in directory 0,
-//! which there is not, and has the number [`ROOT`]. Objects with several names come behind all entries: the highest bit of their number is set, which no
-//! number of 48 bits has. Behind these come versions that something took the place of and that a snapshot has: the same key with the next bit set too, and
-//! behind it the sequence number of what took their place (docs/FORMAT.md, section 10).
+//! Numbers are big-endian, so the entries of a directory are adjacent and in the order of their names. The root is the
+//! entry without a name in directory 0, which does not exist, and has number [`ROOT`]. Objects with several names come
+//! after all entries: the highest bit of their number is set, which no number of 48 bits has. After these come
+//! superseded versions that a snapshot references: the same key with the next bit set too, followed by the sequence
+//! number of the record that superseded it (docs/FORMAT.md, section 10).
 
 /// Number of the root directory.
 pub(crate) const ROOT: u64 = 1;
@@ -11,13 +13,14 @@ pub(crate) const ROOT: u64 = 1;
 pub(crate) const ROOT_KEY: &[u8] = &[0; NUMBER_BYTES];
 
 const NUMBER_BYTES: usize = 8;
-/// Of the key of an object.
+/// Bit in the key of an object.
 const OBJECT: u64 = 1 << 63;
-/// Of the key of a version that something took the place of.
+/// Bits in the key of a superseded version.
 const SUPERSEDED: u64 = OBJECT | 1 << 62;
-/// Of that of an object: in front of the number there is no room for a third bit that is the highest.
+/// Bits in the key of a superseded version of an object: its number has the highest bit already, so a third bit is
+/// needed.
 const SUPERSEDED_OBJECT: u64 = SUPERSEDED | 1 << 61;
-/// Between a name and the sequence number behind it: no name has it, so that names keep their order.
+/// Separates a name from the sequence number after it: no name contains it, so names keep their order.
 const BEHIND_NAME: u8 = 0;
 
 /// Key of the entry `name` of a directory.
@@ -27,7 +30,7 @@ pub(crate) fn entry_key(directory: u64, name: &[u8]) -> Vec<u8> {
     key
 }
 
-/// The same behind what is there.
+/// Appends the same.
 pub(crate) fn push_entry_key(onto: &mut Vec<u8>, directory: u64, name: &[u8]) {
     debug_assert!(directory < OBJECT, "a number has 48 bits");
     onto.extend_from_slice(&directory.to_be_bytes());
@@ -39,25 +42,25 @@ pub(crate) fn object_key(number: u64) -> [u8; NUMBER_BYTES] {
     (OBJECT | number).to_be_bytes()
 }
 
-/// The number in front of a key: of a directory, or of an object with [`OBJECT`].
+/// The number at the beginning of a key: of a directory, or of an object with [`OBJECT`].
 #[inline]
 pub(crate) fn leading_number(key: &[u8]) -> Option<u64> {
     key.first_chunk().copied().map(u64::from_be_bytes)
 }
 
-/// The object with several names that a key is of.
+/// The number of the object with several names that a key belongs to.
 pub(crate) fn object_of(key: &[u8]) -> Option<u64> {
     leading_number(key).filter(|number| number & SUPERSEDED == OBJECT).map(|number| number & !OBJECT)
 }
 
-/// The directory and the name that a key is of; `None` of an object.
+/// The directory and the name in a key; `None` for an object.
 pub(crate) fn entry_of_key(key: &[u8]) -> Option<(u64, &[u8])> {
     let (number, name) = key.split_first_chunk()?;
     let number = u64::from_be_bytes(*number);
     (number & OBJECT == 0).then_some((number, name))
 }
 
-/// Where the entries of a directory begin, and where they end.
+/// Beginning and end of the entries of a directory.
 pub(crate) fn entries_of(directory: u64) -> (Vec<u8>, Vec<u8>) {
     (entry_key(directory, &[]), entry_key(directory + 1, &[]))
 }
@@ -67,19 +70,19 @@ pub(crate) fn first_object() -> [u8; NUMBER_BYTES] {
     object_key(0)
 }
 
-/// Where versions begin that something took the place of.
+/// Where superseded versions begin.
 pub(crate) fn first_superseded() -> [u8; NUMBER_BYTES] {
     SUPERSEDED.to_be_bytes()
 }
 
-/// Where the versions of a key are, up to the sequence number of what took the place of each.
+/// Prefix of the versions of a key; the sequence number that superseded each one follows.
 pub(crate) fn versions_of(key: &[u8]) -> Vec<u8> {
     let mut versions = versions_from(key);
     versions.push(BEHIND_NAME);
     versions
 }
 
-/// Where the versions of this key and of those behind it begin.
+/// Where the versions of this key and of later ones begin.
 pub(crate) fn versions_from(key: &[u8]) -> Vec<u8> {
     let Some((number, name)) = key.split_first_chunk() else { return first_superseded().to_vec() };
     let number = u64::from_be_bytes(*number);
@@ -87,21 +90,22 @@ pub(crate) fn versions_from(key: &[u8]) -> Vec<u8> {
     [&(number | flags).to_be_bytes()[..], name].concat()
 }
 
-/// Where the versions of the keys behind this one begin.
+/// Where the versions of keys after this one begin.
 pub(crate) fn versions_behind(key: &[u8]) -> Vec<u8> {
     let mut versions = versions_from(key);
     versions.push(BEHIND_NAME + 1);
     versions
 }
 
-/// Key of a version, of which record `until` took the place.
+/// Key of a version that record `until` superseded.
 pub(crate) fn superseded_key(key: &[u8], until: u64) -> Vec<u8> {
     let mut versions = versions_of(key);
     versions.extend_from_slice(&until.to_be_bytes());
     versions
 }
 
-/// The key that a version was under, and the sequence number of what took its place; `None` of a key that is none of such a version.
+/// The former key of a version, and the sequence number that superseded it; `None` if `key` is not that of a superseded
+/// version.
 pub(crate) fn superseded(key: &[u8]) -> Option<(Vec<u8>, u64)> {
     let (rest, until) = key.split_last_chunk()?;
     let (number, name) = rest.strip_suffix(&[BEHIND_NAME])?.split_first_chunk()?;
@@ -114,22 +118,22 @@ pub(crate) fn superseded(key: &[u8]) -> Option<(Vec<u8>, u64)> {
     Some(([&number.to_be_bytes()[..], name].concat(), u64::from_be_bytes(*until)))
 }
 
-/// What took the place of the version that a key is of; 0 if nothing did.
+/// The sequence number that superseded the version with this key; 0 if none did.
 pub(crate) fn until_of(key: &[u8]) -> u64 {
     superseded(key).map_or(0, |(_, until)| until)
 }
 
-/// Whether a key is that of a version that something took the place of.
+/// Whether `key` is that of a superseded version.
 pub(crate) fn is_superseded(key: &[u8]) -> bool {
     leading_number(key).is_some_and(|number| number & SUPERSEDED == SUPERSEDED)
 }
 
-/// Whether a key is that of a version of which this record took the place.
+/// Whether `key` is that of a version that record `until` superseded.
 pub(crate) fn is_superseded_by(key: &[u8], until: u64) -> bool {
     is_superseded(key) && key.split_last_chunk().is_some_and(|(_, last)| u64::from_be_bytes(*last) == until)
 }
 
-/// Whether this is a name that an entry may have: not empty, not `.` or `..`, without NUL and `/`.
+/// Whether an entry may have this name: not empty, not `.` or `..`, without NUL and `/`.
 #[inline]
 pub(crate) fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.iter().any(|&byte| byte == 0 || byte == b'/')

@@ -1,8 +1,8 @@
-//! Keys: the path of an object, as the store orders it.
+//! Keys: the paths of objects, in the order of the store.
 //!
-//! A key is made of components without NUL and `/`, none of them empty, `.` or `..`; the root is the empty key. Inside, components
-//! are separated by a zero byte, so that the byte order of keys is that of a walk, and a directory with all below it is one range
-//! (docs/FORMAT.md, section 10).
+//! A key consists of components without NUL and `/`, none of them empty, `.` or `..`; the root is the empty key.
+//! Internally, components are separated by a zero byte, so that the byte order of keys is that of a walk, and a
+//! directory with everything below it is one range (docs/FORMAT.md, section 10).
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -51,12 +51,12 @@ impl Key {
         Ok(Key(bytes))
     }
 
-    /// The path of a batch's record; what stands for a shared object is none.
+    /// The path of a record in a batch; `None` for the placeholder of a shared object.
     pub(crate) fn of_path(path: &[u8]) -> Option<Key> {
         shared_number(path).is_none().then(|| Key(path.to_vec()))
     }
 
-    /// Goes down to an entry of this directory.
+    /// Descends to an entry of this directory.
     pub(crate) fn push(&mut self, name: &[u8]) {
         debug_assert!(is_name(name), "the index has names only");
         if !self.is_root() {
@@ -65,12 +65,12 @@ impl Key {
         self.0.extend_from_slice(name);
     }
 
-    /// Goes up to what its first bytes are the path of.
+    /// Ascends to the ancestor whose path has this length.
     pub(crate) fn truncate(&mut self, length: usize) {
         self.0.truncate(length);
     }
 
-    /// The stored form: components with zero bytes between.
+    /// The stored form: components separated by zero bytes.
     pub fn stored(&self) -> &[u8] {
         &self.0
     }
@@ -139,7 +139,7 @@ impl Key {
         }
     }
 
-    /// How many components it has.
+    /// The number of components.
     pub fn depth(&self) -> usize {
         if self.is_root() { 0 } else { 1 + self.0.iter().filter(|&&byte| byte == 0).count() }
     }
@@ -156,7 +156,7 @@ impl Key {
     }
 }
 
-/// Escaped, so that it may go to a terminal; the root is `/`.
+/// Escaped for a terminal; the root is `/`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_root() { f.write_str("/") } else { f.write_str(&escape(self.to_path().as_os_str().as_bytes())) }
@@ -177,7 +177,7 @@ impl TryFrom<&Path> for Key {
     }
 }
 
-/// Whether the path `key` is `top` or lies below it. Shared objects lie below nothing.
+/// Whether the path `key` is `top` or below it. Shared objects are below nothing.
 pub(crate) fn is_within(key: &[u8], top: &[u8]) -> bool {
     if top.is_empty() {
         return key.first() != Some(&0);
@@ -185,12 +185,12 @@ pub(crate) fn is_within(key: &[u8], top: &[u8]) -> bool {
     key.strip_prefix(top).is_some_and(|rest| rest.first().is_none_or(|&byte| byte == 0))
 }
 
-/// Whether the path `key` goes with the tree of `top`. The root stays: it is always there.
+/// Whether removing the tree of `top` removes the path `key`. The root always exists, so it stays.
 pub(crate) fn goes_with(key: &[u8], top: &[u8]) -> bool {
     !key.is_empty() && is_within(key, top)
 }
 
-/// The directory that a path is in, and its name there; `None` of the root.
+/// The directory of a path and its name there; `None` for the root.
 pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     match path.iter().rposition(|&byte| byte == 0) {
         Some(end) => Some((&path[..end], &path[end + 1..])),
@@ -199,14 +199,14 @@ pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// What stands for the path of a shared object while it has none.
+/// Placeholder for the path of a shared object while it has none.
 pub(crate) fn shared_key(number: u64) -> Vec<u8> {
     let mut key = vec![0];
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
 
-/// The number of the shared object that a path stands for.
+/// The number of the shared object in such a placeholder.
 pub(crate) fn shared_number(key: &[u8]) -> Option<u64> {
     let (&first, number) = key.split_first()?;
     (first == 0).then(|| number.try_into().ok().map(u64::from_be_bytes)).flatten()

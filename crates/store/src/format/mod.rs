@@ -1,4 +1,4 @@
-//! The bytes of the store's format (docs/FORMAT.md), read and written: what they mean, and nothing of where they lie.
+//! Encodes and decodes the store's format (docs/FORMAT.md): what the bytes mean, not where they are.
 
 pub mod attributes;
 pub(crate) mod decode;

@@ -1,8 +1,9 @@
 //! Records: the bytes of one object, or of its removal, in the log (docs/FORMAT.md, section 6).
 //!
-//! A record is decoded in two steps, each with a checksum: the head (header, name and attributes), and the content. Bytes that
-//! are no record, torn, or flipped anywhere are told from records in both. The checksum of the head is seeded with the segment and the place in it: a
-//! record that lies anywhere else, or that somebody made up, is none. So it is sealed last, when its place is known.
+//! A record is decoded in two steps, each with a checksum: the head (header, name and attributes), then the content.
+//! Both steps reject bytes that are no record, torn, or flipped anywhere. The checksum of the head is seeded with the
+//! segment and the offset: a misplaced or forged record is invalid. So a record is sealed last, when its offset is
+//! known.
 
 use twox_hash::XxHash3_64;
 
@@ -12,7 +13,7 @@ use super::index_key::{ROOT_KEY, entry_key, is_name, object_key, superseded_key}
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{Alignment, Content, MOVED_BYTES, RECORD_HEADER_BYTES};
 
-// Where the fields of a header begin.
+// Offsets of the fields of a header.
 const CHECKSUM_AT: usize = 0;
 const KIND_AT: usize = CHECKSUM_AT + 8;
 const FLAGS_AT: usize = KIND_AT + 1;
@@ -29,15 +30,15 @@ const FRONT_LENGTH_AT: usize = MARK_AT + 1;
 pub(crate) const HEADER_BYTES: usize = FRONT_LENGTH_AT + 2;
 const _: () = assert!(HEADER_BYTES as u64 == RECORD_HEADER_BYTES);
 
-/// Numbers of objects and of records have six bytes.
+/// Numbers of objects and of records are six bytes long.
 const SIX: usize = 6;
-/// What follows the header of a record that was moved: the sequence number of what took its place.
+/// Bytes after the header of a moved record: the sequence number that superseded it.
 const UNTIL_BYTES: usize = SIX;
 const _: () = assert!(UNTIL_BYTES as u64 == MOVED_BYTES);
 
 /// The highest sequence number of a record.
 pub(crate) const LARGEST_ID: u64 = (1 << 48) - 1;
-/// A byte that every header has.
+/// A byte in every header.
 const MARK: u8 = 0xb7;
 
 const ZSTD: u8 = 1;
@@ -45,26 +46,26 @@ const MOVED: u8 = 2;
 const NAME: u8 = 4;
 const ATTRIBUTES: u8 = 8;
 const CONTENT: u8 = 16;
-/// Its length is a multiple of 512, or of 4,096.
+/// The record's length is a multiple of 512, or of 4,096.
 const OF_SECTORS: u8 = 32;
 const OF_PAGES: u8 = 64;
 const LARGEST_ATTRIBUTES_BYTES: usize = (1 << 24) - 1;
 
-/// The hash that every checksum of the store is.
+/// The hash behind every checksum of the store.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// What the checksums of a segment are seeded with.
+/// Seed of the checksums in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seed(u64);
 
-/// What seeds the checksum of a record at one place of one segment.
+/// Seed of the checksum of a record at one offset of one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seal(u64);
 
 impl Seed {
-    /// That of a segment of a store.
+    /// The seed of a segment of a store.
     pub(crate) fn new(store: &[u8; 16], segment: SegmentId) -> Seed {
         let mut bytes = [0; 32];
         bytes[..16].copy_from_slice(store);
@@ -73,7 +74,7 @@ impl Seed {
         Seed(checksum(&bytes))
     }
 
-    /// For a record at a place.
+    /// The seal for a record at `offset`.
     pub(crate) fn at(self, offset: LogOffset) -> Seal {
         Seal(self.0.wrapping_add(offset.0))
     }
@@ -85,7 +86,7 @@ impl Seal {
     }
 }
 
-/// The flag of a record that is encoded for an alignment.
+/// The flag of a record encoded for `alignment`.
 fn flag_of(alignment: Alignment) -> u8 {
     match alignment {
         Alignment::None => 0,
@@ -94,7 +95,7 @@ fn flag_of(alignment: Alignment) -> u8 {
     }
 }
 
-/// The alignment that a record with these flags is encoded for.
+/// The alignment for which a record with these flags was encoded.
 fn alignment_of(flags: u8) -> Option<Alignment> {
     match flags & (OF_SECTORS | OF_PAGES) {
         0 => Some(Alignment::None),
@@ -104,7 +105,7 @@ fn alignment_of(flags: u8) -> Option<Alignment> {
     }
 }
 
-/// What a record asserts: the parts that a record of its kind has, with a name or without. `None`: there is no such record.
+/// The parts that a record of this kind asserts, with a name or without. `None`: no such record exists.
 fn parts(kind: Kind, has_name: bool) -> Option<u8> {
     match (kind, has_name) {
         (Kind::File | Kind::Large | Kind::Directory | Kind::Symlink | Kind::Special, true) => {
@@ -119,19 +120,20 @@ fn parts(kind: Kind, has_name: bool) -> Option<u8> {
     }
 }
 
-/// A record that is to be written.
+/// A record to be written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRecord<'a> {
     pub(crate) kind: Kind,
     pub(crate) is_zstd: bool,
-    /// Of one that is moved, the sequence number of what took its place; 0 if nothing has.
+    /// For a moved record, the sequence number that superseded it; 0 if none did.
     pub(crate) moved: Option<u64>,
     pub(crate) id: u64,
-    /// Number of the object; 0 of what is none.
+    /// Number of the object; 0 if the record has none.
     pub(crate) number: u64,
-    /// Number of the directory that the name is in; 0 without a name, of the root, and of a snapshot.
+    /// Number of the directory that contains the name; 0 without a name, for the root, and for a snapshot.
     pub(crate) parent: u64,
-    /// Name in that directory, empty of the root; of a snapshot its own; `None` of a shared object, whose names are records of their own, and of what is none.
+    /// Name in that directory; empty for the root; for a snapshot its own. `None` for a shared object, whose names are
+    /// separate records, and for kinds without a name.
     pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
     pub(crate) attributes: &'a [u8],
@@ -140,22 +142,24 @@ pub(crate) struct NewRecord<'a> {
 }
 
 impl<'a> NewRecord<'a> {
-    /// A record of a kind, of no object, with nothing in it.
+    /// An empty record of a kind, without an object.
     pub(crate) fn of(kind: Kind) -> NewRecord<'a> {
         let (is_zstd, moved, id, number, parent) = (false, None, 0, 0, 0);
         NewRecord { kind, is_zstd, moved, id, number, parent, name: None, attributes: &[], content: &[] }
     }
 
-    /// A record that was read, as it is at another place, with this content. `until` is the sequence number of what took its place, or 0.
+    /// A record that was read, to be written at another place with this content. `until` is the sequence number that
+    /// superseded it, or 0.
     pub(crate) fn moved(head: Head<'a>, until: u64, content: &'a [u8]) -> NewRecord<'a> {
         let Head { kind, is_zstd, id, number, parent, name, attributes, .. } = head;
         NewRecord { kind, is_zstd, moved: Some(until), id, number, parent, name, attributes, content }
     }
 
-    /// Appends the record, padded and not sealed yet; with an alignment, for a place that a record has in a segment with it.
+    /// Appends the record, padded but not sealed yet. With an alignment, it is encoded for an offset at which records
+    /// begin in such a segment.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if a part is too long for its length.
+    /// [`ErrorKind::Usage`] if a part is too long for its length field.
     pub(crate) fn encode(&self, alignment: Alignment, onto: &mut Vec<u8>) -> Result<()> {
         let content = match self.kind {
             Kind::File => Content::File,
@@ -168,7 +172,8 @@ impl<'a> NewRecord<'a> {
         self.encode_with(padding_bytes, alignment, onto)
     }
 
-    /// Appends the record with so many zeroes in front of its name, not sealed yet; its length is a multiple of the alignment.
+    /// Appends the record with `padding_bytes` zeroes before its name, not sealed yet; its length is a multiple of the
+    /// alignment.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
@@ -215,36 +220,38 @@ impl<'a> NewRecord<'a> {
     }
 }
 
-/// What an encoded record says of its content.
+/// The content checksum stated by an encoded record.
 pub(crate) fn content_checksum(record: &[u8]) -> Option<u64> {
     record.get(CONTENT_CHECKSUM_AT..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-/// Gives an encoded record that was not moved its sequence number, once that is known. It is not sealed after.
+/// Sets the sequence number of an encoded record that was not moved, once it is known. The record must be sealed
+/// afterwards.
 pub(crate) fn give_id(record: &mut [u8], id: u64) {
     record[SEQUENCE_AT..SEQUENCE_AT + SIX].copy_from_slice(&id.to_le_bytes()[..SIX]);
 }
 
-/// Gives an encoded record the number of its object, and of the directory that its name is in, once they are known. It is not sealed after.
+/// Sets the number of the object and that of the directory with its name in an encoded record, once they are known. The
+/// record must be sealed afterwards.
 pub(crate) fn give_numbers(record: &mut [u8], number: u64, parent: u64) {
     record[NUMBER_AT..PARENT_AT].copy_from_slice(&number.to_le_bytes()[..SIX]);
     record[PARENT_AT..SEQUENCE_AT].copy_from_slice(&parent.to_le_bytes()[..SIX]);
 }
 
-/// The content of the removal of a tree: the numbers of the directories in it.
+/// The content of the tombstone of a tree: the numbers of its directories.
 pub(crate) fn encode_directories(numbers: &[u64]) -> Vec<u8> {
     let mut content = Vec::with_capacity(numbers.len() * SIX);
     numbers.iter().for_each(|number| content.extend_from_slice(&number.to_le_bytes()[..SIX]));
     content
 }
 
-/// The directories in a tree that was removed; `None` if the content is none of such a record.
+/// The directories of a removed tree; `None` if the content is not that of such a record.
 pub(crate) fn decode_directories(content: &[u8]) -> Option<Vec<u64>> {
     let (numbers, []) = content.as_chunks::<SIX>() else { return None };
     Some(numbers.iter().map(|&[a, b, c, d, e, f]| u64::from_le_bytes([a, b, c, d, e, f, 0, 0])).collect())
 }
 
-/// Seals encoded records for the place that the first of them goes to; gives of each what the list of their commit has.
+/// Seals encoded records, of which the first will be at `begin`. Returns what their commit lists for each.
 pub(crate) fn seal(records: &mut [u8], seed: Seed, begin: LogOffset) -> Vec<Listed> {
     let mut list = Vec::new();
     let mut at = 0;
@@ -259,7 +266,7 @@ pub(crate) fn seal(records: &mut [u8], seed: Seed, begin: LogOffset) -> Vec<List
     list
 }
 
-/// What the list of a commit has of a record.
+/// What a commit lists for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Listed {
     /// Length with padding.
@@ -268,10 +275,10 @@ pub(crate) struct Listed {
     pub(crate) checksum: u32,
 }
 
-/// The lengths in a header, before anything is verified: enough to know how much to read.
+/// The lengths in a header before anything is verified: enough to know how much to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lengths {
-    /// What a moved record says besides, and zeroes.
+    /// Bytes before the name: what only a moved record has, and zeroes.
     front: u16,
     pub(crate) name: usize,
     pub(crate) attributes: usize,
@@ -280,7 +287,7 @@ pub(crate) struct Lengths {
 }
 
 impl Lengths {
-    /// What the first [`HEADER_BYTES`] say; `None` if they are no header at all.
+    /// The lengths in the first [`HEADER_BYTES`]; `None` if they are not a header.
     pub(crate) fn peek(bytes: &[u8]) -> Option<Lengths> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
         let u16_at = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
@@ -296,7 +303,7 @@ impl Lengths {
         (header[MARK_AT] == MARK && kind_of(header).is_some()).then_some(lengths)
     }
 
-    /// Header, what a moved record says besides, zeroes in front of the name, name and attributes.
+    /// Length of header, the field of a moved record, zeroes before the name, name and attributes.
     pub(crate) fn head_bytes(&self) -> usize {
         HEADER_BYTES + usize::from(self.front) + self.name + self.attributes
     }
@@ -307,40 +314,42 @@ impl Lengths {
     }
 }
 
-/// The kind that a header has, before anything is verified.
+/// The kind in a header, before anything is verified.
 pub(crate) fn kind_of(header: &[u8]) -> Option<Kind> {
     header.get(KIND_AT).copied().and_then(Kind::from_byte)
 }
 
-/// The head of a record whose checksum is right.
+/// The head of a record, with a valid checksum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head<'a> {
     pub(crate) kind: Kind,
     pub(crate) is_zstd: bool,
     pub(crate) id: u64,
-    /// Of one that was moved, the sequence number of what took its place before; 0 if nothing had.
+    /// For a moved record, the sequence number that had superseded it before; 0 if none had.
     pub(crate) until: u64,
-    /// Number of the object; 0 of what is none.
+    /// Number of the object; 0 if the record has none.
     pub(crate) number: u64,
-    /// Number of the directory that the name is in; 0 without a name, of the root, and of a snapshot.
+    /// Number of the directory that contains the name; 0 without a name, for the root, and for a snapshot.
     pub(crate) parent: u64,
     pub(crate) lengths: Lengths,
     pub(crate) head_checksum: u64,
     pub(crate) content_checksum: u64,
-    /// Name in that directory, empty of the root; of a snapshot its own; `None` of a shared object and of what is none.
+    /// Name in that directory; empty for the root; for a snapshot its own. `None` for a shared object and for kinds
+    /// without a name.
     pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
     pub(crate) attributes: &'a [u8],
 }
 
 impl<'a> Head<'a> {
-    /// The head at the beginning of `bytes`; `None` if it is not whole and sound, or sealed for another place.
+    /// Decodes the head at the beginning of `bytes`; `None` if it is incomplete, invalid, or sealed for another place.
     pub(crate) fn decode(bytes: &'a [u8], seal: Seal) -> Option<Head<'a>> {
         let head = Head::verified(bytes)?;
         (head.head_checksum == seal.checksum(&bytes[KIND_AT..head.lengths.head_bytes()])).then_some(head)
     }
 
-    /// The head at the beginning of `bytes` that [`decode`](Self::decode) has found sound: its checksum is not computed a second time.
+    /// Decodes the head at the beginning of `bytes`, which [`decode`](Self::decode) has verified: the checksum is not
+    /// computed again.
     pub(crate) fn verified(bytes: &'a [u8]) -> Option<Head<'a>> {
         let lengths = Lengths::peek(bytes)?;
         let head = bytes.get(..lengths.head_bytes())?;
@@ -383,7 +392,8 @@ impl<'a> Head<'a> {
         sound.then_some(head)
     }
 
-    /// The key that the index has it under, or had before something took its place; of what is no object, none that it has.
+    /// The record's key in the index, or its key before it was superseded. For kinds without an object, a key that the
+    /// index never has.
     pub(crate) fn key(&self) -> Vec<u8> {
         let key = match self.name {
             Some([]) => ROOT_KEY.to_vec(),
@@ -393,13 +403,13 @@ impl<'a> Head<'a> {
         if self.until > 0 { superseded_key(&key, self.until) } else { key }
     }
 
-    /// What the list of its commit has of it.
+    /// What its commit lists for it.
     pub(crate) fn listed(&self) -> Listed {
         Listed { record_bytes: self.lengths.record_bytes() as u64, checksum: self.head_checksum as u32 }
     }
 }
 
-/// A record whose head and content are right.
+/// A record whose head and content are verified.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(crate) head: Head<'a>,
@@ -408,7 +418,8 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record at the beginning of `bytes`; `None` if it is not whole, a checksum or the padding is wrong, or it is sealed for another place.
+    /// Decodes the record at the beginning of `bytes`; `None` if it is incomplete, a checksum or the padding is wrong,
+    /// or it is sealed for another place.
     pub(crate) fn decode(bytes: &'a [u8], seal: Seal) -> Option<Record<'a>> {
         let head = Head::decode(bytes, seal)?;
         let record = bytes.get(..head.lengths.record_bytes())?;
@@ -417,7 +428,8 @@ impl<'a> Record<'a> {
         sound.then_some(Record { head, content })
     }
 
-    /// The record at the beginning of `bytes` that [`decode`](Self::decode) has found whole: it is not verified a second time.
+    /// Decodes the record at the beginning of `bytes`, which [`decode`](Self::decode) has verified: nothing is verified
+    /// again.
     pub(crate) fn verified(bytes: &'a [u8]) -> Option<Record<'a>> {
         let head = Head::verified(bytes)?;
         let start = head.lengths.head_bytes();
@@ -534,7 +546,8 @@ mod tests {
         let mut link = encode(Kind::Link, Some(b"a"));
         assert_eq!(Record::decode(&link, seal_here()).unwrap().head.key(), entry_key(3, b"a"));
         let name_at = HEADER_BYTES;
-        // A name without a part for it, a kind without a name that must have one, an object without a number, a name in no directory, what is no name.
+        // A name without a part for it, a kind without its mandatory name, an object without a number, a name in no
+        // directory, an invalid name.
         let wrong = [
             (FLAGS_AT, ATTRIBUTES | CONTENT),
             (KIND_AT, Kind::Symlink as u8),

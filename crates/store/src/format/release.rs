@@ -1,9 +1,10 @@
 //! What was superseded and may be gone: content of a release record (docs/FORMAT.md, section 8).
 //!
-//! It is complete: it repeats all that was ever released, as ranges, so that the newest alone counts. A segment that is named here is passed over
-//! wherever it turns up; one that is neither here nor on a device is missing. Where a segment ends is said by the one that continues it; of one that is
-//! left when that was released, it is said here: what a crash left behind its end must not become part of the log. And it has the snapshots that there are,
-//! so that who reads the log from its beginning knows them before the records that they keep, and the names of pins.
+//! A release record is complete: it repeats everything ever released, as ranges, so only the newest counts. A segment
+//! that it names is ignored wherever it appears; one that is neither named nor on a device is missing. Usually the
+//! header of the next segment says where a segment ends; once that next one is released, the release record says it, so
+//! that what a crash left after the end never becomes part of the log. It also lists the existing snapshots, so that a
+//! reader of the whole log knows them before the records that they reference, and the names of pins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use super::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use super::index_key::is_name;
 use super::rows::SnapshotRow;
 
-/// Numbers as ranges that neither touch nor overlap: the first of each, and the last.
+/// Numbers as ranges that neither touch nor overlap: first and last of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Numbers(BTreeMap<u64, u64>);
 
@@ -23,7 +24,7 @@ impl Numbers {
 
     fn add(&mut self, first: u64, last: u64) {
         let (mut first, mut last) = (first, last);
-        // What touches or overlaps becomes one range.
+        // Ranges that touch or overlap become one.
         while let Some((&from, &to)) = self.0.range(..=last.saturating_add(1)).next_back() {
             if to.saturating_add(1) < first {
                 break;
@@ -39,16 +40,16 @@ impl Numbers {
     }
 }
 
-/// Segments and extent files that were released, and where segments end that are left.
+/// Released segments and extent files, and the ends of remaining segments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Released {
     segments: Numbers,
     extents: BTreeMap<DeviceNumber, Numbers>,
-    /// Of segments that were not released, and whose continuation was.
+    /// Ends of segments that were not released but whose continuation was.
     ends: BTreeMap<u64, u64>,
-    /// Those that there are.
+    /// The existing snapshots.
     pub(crate) snapshots: Vec<SnapshotRow>,
-    /// Names of the pins that there are. Names are none of the format's.
+    /// Names of the existing pins. The format does not interpret them.
     pub(crate) pins: BTreeSet<String>,
 }
 
@@ -62,7 +63,7 @@ impl Released {
         self.segments.contains(number.0)
     }
 
-    /// Whether an extent file of a device was.
+    /// Whether an extent file of a device was released.
     pub(crate) fn has_extent(&self, device: DeviceNumber, file: u32) -> bool {
         self.extents.get(&device).is_some_and(|files| files.contains(file.into()))
     }
@@ -72,12 +73,12 @@ impl Released {
         self.ends.remove(&number.0);
     }
 
-    /// The segment that went on where this one ends was released.
+    /// Records the end of a segment whose continuation was released.
     pub(crate) fn add_end(&mut self, number: SegmentNumber, end: LogOffset) {
         self.ends.insert(number.0, end.0);
     }
 
-    /// Where a segment ends, if the one that would say so was released.
+    /// The end of a segment, if its continuation was released.
     pub(crate) fn end_of(&self, number: SegmentNumber) -> Option<LogOffset> {
         self.ends.get(&number.0).copied().map(LogOffset)
     }
@@ -86,7 +87,7 @@ impl Released {
         self.extents.entry(device).or_default().add(file.into(), file.into());
     }
 
-    /// The highest extent file of each device that was released: numbers are not used again.
+    /// The highest released extent file of each device: numbers are not reused.
     pub(crate) fn highest_extents(&self) -> impl Iterator<Item = (u16, u32)> {
         let highest = |(device, files): (&DeviceNumber, &Numbers)| {
             let (_, &last) = files.0.last_key_value()?;
@@ -95,7 +96,7 @@ impl Released {
         self.extents.iter().filter_map(highest)
     }
 
-    /// Adds all that another has; snapshots and pins are no part of that.
+    /// Adds everything that `other` has, except snapshots and pins.
     pub(crate) fn merge(&mut self, other: &Released) {
         other.segments.0.iter().for_each(|(&first, &last)| self.segments.add(first, last));
         for (&device, files) in &other.extents {
@@ -145,7 +146,7 @@ impl Released {
         bytes
     }
 
-    /// `None` if it contradicts itself.
+    /// `None` if it is inconsistent.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Released> {
         let mut at = Decoder::new(bytes);
         let mut released = Released::default();

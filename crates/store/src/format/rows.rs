@@ -1,4 +1,4 @@
-//! What the manifest and its journal have in rows, and what one transaction changes of it (docs/FORMAT.md, section 10).
+//! Rows of the manifest and its journal, and the changes of one transaction (docs/FORMAT.md, section 10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use crate::format::geometry::Class;
 use crate::format::ids::{Epoch, SegmentId};
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 
-/// What an entry takes besides its key: itself, its place in a chunk, and the counts of the key.
+/// Memory of an entry besides its key: itself, its place in a chunk, and the reference counts of the key.
 const ENTRY_BYTES: usize = size_of::<(Arc<[u8]>, Entry)>() + 2 * size_of::<usize>();
 
-/// Bytes of memory that an entry takes, about.
+/// Approximate memory of an entry, in bytes.
 pub(crate) fn weight(key: &[u8]) -> usize {
     key.len() + ENTRY_BYTES
 }
 
-/// A place in the log: the end of a batch.
+/// A position in the log: the end of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
-    /// Segment that the batch is in; 0 before the first.
+    /// Segment of the batch; 0 before the first.
     pub segment: u64,
     /// Offset of its commit record.
     pub commit: u64,
@@ -36,31 +36,31 @@ pub struct Position {
 pub struct SegmentRow {
     /// Its number.
     pub number: u64,
-    /// The epoch that it was begun in.
+    /// The epoch in which it was begun.
     pub epoch: Epoch,
-    /// Class of the devices it is on.
+    /// Class of the devices that hold it.
     pub class: Class,
     /// Devices with a copy of it.
     pub devices: Vec<u16>,
     /// Its size with header, in bytes.
     pub size_bytes: u64,
-    /// Bytes of records in use, now or by a snapshot.
+    /// Bytes of live records, referenced now or by a snapshot.
     pub live_bytes: u64,
-    /// Records in use, now or by a snapshot.
+    /// Live records, referenced now or by a snapshot.
     pub live_records: u64,
-    /// Records that were replaced or removed, those that snapshots have among them, and removals.
+    /// Superseded records, including those that snapshots reference, and tombstones.
     pub dead_records: u64,
-    /// Lowest id of a record in it; `u64::MAX` of none.
+    /// Lowest id of a record in it; `u64::MAX` without records.
     pub lowest_id: u64,
 }
 
 impl SegmentRow {
-    /// Whether a crash left it before it had a batch: the log passes over it, or will.
+    /// Whether a crash left it before its first batch: the log skips it, or will.
     pub fn is_without_batches(&self) -> bool {
         self.live_records + self.dead_records == 0 && self.size_bytes <= SEGMENT_HEADER_BYTES
     }
 
-    /// Which segment it is.
+    /// Its identity.
     pub fn id(&self) -> SegmentId {
         SegmentId::new(self.number, self.epoch)
     }
@@ -73,9 +73,9 @@ pub struct ExtentRow {
     pub device: u16,
     /// Number of the file.
     pub file: u32,
-    /// Where the next component goes, in bytes.
+    /// Where the next component is appended, in bytes.
     pub end_bytes: u64,
-    /// Bytes of units in use.
+    /// Bytes of live units.
     pub live_bytes: u64,
 }
 
@@ -88,38 +88,38 @@ pub struct TableRow {
     pub entries: u64,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Lowest id of an entry of now.
+    /// Lowest id of a current entry.
     pub lowest_id: u64,
-    /// Highest id of an entry of now.
+    /// Highest id of a current entry.
     pub highest_id: u64,
 }
 
-/// A directory of a removed tree: what is in it with a lower id is hidden.
+/// A directory of a removed tree: everything in it with a lower id is hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RangeRow {
     /// Number of the directory.
     pub directory: u64,
-    /// Id of the removal.
+    /// Id of the tombstone.
     pub id: u64,
 }
 
-/// A state that is kept by name.
+/// A state preserved by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapshotRow {
-    /// What has this sequence number or a lower one is in it.
+    /// The snapshot contains everything up to this sequence number.
     pub sequence: u64,
     /// When it was taken, in nanoseconds since 1970.
     pub created_nanoseconds: i64,
-    /// Its name: of a path, one component.
+    /// Its name: one component of a path.
     pub name: Vec<u8>,
 }
 
-/// Space to be given back when no reader has a snapshot of the epoch or an older one.
+/// Space to be freed when no reader has a snapshot of the epoch or an older one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Freed {
     /// A segment whose records were moved or are dead.
     Segment(u64),
-    /// An extent file of which no unit is in use.
+    /// An extent file without live units.
     Extent {
         /// Device.
         device: u16,
@@ -130,63 +130,63 @@ pub enum Freed {
     Table(u64),
 }
 
-/// What one transaction changes. Fields that are empty or `None` change nothing.
+/// The changes of one transaction. Fields that are empty or `None` change nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
     /// New position in the log.
     pub position: Option<Position>,
     /// New epoch.
     pub epoch: Option<u64>,
-    /// New highest id; a lower one than there was changes nothing, as none is given twice.
+    /// New highest id; one below the current value changes nothing, because ids are never reused.
     pub highest_id: Option<u64>,
     /// New number of the next sorted table.
     pub next_table: Option<u64>,
-    /// Empties `recent` first (it became a table).
+    /// Empties `recent` first (its entries became a table).
     pub clear_recent: bool,
-    /// Keys that `recent` no longer has.
+    /// Keys to be dropped from `recent`.
     pub forget: Vec<Arc<[u8]>>,
-    /// Keys that `recent` has now.
+    /// Keys to be added to `recent`.
     pub recent: Vec<(Arc<[u8]>, Entry)>,
-    /// All directories of removed trees, in any order; of two rows of one the newer counts.
+    /// All directories of removed trees, in any order; of two rows of one directory the newer counts.
     pub ranges: Option<Vec<RangeRow>>,
     /// All sorted tables, oldest first.
     pub tables: Option<Vec<TableRow>>,
-    /// Segments that are new or changed.
+    /// New or changed segments.
     pub segments: Vec<SegmentRow>,
-    /// Segments that are no more.
+    /// Segments that no longer exist.
     pub removed_segments: Vec<u64>,
-    /// Extent files that are new or changed.
+    /// New or changed extent files.
     pub extents: Vec<ExtentRow>,
-    /// Extent files that are no more.
+    /// Extent files that no longer exist.
     pub removed_extents: Vec<(u16, u32)>,
-    /// Names of shared objects; 0 for one that is no more.
+    /// Number of names of each shared object; 0 if it no longer exists.
     pub shared: Vec<(u64, u64)>,
-    /// What is to be given back besides what there was.
+    /// Space to be freed in addition.
     pub freed: Vec<(u64, Freed)>,
-    /// What was given back.
+    /// Space that was freed.
     pub given_back: Vec<(u64, Freed)>,
-    /// Notes; an empty one is removed.
+    /// Notes; an empty value removes one.
     pub notes: Vec<(String, Vec<u8>)>,
     /// All devices with a copy of the index.
     pub devices: Option<Vec<u16>>,
-    /// Pins that are new or changed.
+    /// New or changed pins.
     pub pins: Vec<(String, u64)>,
-    /// Pins that are no more.
+    /// Pins that no longer exist.
     pub unpinned: Vec<String>,
-    /// All snapshots, by rising sequence number.
+    /// All snapshots, by ascending sequence number.
     pub snapshots: Option<Vec<SnapshotRow>>,
-    /// Whether the transaction must be durable when `commit` returns. The others are so some time later, in order.
+    /// Whether the transaction must be durable when `commit` returns. Others become durable later, in order.
     pub durable: bool,
 }
 
 impl Change {
-    /// Bytes of memory that its keys and their entries take, about.
+    /// Approximate memory of its keys and entries, in bytes.
     pub fn bytes(&self) -> usize {
         let keys = self.recent.iter().map(|(key, _)| key).chain(&self.forget);
         keys.map(|key| weight(key)).sum()
     }
 
-    /// This change and then `later`, as one.
+    /// Merges `later` into this change, as if applied after it.
     pub fn merge(&mut self, later: Change) {
         self.position = later.position.or(self.position);
         self.epoch = later.epoch.or(self.epoch);
@@ -225,7 +225,7 @@ impl Change {
     }
 }
 
-/// Rows of two changes; of two about the same thing, the later.
+/// Merges the rows of two changes; of two rows about the same thing, the later counts.
 fn merge_rows<T, K: Ord>(rows: &mut Vec<T>, later: Vec<T>, key: impl Fn(&T) -> K) {
     if later.is_empty() {
         return;

@@ -1,4 +1,5 @@
-//! Segments: files of records, append-only, each with a header; and the commits in them that end batches (docs/FORMAT.md, sections 5 and 8).
+//! Segments: append-only files of records, each with a header; and commits, the records that end batches
+//! (docs/FORMAT.md, sections 5 and 8).
 
 use super::decode::Decoder;
 use super::geometry::Class;
@@ -16,20 +17,20 @@ pub(crate) const SEGMENT_HEADER_BYTES: u64 = HEADER;
 const MAGIC: &[u8; 8] = b"granseg\0";
 const RESERVED_BYTES: usize = 24;
 
-/// The place in the log that a segment goes on from.
+/// The position in the log at which a segment continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Continued {
     /// 0 for the first segment of all.
     pub(crate) segment: SegmentNumber,
-    /// Up to where that segment belongs to the log.
+    /// End of the part of that segment that belongs to the log.
     pub(crate) offset: LogOffset,
-    /// Of the last commit before it.
+    /// Sequence number of the last commit before it.
     pub(crate) sequence: BatchSequence,
     /// Chain after that commit.
     pub(crate) chain: u64,
 }
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) class: Class,
@@ -70,7 +71,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The header at the beginning of `bytes`; `None` if there is no sound one of this version.
+    /// Decodes the header at the beginning of `bytes`; `None` if there is no valid one of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
         let bytes = bytes.get(..SEGMENT_HEADER_BYTES as usize)?;
         let mut at = Decoder::new(bytes);
@@ -111,7 +112,7 @@ pub(crate) fn segment_path(segment: SegmentId) -> String {
     format!("{SEGMENTS}/{:016x}-{:08x}", segment.number.0, segment.epoch.low_half())
 }
 
-/// A file in the directory of segments, by what its name says.
+/// A file in the segment directory, as its name describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SegmentName {
     pub(crate) number: SegmentNumber,
@@ -119,7 +120,7 @@ pub(crate) struct SegmentName {
 }
 
 impl SegmentName {
-    /// `None` if it is no name of a segment.
+    /// `None` if this is not the name of a segment.
     pub(crate) fn parse(name: &str) -> Option<SegmentName> {
         let (number, epoch) = name.split_once('-')?;
         let epoch_low_half = lower_hex(epoch, 8).and_then(|epoch| u32::try_from(epoch).ok())?;
@@ -133,7 +134,7 @@ impl From<SegmentId> for SegmentName {
     }
 }
 
-/// The number in the name of a file of extents or tables (without its ending).
+/// The number in the name of an extent file or a table (without the suffix).
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     lower_hex(name, 16)
 }
@@ -147,7 +148,7 @@ fn lower_hex(name: &str, digits: usize) -> Option<u64> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Commit {
     pub(crate) sequence: BatchSequence,
-    /// Every batch up to this one was durable when this was written.
+    /// Every batch up to this one was durable when the commit was written.
     pub(crate) mark: BatchSequence,
     /// Where in the segment the batch begins.
     pub(crate) begin: LogOffset,
@@ -165,7 +166,7 @@ pub(crate) struct Commit {
 const CLOSE: u32 = 1;
 
 impl Commit {
-    /// Chain after it: over lists only, so that damage in a record does not break it.
+    /// Chain after this commit: it covers only lists, so damage in a record does not break it.
     pub(crate) fn chain(&self) -> u64 {
         let mut bytes = Vec::with_capacity(16 + self.list.len() * LISTED_BYTES as usize);
         bytes.extend_from_slice(&self.chain_before.to_le_bytes());
@@ -174,7 +175,7 @@ impl Commit {
         checksum(&bytes)
     }
 
-    /// Length of the records of the batch, which lie between its beginning and the commit.
+    /// Length of the records of the batch, from its beginning to the commit.
     pub(crate) fn listed_bytes(&self) -> u64 {
         self.list.iter().map(|listed| listed.record_bytes).sum()
     }
@@ -206,7 +207,7 @@ impl Commit {
         bytes
     }
 
-    /// `None` if it contradicts itself.
+    /// `None` if it is inconsistent.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Commit> {
         let mut at = Decoder::new(bytes);
         let (sequence, mark) = (BatchSequence(at.u64()?), BatchSequence(at.u64()?));
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!(Commit::decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(Commit::decode(&[&bytes[..], &[0; 8]].concat()), None);
         assert_eq!(commit.listed_bytes(), 48 + (1 << 33));
-        // The list is what the chain is made of.
+        // The chain covers the list.
         let mut damaged = bytes;
         *damaged.last_mut().unwrap() ^= 1;
         assert_eq!(Commit::decode(&damaged), None);

@@ -1,6 +1,8 @@
-//! Superblocks: who the store and a device are, the geometry, the epochs, the last mark; on every device and in the home (docs/FORMAT.md, section 4).
+//! Superblocks: identity of the store and of a device, the geometry, the epochs, the last mark; on every device and in
+//! the home (docs/FORMAT.md, section 4).
 //!
-//! The bytes of one slot; a damaged one is told by its checksum. How the two slots are read and written is the subject of `devices::superblocks`.
+//! This module handles the bytes of one slot; a checksum detects damage. `devices::superblocks` reads and writes the
+//! two slots.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,19 +18,19 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) const SUPERBLOCK: &str = "superblock";
 /// Version of the whole format.
 pub(crate) const VERSION: u16 = 2;
-/// Number of a home that is no device.
+/// Number of a home that is not a device.
 pub(crate) const NO_DEVICE: u16 = u16::MAX;
 pub(crate) const MAGIC: &[u8; 8] = b"granulo\0";
-/// Room for one of the two superblocks in the file.
+/// Space of one of the two slots in the file.
 pub(crate) const SLOT_BYTES: u64 = 64 << 10;
 
-// Where the fields that a reader needs before all others are, each behind the one before.
+// Offsets of the fields that a reader needs first, each after the one before.
 const MAGIC_AT: usize = 8;
 const VERSION_AT: usize = MAGIC_AT + 8;
 const ZERO_AT: usize = VERSION_AT + 2;
 pub(crate) const LENGTH_AT: usize = ZERO_AT + 2;
 pub(crate) const WRITES_AT: usize = LENGTH_AT + 4;
-/// What the checksum does not cover: itself.
+/// The checksum covers everything but itself.
 pub(crate) const CHECKSUM_BYTES: usize = MAGIC_AT;
 const RESERVED_BYTES: usize = 6;
 
@@ -41,24 +43,24 @@ const MARK_THERE: u8 = 2;
 pub(crate) struct LogMark {
     /// The store was closed here.
     pub(crate) is_closed: bool,
-    /// The segment, and the place in it behind the last batch that was durable.
+    /// The segment, and the offset in it after the last durable batch.
     pub(crate) segment: u64,
     pub(crate) offset: u64,
     /// That batch.
     pub(crate) sequence: u64,
     pub(crate) chain: u64,
-    /// Segments that were begun: the highest number given.
+    /// Number of segments begun: the highest number assigned.
     pub(crate) segments_begun: u64,
-    /// Ids up to here may have been given.
+    /// Ids up to this one may have been assigned.
     pub(crate) ids_reserved: u64,
 }
 
-/// What a device says of itself and of the store.
+/// What a superblock says about its device and the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// How often it was written on this device.
+    /// Write count on this device.
     pub(crate) writes: u64,
-    /// Number of the device that this is on, or [`NO_DEVICE`].
+    /// Number of its device, or [`NO_DEVICE`].
     pub(crate) number: u16,
     /// Its identity; zero for [`NO_DEVICE`].
     pub(crate) identity: [u8; 16],
@@ -68,7 +70,7 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    /// What all superblocks of a store say: that of its home, as long as nobody says which device it is on.
+    /// The part common to all superblocks of a store: that of its home until a device is set.
     pub(crate) fn of_store(geometry: Geometry, history: History, mark: Option<LogMark>) -> Superblock {
         Superblock { writes: 0, number: NO_DEVICE, identity: [0; 16], geometry, history, mark }
     }
@@ -124,10 +126,10 @@ impl Superblock {
         Ok(slot)
     }
 
-    /// The superblock in a slot; `None` if there is no sound one.
+    /// Decodes the superblock in a slot; `None` if there is no valid one.
     ///
     /// # Errors
-    /// [`ErrorKind::NewerVersion`] for a sound one of another version.
+    /// [`ErrorKind::NewerVersion`] for a valid one of another version.
     pub(crate) fn decode(slot: &[u8]) -> Result<Option<Superblock>> {
         let Some((stored, body)) = slot.split_first_chunk::<CHECKSUM_BYTES>() else { return Ok(None) };
         let mut at = Decoder::new(slot.get(LENGTH_AT..).unwrap_or_default());
@@ -142,7 +144,7 @@ impl Superblock {
                 let cause = format!("it is of format version {version}; this granulo reads version {VERSION}");
                 Err(Error::new(ErrorKind::NewerVersion, "open the store", cause).advise("use a newer granulo"))
             }
-            // Nothing that was ever released.
+            // No version that was ever released.
             _ => Ok(None),
         }
     }

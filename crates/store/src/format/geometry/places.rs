@@ -1,7 +1,7 @@
-//! Where a store is to be: directories made absolute, told apart, and checked against each other.
+//! The directories of a new store: made absolute, told apart, and checked against each other.
 //!
-//! Nothing is made here. Two devices must not be the same directory, by whatever path, nor one inside another: what one writes would be
-//! the other's, and a lost disk would take both.
+//! Nothing is created here. Two devices must not be the same directory by different paths, nor nested: one would write
+//! into the other, and one lost disk would take both.
 
 use std::fs;
 use std::io;
@@ -12,29 +12,29 @@ use super::{Class, Geometry, Plan, refuse};
 use crate::error::{Error, Result};
 use crate::units::escape_path;
 
-/// What a store has in its home, and a device in its directory (docs/FORMAT.md, section 1).
+/// Names in a home and in a device directory (docs/FORMAT.md, section 1).
 const OWN_NAMES: [&str; 5] = ["superblock", "lock", "segments", "extents", "index"];
 
 /// The directories of a store.
 pub(super) struct Places {
     /// Absolute.
     pub home: PathBuf,
-    /// In the order of their numbers: fast ones, then slow ones; relative to the home if in it, else absolute.
+    /// In the order of their numbers: fast ones, then slow ones; relative to the home if inside it, else absolute.
     pub devices: Vec<(Class, PathBuf)>,
 }
 
-/// A directory that was named.
+/// A directory named in a plan.
 struct Place {
     class: Option<Class>,
     path: PathBuf,
-    /// Device and inode, if it exists: two paths may lead to one directory by a mount.
+    /// Device and inode, if it exists: through a mount, two paths may lead to one directory.
     identity: Option<(u64, u64)>,
 }
 
 /// Resolves the directories of a plan.
 ///
 /// # Errors
-/// One is no directory, is the same as another, or is inside one it must not be in.
+/// A path is not a directory, equals another, or is inside one that must not contain it.
 pub(super) fn resolve(home: &Path, plan: &Plan) -> Result<Places> {
     let home = place(None, home)?;
     let fast = plan.fast.iter().map(|path| place(Some(Class::Fast), path));
@@ -101,7 +101,7 @@ fn place(class: Option<Class>, path: &Path) -> Result<Place> {
     }
 }
 
-/// The path from the root, with what exists of it resolved.
+/// The absolute path, resolved as far as it exists.
 fn absolute(path: &Path) -> Result<PathBuf> {
     let fail = |error| Error::io("make the store in", path, error);
     let mut exists = std::path::absolute(path).map_err(fail)?;
@@ -113,7 +113,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
                 return Ok(real);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A path that ends in `..` has no name: what it stands for cannot be known before the rest is there.
+                // A path that ends in `..` has no name: its target is unknown until the rest exists.
                 let name = exists.file_name().map(ToOwned::to_owned).ok_or_else(|| fail(error))?;
                 missing.push(name);
                 exists.pop();
@@ -124,8 +124,8 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 impl Geometry {
-    /// Sentences about devices that are on the same file system, of a store with this home: one failure would take them
-    /// all. The directories need not exist yet.
+    /// Sentences about devices of this store that share a file system: one failure would take them all. The directories
+    /// need not exist yet.
     pub fn shared_file_systems(&self, home: &Path) -> Vec<String> {
         let mut seen: Vec<(u64, Vec<String>)> = Vec::new();
         for device in &self.devices {

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 
-/// A plan with so many devices of each class in `root`, and the home beside them.
+/// A plan with `fast` and `slow` devices in `root`, and the home beside them.
 fn plan(root: &Path, fast: usize, slow: usize) -> (PathBuf, Plan) {
     let devices = |class: &str, count: usize| (0..count).map(|index| root.join(format!("{class}{index}"))).collect();
     (root.join("home"), Plan { fast: devices("fast", fast), slow: devices("slow", slow), ..Plan::default() })
@@ -17,7 +17,7 @@ fn geometry(fast: usize, slow: usize, change: impl FnOnce(&mut Plan)) -> Result<
     Geometry::new(&home, &plan)
 }
 
-/// What is said when the geometry is refused.
+/// The message when the geometry is refused.
 fn refused(fast: usize, slow: usize, change: impl FnOnce(&mut Plan)) -> String {
     let error = geometry(fast, slow, change).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");

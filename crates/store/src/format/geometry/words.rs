@@ -1,11 +1,11 @@
-//! A geometry in sentences: where objects go, and which losses of devices nothing is lost with.
+//! A geometry in sentences: where objects are placed, and which losses of devices it survives.
 
 use super::{Class, Compression, Geometry, Survived};
 use crate::layout::granulo::ALWAYS_RECORD_BYTES;
 use crate::units::{format_count, format_size};
 
 impl Geometry {
-    /// What the geometry is and what it survives, a sentence each.
+    /// What the geometry is and what it survives, one sentence each.
     pub fn explain(&self) -> Vec<String> {
         let mut sentences = vec![self.records(), self.stripes()];
         sentences.extend(self.compressed());
@@ -71,7 +71,7 @@ impl Geometry {
         Some(format!("The content of files begins at multiples of {} bytes.", format_count(bytes.into())))
     }
 
-    /// What may be lost, what may not, and what becomes of it.
+    /// Which devices may be lost, which may not, and with what consequence.
     fn losses(&self) -> Vec<String> {
         let Survived { any, fast, slow } = self.survives();
         let mut sentences = Vec::new();
@@ -99,7 +99,7 @@ impl Geometry {
         sentences
     }
 
-    /// What has no redundancy, and goes with its device.
+    /// What has no redundancy and is lost with its device.
     fn lost_with_a_device(&self) -> Option<String> {
         let one_class = !self.has(Class::Fast) || !self.has(Class::Slow);
         let sentence = match (self.copies, self.parity) {
@@ -120,7 +120,7 @@ impl Geometry {
         Some(sentence.to_owned())
     }
 
-    /// `2 fast devices`, with the class that takes the part of `class` where there is none of it.
+    /// `2 fast devices`, with the class that takes the role of `class` if it has no devices.
     fn counted(&self, class: Class, devices: usize) -> String {
         let other = if class == Class::Fast { Class::Slow } else { Class::Fast };
         let class = if self.has(class) { class } else { other };
