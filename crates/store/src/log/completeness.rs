@@ -1,7 +1,9 @@
-//! Whether a store shows all that it acknowledged: computed at each opening, and carried by every answer (docs/FORMAT.md, law 4).
+//! Whether a store shows everything that it acknowledged: computed on each open and part of every answer
+//! (docs/FORMAT.md, law 4).
 //!
-//! What was found missing once is kept in the catalog until somebody accepts it (`repair --accept`), or the index is rebuilt from a log that
-//! has it again: an index that was rebuilt from a damaged log must not look like that of a whole one.
+//! Once something was found missing, the catalog keeps that until it is accepted (`repair --accept`), or the index is
+//! rebuilt from a log that contains it again: an index rebuilt from a damaged log must not look like that of a complete
+//! one.
 
 use std::fmt;
 
@@ -12,20 +14,20 @@ use crate::units::format_count;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Cause {
-    /// Bytes of the log are damaged on every copy, and a later mark says that they were acknowledged.
+    /// Bytes of the log are damaged on every copy, and a later mark shows that they were acknowledged.
     Damage = 1,
-    /// The log ends before a batch that was acknowledged.
+    /// The log ends before an acknowledged batch.
     EndsBeforeMark = 2,
     /// A segment is on no device, and was not released.
     SegmentMissing = 3,
-    /// Not enough devices are there to know.
+    /// Too few devices are present to know.
     DevicesAway = 4,
 }
 
 impl Cause {
     const ALL: [Cause; 4] = [Cause::Damage, Cause::EndsBeforeMark, Cause::SegmentMissing, Cause::DevicesAway];
 
-    /// A short name that stays what it is.
+    /// A short, stable name.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Damage => "damage",
@@ -41,11 +43,11 @@ impl Cause {
 pub struct Missing {
     /// Why.
     pub cause: Cause,
-    /// In which segments, first and last; `None` if that is not known.
+    /// The affected segments, first and last; `None` if unknown.
     pub segments: Option<(u64, u64)>,
-    /// In which batches, first and last.
+    /// The affected batches, first and last.
     pub batches: Option<(u64, u64)>,
-    /// When the last batch was written before that is there, in nanoseconds since 1970.
+    /// When the last batch before the gap was written, in nanoseconds since 1970.
     pub after_nanoseconds: Option<i64>,
     /// Devices that may have it.
     pub devices: Vec<u16>,
@@ -74,31 +76,31 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What a crash has left at the end of the log that nothing says was acknowledged.
+/// What a crash left at the end of the log without proof that it was acknowledged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tail {
-    /// Batches that are whole, and are taken in.
+    /// Batches that are complete and count.
     pub batches: u64,
-    /// Bytes, on all copies, that are no part of the log: they stay where they are, in quarantine.
+    /// Bytes, on all copies, that are not part of the log: they stay in place, in quarantine.
     pub quarantined_bytes: u64,
 }
 
-/// Whether a store shows all that it acknowledged.
+/// Whether a store shows everything that it acknowledged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Completeness {
-    /// What a crash has left, if it has.
+    /// What a crash left, if anything.
     pub tail: Option<Tail>,
-    /// What may be missing; nothing of a store that is complete.
+    /// What may be missing; empty if the store is complete.
     pub missing: Vec<Missing>,
 }
 
 impl Completeness {
-    /// Whether all that was acknowledged is there.
+    /// Whether everything acknowledged is present.
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
 
-    /// A short name of the state that stays what it is.
+    /// A short, stable name of the state.
     pub fn name(&self) -> &'static str {
         match (self.missing.is_empty(), &self.tail) {
             (false, _) => "incomplete",
@@ -107,7 +109,7 @@ impl Completeness {
         }
     }
 
-    /// What there is to say, a line each; nothing if it is complete.
+    /// The state in words, one line per item; empty if the store is complete.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.missing.is_empty() {
@@ -124,14 +126,14 @@ impl Completeness {
         lines
     }
 
-    /// Adds what may be missing, once.
+    /// Adds what may be missing, without duplicates.
     pub(crate) fn add(&mut self, missing: Missing) {
         if !self.missing.contains(&missing) {
             self.missing.push(missing);
         }
     }
 
-    /// What the catalog keeps of it.
+    /// The form stored in the catalog.
     pub(crate) fn encode_missing(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for Missing { cause, segments, batches, after_nanoseconds, devices } in &self.missing {
@@ -150,7 +152,7 @@ impl Completeness {
         bytes
     }
 
-    /// `None` if it is nothing that [`encode_missing`](Self::encode_missing) has written.
+    /// `None` if [`encode_missing`](Self::encode_missing) did not write this.
     pub(crate) fn decode_missing(bytes: &[u8]) -> Option<Vec<Missing>> {
         let mut at = Decoder::new(bytes);
         let mut all = Vec::new();

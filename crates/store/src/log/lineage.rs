@@ -1,8 +1,9 @@
-//! Which of the segments that were found are the log, and up to where each belongs to it.
+//! Which of the segments found are part of the log, and how much of each.
 //!
-//! A segment's header names the place that it continues. So, from the last back to the first: what lies between a segment and the one that it
-//! continues is no part of the log, nor is what lies behind that place; both are quarantine. A segment that should be there and is not
-//! was released, or is missing. Nothing here reads a device: files come in, places go out.
+//! The header of a segment names the position that it continues. So, from the last segment back to the first:
+//! everything between a segment and the one that it continues is not part of the log, nor is what follows that
+//! position; both are quarantine. An expected segment that was not found was released, or is missing. This module reads
+//! no device: its input is files, its output is positions.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +15,13 @@ use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) id: SegmentId,
-    /// `None` if no copy has a sound one.
+    /// `None` if no copy has a valid one.
     pub(crate) header: Option<SegmentHeader>,
     /// Devices with a copy.
     pub(crate) devices: Vec<u16>,
     /// Length of the longest copy.
     pub(crate) size_bytes: u64,
-    /// Of several with one number, the one that counts is known or on more devices in service.
+    /// Of several segments with one number, the one counts that is known or on more devices in service.
     pub(crate) weight: usize,
 }
 
@@ -28,32 +29,32 @@ pub(crate) struct Found {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) found: Found,
-    /// Where the segment that continues it goes on, if one does, or did before it was released.
+    /// Where the next segment continues, if one does, or did before it was released.
     pub(crate) end: Option<u64>,
-    /// Numbers before it of segments that should be there, and are not and were not released: first and last.
+    /// Numbers of expected segments before it that were neither found nor released: first and last.
     pub(crate) missing: Option<(u64, u64)>,
 }
 
-/// The log, as it was found.
+/// The log as found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lineage {
-    /// In the order of the log.
+    /// In log order.
     pub(crate) parts: Vec<Part>,
-    /// Segments that are no part of it and were not released.
+    /// Segments that are not part of the log and were not released.
     pub(crate) aside: Vec<Found>,
-    /// The highest number that was found.
+    /// The highest number found.
     pub(crate) newest: u64,
 }
 
-/// What the part after the one that is looked for says of it.
+/// What the following part says about the one sought.
 enum Continued {
-    /// Nothing: it is the last, or the header that would say is damaged.
+    /// Nothing: there is no following part, or its header is damaged.
     Unknown,
     At(u64, u64),
 }
 
 impl Lineage {
-    /// Sorts what was found, from the segment `first` on (1: the whole log).
+    /// Sorts the segments found, starting from segment `first` (1: the whole log).
     pub(crate) fn new(found: impl IntoIterator<Item = Found>, released: &Released, first: u64) -> Lineage {
         let mut lineage = Lineage::default();
         let mut by_number: BTreeMap<u64, Found> = BTreeMap::new();
@@ -64,7 +65,7 @@ impl Lineage {
                 continue;
             }
             if one.header.is_none() && one.size_bytes <= SEGMENT_HEADER_BYTES {
-                // It was never begun: not even its header is there.
+                // It was never begun: not even its header exists.
                 lineage.aside.push(one);
                 continue;
             }
@@ -88,14 +89,14 @@ impl Lineage {
                     continue;
                 }
                 Continued::At(segment, offset) if number == segment => Some(offset),
-                // The one that went on there may have been released since.
+                // Its continuation may have been released since.
                 _ => released.end_of(found.id.number).map(|end| end.0),
             };
             continued = match found.header {
                 Some(header) => Continued::At(header.continues.segment.0, header.continues.offset.0),
                 None => Continued::Unknown,
             };
-            // What should lie between this one and the next that is there.
+            // Segments expected between this one and the next one found.
             let expected = match continued {
                 Continued::At(segment, _) => segment,
                 Continued::Unknown => number - 1,
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(parts(&Lineage::new(all.clone(), &released, 1)), [(1, None, None), (5, None, None)]);
         released.add_end(SegmentNumber(1), LogOffset(700));
         assert_eq!(parts(&Lineage::new(all, &released, 1)), [(1, Some(700), None), (5, None, None)]);
-        // The first of all as well; and what an index has from before is not looked for.
+        // Also the very first segment; what precedes the position of an index is not looked for.
         assert_eq!(parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), 1)), [(3, None, Some((1, 2)))]);
         assert_eq!(parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), 3)), [(3, None, None)]);
     }

@@ -1,4 +1,4 @@
-//! The log: records appended to segments, read through, and taken up again after a crash.
+//! The log: records are appended to segments, read sequentially, and recovered after a crash.
 
 pub(crate) mod completeness;
 pub(crate) mod lineage;

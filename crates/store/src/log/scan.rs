@@ -1,9 +1,10 @@
-//! Reading a segment from one end to the other: the one reader that recovery, checks, scrubs, repairs and salvage share.
+//! Reading a segment sequentially: the one reader shared by recovery, checks, scrubs, repairs and salvage.
 //!
-//! Records are read one after the other, each verified on the first copy and, where it fails, on the others; a commit ends a batch and is held
-//! against what was read. **After damage it goes on only where a commit says:** at a later commit that is intact (its checksum is seeded with segment
-//! and offset) and whose list accounts for every byte from the beginning of its batch up to itself. The records of that batch are read at the places that the
-//! list gives. What merely looks like a record is never taken for one: content is never log.
+//! Records are read one after the other, each verified on the first copy and, if it fails, on the others; a commit ends
+//! a batch and is compared with what was read. **After damage, reading resumes only where a commit allows it:** at a
+//! later intact commit (its checksum is seeded with segment and offset) whose list accounts for every byte from the
+//! beginning of its batch to itself. The records of that batch are read at the offsets in the list. What merely looks
+//! like a record is never taken for one: content is never log.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,12 +19,13 @@ use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader, Segmen
 use crate::layout::granulo::RECORD_ALIGNMENT_BYTES;
 use crate::layout::round_up;
 
-/// What is read ahead, in bytes, where reading goes on.
+/// Bytes read ahead during sequential reading.
 const WINDOW_BYTES: usize = 1 << 20;
-/// What is read first, and where reading begins elsewhere: an opening wants a header and the end of the log. Each read after it may be four times as long.
+/// Bytes of the first read and of the first one after a seek: an open needs a header and the end of the log. Each read
+/// after it may be four times as long.
 const LEAST_WINDOW_BYTES: usize = 4 << 10;
 
-/// A window on one copy of a segment.
+/// A window into one copy of a segment.
 #[derive(Debug)]
 struct Copy {
     device: u16,
@@ -32,14 +34,14 @@ struct Copy {
     size_bytes: u64,
     bytes: Vec<u8>,
     start: u64,
-    /// What was read ahead last.
+    /// Length of the last read-ahead.
     window_bytes: usize,
-    /// What reading it failed with last.
+    /// The last error of reading it.
     error: Option<io::Error>,
 }
 
 impl Copy {
-    /// The bytes from `offset`, at least `length` of them if there are as many; `None` if reading fails.
+    /// The bytes from `offset`, at least `length` of them unless the copy ends; `None` if reading fails.
     fn bytes(&mut self, offset: u64, length: usize) -> Option<&[u8]> {
         let is_there = offset >= self.start && offset + length as u64 <= self.start + self.bytes.len() as u64;
         if !is_there {
@@ -48,7 +50,7 @@ impl Copy {
             let window = if goes_on { (4 * self.window_bytes).min(WINDOW_BYTES) } else { LEAST_WINDOW_BYTES };
             self.window_bytes = window;
             self.start = offset;
-            // A place behind that cannot be read says nothing of what is asked for.
+            // An unreadable position further on says nothing about the bytes requested.
             let read = self.read(offset, length.max(window)).or_else(|_| {
                 self.window_bytes = LEAST_WINDOW_BYTES;
                 self.read(offset, length)
@@ -66,7 +68,7 @@ impl Copy {
         self.file.read_onto(&mut self.bytes, length, offset).map(|_| ())
     }
 
-    /// The record at `offset`, if it is whole.
+    /// The record at `offset`, if it is valid.
     fn record(&mut self, offset: u64) -> Option<Record<'_>> {
         let rest = self.size_bytes.checked_sub(offset)?;
         let lengths = Lengths::peek(self.bytes(offset, HEADER_BYTES)?)?;
@@ -77,13 +79,13 @@ impl Copy {
         Record::decode(self.bytes(offset, lengths.record_bytes())?, seal)
     }
 
-    /// The record at `offset` that was found whole a moment ago.
+    /// The record at `offset`, which was just verified.
     fn verified(&mut self, offset: u64) -> Option<Record<'_>> {
         let length = Lengths::peek(self.bytes(offset, HEADER_BYTES)?)?.record_bytes();
         Record::verified(self.bytes(offset, length)?)
     }
 
-    /// The commit at `offset`, if it is whole.
+    /// The commit at `offset`, if it is valid.
     fn commit(&mut self, offset: u64) -> Option<Commit> {
         let header = self.bytes(offset, HEADER_BYTES)?;
         if kind_of(header) != Some(Kind::Commit) {
@@ -93,7 +95,7 @@ impl Copy {
     }
 }
 
-/// The epoch that a commit in a file says it was written in, if it is sealed with it: for a segment whose header is damaged.
+/// The epoch stated by a commit in a file, if the commit is sealed with it: for a segment whose header is damaged.
 pub(crate) fn sealed_epoch(
     file: &dyn DeviceFile,
     is_right: &dyn Fn(Epoch) -> bool,
@@ -134,7 +136,7 @@ pub(crate) fn sealed_epoch(
     None
 }
 
-/// A record at a place of the segment.
+/// A record and its offset in the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Placed {
     at: u64,
@@ -147,51 +149,52 @@ impl Placed {
     }
 }
 
-/// On which devices a record is not what was given.
+/// Devices on which a record differs from the one returned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Copies {
-    /// Nothing there that is whole.
+    /// Devices without a valid record there.
     pub(crate) without: Vec<u16>,
-    /// Something there that is whole too, and is another. Only looked for with all copies.
+    /// Devices with another valid record there. Only determined if all copies are read.
     pub(crate) differ: Vec<u16>,
 }
 
-/// A commit, and how what was read before stands to it.
+/// A commit, and how it relates to what was read before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Committed {
     pub(crate) at: u64,
     /// Where the commit record ends.
     pub(crate) end: u64,
     pub(crate) commit: Commit,
-    /// Every record of its list was given.
+    /// Every record of its list was returned.
     pub(crate) is_whole: bool,
-    /// Where records began that were given, lie between its beginning and itself, and are not in its list: they are no part of the log.
+    /// Offsets of records that were returned and are within the batch, but not in its list: they are not part of the
+    /// log.
     pub(crate) refuted: Vec<u64>,
 }
 
 /// A step through a segment.
 #[derive(Debug)]
 pub(crate) enum Step<'r> {
-    /// A record that is whole, where it begins, and what other copies have there.
+    /// A valid record, its offset, and what other copies have there.
     Record(u64, Record<'r>, Copies),
     /// The end of a batch, its record, and what other copies have there.
     Commit(Committed, Record<'r>, Copies),
-    /// Bytes that no copy has whole.
+    /// Bytes that are valid on no copy.
     Damage(Range<u64>),
 }
 
-/// What was found at a place.
+/// What was found at an offset.
 struct Found {
-    /// Which copy has it.
+    /// The copy that has it.
     copy: usize,
     listed: Listed,
     is_commit: bool,
-    /// `None` of a commit that contradicts itself.
+    /// `None` for an inconsistent commit.
     commit: Option<Commit>,
     copies: Copies,
 }
 
-/// A step, before its record is looked up: which copy has it.
+/// A step before its record is looked up: which copy has it.
 enum Next {
     Record(u64, usize, Copies),
     Commit(Committed, usize, Copies),
@@ -203,18 +206,18 @@ enum Next {
 pub(crate) struct SegmentScan {
     copies: Vec<Copy>,
     at: u64,
-    /// Where it began; the batch that this is in is only looked at from there on.
+    /// Where the scan began; the batch that contains this offset is only read from there on.
     from: u64,
     /// Where the longest copy ends.
     pub(crate) end: u64,
-    /// What was given since the last commit.
+    /// Records returned since the last commit.
     given: Vec<Placed>,
-    /// Whether a commit was passed, so that no later one may reach back behind `batch_begin`.
+    /// Whether a commit was passed, so that no later one may reach back before `batch_begin`.
     has_commit: bool,
     batch_begin: u64,
-    /// Records still to be given, where the list of a commit says, and that commit's place.
+    /// Records still to be returned at the offsets in a commit's list, and the offset of that commit.
     listed: Option<(VecDeque<Placed>, u64)>,
-    /// A copy that could not be opened, and why.
+    /// A copy that could not be opened, and the error.
     unopened: Option<(u16, io::Error)>,
 }
 
@@ -235,18 +238,18 @@ impl SegmentScan {
         SegmentScan { copies, at, from: at, end, given, has_commit, batch_begin: at, listed: None, unopened: None }
     }
 
-    /// Of a segment of which there is another copy, which could not be opened.
+    /// For a segment with another copy that could not be opened.
     pub(crate) fn beside(self, unopened: Option<(u16, io::Error)>) -> SegmentScan {
         SegmentScan { unopened, ..self }
     }
 
-    /// A copy that could not be opened, or read somewhere, and why. That is no evidence of what is there.
+    /// A copy that could not be opened or read somewhere, and the error. That is not evidence of its content.
     pub(crate) fn take_error(&mut self) -> Option<(u16, io::Error)> {
         let unread = self.copies.iter_mut().find_map(|copy| Some((copy.device, copy.error.take()?)));
         unread.or_else(|| self.unopened.take())
     }
 
-    /// The header, from the first copy that has a sound one of this segment, by its name, and the devices on which it is not.
+    /// The header, from the first copy with a valid one that matches the segment's name, and the devices without it.
     pub(crate) fn header(&mut self, segment: SegmentName) -> (Option<SegmentHeader>, Vec<u16>) {
         let is_right = |header: &SegmentHeader| SegmentName::from(header.id) == segment;
         let mut found = None;
@@ -261,7 +264,7 @@ impl SegmentScan {
         (found, without)
     }
 
-    /// The next step; `None` at the end. Looks at every copy if `all`, else only at as many as it takes.
+    /// The next step; `None` at the end. Reads every copy if `all`, else only as many as needed.
     pub(crate) fn next(&mut self, all: bool) -> Option<Step<'_>> {
         match self.advance(all)? {
             Next::Damage(range) => Some(Step::Damage(range)),
@@ -315,7 +318,7 @@ impl SegmentScan {
         }
     }
 
-    /// What is whole at a place, on any copy.
+    /// The valid record at an offset, on any copy.
     fn find(&mut self, at: u64, all: bool) -> Option<Found> {
         let mut found: Option<(usize, Listed, u64)> = None;
         let mut copies = Copies::default();
@@ -339,13 +342,14 @@ impl SegmentScan {
         Some(Found { copy, listed, is_commit, commit, copies })
     }
 
-    /// Whether the list of a commit accounts for every byte from its beginning to the commit, and leaves batches before it alone.
+    /// Whether the list of a commit accounts for every byte from its beginning to the commit, and does not reach into
+    /// earlier batches.
     fn accounts(&self, commit: &Commit, at: u64) -> bool {
         commit.begin.0.checked_add(commit.listed_bytes()) == Some(at)
             && commit.begin.0 >= if self.has_commit { self.batch_begin } else { SEGMENT_HEADER_BYTES }
     }
 
-    /// Records in the list of a commit that were not given.
+    /// Records in the list of a commit that were not returned.
     fn missing(&self, commit: &Commit) -> VecDeque<Placed> {
         let mut at = commit.begin.0;
         let placed = commit.list.iter().map(|&listed| {
@@ -353,7 +357,7 @@ impl SegmentScan {
             at += listed.record_bytes;
             placed
         });
-        // Both are in the order of their places.
+        // Both are in the order of their offsets.
         let mut given = self.given.iter().peekable();
         placed
             .filter(|placed| placed.at >= self.from)
@@ -371,7 +375,7 @@ impl SegmentScan {
             if found.is_some() && !all {
                 break;
             }
-            // The list says which is right: anything else is damage.
+            // The list decides: anything else is damage.
             match copy.record(placed.at).is_some_and(|record| record.head.listed() == placed.listed) {
                 true => found = found.or(Some(number)),
                 false => copies.without.push(copy.device),
@@ -389,7 +393,7 @@ impl SegmentScan {
             Some(Found { commit: Some(commit), copy, listed, copies, .. }) => {
                 self.committed(commit, at, listed, copy, copies)
             }
-            // It was there a moment ago.
+            // It was just verified.
             _ => {
                 self.at = self.end;
                 Next::Damage(at..self.end)
@@ -397,7 +401,7 @@ impl SegmentScan {
         }
     }
 
-    /// A commit, after all that its list has was given or is damaged.
+    /// A commit, after everything in its list was returned or is damaged.
     fn committed(&mut self, commit: Commit, at: u64, listed: Listed, copy: usize, copies: Copies) -> Next {
         let is_whole = self.missing(&commit).is_empty();
         let given = &self.given[self.given.partition_point(|given| given.at < commit.begin.0)..];
@@ -417,7 +421,7 @@ impl SegmentScan {
         Next::Commit(Committed { at, end, commit, is_whole, refuted }, copy, copies)
     }
 
-    /// The next commit after damage that is intact on some copy, and whose list accounts for every byte; and where it is.
+    /// The next commit after damage that is intact on some copy and whose list accounts for every byte, and its offset.
     fn later_commit(&mut self, damaged: u64) -> Option<(Commit, u64)> {
         let mut at = damaged + RECORD_ALIGNMENT_BYTES;
         while at < self.end {

@@ -1,8 +1,8 @@
-//! The writer's end of the log: the active segment on all its copies, batches appended and committed, files waiting to be synced
-//! (docs/FORMAT.md, sections 4 and 7).
+//! The writer's end of the log: the active segment on all its copies, batches appended and committed, files waiting to
+//! be synced (docs/FORMAT.md, sections 5 and 8).
 //!
-//! A batch that could not be written whole leaves nothing: the segment is cut off where it was. If that fails too, or a write
-//! failed for another reason than a full device, the store is latched by the caller.
+//! A batch that could not be written completely leaves nothing: the segment is truncated to its previous length. If
+//! that fails too, or a write failed for any reason but a full device, the caller latches the store.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,23 +23,24 @@ use crate::format::rows::{Change, Position, SegmentRow};
 use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, segment_path};
 use crate::layout::granulo::Alignment;
 
-/// A batch of so many bytes is written to all copies at the same time, and then the devices begin to write back what is left of it, while the next one is
-/// made. Small ones are left alone: they come again and again in one page, and mostly a sync follows.
+/// A batch of at least this length is written to all copies in parallel, and then the devices start write-back of the
+/// rest of it while the next batch is built. Smaller ones are left alone: many of them share one page, and usually a
+/// sync follows.
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// The segment that is appended to.
+/// The active segment, to which batches are appended.
 #[derive(Debug)]
 pub(crate) struct Active {
     pub(crate) id: SegmentId,
-    /// Class that was asked for.
+    /// The requested class.
     pub(crate) class: Class,
-    /// Class of the devices it is on: the other one, if the store has no devices of that class.
+    /// Class of the devices that hold it: the other one if the store has no devices of the requested class.
     pub(crate) on: Class,
     /// Where the content of files begins in it.
     pub(crate) alignment: Alignment,
     /// Devices and their copies.
     pub(crate) copies: Vec<(u16, Arc<dyn DeviceFile>)>,
-    /// Where the next record goes, in bytes.
+    /// Offset of the next record, in bytes.
     pub(crate) end: u64,
 }
 
@@ -47,37 +48,37 @@ pub(crate) struct Active {
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     pub(crate) active: Option<Active>,
-    /// Number of the newest segment there ever was.
+    /// Highest segment number ever assigned.
     pub(crate) newest_segment: u64,
     /// End of the last batch.
     pub(crate) position: Position,
     /// Sequence number of the last batch that is durable.
     pub(crate) durable_sequence: u64,
-    /// The last batch that has records.
+    /// The last batch with records.
     pub(crate) record_sequence: u64,
-    /// The mark of the last commit, which is durable with it.
+    /// The mark in the last commit, which becomes durable with it.
     pub(crate) written_mark: u64,
     /// The highest mark that is durable.
     pub(crate) marked_sequence: u64,
-    /// The batch of a clean close, if nothing came after it.
+    /// The batch of a clean close, if nothing followed it.
     pub(crate) closed_sequence: Option<u64>,
-    /// All that was ever released. The first batch of a segment repeats it.
+    /// Everything ever released. The first batch of a segment repeats it.
     pub(crate) released: Released,
-    /// What was committed and is not in the catalog yet.
+    /// Changes that are committed but not in the catalog yet.
     pub(crate) pending: Change,
-    /// Bytes of memory that its keys and entries take, those that were replaced meanwhile included.
+    /// Memory of its keys and entries in bytes, including those replaced meanwhile.
     pub(crate) pending_bytes: usize,
-    /// Files with bytes that are not synced.
+    /// Files with unsynced bytes.
     pub(crate) dirty: Vec<Dirty>,
-    /// Extent files with bytes that are not synced.
+    /// Extent files with unsynced bytes.
     pub(crate) touched: Touched,
-    /// Devices whose directory of segments has a name that is not synced.
+    /// Devices with an unsynced name in their segment directory.
     pub(crate) dirty_directories: BTreeSet<u16>,
-    /// Records go to slow devices, as the fast ones are full.
+    /// Records spill to slow devices because the fast ones are full.
     pub(crate) is_overflowing: bool,
 }
 
-/// A copy of a segment with bytes that are not synced.
+/// A copy of a segment with unsynced bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Dirty {
     pub(crate) device: u16,
@@ -85,7 +86,7 @@ pub(crate) struct Dirty {
     pub(crate) file: Arc<dyn DeviceFile>,
 }
 
-/// A batch that was written: where it lies.
+/// A batch that was written, and its location.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
     pub(crate) segment: u64,
@@ -94,7 +95,7 @@ pub(crate) struct Written {
     pub(crate) position: Position,
 }
 
-/// Where a batch is to go.
+/// Where a batch is to be written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     /// Devices of this class.
@@ -103,41 +104,41 @@ pub(crate) struct Place {
     pub(crate) segment_bytes: u64,
 }
 
-/// What an append needs to know.
+/// The input of an append.
 #[derive(Debug)]
 pub(crate) struct Batched<'b> {
-    /// Encoded records; they are sealed for the place that they get.
+    /// Encoded records; sealed here for their final offsets.
     pub(crate) records: &'b mut [u8],
-    /// What they are encoded for.
+    /// The alignment for which they are encoded.
     pub(crate) alignment: Alignment,
     pub(crate) highest_id: u64,
     pub(crate) now_nanoseconds: i64,
     /// The epoch of this writer.
     pub(crate) epoch: Epoch,
-    /// The store is closed by it.
+    /// The batch closes the store.
     pub(crate) is_close: bool,
 }
 
 impl Writer {
-    /// A change waits until it is durable in the log.
+    /// Adds a change that waits until it is durable in the log.
     pub(crate) fn pend(&mut self, change: Change) {
         self.pending_bytes += change.bytes();
         self.pending.merge(change);
     }
 
-    /// What waits for the catalog.
+    /// Takes what waits for the catalog.
     pub(crate) fn take_pending(&mut self) -> Change {
         self.pending_bytes = 0;
         std::mem::take(&mut self.pending)
     }
 
-    /// What the catalog could not take in waits on, before what came after it.
+    /// Puts back what the catalog could not apply, before anything that came later.
     pub(crate) fn pend_again(&mut self, mut change: Change) {
         change.merge(self.take_pending());
         self.pend(change);
     }
 
-    /// The account of the active segment, as it was when it was begun.
+    /// The account of the active segment as of its beginning.
     pub(crate) fn active_row(&self) -> Option<SegmentRow> {
         let active = self.active.as_ref()?;
         Some(SegmentRow {
@@ -161,7 +162,8 @@ impl Writer {
     /// Appends a batch with its commit record to all copies of the active segment, without syncing.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`]: nothing was written, the log is what it was. Others: what is written is not known.
+    /// [`ErrorKind::NoSpace`]: nothing was written, the log is unchanged. For other errors, it is unknown what was
+    /// written.
     pub(crate) fn append(
         &mut self,
         devices: &Devices,
@@ -219,7 +221,8 @@ impl Writer {
                 return Err(fail);
             }
             for (device, file) in &active.copies {
-                // Durably: a copy that has all of it would be taken for the end of the log after a crash. If that fails, what is in the log is not known.
+                // Durably: after a crash, a complete copy would be taken for the end of the log. If this fails, the
+                // content of the log is unknown.
                 file.set_size(begin).and_then(|()| file.sync()).map_err(|error| {
                     Error::new(ErrorKind::Io, "cut off the segment", os_message(&error))
                         .at(&devices.place(*device, &segment_path(active.id)))
@@ -252,7 +255,7 @@ impl Writer {
         Ok(Written { segment: position.segment, begin, position })
     }
 
-    /// Makes the files of the next segment, on as many devices as there shall be copies.
+    /// Creates the files of the next segment, on as many devices as records have copies.
     fn begin_segment(
         &mut self,
         devices: &Devices,
@@ -287,7 +290,7 @@ impl Writer {
             match make_segment(devices, slot, &header) {
                 Ok(file) => copies.push((slot.entry.number, file)),
                 Err(error) => {
-                    // Nobody knows this segment yet: what there is of it goes.
+                    // Nothing refers to this segment yet: its files are removed.
                     for slot in &slots {
                         let _ = slot.device.remove(&segment_path(id));
                     }
@@ -322,10 +325,10 @@ fn make_segment(devices: &Devices, slot: &Slot, header: &SegmentHeader) -> io::R
     Ok(file)
 }
 
-/// Writes a batch and the commit behind it to all copies: a large one to all at the same time, as writing it may wait for the device.
+/// Writes a batch and its commit to all copies; a large one in parallel, because each write may wait for its device.
 ///
 /// # Errors
-/// The first failure, and its device; one that is no want of space before others.
+/// The first failure and its device; failures other than lack of space take precedence.
 fn write_copies(
     copies: &[(u16, Arc<dyn DeviceFile>)],
     records: &[u8],
@@ -348,7 +351,7 @@ fn write_copies(
     if failed.is_empty() { Ok(()) } else { Err(failed.swap_remove(worst)) }
 }
 
-/// The devices with the most room, at most `count` of them.
+/// The devices with the most free space, at most `count` of them.
 pub(crate) fn roomiest(mut slots: Vec<Slot>, count: usize) -> Vec<Slot> {
     slots.sort_by_cached_key(|slot| std::cmp::Reverse(slot.device.room().map_or(0, |room| room.available_bytes)));
     slots.truncate(count);
@@ -356,10 +359,11 @@ pub(crate) fn roomiest(mut slots: Vec<Slot>, count: usize) -> Vec<Slot> {
     slots
 }
 
-/// A release record, not sealed. It is alone in its batch, and its commit says where the next begins: it needs no alignment.
+/// A release record, not sealed. It is alone in its batch, and its commit says where the next begins: it needs no
+/// alignment.
 ///
 /// # Errors
-/// It is longer than a record can be.
+/// It is longer than a record may be.
 pub(crate) fn release_record(released: &Released) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let content = &released.encode()[..];

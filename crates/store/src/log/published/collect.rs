@@ -1,13 +1,15 @@
-//! Garbage: objects that no manifest names, and none ever will.
+//! Garbage collection: objects that no manifest names or ever will.
 //!
-//! An object is named by its own writer first, and by others only because the manifest had it already. So an object is garbage for ever if the manifest does not name it, and
+//! An object is first named by its own writer; others name it only because the manifest already does. So an object is
+//! permanently garbage if the manifest does not name it, and
 //!
-//! - this writer dropped it from the manifest, or drew its name and gave it up; or
-//! - it is of another epoch, and was listed *before* this writer's manifest was seen to be the newest still. Writers put objects only once their epoch has begun, so that epoch came
-//!   before this one, and its writer is fenced.
+//! - this writer removed it from the manifest, or drew its name and abandoned it; or
+//! - it is of another epoch, and was listed *before* this writer's manifest was confirmed to be the newest. Writers put
+//!   objects only after their epoch has begun, so that epoch precedes this one, and its writer is fenced.
 //!
-//! Objects of this epoch that are in the bucket otherwise are left alone: a copy of this very process may be about to publish them. The next epoch takes them.
-//! As nothing that was found to be garbage is ever named again, deleting it may come as late as it likes, also from a writer that is fenced meanwhile.
+//! Other objects of this epoch in the bucket are left alone: a copy of this very process may be about to publish them.
+//! The next epoch collects them. Since garbage is never named again, it may be deleted arbitrarily late, even by a
+//! writer that has been fenced meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -19,22 +21,24 @@ use crate::devices::objects::ObjectError;
 const LIST: &str = "list";
 const LOOK: &str = "look at the manifest";
 
-/// What collecting garbage has done.
+/// The result of collecting garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
     /// Objects that were deleted.
     pub deleted_objects: u64,
-    /// Garbage that could not be deleted; the next time takes it.
+    /// Garbage that could not be deleted; the next collection retries.
     pub left_objects: u64,
-    /// Objects among those of the log whose names are none of its own. They are left alone.
+    /// Objects among those of the log with foreign names. They are left alone.
     pub foreign_objects: u64,
 }
 
 impl Writer {
-    /// Deletes objects that neither the manifest nor a pin in it names. Readers that still look at an older version may miss them, and refresh.
+    /// Deletes objects that neither the manifest nor a pin in it names. Readers of an older version may miss them, and
+    /// refresh.
     ///
     /// # Errors
-    /// [`WriteError`], if the bucket cannot be listed, or another writer has begun an epoch. Some garbage may be gone then; the log is what it was.
+    /// [`WriteError`] if the bucket cannot be listed, or another writer has begun an epoch. Some garbage may have been
+    /// deleted; the log is unchanged.
     pub fn collect(&mut self) -> Result<Collected, WriteError> {
         self.may_write()?;
         let mut collected = Collected::default();
@@ -57,7 +61,7 @@ impl Writer {
                     None => collected.foreign_objects += 1,
                 }
             }
-            // Only now: who has put any of these before, is fenced if it is not this one.
+            // Only now: any other writer that put one of these before is fenced.
             if let Err(error) = self.look() {
                 self.given_up.extend(garbage.into_iter().filter(|name| name.epoch == self.manifest.epoch()));
                 return Err(error);
@@ -79,7 +83,7 @@ impl Writer {
         }
     }
 
-    /// Whether the manifest that this writer left is the newest still; if not, it has ended.
+    /// Checks that this writer's manifest is still the newest; if not, the writer has ended.
     fn look(&mut self) -> Result<(), WriteError> {
         match self.bucket.until_answered(|objects| objects.head(MANIFEST)) {
             Ok(head) if head.tag == self.tag => Ok(()),

@@ -1,4 +1,5 @@
-//! The manifest: which objects the log has, in one document that is replaced whole (docs/FORMAT.md, section 12, has the bytes).
+//! The manifest: which objects the log has, in one document that is replaced as a whole (docs/FORMAT.md, section 12,
+//! defines the bytes).
 
 use std::collections::BTreeMap;
 
@@ -11,21 +12,21 @@ const MAGIC: &[u8; 8] = b"granpub\0";
 /// The version of the document's format.
 const FORMAT_VERSION: u16 = 2;
 const LENGTH_AT: usize = CHECKSUM_BYTES + 8 + 2 + 6;
-/// Bytes before the epochs.
+/// Length up to the epochs, in bytes.
 const HEAD_BYTES: usize = LENGTH_AT + 8 + 16 + 8 + 8 + 8 + 4 + 4 + 8;
 const EPOCH_BYTES: usize = 8 + 8 + 8 + 8;
-/// Bytes of a pin without its name.
+/// Length of a pin without its name, in bytes.
 const PIN_BYTES: usize = 8 + 2;
 const OBJECT_BYTES: usize = 8 + 8 + 4 + 8 + 8 + 8 + 8;
 
-/// Versions and numbers are not larger, so that none overflows.
+/// Upper bound of versions and numbers, so that none overflows.
 const LARGEST: u64 = u64::MAX >> 1;
-/// Epochs that are kept; older ones are forgotten.
+/// Maximum number of epochs; older ones are dropped.
 pub(super) const MOST_EPOCHS: usize = 256;
-/// What the names of published objects begin with.
+/// Prefix of the names of published objects.
 pub(super) const PREFIX: &str = "segments/";
 
-/// What an object is called: its number, the epoch of the writer that put it, and a number drawn for this one put.
+/// The name of an object: its number, the epoch of the writer that put it, and a number drawn for this put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectName {
     pub(super) number: u64,
@@ -38,12 +39,12 @@ impl ObjectName {
         format!("{PREFIX}{:016x}-{:016x}-{:08x}", self.number, self.epoch.0, self.nonce)
     }
 
-    /// The name that a path is, if it is one.
+    /// Parses a path; `None` if it is not such a name.
     pub(crate) fn of(path: &str) -> Option<ObjectName> {
         let mut parts = path.strip_prefix(PREFIX)?.split('-');
         let mut part = || u64::from_str_radix(parts.next()?, 16).ok();
         let name = ObjectName { number: part()?, epoch: Epoch(part()?), nonce: u32::try_from(part()?).ok()? };
-        // Only what it is written as: no capitals, no signs, nothing behind it.
+        // Canonical form only: no capitals, no signs, no suffix.
         (name.path() == path).then_some(name)
     }
 }
@@ -53,21 +54,21 @@ impl ObjectName {
 pub struct PublishedObject {
     pub(super) name: ObjectName,
     pub(super) length_bytes: u64,
-    /// XXH3 of all of it.
+    /// XXH3 of the whole object.
     pub(super) checksum: u64,
-    /// The version of the manifest that named it first; those of one batch have the same.
+    /// The version of the manifest that first named it; all objects of one batch share it.
     pub(super) added: u64,
-    /// The version that did not count it any more; 0 while all do. Such an object is named as long as a pin wants it.
+    /// The version that removed it; 0 while it is current. A removed object stays named as long as a pin needs it.
     pub(super) removed: u64,
 }
 
 impl PublishedObject {
-    /// Its number: numbers rise in the order in which objects were published.
+    /// Its number; numbers ascend in the order in which objects were published.
     pub fn number(&self) -> u64 {
         self.name.number
     }
 
-    /// Where it is in the bucket.
+    /// Its path in the bucket.
     pub fn path(&self) -> String {
         self.name.path()
     }
@@ -77,7 +78,7 @@ impl PublishedObject {
         self.length_bytes
     }
 
-    /// The version that the batch made which it is of.
+    /// The version created by its batch.
     pub fn version(&self) -> u64 {
         self.added
     }
@@ -87,56 +88,56 @@ impl PublishedObject {
     }
 }
 
-/// The time of one writer.
+/// The epoch of one writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EpochEntry {
     pub(super) epoch: Epoch,
     pub(super) began_nanoseconds: i64,
-    /// The version that it went on from; 0 for the first.
+    /// The version that it continued; 0 for the first.
     pub(super) follows_version: u64,
     /// The nonce of that manifest.
     pub(super) follows_nonce: u64,
 }
 
-/// Which objects the log has, who writes to it, and what is pinned.
+/// The objects of the log, its writer, and the pins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     pub(super) store: [u8; 16],
-    /// Rises by one with each replacement.
+    /// Incremented by each replacement.
     pub(super) version: u64,
-    /// Drawn for this one document: whoever put it knows it again.
+    /// Drawn for this one document: its author recognizes it by this.
     pub(super) nonce: u64,
     pub(super) next_number: u64,
-    /// The newest last; never empty.
+    /// Newest last; never empty.
     pub(super) epochs: Vec<EpochEntry>,
-    /// The version that each keeps.
+    /// The version that each pin preserves.
     pub(super) pins: BTreeMap<String, u64>,
     /// By number.
     pub(super) objects: Vec<PublishedObject>,
 }
 
-/// Whether a document took effect, as a manifest tells that was read after it was sent.
+/// Whether a document took effect, according to a manifest read after it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is what was read.
+    /// It is the manifest that was read.
     Newest,
-    /// What was read is older: it has not taken effect yet.
+    /// The manifest that was read is older: the document has not taken effect yet.
     Before,
-    /// It did, and another epoch went on from it.
+    /// It took effect, and another epoch continued from it.
     Followed,
-    /// It did not and never will.
+    /// It did not take effect and never will.
     Overtaken,
-    /// That is forgotten.
+    /// Dropped from the history.
     Unknown,
 }
 
 impl Manifest {
-    /// Who the store is.
+    /// Identity of the store.
     pub fn store(&self) -> &[u8; 16] {
         &self.store
     }
 
-    /// Rises by one whenever the manifest changes.
+    /// Incremented whenever the manifest changes.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -146,52 +147,52 @@ impl Manifest {
         self.epochs.last().map(|entry| entry.epoch).unwrap_or_default()
     }
 
-    /// The epoch before it, if there was one.
+    /// The previous epoch, if any.
     pub fn parent(&self) -> Option<Epoch> {
         self.epochs.iter().nth_back(1).map(|entry| entry.epoch)
     }
 
-    /// When the epoch began, in nanoseconds since 1970 by the clock of its writer.
+    /// When the epoch began, in nanoseconds since 1970 by its writer's clock.
     pub fn began_nanoseconds(&self) -> i64 {
         self.epochs.last().map_or(0, |entry| entry.began_nanoseconds)
     }
 
-    /// The objects that the log has, in order.
+    /// The objects of the log, in order.
     pub fn objects(&self) -> impl DoubleEndedIterator<Item = &PublishedObject> + Clone {
         self.at(self.version)
     }
 
-    /// The objects that the log had at a version that is pinned (or is the newest), in order.
+    /// The objects of the log at a pinned version (or the newest), in order.
     pub fn at(&self, version: u64) -> impl DoubleEndedIterator<Item = &PublishedObject> + Clone {
         self.objects.iter().filter(move |object| object.counts_at(version))
     }
 
-    /// Names of the pins, each with the version that it keeps.
+    /// Names of the pins, each with the version that it preserves.
     pub fn pins(&self) -> impl Iterator<Item = (&str, u64)> {
         self.pins.iter().map(|(name, version)| (name.as_str(), *version))
     }
 
-    /// Whether it names an object, for itself or for a pin.
+    /// Whether it names an object, as current or for a pin.
     pub(crate) fn names(&self, name: ObjectName) -> bool {
         let found = self.objects.binary_search_by_key(&name.number, |object| object.name.number);
         found.ok().and_then(|at| self.objects.get(at)).is_some_and(|object| object.name == name)
     }
 
-    /// The one after this, with nothing changed.
+    /// The next manifest, with nothing else changed.
     pub(super) fn succeeded_by(&self, nonce: u64) -> Manifest {
         Manifest { version: self.version + 1, nonce, ..self.clone() }
     }
 
-    /// Leaves out what no version needs that is pinned or the newest.
+    /// Drops objects that neither the newest version nor a pinned one needs.
     pub(super) fn forget(&mut self) {
         let Manifest { objects, pins, .. } = self;
         objects.retain(|object| object.removed == 0 || pins.values().any(|&version| object.counts_at(version)));
     }
 
-    /// What became of `sent`, as this manifest tells, which was read after `sent` was.
+    /// The fate of `sent`, according to this manifest, which was read after `sent` was sent.
     pub(super) fn fate_of(&self, sent: &Manifest) -> Fate {
         if self.store != sent.store {
-            // Two began a store at once, or somebody has put another one here.
+            // Two writers created a store concurrently, or somebody has put another one here.
             return if sent.version == 1 { Fate::Overtaken } else { Fate::Unknown };
         }
         if self.version <= sent.version {
@@ -201,13 +202,13 @@ impl Manifest {
                 (true, false) => Fate::Overtaken,
             };
         }
-        // Whose was the version that it would have been? Each epoch says what it went on from.
+        // Who made the version that it would have been? Each epoch records which version it continued.
         if let Some(next) = self.epochs.iter().find(|entry| entry.follows_version == sent.version) {
             return if next.follows_nonce == sent.nonce { Fate::Followed } else { Fate::Overtaken };
         }
         match self.epochs.iter().rfind(|entry| entry.follows_version < sent.version) {
             Some(held) if held.epoch != sent.epoch() => Fate::Overtaken,
-            // A copy of this very process went on, or the history does not reach back that far.
+            // A copy of this very process continued, or the history does not reach back that far.
             _ => Fate::Unknown,
         }
     }
@@ -272,7 +273,7 @@ impl Manifest {
         fields(at).filter(Manifest::is_sound).ok_or(Flaw::Damaged("what it says contradicts itself"))
     }
 
-    /// Whether each part agrees with the others, so that nobody need ask again.
+    /// Whether all parts are consistent, so that later code need not check again.
     fn is_sound(&self) -> bool {
         let rise = |one: &EpochEntry, next: &EpochEntry| one.follows_version < next.follows_version;
         let follow = |one: &PublishedObject, next: &PublishedObject| {
@@ -298,12 +299,12 @@ impl Manifest {
     }
 }
 
-/// All behind the length.
+/// Everything after the length.
 fn fields(mut at: Decoder<'_>) -> Option<Manifest> {
     let store = at.identity()?;
     let (version, nonce, next_number) = (at.u64()?, at.u64()?, at.u64()?);
     let (epoch_count, pin_count, object_count) = (at.u32()? as usize, at.u32()?, usize::try_from(at.u64()?).ok()?);
-    // Nothing is reserved for what is not there.
+    // Allocates nothing for rows that are not present.
     let mut rows = Decoder::new(at.take(epoch_count.checked_mul(EPOCH_BYTES)?)?);
     let mut epochs = Vec::with_capacity(epoch_count);
     for _ in 0..epoch_count {
@@ -330,7 +331,7 @@ fn fields(mut at: Decoder<'_>) -> Option<Manifest> {
     at.rest().is_empty().then_some(Manifest { store, version, nonce, next_number, epochs, pins, objects })
 }
 
-/// Writes length and checksum into a document that is complete but for them.
+/// Writes length and checksum into a document that is otherwise complete.
 pub(crate) fn seal(bytes: &mut [u8]) {
     let length = bytes.len() as u64;
     if let Some(place) = bytes.get_mut(LENGTH_AT..LENGTH_AT + 8) {
@@ -341,12 +342,12 @@ pub(crate) fn seal(bytes: &mut [u8]) {
     }
 }
 
-/// Why bytes are no manifest.
+/// Why bytes are not a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// What is wrong with them.
+    /// What is wrong with the bytes.
     Damaged(&'static str),
-    /// They have a later version of the format.
+    /// They are of a later format version.
     Newer(u16),
 }
 

@@ -1,12 +1,16 @@
 //! A log of batches on a device of immutable objects: published, not appended (docs/FORMAT.md, section 12).
 //!
-//! A bucket has no append, no sync and no rename. A **batch** is one or more [`objects`](crate::objects) that are put whole under names that nobody else uses, and it
-//! is acknowledged once the **manifest** that names them, with length and checksum, was replaced. The manifest is the only object that ever changes, and only by
-//! conditional replace: whoever replaces it says which one was there.
+//! A bucket has no append, no sync and no rename. A **batch** is one or more [`objects`](crate::objects), each put
+//! whole under a unique name. It is acknowledged once the **manifest** that names them, with length and checksum, has
+//! been replaced. The manifest is the only object that ever changes, and only by conditional replace: the request names
+//! the version to be replaced.
 //!
-//! - A writer begins an **epoch** by a manifest that names it. From then on the writer before it is **fenced**: it expects a manifest that is not there any more.
-//! - A **lost answer** is settled by reading the manifest again: each has a random number that whoever put it knows, and each epoch says which manifest it went on from.
-//! - An object is **garbage** if the manifest does not name it and its writer is fenced, or this writer itself gave it up. No manifest will ever name it then.
+//! - A writer begins an **epoch** with a manifest that names it. From then on the previous writer is **fenced**: it
+//!   expects a manifest that no longer exists.
+//! - A **lost answer** is settled by reading the manifest again: each has a random number known to its author, and each
+//!   epoch records which manifest it continued.
+//! - An object is **garbage** if the manifest does not name it and its writer is fenced, or this writer itself
+//!   abandoned it. No manifest will ever name it again.
 //!
 //! | module | subject |
 //! | --- | --- |

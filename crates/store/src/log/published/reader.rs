@@ -11,13 +11,14 @@ use crate::devices::objects::{ObjectError, Objects, Tag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::record::checksum;
 
-/// Bytes that are asked for at a time.
+/// Bytes per request.
 const PIECE_BYTES: u64 = 8 << 20;
 
 const READ: &str = "read the object";
 const REFRESH: &str = "refresh";
 
-/// Reads what was published, beside a writer or without one. It sees one version of the manifest until it [refreshes](Self::refresh).
+/// Reads published objects, with or without a concurrent writer. It sees one version of the manifest until it
+/// [refreshes](Self::refresh).
 #[derive(Debug)]
 pub struct Reader {
     bucket: Bucket,
@@ -26,25 +27,27 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads the manifest: what was acknowledged before is in it.
+    /// Reads the manifest, which contains everything acknowledged before.
     ///
     /// # Errors
-    /// [`NotFound`](crate::error::ErrorKind::NotFound) if there is no store, [`Corrupt`](crate::error::ErrorKind::Corrupt) if its manifest is damaged.
+    /// [`NotFound`](crate::error::ErrorKind::NotFound) if there is no store,
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if its manifest is damaged.
     pub fn open(objects: Arc<dyn Objects>, surroundings: Arc<dyn Surroundings>) -> Result<Reader> {
         let bucket = Bucket { objects, surroundings };
         let Current { manifest, tag } = bucket.manifest()?.ok_or_else(|| absent(&bucket))?;
         Ok(Reader { bucket, manifest, tag })
     }
 
-    /// The manifest as it was last read.
+    /// The manifest as last read.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Looks for another manifest, by its tag; gives whether there was one.
+    /// Checks by tag whether the manifest has changed; returns whether it has.
     ///
     /// # Errors
-    /// As [`open`](Self::open); [`Lost`](crate::error::ErrorKind::Lost) if it is older than the one before, or another store's.
+    /// As [`open`](Self::open); [`Lost`](crate::error::ErrorKind::Lost) if the new manifest is older than the previous
+    /// one, or that of another store.
     pub fn refresh(&mut self) -> Result<bool> {
         let head = self.bucket.until_answered(|objects| objects.head(MANIFEST));
         if head.is_ok_and(|head| head.tag == self.tag) {
@@ -63,11 +66,12 @@ impl Reader {
         Ok(has_changed)
     }
 
-    /// All of an object that the manifest names, verified.
+    /// Reads and verifies the whole of an object that the manifest names.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if it is not what was published, [`Lost`](crate::error::ErrorKind::Lost) if it is gone although the newest manifest names it,
-    /// [`NotFound`](crate::error::ErrorKind::NotFound) if that one does not any more.
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if it differs from what was published,
+    /// [`Lost`](crate::error::ErrorKind::Lost) if it is gone although the newest manifest names it,
+    /// [`NotFound`](crate::error::ErrorKind::NotFound) if that one no longer does.
     pub fn read(&self, object: &PublishedObject) -> Result<Vec<u8>> {
         let path = object.path();
         let corrupt = |cause: String| Error::new(ErrorKind::Corrupt, READ, cause).at(&self.bucket.place_of(&path));
@@ -95,7 +99,7 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// What is to be said of an object that is not there.
+    /// The error for an object that does not exist.
     fn missing(&self, object: &PublishedObject) -> Result<Error> {
         let now = self.bucket.manifest()?;
         let is_named = now.is_some_and(|now| now.manifest.names(object.name));

@@ -1,7 +1,8 @@
-//! Reading the manifest, replacing it, and what became of a replacement whose answer was lost.
+//! Reads and replaces the manifest, and finds out what became of a replacement whose answer was lost.
 //!
-//! Why sending the same document again is safe: it expects the tag of the manifest before it, and that tag never comes back. So of all the times that it is sent, at most one takes effect,
-//! also of those that arrive late; and none does any more once another manifest is there.
+//! Why sending the same document again is safe: the request expects the tag of the previous manifest, and that tag
+//! never returns. So at most one of the requests takes effect, however late some arrive; and none does once another
+//! manifest exists.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,20 +14,20 @@ use super::writer::WriteError;
 use crate::devices::objects::{Expected, ObjectError, Objects, Piece, Tag};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A longer manifest is none of ours.
+/// A longer manifest cannot be ours.
 const LONGEST_BYTES: u64 = 1 << 30;
 
 const READ: &str = "read the manifest";
 const REPLACE: &str = "replace the manifest";
 
-/// The bucket, and what else is needed to talk to it.
+/// The bucket and its surroundings.
 #[derive(Debug, Clone)]
 pub(super) struct Bucket {
     pub(super) objects: Arc<dyn Objects>,
     pub(super) surroundings: Arc<dyn Surroundings>,
 }
 
-/// A manifest that was read.
+/// A manifest as read.
 #[derive(Debug, Clone)]
 pub(super) struct Current {
     pub(super) manifest: Manifest,
@@ -38,13 +39,13 @@ pub(super) struct Current {
 pub(super) enum Settled {
     /// It is the manifest.
     Newest(Tag),
-    /// It was; others went on from it.
+    /// It was the manifest; others continued from it.
     Followed,
-    /// It never was and never will be.
+    /// It never took effect and never will.
     Overtaken,
 }
 
-/// How often a request was sent.
+/// Counts the attempts of a request.
 #[derive(Debug)]
 pub(super) struct Attempts<'b> {
     surroundings: &'b dyn Surroundings,
@@ -52,7 +53,7 @@ pub(super) struct Attempts<'b> {
 }
 
 impl Attempts<'_> {
-    /// One more has failed: waits, and gives whether there should be another.
+    /// Another attempt has failed: waits, and returns whether to retry.
     pub(super) fn again(&mut self) -> bool {
         self.made = self.made.saturating_add(1);
         self.surroundings.wait(self.made)
@@ -72,7 +73,7 @@ impl Bucket {
         Error::io(operation, &self.place_of(name), error.into_io())
     }
 
-    /// Sends a request until it is answered, or patience ends. That there is no object, or another one, is an answer.
+    /// Sends a request until it is answered or patience ends. "No such object" and "another object" are answers.
     pub(super) fn until_answered<T>(
         &self,
         request: impl Fn(&dyn Objects) -> std::result::Result<T, ObjectError>,
@@ -86,7 +87,7 @@ impl Bucket {
         }
     }
 
-    /// The manifest that there is now, if there is one.
+    /// The current manifest, if one exists.
     pub(super) fn manifest(&self) -> Result<Option<Current>> {
         self.decoded(self.until_answered(|objects| objects.read(MANIFEST, 0..LONGEST_BYTES)))
     }
@@ -108,7 +109,7 @@ impl Bucket {
         }
     }
 
-    /// Replaces the manifest, and finds out whether it did.
+    /// Replaces the manifest, and finds out whether the replacement took effect.
     pub(super) fn settle(
         &self,
         next: &Manifest,
@@ -122,7 +123,7 @@ impl Bucket {
             let cause = match self.objects.replace(MANIFEST, &bytes, expected) {
                 Ok(tag) => return Ok(Settled::Newest(tag)),
                 Err(failed @ ObjectError::Failed(_)) => self.failed(REPLACE, MANIFEST, failed),
-                // Also one that was refused may have been sent twice on the way, and taken effect at the first time.
+                // Even a refused request may have been sent twice on the way, and taken effect the first time.
                 Err(error) => {
                     may_have = true;
                     let cause = self.failed(REPLACE, MANIFEST, error);
@@ -145,13 +146,13 @@ impl Bucket {
         }
     }
 
-    /// Whether an object is there with just these bytes.
+    /// Whether an object exists with exactly these bytes.
     pub(super) fn has(&self, name: &str, bytes: &[u8]) -> std::result::Result<bool, ObjectError> {
         let read = self.objects.read(name, 0..bytes.len() as u64 + 1);
         read.map(|piece| piece.bytes == bytes)
     }
 
-    /// Draws the number of an object's name.
+    /// Draws the random number of an object's name.
     pub(super) fn name(&self, like: ObjectName) -> Result<ObjectName> {
         Ok(ObjectName { nonce: self.surroundings.random()? as u32, ..like })
     }

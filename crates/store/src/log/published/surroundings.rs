@@ -1,4 +1,4 @@
-//! What a writer and a reader need beside the bucket: random numbers, the time, and how long they go on trying.
+//! What a writer and a reader need besides the bucket: random numbers, the time, and how long to retry.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -7,22 +7,24 @@ use crate::devices::host::Host;
 use crate::devices::set::Platform;
 use crate::error::Result;
 
-/// Where random numbers and the time come from, and how long a request is tried that fails.
+/// Source of random numbers and the time, and how long a failing request is retried.
 pub trait Surroundings: Send + Sync + Debug {
-    /// A number that nobody can guess and that does not come twice.
+    /// A random number that is unpredictable and does not repeat.
     ///
     /// # Errors
     /// If the system has none.
     fn random(&self) -> Result<u64>;
 
-    /// Nanoseconds since 1970. Only people read it.
+    /// Nanoseconds since 1970. For information only.
     fn now_nanoseconds(&self) -> i64;
 
-    /// Waits before a request is sent again that was sent so many times; gives whether it should be. It must say no at last.
+    /// Waits before a request is retried after `attempts` attempts; returns whether to retry. Must return `false`
+    /// eventually.
     fn wait(&self, attempts: u32) -> bool;
 }
 
-/// The machine: its clock, its random numbers, and waits that double, each cut at random so that many do not come back at once.
+/// The machine: its clock, its random numbers, and exponential backoff with jitter, so that many clients do not return
+/// simultaneously.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,11 +36,11 @@ pub trait Surroundings: Send + Sync + Debug {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// How many times a request is sent at most.
+    /// Maximum number of attempts of a request.
     pub attempts: u32,
-    /// The longest wait after the first attempt; after each other one, twice as long.
+    /// The longest wait after the first attempt; it doubles with each further attempt.
     pub first_wait: Duration,
-    /// No wait is longer than that.
+    /// Upper bound of every wait.
     pub longest_wait: Duration,
 }
 
@@ -62,7 +64,7 @@ impl Surroundings for Machine {
             return false;
         }
         let doubled = self.first_wait.saturating_mul(1 << attempts.saturating_sub(1).min(31)).min(self.longest_wait);
-        // Without a random number the whole time.
+        // The full wait if no random number is available.
         let share = self.random().map_or(u32::MAX, |random| random as u32);
         std::thread::sleep(doubled.mul_f64(f64::from(share) / f64::from(u32::MAX)));
         true

@@ -1,4 +1,5 @@
-//! Writers and readers on a bucket in memory: what each is told, and what is in the bucket then. What faults do is in `simulation::bucket`.
+//! Writers and readers on a bucket in memory: what each is told, and what the bucket then contains.
+//! `simulation::bucket` tests faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,7 +91,7 @@ fn what_is_pinned_stays_until_the_last_pin_goes() {
     writer.pin("b").unwrap();
     writer.publish(&[], &[2]).unwrap();
     assert_eq!(writer.collect().unwrap().deleted_objects, 0);
-    // Another writer keeps them too.
+    // Another writer preserves them too.
     let mut writer = Writer::open(bucket.clone(), machine()).unwrap();
     assert_eq!(writer.collect().unwrap().deleted_objects, 0);
     let reader = Reader::open(bucket.clone(), machine()).unwrap();
@@ -98,7 +99,7 @@ fn what_is_pinned_stays_until_the_last_pin_goes() {
     assert_eq!(pinned, [b"one", b"two"]);
     assert!(writer.unpin("a").unwrap() && !writer.unpin("a").unwrap());
     assert_eq!(writer.collect().unwrap().deleted_objects, 1);
-    // The pin moves, and nothing needs the second one any more.
+    // The pin moves, and nothing needs the second version any more.
     writer.pin("b").unwrap();
     assert_eq!(writer.collect().unwrap().deleted_objects, 1);
     assert_eq!(contents(&bucket), [b"three"]);
@@ -163,7 +164,7 @@ fn epochs_are_forgotten_and_nothing_else() {
     assert_eq!(contents(&bucket), [b"one"]);
 }
 
-/// Any order that threads come in, beside those that the simulation makes.
+/// Any order in which threads arrive, in addition to those that the simulation generates.
 #[test]
 fn of_writers_that_race_each_batch_that_was_acknowledged_is_there_in_order() {
     let (bucket, _) = create();

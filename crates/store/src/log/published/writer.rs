@@ -1,4 +1,4 @@
-//! The writer: it begins an epoch, publishes batches and pins, and stops when it is fenced.
+//! The writer: it begins an epoch, publishes batches and pins, and stops once it is fenced.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,19 +16,20 @@ const BEGIN: &str = "begin an epoch in";
 const PUBLISH: &str = "publish to";
 const PUT: &str = "put";
 
-/// Why nothing was written, or what is not known of it.
+/// Why nothing was written, or why the outcome is unknown.
 #[derive(Debug)]
 pub enum WriteError {
-    /// Nothing was changed, and nothing will be. The writer can go on, unless the error says otherwise.
+    /// Nothing has changed or will change. The writer may continue, unless the error says otherwise.
     Failed(Error),
-    /// Another writer has begun an epoch. Nothing was changed, and nothing will be; this writer has ended.
+    /// Another writer has begun an epoch. Nothing has changed or will change; this writer has ended.
     Fenced(Error),
-    /// It took effect as a whole, or not at all; the next writer that opens finds it in the one way or the other, and so it stays. This writer has ended.
+    /// The write took effect as a whole or not at all; the next writer that opens settles which, for good. This writer
+    /// has ended.
     Unsettled(Error),
 }
 
 impl WriteError {
-    /// What happened.
+    /// The error itself.
     pub fn error(&self) -> &Error {
         let (WriteError::Failed(error) | WriteError::Fenced(error) | WriteError::Unsettled(error)) = self;
         error
@@ -60,22 +61,22 @@ enum End {
     Unsettled,
 }
 
-/// The one that may write: its epoch is the newest, as far as it knows.
+/// The writer: its epoch is the newest, as far as it knows.
 #[derive(Debug)]
 pub struct Writer {
     pub(super) bucket: Bucket,
     pub(super) manifest: Manifest,
     pub(super) tag: Tag,
-    /// Names that this writer drew or dropped, and that no manifest has any more or will have.
+    /// Names that this writer drew or dropped, and that no manifest has or will have.
     pub(super) given_up: BTreeSet<ObjectName>,
     end: Option<End>,
 }
 
 impl Writer {
-    /// Makes a store in a bucket that has none.
+    /// Creates a store in a bucket without one.
     ///
     /// # Errors
-    /// [`Exists`](crate::error::ErrorKind::Exists) if it has one; else as [`open`](Self::open).
+    /// [`Exists`](crate::error::ErrorKind::Exists) if there is one; else as [`open`](Self::open).
     pub fn create(
         objects: Arc<dyn Objects>,
         surroundings: Arc<dyn Surroundings>,
@@ -104,10 +105,12 @@ impl Writer {
         }
     }
 
-    /// Begins an epoch: whoever wrote before is fenced. What was acknowledged is there, and what was unsettled is settled.
+    /// Begins an epoch: the previous writer is fenced. Everything acknowledged is present, and everything unsettled is
+    /// settled.
     ///
     /// # Errors
-    /// [`WriteError`]; [`NotFound`](crate::error::ErrorKind::NotFound) if there is no store, [`Corrupt`](crate::error::ErrorKind::Corrupt) if its manifest is damaged.
+    /// [`WriteError`]; [`NotFound`](crate::error::ErrorKind::NotFound) if there is no store,
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if its manifest is damaged.
     pub fn open(
         objects: Arc<dyn Objects>,
         surroundings: Arc<dyn Surroundings>,
@@ -122,7 +125,7 @@ impl Writer {
             match bucket.settle(&next, &Expected::Tagged(tag), &mut attempts)? {
                 Settled::Newest(tag) => return Ok(Writer::of(bucket, next, tag)),
                 Settled::Followed => return Err(WriteError::Fenced(fenced(&bucket, BEGIN))),
-                // Somebody wrote in between: once more, on what there is now.
+                // Another writer came in between: retry on the current manifest.
                 Settled::Overtaken if attempts.again() => {}
                 Settled::Overtaken => {
                     let error = Error::new(ErrorKind::Busy, BEGIN, "others write to it all the time");
@@ -136,7 +139,7 @@ impl Writer {
         Writer { bucket, manifest, tag, given_up: BTreeSet::new(), end: None }
     }
 
-    /// The same once more, as a machine has it that was copied while it ran.
+    /// A duplicate of this writer, as if the machine had been copied while it ran.
     #[cfg(test)]
     pub(crate) fn twin(&self, objects: Arc<dyn Objects>, surroundings: Arc<dyn Surroundings>) -> Writer {
         let Writer { manifest, tag, given_up, end, .. } = self;
@@ -149,10 +152,11 @@ impl Writer {
         &self.manifest
     }
 
-    /// Publishes a batch: the objects `added`, in the place of those `removed` (by number), all at once. Gives the version that has it, which is acknowledged then.
+    /// Publishes a batch: the objects `added` replace those in `removed` (by number), atomically. Returns the version
+    /// with the batch, which is then acknowledged.
     ///
     /// # Errors
-    /// [`WriteError`]; [`Usage`](crate::error::ErrorKind::Usage) if an object to be removed is not there.
+    /// [`WriteError`]; [`Usage`](crate::error::ErrorKind::Usage) if an object in `removed` does not exist.
     pub fn publish(&mut self, added: &[&[u8]], removed: &[u64]) -> std::result::Result<u64, WriteError> {
         self.may_write()?;
         let mut next = self.succeeding()?;
@@ -174,8 +178,8 @@ impl Writer {
         self.replace(next)
     }
 
-    /// Keeps what the log has now, until [`unpin`](Self::unpin), whatever is removed meanwhile and whoever writes. A name that is pinned already moves to what there is
-    /// now. Gives the version that is kept.
+    /// Preserves the current state of the log until [`unpin`](Self::unpin), whatever is removed meanwhile and whoever
+    /// writes. An existing pin of the name moves to the current state. Returns the version preserved.
     ///
     /// # Errors
     /// [`WriteError`]; [`Usage`](crate::error::ErrorKind::Usage) for a name that is empty or longer than 65,535 bytes.
@@ -190,7 +194,7 @@ impl Writer {
         self.replace(next)
     }
 
-    /// Releases a pin; gives whether there was one of the name.
+    /// Removes a pin; returns whether one of that name existed.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -208,7 +212,7 @@ impl Writer {
         Ok(self.manifest.succeeded_by(self.bucket.surroundings.random()?))
     }
 
-    /// An error once the writer has ended.
+    /// Fails once the writer has ended.
     pub(super) fn may_write(&self) -> std::result::Result<(), WriteError> {
         match self.end {
             None => Ok(()),
@@ -221,24 +225,24 @@ impl Writer {
         }
     }
 
-    /// Notes that another has begun an epoch.
+    /// Notes that another writer has begun an epoch.
     pub(super) fn fence(&mut self) -> WriteError {
         self.end = Some(End::Fenced);
         WriteError::Fenced(fenced(&self.bucket, PUBLISH))
     }
 
-    /// Puts an object under a name that nobody else has; gives the name.
+    /// Puts an object under a unique name; returns the name.
     fn put(&mut self, number: u64, bytes: &[u8]) -> std::result::Result<ObjectName, WriteError> {
         let mut attempts = self.bucket.attempts();
         let like = ObjectName { number, epoch: self.manifest.epoch(), nonce: 0 };
         let mut name = self.bucket.name(like)?;
         loop {
-            // Until a manifest names it.
+            // Abandoned unless a manifest names it.
             self.given_up.insert(name);
             let path = name.path();
             let cause = match self.bucket.objects.put(&path, bytes) {
                 Ok(_) => return Ok(name),
-                // It is ours that was sent twice on the way; or it is not, and keeps its name.
+                // Either it is ours, sent twice on the way, or it is not, and keeps its name.
                 Err(ObjectError::Refused) => match self.bucket.has(&path, bytes) {
                     Ok(true) => return Ok(name),
                     Ok(false) => {
@@ -256,7 +260,7 @@ impl Writer {
         }
     }
 
-    /// Replaces the manifest by `next`; gives its version.
+    /// Replaces the manifest with `next`; returns its version.
     fn replace(&mut self, mut next: Manifest) -> std::result::Result<u64, WriteError> {
         next.forget();
         let settled = self.bucket.settle(&next, &Expected::Tagged(self.tag.clone()), &mut self.bucket.attempts());
@@ -269,7 +273,7 @@ impl Writer {
                 given_up.extend(before.objects.iter().map(|object| object.name).filter(|name| !manifest.names(*name)));
                 Ok(self.manifest.version)
             }
-            // Acknowledged: whoever went on has it.
+            // Acknowledged: whoever continued has it.
             Ok(Settled::Followed) => {
                 self.end = Some(End::Fenced);
                 self.manifest = next;
@@ -286,7 +290,7 @@ impl Writer {
     }
 }
 
-/// What is said of a bucket without a manifest.
+/// The error for a bucket without a manifest.
 pub(super) fn absent(bucket: &Bucket) -> Error {
     Error::new(ErrorKind::NotFound, "open a store in", "there is no manifest").at(&bucket.objects.place())
 }
@@ -297,13 +301,13 @@ fn fenced(bucket: &Bucket, operation: &'static str) -> Error {
 }
 
 impl Bucket {
-    /// A store's identity.
+    /// Draws the identity of a store.
     fn identity(&self) -> Result<[u8; 16]> {
         let (low, high) = (self.surroundings.random()?, self.surroundings.random()?);
         Ok((u128::from(high) << 64 | u128::from(low)).to_le_bytes())
     }
 
-    /// A new epoch that goes on from a manifest.
+    /// A new epoch that continues a manifest.
     fn epoch_after(&self, follows_version: u64, follows_nonce: u64) -> Result<EpochEntry> {
         let epoch = Epoch(self.surroundings.random()?);
         Ok(EpochEntry { epoch, began_nanoseconds: self.surroundings.now_nanoseconds(), follows_version, follows_nonce })

@@ -1,10 +1,10 @@
-//! The bytes of the manifest, whole, damaged and made up; what one manifest tells of another.
+//! The bytes of the manifest: valid, damaged and forged; what one manifest says about another.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A manifest with something in each part, as real ones are.
+/// A manifest with something in each part, like a real one.
 pub(crate) fn a_manifest() -> Manifest {
     let entry = |epoch, follows_version, follows_nonce| EpochEntry {
         epoch: Epoch(epoch),
@@ -123,15 +123,15 @@ fn a_manifest_tells_what_became_of_another() {
         next.epochs.push(EpochEntry { epoch: Epoch(epoch), began_nanoseconds: 0, follows_version, follows_nonce });
         next
     };
-    // Others went on without it, from what was before it.
+    // Others continued without it, from its predecessor.
     let without = begin(&before, 0x33);
     assert_eq!(fate(&without), Fate::Overtaken);
     assert_eq!(fate(&without.succeeded_by(1)), Fate::Overtaken);
     assert_eq!(fate(&begin(&without.succeeded_by(1), 0x44)), Fate::Overtaken);
-    // Others went on from it.
+    // Others continued from it.
     assert_eq!(fate(&begin(&sent, 0x33)), Fate::Followed);
     assert_eq!(fate(&begin(&begin(&sent, 0x33).succeeded_by(2), 0x44)), Fate::Followed);
-    // A copy of the writer was faster; what came of that is told by nonces, where a later epoch follows at once.
+    // A copy of the writer was faster; if a later epoch follows immediately, nonces tell which one took effect.
     let twin = before.succeeded_by(98);
     assert_eq!(fate(&twin), Fate::Overtaken);
     assert_eq!(fate(&begin(&twin, 0x33)), Fate::Overtaken);
