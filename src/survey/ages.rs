@@ -1,9 +1,9 @@
-//! Files and bytes by age, before they are in their distributions: both of a day side by side, so that a file touches one place for each of
-//! its times.
+//! Files and bytes by age, before they enter their distributions. Both figures of a day are adjacent, so that a file
+//! touches one place for each of its times.
 
 use super::measure::{ByteMeasure, Distributions, Measure};
 
-/// Days that have a place: 22 years. What is older goes to the distributions at once.
+/// Days that have a place: 22 years. Older files go directly to the distributions.
 const DAYS: usize = 8192;
 
 /// The distributions of the three times of a file.
@@ -33,7 +33,7 @@ impl Default for Ages {
 }
 
 impl Ages {
-    /// Counts a file by its time of number `time`.
+    /// Counts a file by its time with index `time`.
     #[inline]
     pub(super) fn add(&mut self, distributions: &mut Distributions, time: usize, days: u64, size_bytes: u64) {
         if let Some(day) = usize::try_from(days).ok().and_then(|days| self.days[time].get_mut(days))
@@ -45,7 +45,7 @@ impl Ages {
         record(distributions, time, days, Day { files: 1, bytes: size_bytes });
     }
 
-    /// Puts all that was added into the distributions.
+    /// Moves everything that was added into the distributions.
     pub(super) fn settle(&mut self, distributions: &mut Distributions) {
         for (time, of_time) in self.days.iter_mut().enumerate() {
             for (days, day) in of_time.iter_mut().enumerate().filter(|(_, day)| day.files > 0) {

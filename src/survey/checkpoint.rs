@@ -1,11 +1,12 @@
 //! Checkpoints: an interrupted survey as data, to resume later.
 //!
-//! A checkpoint is taken while no thread has a directory in hand. It holds what was counted, the unfinished part of the walk, and
-//! the files with names still to come; nothing in it is ever executed. Going on gives what an uninterrupted survey of the unchanged
-//! tree would have given. (A file linked from two directories counts at the name met first, which may be another one.)
+//! A checkpoint is taken while no thread is processing a directory. It holds the counts so far, the unfinished part of
+//! the walk, and the files with names still to come; nothing in it is ever executed. A resumed survey has the result
+//! that an uninterrupted survey of the unchanged tree would have had. (A file linked from two directories counts at the
+//! name met first, which may differ.)
 //!
-//! Layout: 24 bytes of text that name the format and its version, the length of the body (u64, little endian), its XXH3-64 (u64,
-//! little endian), the body (postcard). Every field of the body is checked before it is used.
+//! Layout: 24 bytes of text that name the format and its version, the length of the body (u64, little endian), its
+//! XXH3-64 (u64, little endian), the body (postcard). Every field of the body is checked before it is used.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -36,7 +37,7 @@ const HEADER_BYTES: usize = MAGIC.len() + 16;
 #[derive(Serialize, Deserialize)]
 pub struct Checkpoint {
     roots: Vec<Vec<u8>>,
-    /// Device and inode of each root; `None` for one that was not there.
+    /// Device and inode of each root; `None` for a root that did not exist.
     root_identities: Vec<Option<(u64, u64)>>,
     /// What the result depends on.
     pub options: Options,
@@ -60,11 +61,11 @@ pub struct Checkpoint {
     errors_by_kind: Vec<KindCount>,
     error_examples: Vec<Example>,
     links: Vec<SeenLink>,
-    /// What is still to do.
+    /// What remains to be done.
     pub walk: walk::State<Tally>,
 }
 
-/// What a checkpoint says besides what was collected.
+/// What a checkpoint records besides what was collected.
 pub struct Session<'a> {
     /// Roots as given.
     pub roots: &'a [PathBuf],
@@ -83,7 +84,7 @@ pub struct Session<'a> {
 }
 
 impl Checkpoint {
-    /// What `collector` knows, with the unfinished part of the walk. Closes the current part of the table of files.
+    /// Checkpoint of `collector` with the unfinished part of the walk. Closes the current part of the table of files.
     pub fn of(session: &Session<'_>, collector: &Collector, walk: walk::State<Tally>) -> Checkpoint {
         let shard = collector.whole();
         let (errors, links) = collector.rest();
@@ -119,16 +120,16 @@ impl Checkpoint {
         self.roots.iter().map(|root| path_of(root)).collect()
     }
 
-    /// Where the table of files will be, and how many parts of it are closed.
+    /// Where the table of files will be, and how many of its parts are closed.
     pub fn file_table(&self) -> Option<(PathBuf, u32)> {
         self.file_table.as_ref().map(|(target, parts)| (path_of(target), *parts))
     }
 
-    /// Follows device numbers that have changed since, as they do when a file system is mounted again: those of the roots. (Of others
-    /// nothing is known; a file with several names on one of them may then count once more.)
+    /// Updates the device numbers of the roots, which change when a file system is mounted again. (Other devices are
+    /// unknown; a file with several names on one of them may then count once more.)
     ///
     /// # Errors
-    /// When a root is not what it was.
+    /// When a root is no longer the same directory or file.
     pub fn follow_devices(&mut self) -> Result<()> {
         let mut moved = HashMap::new();
         for (root, then) in self.roots().iter().zip(&self.root_identities) {
@@ -148,10 +149,10 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Puts what was counted back into a new collector.
+    /// Restores the counts into a new collector.
     ///
     /// # Errors
-    /// What contradicts itself, in words.
+    /// A sentence that names the contradiction in the checkpoint.
     pub fn restore(&self, collector: &mut Collector) -> std::result::Result<(), &'static str> {
         if self.distributions.len() != Measure::ALL.len() + ByteMeasure::ALL.len() {
             return Err("it has another number of distributions");
@@ -181,10 +182,10 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes it durably to `path`, whole or not at all.
+    /// Writes it durably and atomically to `path`.
     ///
     /// # Errors
-    /// What writing fails with; an older checkpoint at `path` then is still there.
+    /// Any error of writing; an older checkpoint at `path` is then unchanged.
     pub fn write(&self, path: &Path) -> Result<()> {
         let fail =
             |cause: postcard::Error| Error::new(ErrorKind::Io, "write the checkpoint", cause.to_string()).at(path);
@@ -195,7 +196,7 @@ impl Checkpoint {
     /// Reads what [`write`](Self::write) wrote.
     ///
     /// # Errors
-    /// [`ErrorKind::NotRecognised`], [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`], and what reading fails with.
+    /// [`ErrorKind::NotRecognised`], [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`], or any error of reading.
     pub fn read(path: &Path) -> Result<Checkpoint> {
         let bytes = read_bounded("read the checkpoint", path)?;
         Checkpoint::parse(&bytes).map_err(|error| error.at(path))
@@ -236,7 +237,7 @@ pub fn with_header(body: &[u8]) -> Vec<u8> {
     [MAGIC, &words[0][..], &words[1][..], body].concat()
 }
 
-/// Whether `path` may be written as a checkpoint: it is one, or there is nothing.
+/// Whether `path` may be written as a checkpoint: it is one, or does not exist.
 pub fn may_be_written(path: &Path) -> bool {
     use std::io::Read;
     let mut start = Vec::new();

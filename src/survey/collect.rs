@@ -1,7 +1,7 @@
-//! From a scan to a survey: counts each entry into every distribution and place.
+//! From a scan to a survey: counts each entry in every distribution and place.
 //!
-//! Threads share a few shards, each with all distributions, behind a lock that is held for one batch of one directory; shards add
-//! up to the survey, exactly, in any order. Few shards keep memory independent of the number of threads.
+//! Threads share a few shards, each with all distributions. The lock of a shard is held for one batch of one directory.
+//! Shards add up to the survey exactly, in any order. With few shards, memory does not depend on the number of threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -19,14 +19,14 @@ use crate::scan::links::{Link, LinkSet, SeenLink};
 use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor, lock};
 use crate::units::escape;
 
-/// Rows of files that are counted together, at most.
+/// Largest number of rows of files that are counted together.
 const MOST_ROWS: usize = 4096;
 
-/// Shards at most: enough for the rate at which 32 threads list warm directories, few enough for 16 MiB.
+/// Largest number of shards: enough for the rate at which 32 threads list warm directories, few enough for 16 MiB.
 const SHARDS: usize = 4;
 const SECONDS_A_DAY: i64 = 86_400;
 
-/// Takes what a scan finds and makes a survey of it.
+/// Builds a survey from what a scan finds.
 pub struct Collector {
     shards: Vec<Mutex<Shard>>,
     links: LinkSet,
@@ -35,7 +35,7 @@ pub struct Collector {
     small_file_bytes: u64,
     reference_time: i64,
     file_table: Option<FileTable>,
-    /// What was seen until now.
+    /// What was seen so far.
     pub progress: Progress,
 }
 
@@ -61,10 +61,10 @@ pub(super) struct Shard {
     pub(super) overhead_by_size: OverheadBySize,
     pub(super) padding: Padding,
     pub(super) places: Places,
-    /// What is not in the tables of `places` yet.
+    /// Owners that are not in the tables of `places` yet.
     pub(super) owners: Recent<u32>,
     pub(super) extensions: Recent<Extension>,
-    /// What is not in the distributions yet.
+    /// Ages that are not in the distributions yet.
     pub(super) ages: Ages,
 }
 
@@ -83,7 +83,7 @@ impl Shard {
         }
     }
 
-    /// The same with everything in its distributions and tables.
+    /// The shard after everything has been moved into its distributions and tables.
     fn settled(mut self) -> Shard {
         self.ages.settle(&mut self.distributions);
         self.owners.settle(&mut self.places.owners);
@@ -119,7 +119,8 @@ impl Shard {
         self.overhead_by_size.record(size_bytes, positive, names.into(), overhead_bytes);
     }
 
-    /// Counts regular files, one distribution after the other: then what each of them touches stays near. Returns their sums.
+    /// Counts regular files, one distribution after the other, so that the data each one touches stays in cache.
+    /// Returns their sums.
     fn files(&mut self, rows: &[FileRow], collector: &Collector) -> Tally {
         self.counts.files += rows.len() as u64;
         for row in rows {
@@ -151,7 +152,7 @@ impl Shard {
         sums
     }
 
-    /// Counts what is no regular file at so many names.
+    /// Counts an entry other than a regular file, at `names` names.
     fn other(&mut self, stat: &Stat, names: u32) {
         let (size, allocated) = (stat.size_bytes, stat.allocated_bytes);
         let (count, allocated_bytes) = (u64::from(names), u128::from(allocated) * u128::from(names));
@@ -186,11 +187,12 @@ impl Shard {
 struct FileRow {
     size_bytes: u64,
     allocated_bytes: u64,
-    /// Whether less is allocated than its size, both in full.
+    /// Whether fewer bytes are allocated than its size, both counted in full.
     is_sparse: bool,
     link_count: u32,
     uid: u32,
-    /// Days since content and inode changed and since it was read, and whether that is yet to come.
+    /// Days since the content changed, since the inode changed and since it was read, each with whether that time is in
+    /// the future.
     ages: [(u64, bool); 3],
 }
 
@@ -201,8 +203,8 @@ fn age_days(time: Timestamp, reference: i64) -> (u64, bool) {
 }
 
 impl Collector {
-    /// A collector for a scan with `threads`; ages will be relative to `reference_time` (seconds since 1970), lists of directories
-    /// will have `limit` rows.
+    /// A collector for a scan with `threads`; ages will be relative to `reference_time` (seconds since 1970), lists of
+    /// directories will have `limit` rows.
     pub fn new(options: &Options, threads: usize, reference_time: i64, limit: usize) -> Collector {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let shards = threads.min(cores).clamp(1, SHARDS);
@@ -218,7 +220,7 @@ impl Collector {
         }
     }
 
-    /// The same, writing a row for each file as well.
+    /// The same, and also writes a row for each file.
     pub fn with_file_table(mut self, table: FileTable) -> Collector {
         self.file_table = Some(table);
         self
@@ -234,7 +236,7 @@ impl Collector {
         self.file_table.take()
     }
 
-    /// A shard to count into: any that is free, for a thread may have been suspended while it holds one.
+    /// A shard to count into: any that is free, because a thread may be suspended while it holds one.
     fn shard(&self, worker: usize) -> MutexGuard<'_, Shard> {
         let first = worker % self.shards.len();
         let others = self.shards[first..].iter().chain(&self.shards[..first]);
@@ -250,12 +252,12 @@ impl Collector {
         whole
     }
 
-    /// Everything but the shards, for a checkpoint.
+    /// Everything except the shards, for a checkpoint.
     pub(super) fn rest(&self) -> (ErrorLog, Vec<SeenLink>) {
         (lock(&self.errors).clone(), self.links.snapshot())
     }
 
-    /// Continues with what a checkpoint holds.
+    /// Continues from the contents of a checkpoint.
     pub(super) fn restore(&mut self, shard: Shard, errors: ErrorLog, links: LinkSet) {
         let counts = &shard.counts;
         self.progress.files = counts.files.into();
@@ -285,8 +287,8 @@ impl Collector {
         }
     }
 
-    /// What the name of number `ordinal` gets of `bytes`. Where all names of a file share them, the shares of all differ by a byte at
-    /// most and add up.
+    /// The share of `bytes` that counts at the name with index `ordinal`. Where all names of a file share them, shares
+    /// differ by at most one byte and add up to the whole.
     #[inline]
     fn share(&self, bytes: u64, link_count: u32, ordinal: u32) -> u64 {
         if self.hard_links != HardLinks::Shared {
@@ -296,7 +298,7 @@ impl Collector {
         bytes / names + u64::from(u64::from(ordinal) < bytes % names)
     }
 
-    /// How many names of the file were met before this one, as far as it matters.
+    /// How many names of the file were met before this one, where that matters.
     #[inline]
     fn ordinal(&self, link: Link) -> u32 {
         if self.hard_links == HardLinks::Each { 0 } else { self.links.ordinal(link) }
@@ -308,7 +310,7 @@ impl Collector {
         Tally::of_file(size_bytes, allocated_bytes, size_bytes <= self.small_file_bytes)
     }
 
-    /// A file at the name of number `ordinal`.
+    /// The row of a file at the name with index `ordinal`.
     #[inline]
     fn row(&self, stat: &Stat, ordinal: u32) -> FileRow {
         FileRow {
@@ -321,7 +323,7 @@ impl Collector {
         }
     }
 
-    /// What a file counts for at a name that was met, if this name of it counts.
+    /// The row of a file at a name that was met, if this name counts.
     #[inline]
     fn row_of_name(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> Option<FileRow> {
         let ordinal = self.ordinal(Link::from(stat));
@@ -444,7 +446,7 @@ impl InodeVisitor for Collector {
             }
             let counted = if self.hard_links == HardLinks::Once { (*names).min(1) } else { *names };
             shard.counts.hard_links_skipped += u64::from(names - counted);
-            // A damaged inode may say that it has billions: they are counted a few at a time.
+            // A damaged inode may claim billions of names: they are counted a few at a time.
             for ordinal in 0..counted {
                 rows.push(self.row(stat, ordinal));
                 if rows.len() >= MOST_ROWS {
@@ -488,7 +490,7 @@ impl InodeVisitor for Collector {
 mod tests {
     use super::*;
 
-    /// A damaged inode, or one of an image that was made to do harm, may say that it has as many names as a number can.
+    /// A damaged or maliciously made inode may claim the largest link count that the field can hold.
     #[test]
     fn billions_of_names_take_no_longer_than_one() {
         let time = Timestamp { seconds: 0, nanoseconds: 0 };

@@ -1,4 +1,4 @@
-//! Two or more populations side by side: then and now.
+//! Two or more populations side by side, for example then and now.
 
 use serde::Serialize;
 
@@ -50,24 +50,24 @@ pub struct Row {
     pub bytes_fraction: Vec<f64>,
 }
 
-/// How far two populations are apart: Kolmogorov-Smirnov distances of their sizes.
+/// Distance between two populations: Kolmogorov-Smirnov distances of their sizes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
-    /// One.
+    /// The first.
     pub a: String,
-    /// The other.
+    /// The second.
     pub b: String,
-    /// Largest difference of the share of files up to a size; 0 to 1.
+    /// Largest difference between the shares of files up to a size; 0 to 1.
     pub by_files: f64,
-    /// The size where it is.
+    /// The size at which it occurs.
     pub by_files_at: u64,
-    /// Largest difference of the share of bytes in files up to a size; 0 to 1.
+    /// Largest difference between the shares of bytes in files up to a size; 0 to 1.
     pub by_bytes: f64,
-    /// The size where it is.
+    /// The size at which it occurs.
     pub by_bytes_at: u64,
 }
 
-/// Sets `surveys` side by side; `names` are what they are called.
+/// Compares `surveys`; `names` are their labels.
 pub fn compare(surveys: &[Survey], names: &[String]) -> Comparison {
     let sizes: Vec<&Distribution> = surveys.iter().map(|survey| survey.distributions.of(Measure::FileSize)).collect();
     let sources = surveys.iter().zip(names).zip(&sizes).map(|((survey, name), sizes)| Compared {
@@ -96,7 +96,7 @@ pub fn compare(surveys: &[Survey], names: &[String]) -> Comparison {
     Comparison { schema: "granulo/compare/1", sources: sources.collect(), up_to: rows(&sizes), distances }
 }
 
-/// Rows up to the largest file of any source; one that ends earlier stays at its whole.
+/// Rows up to the largest file of any source; a source that ends earlier stays at 1.
 fn rows(sizes: &[&Distribution]) -> Vec<Row> {
     let columns: Vec<Vec<UpToRow>> = sizes.iter().map(|sizes| up_to(sizes)).collect();
     let Some(longest) = columns.iter().max_by_key(|column| column.len()) else { return Vec::new() };

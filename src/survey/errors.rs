@@ -37,7 +37,7 @@ pub struct KindCount {
 }
 
 impl Example {
-    /// The same with `change` made to every text.
+    /// The same with `change` applied to every text.
     pub fn map_text(change: impl Fn(String) -> String) -> impl Fn(Example) -> Example {
         move |Example { path, operation, cause }| Example {
             path: change(path),
@@ -48,7 +48,7 @@ impl Example {
 }
 
 impl KindCount {
-    /// The same with `change` made to every text.
+    /// The same with `change` applied to every text.
     pub fn map_text(change: impl Fn(String) -> String) -> impl Fn(KindCount) -> KindCount {
         move |KindCount { operation, kind, count }| KindCount {
             operation: change(operation),
@@ -59,7 +59,7 @@ impl KindCount {
 }
 
 impl ErrorLog {
-    /// Counts a failure of `operation` because of `cause`; `path` (escaped) is asked for only while there is room for it.
+    /// Counts a failure of `operation` because of `cause`; calls `path` (escaped) only while there is room for it.
     pub fn record(&mut self, operation: &str, cause: &str, path: impl FnOnce() -> String) {
         *self.by_kind.entry((operation.to_owned(), cause.to_owned())).or_default() += 1;
         if self.examples.len() < EXAMPLES {
@@ -72,7 +72,7 @@ impl ErrorLog {
         self.by_kind.values().sum()
     }
 
-    /// By operation and kind, in the order of their words.
+    /// By operation and kind, in alphabetical order.
     pub fn by_kind(&self) -> Vec<KindCount> {
         let entries = self.by_kind.iter();
         entries
@@ -85,7 +85,7 @@ impl ErrorLog {
         &self.examples
     }
 
-    /// The log that [`by_kind`](Self::by_kind) and [`examples`](Self::examples) were taken of.
+    /// The log from which [`by_kind`](Self::by_kind) and [`examples`](Self::examples) were taken.
     pub fn from_parts(by_kind: Vec<KindCount>, mut examples: Vec<Example>) -> ErrorLog {
         let mut log = ErrorLog::default();
         for KindCount { operation, kind, count } in by_kind {

@@ -1,8 +1,8 @@
 //! Survey files: the JSON of docs/SCHEMA.md, written and read.
 //!
-//! What can be derived (means, deciles, buckets, block sizes) is written for other programs and ignored when read; what cannot
-//! is checked: arrays against each other, counts and totals against the cells, all of it against bounds that keep later
-//! arithmetic from overflowing. So a survey that was read is as sound as one that was taken.
+//! Derived values (means, deciles, buckets, block sizes) are written for other programs and ignored when read. All
+//! other values are checked: arrays against each other, counts and totals against the cells, and everything against
+//! bounds that keep later arithmetic from overflowing. So a survey that was read is as sound as one that was taken.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,22 +25,22 @@ use crate::units::{escape, fraction, unescape};
 
 const KIND: &str = "granulo/survey/";
 const VERSION: u32 = 1;
-/// The most that a sum of bytes in a file may be.
+/// Upper bound of a sum of bytes in a file.
 const MOST_BYTES: u128 = 1 << 117;
 
-/// What is written of the distributions.
+/// How much of the distributions is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// Everything.
     Full,
-    /// All but the fine data: enough to look at, not to ask further.
+    /// All except the fine data: enough to read, not to compute further values from.
     Summary,
 }
 
 /// Writes a survey as one line of JSON.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write(survey: &Survey, detail: Detail, out: &mut dyn Write) -> std::io::Result<()> {
     serde_json::to_writer(&mut *out, &Document::of(survey, detail))?;
     out.write_all(b"\n")
@@ -97,7 +97,7 @@ fn parse(text: &[u8]) -> Result<Survey> {
     stored.into_survey().map_err(|cause| corrupt(&cause))
 }
 
-/// Whether the parser stumbled over the very end of the text: a number cut after its point is not a number.
+/// Whether the parser failed at the very end of the text: a number cut after its decimal point is not a number.
 fn is_at_the_end(text: &[u8], error: &serde_json::Error) -> bool {
     let last_line = text.iter().filter(|&&byte| byte == b'\n').count() + 1;
     let last_column = text.iter().rev().take_while(|&&byte| byte != b'\n').count();
@@ -116,7 +116,7 @@ pub fn parse_time(text: &str) -> Option<i64> {
     i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_secs()).ok()
 }
 
-/// The document as it is written.
+/// The document as written.
 #[derive(Serialize)]
 pub struct Document<'a> {
     schema: String,
@@ -324,7 +324,7 @@ struct ErrorsRecord {
     examples: Vec<Example>,
 }
 
-/// A row of any list: what it is about, and its sums.
+/// A row of any list: its subject, and its sums.
 #[derive(Serialize, Deserialize)]
 struct Row<K> {
     #[serde(flatten)]
@@ -381,7 +381,7 @@ struct ExtensionKey {
     extension: Option<String>,
 }
 
-/// A row that has no key: what was folded together.
+/// A row without a key: the rows that were folded together.
 #[derive(Serialize, Deserialize)]
 struct NoKey {}
 
@@ -495,7 +495,7 @@ impl<K> TableRecord<K> {
     }
 }
 
-/// The document as it is read: what cannot be derived.
+/// The document as read: the values that cannot be derived.
 #[derive(Deserialize)]
 struct Stored {
     #[serde(default)]
@@ -530,7 +530,7 @@ struct Stored {
     errors: ErrorsRecord,
 }
 
-/// The distributions that this version knows, by name; others are left alone.
+/// The distributions that this version knows, by name; others are ignored.
 fn known_distributions<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<BTreeMap<&'static str, StoredDistribution>, D::Error> {
@@ -562,7 +562,7 @@ fn known_distributions<'de, D: Deserializer<'de>>(
     deserializer.deserialize_map(Known)
 }
 
-/// Text of a file as it may be shown: what is not escaped although it should be is escaped now.
+/// Text of a file in displayable form: escapes what should have been escaped already.
 fn safe(text: String) -> String {
     match unescape(&text) {
         Some(bytes) if escape(&bytes) == text => text,
@@ -614,7 +614,7 @@ impl Stored {
         let stored =
             |name: &str| self.distributions.get(name).ok_or_else(|| format!("the distribution {name} is missing"));
         for measure in Measure::ALL {
-            // Surveys of the first version do not have it.
+            // Surveys of the first version lack it.
             if measure != Measure::DirectoryDepth || self.distributions.contains_key(measure.name()) {
                 *distributions.of_mut(measure) = stored(measure.name())?.decode(measure.name())?;
             }

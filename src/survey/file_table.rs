@@ -1,11 +1,12 @@
-//! One row a file, as Parquet, written as a stream: for DuckDB, Polars and everything else that reads tables.
+//! One row per file, as Parquet, written as a stream: for DuckDB, Polars and other programs that read tables.
 //!
-//! Rows come from all threads of a scan and go through one writer thread, row group by row group, into a part beside the target. A
-//! checkpoint closes the part and begins another, so that a resumed survey keeps the rows it has; at the end the parts become the
-//! target (more than one by copying their column chunks, undecoded), which appears whole or not at all.
+//! Rows come from all threads of a scan and go through one writer thread, row group by row group, into a part beside
+//! the target. A checkpoint closes the part and begins another, so that a resumed survey keeps its rows. At the end the
+//! parts become the target, which appears atomically (several parts are joined by copying their column chunks without
+//! decoding them).
 //!
-//! `path` is text (escaped, as everywhere, where a name is not UTF-8; `path_bytes` then has the bytes). Paths are stored as the
-//! difference to the one before (`DELTA_BYTE_ARRAY`), so that long common prefixes cost nothing.
+//! `path` is text (escaped, as everywhere, where a name is not UTF-8; `path_bytes` then has the bytes). Each path is
+//! stored as its difference from the previous one (`DELTA_BYTE_ARRAY`), so that long common prefixes cost nothing.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -32,9 +33,9 @@ use crate::units::escape;
 
 /// Rows of a row group: about 10 MiB in memory with paths of 100 bytes.
 const GROUP_ROWS: usize = 64 << 10;
-/// Rows of a column that are converted at a time.
+/// Rows of a column that are converted in one call.
 const CHUNK_ROWS: usize = 4096;
-/// Batches that may wait for the writer before the scan does.
+/// Batches that may be queued for the writer before the scan blocks.
 const QUEUE: usize = 16;
 
 const SCHEMA: &str = "message file {
@@ -55,11 +56,11 @@ const SCHEMA: &str = "message file {
 
 enum Message {
     Rows(Batch),
-    /// Close the part and begin another; answers with the number of closed parts.
+    /// Closes the part and begins another; the reply is the number of closed parts.
     Cut(SyncSender<u32>),
 }
 
-/// A table of files in the making.
+/// A table of files that is being written.
 #[derive(Debug)]
 pub struct FileTable {
     target: PathBuf,
@@ -69,10 +70,10 @@ pub struct FileTable {
 }
 
 impl FileTable {
-    /// Begins a table at `target`, or goes on after `parts` closed ones.
+    /// Begins a table at `target`, or continues after `parts` closed parts.
     ///
     /// # Errors
-    /// What creating the part fails with; [`ErrorKind::NotFound`] when a closed part is gone.
+    /// Any error of creating the part; [`ErrorKind::NotFound`] when a closed part is missing.
     pub fn create(target: &Path, parts: u32) -> Result<FileTable> {
         for part in 0..parts {
             let path = part_path(target, part);
@@ -88,15 +89,15 @@ impl FileTable {
         FileTable { target: target.to_owned(), first_part: parts, queue: Some(queue), writer: Some(writer) }
     }
 
-    /// Adds rows. After a failure they go nowhere; [`complete`](Self::complete) tells.
+    /// Adds rows. After a failure they are dropped; [`complete`](Self::complete) reports the failure.
     pub fn add(&self, rows: Batch) {
         if let Some(queue) = self.queue.as_ref().filter(|_| !rows.is_empty()) {
-            // A writer that failed has hung up, and says why when it is joined.
+            // A writer that failed has closed its end of the queue; joining it returns the error.
             let _ = queue.send(Message::Rows(rows));
         }
     }
 
-    /// Closes the current part durably, and returns how many there are: what a checkpoint needs to go on.
+    /// Closes the current part durably and returns the number of parts: what a checkpoint needs to resume.
     pub fn cut(&self) -> u32 {
         let (answer, parts) = sync_channel(1);
         let sent = self.queue.as_ref().map(|queue| queue.send(Message::Cut(answer)));
@@ -117,10 +118,10 @@ impl FileTable {
         }
     }
 
-    /// Makes the parts the target. They are gone afterwards, also after a failure.
+    /// Turns the parts into the target. They are removed afterwards, also after a failure.
     ///
     /// # Errors
-    /// The first failure of any write since the beginning; the target then is what it was.
+    /// The first error of any write since the beginning; the target is then unchanged.
     pub fn complete(mut self) -> Result<()> {
         let (parts, written) = self.join();
         let paths: Vec<PathBuf> = (0..parts).map(|part| part_path(&self.target, part)).collect();
@@ -134,7 +135,7 @@ impl FileTable {
         done
     }
 
-    /// Gives up the rows that no checkpoint has: with `keep_parts` closed parts are left for a resumed survey.
+    /// Discards the rows that no checkpoint covers; with `keep_parts`, closed parts are kept for a resumed survey.
     pub fn abandon(mut self, keep_parts: u32) {
         let (parts, _) = self.join();
         for part in keep_parts..=parts {
@@ -149,7 +150,7 @@ fn part_path(target: &Path, part: u32) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The writer thread: returns how many parts there are.
+/// The writer thread: returns the number of parts.
 fn write_parts(target: &Path, first: Part, parts: u32, messages: Receiver<Message>) -> (u32, Result<()>) {
     let mut closed = parts;
     let mut part = first;
@@ -282,12 +283,13 @@ fn write_columns(
     Ok(())
 }
 
-/// Microseconds since 1970, rounded down: what every reader of Parquet knows. The ends of the type stand for what is beyond.
+/// Microseconds since 1970, rounded down: the unit that every reader of Parquet knows. Values beyond the range of the
+/// type are clamped to it.
 fn microseconds(time: Timestamp) -> i64 {
     time.seconds.saturating_mul(1_000_000).saturating_add(i64::from(time.nanoseconds / 1000))
 }
 
-/// One column, a few thousand values at a time; `None` is missing, where the column is `optional`.
+/// Writes one column, a few thousand values in one call; `None` is missing, where the column is `optional`.
 fn write_chunks<T: parquet::data_type::DataType>(
     group: &mut SerializedRowGroupWriter<'_, BufWriter<File>>,
     rows: &Batch,

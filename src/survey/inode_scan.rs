@@ -1,7 +1,8 @@
-//! Taking a survey by the inodes of a whole file system: when that is possible, and how it is done.
+//! Surveys by the inodes of a whole file system: when that is possible, and how it is done.
 //!
-//! What a scan of inodes cannot do is left to the walk: several roots, a table of files with their paths, what is mounted below the
-//! root. Where nobody asked for a scan and there is nothing to be said about it (a plain directory), no reason is given.
+//! The walk does what an inode scan cannot: several roots, a table of files with their paths, file systems mounted
+//! below the root. No reason is reported where nobody asked for an inode scan and none was to be expected (a plain
+//! directory).
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -23,29 +24,29 @@ use crate::scan::inodes::{Ended, FileSystem, Scan, Scope, Source, file_system};
 use crate::scan::walk::display_root;
 use crate::units::{escape_path, format_count};
 
-/// Reading so many places of tables, 16 MiB, takes no longer than a walk of anything.
+/// Reading this many slots of inode tables, 16 MiB, is never slower than a walk.
 const PLACES_ALWAYS_READ: u64 = 1 << 16;
-/// A walk spends as much on an inode as a scan on this many places, warm or cold.
+/// A walk spends as much on an inode as an inode scan on this many slots, warm or cold.
 const PLACES_AN_INODE: u64 = 16;
 
-/// So few inodes are read in no time either way.
+/// This many inodes are read quickly either way.
 const FEW_INODES: u64 = 1 << 16;
 
 /// How a survey is taken.
 pub(super) enum Chosen {
-    /// By a walk, and why not by inodes; empty where nothing speaks for that.
+    /// By a walk, with the reason for not scanning inodes; empty where an inode scan was not expected.
     Walk { reason: String },
-    /// By inodes.
+    /// By an inode scan.
     Scan(Box<InodeScan>),
 }
 
-/// A file system that was opened.
+/// An opened file system.
 pub(super) struct InodeScan {
     target: Target,
     source: Opened,
 }
 
-/// What reads it.
+/// Its reader.
 enum Opened {
     Ext(Box<Ext<Device>>),
     Btrfs(Box<Btrfs<Device>>),
@@ -55,7 +56,7 @@ enum Opened {
 /// Chooses the method for a request.
 ///
 /// # Errors
-/// When a scan of inodes was asked for and is not possible.
+/// When an inode scan was requested and is not possible.
 pub(super) fn choose(request: &Request) -> Result<Chosen> {
     if request.without_names && !request.options.excluded.is_empty() {
         return Err(names_needed("what is excluded"));
@@ -106,7 +107,7 @@ fn usage(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Usage, "scan the inodes of", cause)
 }
 
-/// Only names say what is left out.
+/// The error for an option that needs names.
 fn names_needed(what: &str) -> Error {
     usage(format!("only names tell {what}")).advise("leave out --without-names")
 }
@@ -127,8 +128,8 @@ fn worth_it(request: &Request) -> Option<(&Path, Target)> {
     (!found.is_dir() || target.is_mount_point(path)).then_some((path.as_path(), target))
 }
 
-/// Why a walk would be faster: most of what the tables have room for was used once or never, and they would be read all the same. Only ext
-/// has tables for inodes that there may never be.
+/// Why a walk would be faster: most slots of the tables were used once or never, and an inode scan reads them all. Only
+/// ext allocates tables for inodes that may never exist.
 fn too_empty(InodeScan { target, source }: &InodeScan) -> Option<String> {
     let Opened::Ext(source) = source else { return None };
     let places: u64 = (0..source.parts()).map(|part| source.slots(part) as u64).sum();
@@ -139,7 +140,7 @@ fn too_empty(InodeScan { target, source }: &InodeScan) -> Option<String> {
     })
 }
 
-/// Why a walk would be as fast: of XFS a scan reads from the device what the kernel may have in memory.
+/// Why a walk would be as fast: on XFS, an inode scan reads from the device what the kernel may have in memory.
 fn in_memory(request: &Request, InodeScan { target, source }: &InodeScan) -> Option<String> {
     let (Opened::Xfs(_), false) = (source, request.without_names) else { return None };
     let (in_use, in_memory) = (target.inodes_in_use()?, target.inodes_in_memory()?);
@@ -149,7 +150,7 @@ fn in_memory(request: &Request, InodeScan { target, source }: &InodeScan) -> Opt
     })
 }
 
-/// Why a scan would not give what a walk gives.
+/// Why an inode scan would not produce the result of a walk.
 fn obstacle(request: &Request, target: &Target) -> Option<Error> {
     if request.file_table.is_some() {
         return Some(usage("a table of files is made by a walk"));
@@ -168,7 +169,7 @@ fn obstacle(request: &Request, target: &Target) -> Option<Error> {
     }
 }
 
-/// A source that knows the names of directories from an earlier scan, if there was one of the same file system.
+/// A source that knows the names of directories from an earlier inode scan, if there was one of the same file system.
 fn remembering<'s, S: Source>(
     source: &'s S,
     files: &Incremental,
@@ -193,7 +194,7 @@ fn directories_read([reused, read]: [u64; 2]) -> String {
     format!("{} of {all} directories were read, the others are as they were", format_count(read.into()))
 }
 
-/// What attempts to scan have in common.
+/// What all attempts to scan share.
 struct Run<'r> {
     request: &'r Request,
     moments: &'r Moments,
@@ -201,7 +202,7 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Scans once, and once more by name where that turns out to be necessary.
+    /// Scans once, and once more with names where that turns out to be necessary.
     fn attempts<S: Source>(
         &self,
         source: &S,
@@ -237,7 +238,7 @@ impl InodeScan {
         let mounted = target.mount.as_ref().and_then(|mount| FileSystem::called(&mount.kind));
         let past_cache = |path: &PathBuf| read(path, Device::open_past_cache(path));
         let source = match mounted.or_else(|| file_system(&device)) {
-            // Of ext, copies of the superblock are looked for where there is no mark.
+            // On ext, copies of the superblock are tried where the magic number is missing.
             None => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))).map_err(|error| match error
                 .kind()
             {
@@ -277,7 +278,7 @@ impl InodeScan {
     /// Takes the survey.
     ///
     /// # Errors
-    /// When there is no directory to begin at.
+    /// When the starting directory does not exist.
     pub(super) fn take(
         &self,
         request: &Request,
@@ -343,14 +344,14 @@ impl InodeScan {
         };
         let mut survey = collector.survey();
         if scope.without_names {
-            // Where files are, nobody asked; and a directory of snapshots is one like any other.
+            // The locations of files were not requested, and a snapshot directory is like any other.
             survey.places = None;
             origin.options.snapshots = Snapshots::Include;
         }
         Ok(Outcome { survey: named(survey, origin), checkpoint: None, warnings, notes })
     }
 
-    /// What keeps the result from being that of one moment.
+    /// What keeps the result from describing one moment.
     fn inconsistencies(&self, ended: &Ended, changed: bool) -> Vec<String> {
         let mut found = Vec::new();
         match &self.source {
@@ -375,7 +376,7 @@ impl InodeScan {
                     found.push(cause.to_owned());
                 }
             }
-            // What was committed stays, whatever comes after it: but for what took the room of something deleted.
+            // Committed data stays, whatever follows, except where something reused the space of deleted data.
             Opened::Btrfs(btrfs) => {
                 found.extend_from_slice(btrfs.warnings());
                 if btrfs.replaced() > 0 {

@@ -2,7 +2,7 @@
 
 use crate::distribution::{Distribution, Weight};
 
-/// What is measured of each file, directory, symlink or name; once for each.
+/// What is measured of each file, directory, symlink or name, once each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Measure {
@@ -10,9 +10,9 @@ pub enum Measure {
     FileSize,
     /// Bytes allocated to each regular file.
     Allocated,
-    /// Allocated beyond the size, of each file, directory and symlink where it is zero or more.
+    /// Bytes allocated beyond the size, of each file, directory and symlink where that is zero or more.
     PositiveOverhead,
-    /// Size beyond what is allocated, of each of the others: sparse, compressed, packed.
+    /// Size beyond the allocated bytes, of each of the others: sparse, compressed, packed.
     NegativeOverhead,
     /// Entries of each directory, without `.` and `..`.
     DirectoryEntries,
@@ -22,7 +22,7 @@ pub enum Measure {
     NameLength,
     /// Link count of each regular file.
     LinkCount,
-    /// Length of what each symlink says.
+    /// Length of each symlink's target.
     SymlinkTargetLength,
     /// Whole days since each regular file's content changed.
     MtimeAge,
@@ -34,7 +34,7 @@ pub enum Measure {
     DirectoryDepth,
 }
 
-/// What is measured of every byte of each regular file: the age of the file that it is in.
+/// What is measured of every byte of each regular file: the age of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum ByteMeasure {
@@ -64,7 +64,7 @@ impl Measure {
         Measure::DirectoryDepth,
     ];
 
-    /// Those that only names tell.
+    /// The measures that need names.
     pub const OF_NAMES: [Measure; 3] = [Measure::DirectoryEntries, Measure::NameLength, Measure::DirectoryDepth];
 
     /// Its name in survey files.

@@ -1,7 +1,7 @@
-//! Adding surveys of disjoint trees: the result is what one survey of all of them would have been.
+//! Adding surveys of disjoint trees: the result equals one survey of all of them.
 //!
-//! Exact in every count, distribution and list, but for what no survey can know of another: files linked from two of the trees
-//! count in both, and ages stay relative to when each survey was taken.
+//! Every count, distribution and list is exact, except for what one survey cannot know about another: files linked from
+//! two of the trees count in both, and ages stay relative to the time of each survey.
 
 use std::path::Path;
 
@@ -10,10 +10,11 @@ use super::{Method, Resolution, Snapshots, Survey};
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Adds `surveys`, of which there is at least one.
+/// Adds `surveys`, at least one.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] when there is none, or when they were taken with different rules, so that their sum would mean nothing.
+/// [`ErrorKind::Usage`] when there are none, or when they were taken with different options, so that their sum would
+/// have no meaning.
 pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
     let mut surveys = surveys.into_iter();
     let fail = |cause: &str| Error::new(ErrorKind::Usage, "merge the surveys", cause);
@@ -50,7 +51,7 @@ fn published() -> Error {
     Error::new(ErrorKind::Usage, "merge the surveys", cause).advise("set it beside them: granulo compare")
 }
 
-/// Roots that are in more than one of `surveys`, or lie in a root of another: what is in both would count twice.
+/// Roots that are in more than one of `surveys`, or lie within a root of another: their contents would count twice.
 pub fn overlapping_roots(surveys: &[Survey]) -> Vec<&str> {
     let mut overlapping = Vec::new();
     for (index, survey) in surveys.iter().enumerate() {
@@ -69,7 +70,7 @@ pub fn overlapping_roots(surveys: &[Survey]) -> Vec<&str> {
 fn add(whole: &mut Survey, other: Survey) {
     let (origin, theirs) = (&mut whole.origin, other.origin);
     if origin.anonymous != theirs.anonymous {
-        // One that has no names cannot get them; the sum must not say whose the named rows are.
+        // A survey without names cannot regain them, and the sum must not reveal to which survey the named rows belong.
         origin.anonymous = true;
         whole.places.iter_mut().for_each(|places| places.anonymise());
         whole.errors.anonymise();
@@ -99,7 +100,7 @@ fn add(whole: &mut Survey, other: Survey) {
     whole.counts.merge(&other.counts);
     whole.other_allocated.merge(&other.other_allocated);
     whole.distributions.merge(&other.distributions);
-    // What only some of them know of names would be that of no tree.
+    // Figures about names that only some of the surveys have would describe no tree.
     origin.without_names |= theirs.without_names;
     if origin.without_names {
         for measure in Measure::OF_NAMES {

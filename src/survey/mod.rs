@@ -1,9 +1,9 @@
-//! Surveys: one measured description of a file population, and everything that is done with it.
+//! Surveys: one measured description of a file population, and everything done with it.
 //!
-//! A [`Survey`] is plain data of bounded size, whatever the number of files: distributions ([`measure`]), counts, and the
-//! places that hold most ([`places`]). It is taken by [`take`](run::take) from a scan, read from a survey file
-//! ([`mod@file`]), an fsstats CSV ([`fsstats`]) or a published table ([`source`]), added with [`mod@merge`], and set beside others
-//! by [`mod@compare`].
+//! A [`Survey`] is plain data of bounded size, whatever the number of files: distributions ([`measure`]), counts, and
+//! the places that hold most ([`places`]). It is taken by [`take`](run::take) from a scan, read from a survey file
+//! ([`mod@file`]), an fsstats CSV ([`fsstats`]) or a published table ([`source`]), added with [`mod@merge`], and set
+//! beside others by [`mod@compare`].
 
 mod ages;
 pub mod checkpoint;
@@ -37,11 +37,11 @@ pub struct Survey {
     pub origin: Origin,
     /// How many there are of each kind.
     pub counts: Counts,
-    /// What directories and symlinks take.
+    /// Bytes allocated to directories and symlinks.
     pub other_allocated: OtherAllocated,
     /// All distributions.
     pub distributions: Distributions,
-    /// The overheads by the size of what has them.
+    /// The overheads by the size of the entry.
     pub overhead_by_size: OverheadBySize,
     /// What rounding up adds to large files, exactly; `None` where only a distribution is known.
     pub padding: Option<Padding>,
@@ -60,25 +60,25 @@ pub struct Origin {
     pub roots: Vec<String>,
     /// How the files were enumerated.
     pub method: Method,
-    /// Why the files were enumerated so, where that was not what was asked for; empty where it was.
+    /// Why this method was used, where it is not the requested one; otherwise empty.
     pub method_reason: String,
-    /// What changed while inodes were scanned, or was not as it should be; empty where the result is of one moment.
+    /// What changed or was inconsistent during an inode scan; empty where the result describes one moment.
     pub inconsistencies: Vec<String>,
-    /// Whether names were left aside: nothing is known of entries, names, depths, extensions and of where files are.
+    /// Whether names were not read: entries, names, depths, extensions and locations of files are then unknown.
     pub without_names: bool,
     /// How fine the data are.
     pub resolution: Resolution,
     /// Start, seconds since 1970. `None` if unknown.
     pub taken_at: Option<i64>,
-    /// What ages are relative to, seconds since 1970. `None` if unknown, or not the same for all.
+    /// What ages are relative to, seconds since 1970. `None` if unknown or different between parts.
     pub reference_time: Option<i64>,
     /// Wall time of all sessions together.
     pub elapsed_seconds: f64,
     /// Whether everything below the roots was seen.
     pub complete: bool,
-    /// Whether names and paths were left out.
+    /// Whether names and paths were omitted.
     pub anonymous: bool,
-    /// What was asked for.
+    /// What was requested.
     pub options: Options,
 }
 
@@ -115,11 +115,11 @@ pub enum Method {
     Merge,
     /// Read from an fsstats CSV.
     Fsstats,
-    /// A table from a paper.
+    /// A published table.
     Published,
 }
 
-/// How fine the data behind the distributions are.
+/// Resolution of the data behind the distributions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resolution {
@@ -142,28 +142,28 @@ pub enum HardLinks {
     Shared,
 }
 
-/// What becomes of snapshot directories.
+/// How snapshot directories are treated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Snapshots {
-    /// Left out and counted.
+    /// Skipped and counted.
     #[default]
     Skip,
     /// Walked like any other.
     Include,
 }
 
-/// What was asked for, as far as the result depends on it.
+/// What was requested, as far as the result depends on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
     /// How files with several names are counted.
     pub hard_links: HardLinks,
-    /// Whether mount points were left out.
+    /// Whether mount points were skipped.
     pub one_file_system: bool,
-    /// What became of snapshot directories.
+    /// How snapshot directories were treated.
     pub snapshots: Snapshots,
-    /// Globs of names and paths left out.
+    /// Globs of names and paths that were skipped.
     pub excluded: Vec<String>,
     /// Largest size that counts as small among the places.
     pub small_file_bytes: u64,
@@ -213,13 +213,13 @@ pub struct Counts {
     pub block_devices: u64,
     /// Character devices.
     pub character_devices: u64,
-    /// Entries that were gone between listing and reading.
+    /// Entries that disappeared between listing and reading.
     pub vanished: u64,
-    /// Entries left out by a glob.
+    /// Entries skipped by a glob.
     pub excluded: u64,
-    /// Snapshot directories left out.
+    /// Snapshot directories skipped.
     pub snapshot_directories_skipped: u64,
-    /// Mount points left out.
+    /// Mount points skipped.
     pub mount_points_skipped: u64,
     /// Time stamps later than the survey.
     pub future_times: u64,
@@ -270,7 +270,7 @@ impl Counts {
         self.future_times += future_times;
     }
 
-    /// Whether every count is one that a file system can have, so that sums of thousands of surveys fit.
+    /// Whether every count is plausible for a file system, so that sums of thousands of surveys fit.
     fn is_plausible(&self) -> bool {
         let all = [
             self.files,
@@ -297,10 +297,10 @@ impl Counts {
     }
 }
 
-/// The most of anything that a survey file may claim: 2^53, what every reader of JSON keeps exactly.
+/// Upper bound of any count in a survey file: 2^53, which every JSON reader represents exactly.
 const MOST: u64 = 1 << 53;
 
-/// What is allocated to inodes that are no regular files.
+/// Bytes allocated to inodes other than regular files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherAllocated {
     /// Bytes allocated to directories.
@@ -317,7 +317,7 @@ impl OtherAllocated {
     }
 }
 
-/// Overhead in power-of-two buckets of the *size* of what has it, as fsstats keeps it: `count` inodes, `sum` bytes of overhead.
+/// Overhead in power-of-two buckets of the *size* of the entry, as in fsstats: `count` inodes, `sum` bytes of overhead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverheadBySize {
     positive: Vec<(u64, u128)>,
@@ -334,7 +334,7 @@ impl Default for OverheadBySize {
 }
 
 impl OverheadBySize {
-    /// Counts something of `size_bytes` with `overhead_bytes` more (`positive`) or less allocated, `count` times.
+    /// Counts `count` entries of `size_bytes` with `overhead_bytes` more (`positive`) or fewer bytes allocated.
     #[inline]
     pub fn record(&mut self, size_bytes: u64, positive: bool, count: u64, overhead_bytes: u128) {
         let buckets = if positive { &mut self.positive } else { &mut self.negative };
@@ -343,12 +343,12 @@ impl OverheadBySize {
         bucket.1 += overhead_bytes;
     }
 
-    /// The buckets of positive overhead up to the last that holds something.
+    /// The buckets of positive overhead up to the last that is not empty.
     pub fn positive(&self) -> Vec<Bucket> {
         filled(&self.positive)
     }
 
-    /// The buckets of negative overhead up to the last that holds something.
+    /// The buckets of negative overhead up to the last that is not empty.
     pub fn negative(&self) -> Vec<Bucket> {
         filled(&self.negative)
     }
@@ -375,7 +375,7 @@ fn filled(buckets: &[(u64, u128)]) -> Vec<Bucket> {
 }
 
 impl Survey {
-    /// The survey as a plan sees it.
+    /// The survey in the form that a plan uses.
     pub fn population(&self) -> Population<'_> {
         let of = |measure| self.distributions.of(measure);
         let entries = of(Measure::DirectoryEntries);
@@ -392,12 +392,13 @@ impl Survey {
         self.distributions.of(Measure::FileSize).total()
     }
 
-    /// Sum of what is allocated to all regular files.
+    /// Sum of the bytes allocated to all regular files.
     pub fn allocated_bytes(&self) -> u128 {
         self.distributions.of(Measure::Allocated).total()
     }
 
-    /// (allocated − size) / allocated, as fsstats defines it; negative for sparse populations, 0 where nothing is allocated.
+    /// (allocated − size) / allocated, as fsstats defines it; negative for sparse populations, 0 where nothing is
+    /// allocated.
     pub fn overhead_fraction(&self) -> f64 {
         let allocated = self.allocated_bytes();
         if allocated == 0 { 0.0 } else { 1.0 - fraction(self.size_bytes(), allocated) }

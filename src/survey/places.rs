@@ -1,9 +1,9 @@
-//! Where the files are: the directories that hold most, and the owners and kinds of files that have most.
+//! Where the files are: the directories, owners and kinds of files that hold most.
 //!
-//! Bounded memory. A list of directories keeps the top rows of its ranking and nothing else; rankings of disjoint trees merge
-//! exactly, because the top of both is among the tops of each. The tables of owners and extensions are complete up to
-//! [`KINDS`] keys. Beyond, the smallest half is folded together and every row may be too low by at most `max_error` files
-//! (the bound of Misra and Gries 1982), and the table says so.
+//! Bounded memory. A list of directories keeps the top rows of its ranking and nothing else; rankings of disjoint trees
+//! merge exactly, because the top of both is among the tops of each. The tables of owners and extensions are complete
+//! up to [`KINDS`] keys. Beyond that, the smallest half is folded together, every row may be too low by at most
+//! `max_error` files (the bound of Misra and Gries 1982), and the table reports it.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::scan;
 
-/// Keys that a table of owners or extensions holds at least.
+/// Smallest number of keys that a table of owners or extensions holds.
 pub const KINDS: usize = 4096;
 
-/// Rows of a list of directories unless asked otherwise.
+/// Rows of a list of directories unless requested otherwise.
 pub const DEFAULT_LIMIT: usize = 20;
 
-/// Sums over some files.
+/// Sums over a set of files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tally {
     /// Regular files.
@@ -31,11 +31,11 @@ pub struct Tally {
     pub size_bytes: u128,
     /// Sum of the sizes of the small ones.
     pub small_size_bytes: u128,
-    /// Sum of what is allocated to them.
+    /// Sum of their allocated bytes.
     pub allocated_bytes: u128,
     /// Sum of their positive overheads.
     pub overhead_bytes: u128,
-    /// Directories among what was summed.
+    /// Directories in the set.
     pub directories: u64,
 }
 
@@ -52,7 +52,7 @@ impl scan::Tally for Tally {
 }
 
 impl Tally {
-    /// The sums of one file; `small`: whether it is up to the cutoff.
+    /// The sums of one file; `small`: whether its size is at most the cutoff.
     #[inline]
     pub fn of_file(size_bytes: u64, allocated_bytes: u64, small: bool) -> Tally {
         Tally {
@@ -67,12 +67,13 @@ impl Tally {
     }
 }
 
-/// Sums in half the room, where all of them are below 2^64 and those of files below 2^32, as they are in nearly every directory.
+/// Sums in half the space, where all of them are below 2^64 and those of files below 2^32, as in nearly every
+/// directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packed {
-    /// They are, and there are no directories among what was summed: files, small files; sizes, small sizes, allocated, overheads.
+    /// All sums are, and the set has no directories: files, small files; sizes, small sizes, allocated, overheads.
     Small([u32; 2], [u64; 4]),
-    /// They are not.
+    /// Otherwise.
     Large(Box<Tally>),
 }
 
@@ -179,12 +180,12 @@ impl TopDirectories {
         TopDirectories { limit, lists: Default::default() }
     }
 
-    /// The list of a ranking: the figure falls, and paths rise where it is equal.
+    /// The list of a ranking: by falling figure, then by rising path.
     pub fn list(&self, ranking: Ranking) -> &[DirectoryRow] {
         &self.lists[ranking as usize]
     }
 
-    /// Considers a directory; `path` is asked for only if it may enter a list.
+    /// Considers a directory; calls `path` only if it may enter a list.
     pub fn offer(&mut self, depth: u32, tally: &Tally, path: impl Fn() -> Vec<u8>) {
         let mut known_path = None;
         for ranking in Ranking::ALL {
@@ -221,7 +222,7 @@ impl TopDirectories {
         }
     }
 
-    /// Lists read from a file, put in order.
+    /// Lists read from a file, sorted.
     pub fn from_lists(limit: usize, lists: [Vec<DirectoryRow>; 4]) -> TopDirectories {
         let mut top = TopDirectories::new(limit);
         for (ranking, list) in Ranking::ALL.into_iter().zip(lists) {
@@ -239,20 +240,21 @@ impl TopDirectories {
             row.path = None;
         }
         for ranking in Ranking::ALL {
-            // Without paths, rows of one figure would keep the order that paths gave them.
+            // Without paths, rows with equal figures would keep the order of their paths.
             self.lists[ranking as usize].sort_by(|a, b| compare(ranking, a, b));
         }
     }
 }
 
-/// Higher figures first, then paths in byte order, then the rest, so that the order never depends on the order of arrival.
+/// Higher figures first, then paths in byte order, then the rest, so that the result never depends on the order of
+/// arrival.
 fn compare(ranking: Ranking, a: &DirectoryRow, b: &DirectoryRow) -> Ordering {
     let rest = |row: &DirectoryRow| (row.depth, row.tally);
     let by_figure = ranking.figure(&b.tally).cmp(&ranking.figure(&a.tally));
     by_figure.then_with(|| a.path.cmp(&b.path)).then_with(|| rest(a).cmp(&rest(b)))
 }
 
-/// A name's extension: lower case and padded with NUL, or one of the words for what is not one.
+/// The extension of a name: lower case and padded with NUL, or one of the words for names without a usual one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Extension([u8; 16]);
 
@@ -261,7 +263,7 @@ impl Extension {
     pub const NONE: Extension = Extension([0; 16]);
     /// Extensions of digits only: `.0`, `.2024`.
     pub const NUMERIC: Extension = Extension(*b"(numeric)\0\0\0\0\0\0\0");
-    /// What is longer than 16 characters, or has others than letters, digits, `_`, `-` and `+`.
+    /// Extensions that are longer than 16 characters, or have characters other than letters, digits, `_`, `-` and `+`.
     pub const OTHER: Extension = Extension(*b"(other)\0\0\0\0\0\0\0\0\0");
 
     /// The extension of a name: what follows its last dot, unless that is its first character.
@@ -313,7 +315,7 @@ impl Extension {
 #[serde(bound = "K: Serialize + for<'a> Deserialize<'a> + Eq + Hash + Ord + Copy")]
 pub struct KindTable<K: Eq + Hash> {
     rows: HashMap<K, Tally>,
-    /// What was folded together when the table was full.
+    /// The rows that were folded together when the table was full.
     rest: Tally,
     max_error: u64,
 }
@@ -325,7 +327,7 @@ impl<K: Eq + Hash> Default for KindTable<K> {
 }
 
 impl<K: Eq + Hash + Ord + Copy> KindTable<K> {
-    /// Adds some files of a kind.
+    /// Adds files of a kind.
     #[inline]
     pub fn add(&mut self, kind: K, tally: &Tally) {
         scan::Tally::add(self.rows.entry(kind).or_default(), tally);
@@ -360,17 +362,17 @@ impl<K: Eq + Hash + Ord + Copy> KindTable<K> {
         rows
     }
 
-    /// What was folded together.
+    /// The rows that were folded together.
     pub fn rest(&self) -> &Tally {
         &self.rest
     }
 
-    /// How many files too low a row can be; 0: the table is complete.
+    /// By how many files a row can be too low; 0 if the table is complete.
     pub fn max_error(&self) -> u64 {
         self.max_error
     }
 
-    /// A table of these parts.
+    /// A table from its parts.
     pub fn from_parts(rows: impl IntoIterator<Item = (K, Tally)>, rest: Tally, max_error: u64) -> KindTable<K> {
         let mut table = KindTable { rows: HashMap::new(), rest, max_error };
         rows.into_iter().for_each(|(kind, tally)| table.add(kind, &tally));
@@ -378,12 +380,12 @@ impl<K: Eq + Hash + Ord + Copy> KindTable<K> {
     }
 }
 
-/// The key of a table: what it says, or a mere rank when anonymous.
+/// The key of a table: the value itself, or only a rank when anonymous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind<K> {
     /// The owner or extension itself.
     Named(K),
-    /// Left out; numbered so that rows stay apart.
+    /// Omitted; numbered so that rows stay distinct.
     Anonymous(u64),
 }
 
@@ -396,14 +398,14 @@ pub struct Places {
     pub subtree: TopDirectories,
     /// By owner.
     pub owners: KindTable<Kind<u32>>,
-    /// What owners are called, escaped, where the survey was taken; those without a name there are not in it.
+    /// Names of owners, escaped, where the survey was taken; owners without a name there are missing.
     pub owner_names: BTreeMap<u32, String>,
     /// By extension.
     pub extensions: KindTable<Kind<Extension>>,
 }
 
 impl Places {
-    /// Nothing yet; lists of directories will have at most `limit` rows.
+    /// An empty instance; lists of directories will have at most `limit` rows.
     pub fn new(limit: usize) -> Places {
         Places {
             own: TopDirectories::new(limit),
@@ -419,7 +421,7 @@ impl Places {
         self.own.limit
     }
 
-    /// Adds the places of a disjoint tree. Lists become as long as the shorter limit: beyond, they would not be exact.
+    /// Adds the places of a disjoint tree. Lists are cut to the shorter limit: beyond it they would not be exact.
     pub fn merge(&mut self, other: &Places) {
         let limit = self.limit().min(other.limit());
         for (mine, theirs) in [(&mut self.own, &other.own), (&mut self.subtree, &other.subtree)] {
@@ -434,7 +436,7 @@ impl Places {
         merge_kinds(&mut self.extensions, &other.extensions);
     }
 
-    /// Notes what the owners are called; `name_of` gives a name, escaped.
+    /// Records the names of the owners; `name_of` returns a name, escaped.
     pub fn name_owners(&mut self, name_of: impl Fn(u32) -> Option<String>) {
         let uids = self.owners.rows.keys().filter_map(|kind| match kind {
             Kind::Named(uid) => Some(*uid),
@@ -453,7 +455,7 @@ impl Places {
     }
 }
 
-/// Adds a table; rows without a name are nobody else's, so they get ranks of their own.
+/// Adds a table; rows without a name cannot be matched, so they get ranks of their own.
 fn merge_kinds<K: Eq + Hash + Ord + Copy>(mine: &mut KindTable<Kind<K>>, theirs: &KindTable<Kind<K>>) {
     let rank_after = |kind: &Kind<K>| match kind {
         Kind::Anonymous(rank) => rank + 1,

@@ -1,5 +1,5 @@
-//! What was added last to a table of owners or extensions, kept before it: most files have the owner and the extension of one that
-//! came just before, and adding to a short array takes a fraction of a look-up in a table.
+//! A small cache before a table of owners or extensions, with the latest additions. Most files have the owner and the
+//! extension of a file shortly before, and adding to a short array takes a fraction of the time of a table look-up.
 
 use std::hash::Hash;
 
@@ -11,7 +11,7 @@ const PLACES: usize = 128;
 
 /// A key that has a place.
 pub(super) trait Placed: Copy + Eq + Hash + Ord {
-    /// Any number, spread well over the keys.
+    /// Any number that is spread well over the keys.
     fn number(self) -> u64;
 }
 
@@ -43,7 +43,7 @@ impl<K: Placed> Default for Recent<K> {
 }
 
 impl<K: Placed> Recent<K> {
-    /// Adds some files of a kind, which will be in `table` once [`settle`](Self::settle) was called.
+    /// Adds files of a kind, which are in `table` after [`settle`](Self::settle).
     #[inline]
     pub(super) fn add(&mut self, table: &mut KindTable<Kind<K>>, key: K, tally: &Tally) {
         let spread = key.number().wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -58,7 +58,7 @@ impl<K: Placed> Recent<K> {
         }
     }
 
-    /// Puts all that was added into the table.
+    /// Moves everything that was added into the table.
     pub(super) fn settle(&mut self, table: &mut KindTable<Kind<K>>) {
         for (known, sums) in self.places.iter_mut().filter_map(Option::take) {
             table.add(Kind::Named(known), &sums);

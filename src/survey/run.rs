@@ -16,7 +16,7 @@ use crate::scan::walk::{Walk, display_root};
 use crate::scan::{Settings, Visitor};
 use crate::units::escape;
 
-/// How often progress is shown and an interruption looked for.
+/// How often progress is shown and an interruption is checked.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// What to survey and how.
@@ -34,31 +34,31 @@ pub struct Request {
     pub anonymous: bool,
     /// What ages are relative to, seconds since 1970; `None`: now.
     pub reference_time: Option<i64>,
-    /// Where to write one row a file.
+    /// Where to write one row per file.
     pub file_table: Option<PathBuf>,
-    /// Where and how often to write checkpoints. A scan of inodes writes none.
+    /// Where and how often to write checkpoints. An inode scan writes none.
     pub checkpoints: Option<CheckpointPlan>,
     /// How to enumerate files.
     pub method: MethodChoice,
-    /// Whether names may be left aside where that is faster: a scan of inodes reads no directories then.
+    /// Whether names may be omitted where that is faster: an inode scan then reads no directories.
     pub without_names: bool,
-    /// Where names of directories are known from an earlier scan of inodes, and where to keep those of this one.
+    /// Where the names of directories are known from an earlier inode scan, and where to store those of this one.
     pub incremental: Option<Incremental>,
 }
 
-/// Files with the names of directories.
+/// Files that hold the names of directories.
 #[derive(Debug, Clone)]
 pub struct Incremental {
-    /// Those of an earlier survey; there may be none yet.
+    /// Those of an earlier survey; the file may not exist yet.
     pub old: PathBuf,
-    /// Those of this one; may be the same.
+    /// Those of this survey; may be the same file.
     pub new: PathBuf,
 }
 
-/// How files are to be enumerated.
+/// How to enumerate files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MethodChoice {
-    /// By their inodes where that gives what a walk would, else by a walk.
+    /// By inodes where that produces the result of a walk, else by a walk.
     #[default]
     Auto,
     /// Through the directories.
@@ -70,31 +70,31 @@ pub enum MethodChoice {
 /// Where and how often to write checkpoints.
 #[derive(Debug, Clone)]
 pub struct CheckpointPlan {
-    /// The checkpoint. Whoever has the results written removes it.
+    /// The checkpoint. The caller removes it once the results are written.
     pub path: PathBuf,
     /// How often; `None`: only when interrupted.
     pub every: Option<Duration>,
 }
 
-/// A survey that was taken.
+/// A finished or interrupted survey.
 #[derive(Debug)]
 pub struct Outcome {
     /// The survey; not complete if it was interrupted.
     pub survey: Survey,
-    /// Where to go on from, if it was interrupted.
+    /// The checkpoint to resume from, if it was interrupted.
     pub checkpoint: Option<PathBuf>,
-    /// What went wrong besides what the survey itself counts: a checkpoint or a table that could not be written.
+    /// Failures besides those that the survey itself counts: a checkpoint or a table that could not be written.
     pub warnings: Vec<Error>,
-    /// What is good to know of how it was taken.
+    /// Remarks on how it was taken.
     pub notes: Vec<String>,
 }
 
-/// Takes a survey, or resumes an interrupted one (whose roots and options then count, not those of the request). Ends early
-/// once `interrupted` is set. `on_progress` is called about ten times a second.
+/// Takes a survey, or resumes an interrupted one (whose roots and options then apply instead of those of the request).
+/// Ends early once `interrupted` is set. `on_progress` is called about ten times a second.
 ///
 /// # Errors
-/// When nothing can be surveyed at all: no root is readable, an option is wrong, a checkpoint contradicts itself, a table cannot be
-/// created.
+/// When nothing can be surveyed: no root is readable, an option is wrong, a checkpoint contradicts itself, a table
+/// cannot be created.
 pub fn take(
     mut request: Request,
     mut resumed: Option<Checkpoint>,
@@ -211,7 +211,7 @@ pub(super) struct Moments {
     pub(super) started: Instant,
 }
 
-/// The survey with its origin and the names of owners; or without any name.
+/// The survey with its origin and the names of owners, or without any names.
 pub(super) fn named(survey: Survey, origin: Origin) -> Survey {
     let mut survey = Survey { origin, ..survey };
     survey.places.iter_mut().for_each(|places| places.name_owners(owner_name));

@@ -1,4 +1,4 @@
-//! Sources: whatever describes a population. A survey file, an fsstats CSV, or the name of a published table.
+//! Sources: anything that describes a population. A survey file, an fsstats CSV, or the name of a published table.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::io::read_bounded;
 use crate::plan::systems::{self, System};
 use crate::units::escape;
 
-/// A population, and what is to be said about how it was read.
+/// A population, with remarks on how it was read.
 #[derive(Debug)]
 pub struct Source {
     /// The population.
@@ -20,11 +20,11 @@ pub struct Source {
     pub warnings: Vec<String>,
 }
 
-/// Opens a source: a published name, else a file, whose kind is seen from what is in it.
+/// Opens a source: a published name, else a file, whose kind is detected from its contents.
 ///
 /// # Errors
-/// What reading fails with; [`ErrorKind::NotRecognised`] for a file that is neither; [`ErrorKind::NotFound`] with the published
-/// names for what is no file either.
+/// Any error of reading; [`ErrorKind::NotRecognised`] for a file of another kind; [`ErrorKind::NotFound`] with the
+/// published names where no file exists either.
 pub fn open(source: &Path) -> Result<Source> {
     if let Some(published) = source.to_str().and_then(published::find) {
         return Ok(Source { survey: of_published(published), warnings: Vec::new() });
@@ -62,14 +62,14 @@ fn names() -> String {
     names.join(", ")
 }
 
-/// A system of which only the number of files, their bytes and the largest are published.
+/// A system for which only the number of files, their bytes and the largest size are published.
 fn of_system(system: &System) -> Source {
     let warning = "only the number of files and their bytes are published (Welch and Noer 2013, Tables I and II): sizes are assumed \
                    to have the shape of vu-2005, scaled to these";
     Source { survey: of_sizes(system.name, &system.distribution()), warnings: vec![warning.to_owned()] }
 }
 
-/// A published table as a survey: sizes, and nothing else.
+/// A published table as a survey, with sizes only.
 pub fn of_published(published: &Published) -> Survey {
     of_sizes(published.name, published.distribution())
 }

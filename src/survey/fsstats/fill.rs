@@ -1,7 +1,7 @@
 //! What an fsstats CSV means: lays its histograms out as the distributions of a survey.
 //!
-//! The rows decide. `count` tells whether they are all there, and `min` and `max`, which are cut to whole units, narrow
-//! the first and the last bucket and are met by a value, where that agrees with the sums.
+//! The rows decide. `count` shows whether they are complete. `min` and `max`, which are truncated to whole units,
+//! narrow the first and the last bucket, and a value is laid at each, where that agrees with the sums.
 
 use super::read::{Number, Parsed, Row, Section};
 use super::{Buckets, HISTOGRAMS, Histogram, KB, LINEAR_LAST, Population};
@@ -10,10 +10,10 @@ use crate::survey::measure::Measure;
 use crate::survey::{Method, Resolution, Survey};
 use crate::units::format_count;
 
-/// The largest length above the linear buckets where the file does not say it: that of a symlink.
+/// The largest length above the linear buckets where the file does not state it: that of a symlink.
 const LONGEST: u64 = 4095;
 
-/// The most that the values of a histogram may add up to: what a survey file may hold, so that no later sum overflows.
+/// The largest sum of the values of a histogram: what a survey file may hold, so that no later sum overflows.
 const LARGEST_SUM: u128 = 1 << 103;
 
 type Result<T> = std::result::Result<T, String>;
@@ -60,7 +60,7 @@ pub(super) fn survey_of(parsed: &Parsed, warnings: &mut Vec<String>) -> Result<S
     Ok(survey)
 }
 
-/// The counts that the file does not state but has.
+/// Fills in the counts that the file does not state but implies.
 fn count(survey: &mut Survey, parsed: &Parsed) {
     let values = |measure| u64::try_from(survey.distributions.of(measure).count()).unwrap_or(u64::MAX);
     let symlinks = values(Measure::SymlinkTargetLength);
@@ -86,7 +86,7 @@ struct Bucket {
     interval: Interval,
 }
 
-/// What the counts of a histogram are multiples of, in the weight of its distribution.
+/// The unit of which the counts of a histogram are multiples, in the weight of its distribution.
 fn counted_in(histogram: &Histogram) -> u128 {
     match histogram.population {
         Population::Kilobytes(_) => KB.into(),
@@ -94,12 +94,12 @@ fn counted_in(histogram: &Histogram) -> u128 {
     }
 }
 
-/// Bytes, or whatever its values are, in the unit of a histogram.
+/// Bytes (or the unit of its values) per unit of a histogram.
 fn scale_of(histogram: &Histogram, section: &Section) -> u64 {
     if histogram.scale == KB { section.scale.unwrap_or(KB) } else { histogram.scale }
 }
 
-/// The rows that count something, by rising bucket.
+/// The rows with a count, by rising bucket.
 fn rows(histogram: &Histogram, section: &Section, warnings: &mut Vec<String>) -> Result<Vec<Bucket>> {
     let scale = scale_of(histogram, section);
     let largest = section.max.and_then(|max| max.times(scale));
@@ -132,7 +132,8 @@ fn rows(histogram: &Histogram, section: &Section, warnings: &mut Vec<String>) ->
             },
         };
         let by_size = matches!(histogram.population, Population::BySize(_));
-        // Printed values are rounded, and those of days are cut to whole days: one unit more is no contradiction.
+        // Printed values are rounded, and those of days are truncated to whole days: one more unit is not a
+        // contradiction.
         let possible = u128::from(low) * count..=most.unwrap_or(u128::MAX);
         if let Some(sum) = sum
             && !by_size
@@ -180,7 +181,7 @@ fn bounds(
             if low > last {
                 return Err("the bucket ends before it begins");
             }
-            // Where it is a power of two, the upper bound itself tells whether it is included.
+            // Where it is a power of two, the upper bound itself shows whether it is included.
             let power = (2 * low).max(2 * scale);
             let excluded = last == power || (last + scale != power && histogram.buckets == Buckets::Real && last > low);
             (low, if excluded { last } else { last + scale })
@@ -191,7 +192,7 @@ fn bounds(
     Ok((low, high))
 }
 
-/// Whether the rows add up to the `stated` count. Kilobytes may have been cut to whole ones in every row.
+/// Whether the rows add up to the `stated` count. Kilobytes may have been truncated to whole ones in every row.
 fn agrees(histogram: &Histogram, stated: Number, rows: &[Bucket]) -> bool {
     let counted_in = counted_in(histogram);
     let counted: u128 = rows.iter().map(|row| row.interval.count).sum();
@@ -199,7 +200,7 @@ fn agrees(histogram: &Histogram, stated: Number, rows: &[Bucket]) -> bool {
     stated.times(counted_in as u64).is_some_and(|stated| stated.abs_diff(counted) <= tolerance)
 }
 
-/// Why a histogram is not whole, if it is not: the file ends in it.
+/// Why a histogram is incomplete, if it is: the file ends in it.
 fn incomplete(
     histogram: &Histogram,
     section: &Section,
@@ -221,10 +222,10 @@ fn incomplete(
     }
 }
 
-/// Lays a histogram out.
+/// Lays out a histogram.
 fn fill(survey: &mut Survey, histogram: &Histogram, section: &Section, rows: &[Bucket]) -> Result<()> {
     let scale = scale_of(histogram, section);
-    // Cut to whole units, so anything up to the next unit.
+    // Truncated to whole units, so any value below the next unit.
     let within = |number: Option<Number>| {
         let low = number?.times(scale)?;
         Some((u64::try_from(low).ok()?, u64::try_from(low + u128::from(scale) - 1).ok()?))
@@ -238,7 +239,7 @@ fn fill(survey: &mut Survey, histogram: &Histogram, section: &Section, rows: &[B
         Population::BySize(measure) => {
             let positive = measure == Measure::PositiveOverhead;
             for interval in &intervals {
-                // The first row of kilobytes holds all sizes below 2 KiB; the largest of their buckets stands for them.
+                // The first row of kilobytes holds all sizes below 2 KiB, represented by the largest of their buckets.
                 let count = u64::try_from(interval.count).unwrap_or(u64::MAX);
                 survey.overhead_by_size.record(interval.high, positive, count, interval.sum.unwrap_or(0));
             }
@@ -248,7 +249,8 @@ fn fill(survey: &mut Survey, histogram: &Histogram, section: &Section, rows: &[B
     laid_out.map_err(|cause| format!("line {}: {cause}", section.line))
 }
 
-/// The overheads of all sizes together: how they are spread within a size is not known, their least and most are.
+/// The overheads of all sizes together: how they are spread within a size is unknown, but their least and most are
+/// known.
 fn overhead(by_size: &[Interval], min: Option<(u64, u64)>, max: Option<(u64, u64)>) -> Vec<Interval> {
     let count: u128 = by_size.iter().map(|interval| interval.count).sum();
     let sum: u128 = by_size.iter().map(|interval| interval.sum.unwrap_or(0)).fold(0, u128::saturating_add);
@@ -264,7 +266,8 @@ fn overhead(by_size: &[Interval], min: Option<(u64, u64)>, max: Option<(u64, u64
     vec![Interval { low, high, count, sum: Some(sum) }]
 }
 
-/// Lays rising `intervals` out, the least value within `min` and the most within `max` as far as they agree with them.
+/// Lays out rising `intervals`, with the least value within `min` and the largest within `max` where the intervals
+/// allow it.
 fn lay_out<W: Weight>(
     distribution: &mut Distribution<W>,
     mut intervals: Vec<Interval>,
@@ -284,7 +287,7 @@ fn lay_out<W: Weight>(
             last.high = high;
         }
     }
-    // A value that is the most leaves room for one that is the least, where both are in one bucket.
+    // Pinning the largest value leaves room for the least one, where both are in one bucket.
     let pinned = [
         intervals.last_mut().and_then(|last| pin(last, max?, min.filter(|_| alone))),
         intervals.first_mut().and_then(|first| pin(first, min?, None)),
@@ -295,8 +298,8 @@ fn lay_out<W: Weight>(
     intervals.iter().try_for_each(|interval| spread(distribution, interval))
 }
 
-/// Takes one value within `range` out of `interval`, such that the rest can still have its sum, one of them being
-/// `within`.
+/// Removes one value within `range` from `interval`, such that the rest can still have its sum and include a value
+/// within `within`.
 fn pin(interval: &mut Interval, range: (u64, u64), within: Option<(u64, u64)>) -> Option<u64> {
     let (from, to) = (range.0.max(interval.low), range.1.min(interval.high));
     let others = interval.count.checked_sub(1)?;

@@ -1,21 +1,19 @@
 //! The CSV of fsstats (Dayal 2008; Welch and Noer 2013 surveyed 65 systems with it), read and written.
 //!
-//! Header lines, then 15 histograms, each of them a name, `count`, `average`, `min`, `max`, column names, a row for
-//! every bucket that holds something, and a blank line:
+//! Header lines, then 15 histograms, each with a name, `count`, `average`, `min`, `max`, column names, a row for every
+//! bucket that is not empty, and a blank line:
 //!
-//! - **Buckets** are `[0, 2)` and then powers of two of the unit: a file of 64 KiB shares one with everything below
-//!   128 KiB, and empty files are not told apart. Name and symlink lengths have buckets 8 wide up to 127, and one above.
-//!   Histograms of kilobytes and days print the upper bound that is excluded (2, 4, 8), the others the one that is
-//!   included.
-//! - **Values**: beside its count each row has the sum of its values, in the unit, with six decimals. For kilobytes
-//!   that is exact to the byte, so sizes and sums survive writing and reading.
-//! - **Overheads** are in the bucket of the *size* of what has them; count, average, least and most are of the
-//!   overhead.
+//! - **Buckets** are `[0, 2)` and then powers of two of the unit: a file of 64 KiB shares a bucket with everything
+//!   below 128 KiB, and empty files are not distinguished. Name and symlink lengths have buckets 8 wide up to 127, and
+//!   one above. Histograms of kilobytes and days print an exclusive upper bound (2, 4, 8), the others an inclusive one.
+//! - **Values**: each row has a count and the sum of its values, in the unit, with six decimals. For kilobytes that is
+//!   exact to the byte, so sizes and sums survive writing and reading.
+//! - **Overheads** are in the bucket of the *size* of the entry; count, average, min and max are those of the overhead.
 //! - **Ages by kilobyte** count the kilobytes of the files, not the files, in whole kilobytes.
 //!
-//! What is read becomes a survey whose distributions are laid out within the buckets ([`crate::distribution::spread`]), with
-//! the counts, sums, least and most values of the file. Writing that survey again gives the same text, but for the ages
-//! by kilobyte, which lose what is less than a kilobyte the first time.
+//! A file that is read becomes a survey whose distributions are laid out within the buckets
+//! ([`crate::distribution::spread`]), with the counts, sums, minima and maxima of the file. Writing that survey
+//! produces the same text, except that the ages by kilobyte lose fractions of a kilobyte the first time.
 
 mod fill;
 mod read;
@@ -33,7 +31,7 @@ const KB: u64 = 1024;
 struct Histogram {
     name: &'static str,
     unit: &'static str,
-    /// What a value of the distribution is counted in: bytes to the unit.
+    /// Bytes per unit in which a value of the distribution is counted.
     scale: u64,
     buckets: Buckets,
     population: Population,
@@ -56,9 +54,9 @@ const LINEAR_LAST: u64 = 127;
 /// What a histogram counts.
 #[derive(Clone, Copy)]
 enum Population {
-    /// Values, each once.
+    /// Values, once each.
     Values(Measure),
-    /// Values, each once, in the bucket of the size of what has them.
+    /// Values, once each, in the bucket of the size of the entry.
     BySize(Measure),
     /// Kilobytes of the files.
     Kilobytes(ByteMeasure),
@@ -67,7 +65,7 @@ enum Population {
 use Buckets::{Integer, Linear, Real};
 use Population::{BySize, Kilobytes, Values};
 
-/// All of them, in the order of the file.
+/// All of them, in file order.
 const HISTOGRAMS: [Histogram; 15] = [
     histogram("file size", "KB", KB, Real, Values(Measure::FileSize)),
     histogram("capacity used", "KB", KB, Real, Values(Measure::Allocated)),

@@ -1,8 +1,8 @@
-//! An fsstats CSV as lines: finds header lines and histograms, and checks every number. What they mean is in
-//! [`super::fill`].
+//! An fsstats CSV as lines: finds header lines and histograms, and checks every number. [`super::fill`] interprets
+//! them.
 //!
-//! fsstats, its forks and the scripts that merge its files agree on the lines, not on their order, so any order is
-//! read; text around the CSV, unknown histograms and repeated ones are left out with a warning. Work is bounded by
+//! fsstats, its forks and the scripts that merge its files agree on the lines but not on their order, so any order is
+//! accepted. Text around the CSV, and unknown or repeated histograms, are skipped with a warning. Work is bounded by
 //! [`MAX_BYTES`] and [`MAX_ROWS`].
 
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::survey::Survey;
 use crate::units::escape;
 
-/// The longest file that is read: a thousand times what fsstats writes.
+/// The longest file that is accepted: a thousand times what fsstats writes.
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// How much of a file is looked at to recognise it.
+/// How much of a file is examined to recognise it.
 const RECOGNISED_WITHIN: usize = 64 << 10;
 
 /// The most rows of a histogram; fsstats has at most 64.
@@ -31,12 +31,12 @@ pub fn looks_like(text: &[u8]) -> bool {
     beginning.split(|&byte| byte == b'\n').any(|line| line.trim_ascii_start().starts_with(b"histogram,"))
 }
 
-/// Reads an fsstats CSV; `name` is what the survey is called afterwards, and what an error says.
-/// With the survey come warnings, one sentence each: what was missing, left out or contradicted itself.
+/// Reads an fsstats CSV; `name` is the label of the survey and appears in errors. Also returns warnings, one sentence
+/// each: what was missing, skipped or contradictory.
 ///
 /// # Errors
 /// [`ErrorKind::NotRecognised`] for another kind of file, or one above [`MAX_BYTES`]; [`ErrorKind::Corrupt`] when a
-/// number is none or is impossible, or when there is no complete histogram of the file sizes.
+/// number is malformed or impossible, or when there is no complete histogram of the file sizes.
 pub fn read(text: &[u8], name: &str) -> Result<(Survey, Vec<String>)> {
     let refuse = |kind, cause: String| Error::new(kind, OPERATION, cause).at(Path::new(name));
     if text.len() > MAX_BYTES {
@@ -53,7 +53,7 @@ pub fn read(text: &[u8], name: &str) -> Result<(Survey, Vec<String>)> {
     Ok((survey, warnings))
 }
 
-/// What the lines of a file say.
+/// What the lines of a file contain.
 #[derive(Default)]
 pub(super) struct Parsed {
     pub taken_at: Option<i64>,
@@ -62,28 +62,28 @@ pub(super) struct Parsed {
     pub snapshot_directories_skipped: u64,
     pub relative_symlinks: Option<f64>,
     pub absolute_symlinks: Option<f64>,
-    /// One for each of [`HISTOGRAMS`], where there is one.
+    /// One for each of [`HISTOGRAMS`] that the file has.
     pub sections: [Option<Section>; HISTOGRAMS.len()],
     /// Whether the file ends without ending its last line.
     pub cut: bool,
     /// The histogram that the file ends in.
     pub last: Option<usize>,
-    /// How many histograms there are, known or not.
+    /// Number of histograms found, known or not.
     found: usize,
 }
 
-/// A histogram as it stands in the file.
+/// A histogram as in the file.
 #[derive(Default)]
 pub(super) struct Section {
     pub line: usize,
     pub count: Option<Number>,
     pub min: Option<Number>,
     pub max: Option<Number>,
-    /// What the file says that `min` and `max` are in, where it is a unit of size: in bytes.
+    /// The unit of `min` and `max` that the file states, in bytes, where it is a unit of size.
     pub scale: Option<u64>,
     pub rows: Vec<Row>,
     columns: Columns,
-    /// Whether its last row lacks columns, or is one that cannot be read.
+    /// Whether its last row lacks columns or cannot be read.
     pub torn: bool,
 }
 
@@ -98,14 +98,14 @@ pub(super) struct Row {
     pub value: Option<Number>,
 }
 
-/// Where in a row the columns are.
+/// Positions of the columns in a row.
 #[derive(Clone, Copy)]
 struct Columns {
     first: usize,
     last: usize,
     count: usize,
     value: Option<usize>,
-    /// How many there are, where the file says so.
+    /// Number of columns, where the file states it.
     all: usize,
 }
 
@@ -129,16 +129,16 @@ impl Columns {
     }
 }
 
-/// A decimal number that is not negative, exactly.
+/// An exact decimal number that is not negative.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Number {
     digits: u128,
-    /// How many of the digits are behind the point.
+    /// Number of digits after the decimal point.
     decimals: u32,
 }
 
 impl Number {
-    /// `None` for a number that is missing: nothing, or `-`.
+    /// `None` for a missing number: an empty field, or `-`.
     fn read(field: &str) -> std::result::Result<Option<Number>, String> {
         if field.is_empty() || field == "-" {
             return Ok(None);
@@ -154,7 +154,7 @@ impl Number {
                 Err(_) => wrong("is too large"),
             };
         }
-        // Perl prints 1e+15 and above like that.
+        // Perl prints numbers from 1e+15 like that.
         match field.parse::<f64>() {
             Ok(value) if value.is_nan() || value.is_infinite() => wrong("is not a number"),
             Ok(value) if value < 0.0 => wrong("is negative"),
@@ -164,7 +164,7 @@ impl Number {
         }
     }
 
-    /// `scale` times the number, rounded to the nearest; `None` if it does not fit.
+    /// The number times `scale`, rounded to the nearest; `None` on overflow.
     pub fn times(self, scale: u64) -> Option<u128> {
         let one = 10u128.pow(self.decimals);
         let (whole, rest) = (self.digits / one, self.digits % one);
@@ -177,13 +177,13 @@ impl Number {
     }
 }
 
-/// Goes through the lines.
+/// Parses the lines.
 #[derive(Default)]
 struct Parser {
     parsed: Parsed,
-    /// The histogram whose lines follow, if it is one to be read.
+    /// The histogram whose lines follow, if it is to be read.
     section: Option<(usize, Section)>,
-    /// Whether the lines that follow belong to a histogram that is left out.
+    /// Whether the lines that follow belong to a skipped histogram.
     skipping: bool,
     warnings: Vec<String>,
     not_understood: Option<(usize, usize)>,
@@ -195,7 +195,7 @@ impl Parser {
         let mut parser = Parser::default();
         let mut lines = text.split(|&byte| byte == b'\n').enumerate().peekable();
         while let Some((index, line)) = lines.next() {
-            // What follows the last line end is no line unless there is something.
+            // What follows the last line end is not a line unless it has text.
             let unfinished = lines.peek().is_none() && !line.is_empty();
             parser.parsed.cut = unfinished;
             let line = String::from_utf8_lossy(line);
@@ -219,7 +219,7 @@ impl Parser {
         Ok((parser.parsed, parser.warnings))
     }
 
-    /// Ends the histogram whose lines were read until now.
+    /// Ends the histogram whose lines were read so far.
     fn close(&mut self) {
         if let Some((kind, section)) = self.section.take()
             && let Some(place) = self.parsed.sections.get_mut(kind)
@@ -254,7 +254,7 @@ impl Parser {
                 "count" => section.count = Number::read(argument)?,
                 "average" => {}
                 "min" | "max" => {
-                    // The least age is negative where a clock was wrong; all ages are 0 or more here.
+                    // The least age is negative where a clock was wrong; here all ages are 0 or more.
                     let negative = key == "min" && argument.len() > 1 && argument.starts_with('-');
                     let bound = Number::read(if negative { "0" } else { argument })?;
                     section.scale = fields.get(2).and_then(|unit| bytes_of(unit)).or(section.scale);
@@ -286,7 +286,7 @@ impl Parser {
         }
     }
 
-    /// A line outside of histograms; ends one that may have gone before.
+    /// A line outside histograms; ends a histogram before it.
     fn header(
         &mut self,
         number: usize,
@@ -342,7 +342,7 @@ impl Section {
         };
         let (first, last) = (bound(self.columns.first)?, bound(self.columns.last)?);
         let count = Number::read(field(self.columns.count))?.ok_or("the count of the bucket is missing")?;
-        // Below the smallest bucket are negative ages, if anything; they are taken for 0.
+        // Only negative ages can be below the smallest bucket; they are counted as 0.
         let value = match (first, self.columns.value) {
             (None, _) | (_, None) => None,
             (Some(_), Some(column)) => Number::read(field(column))?,

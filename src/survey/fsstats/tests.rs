@@ -61,7 +61,7 @@ fn a_merged_file_of_another_order_is_read_with_warnings() {
     assert!(any("'mtime (files)' says that it counts 8,600, but its rows add up to 8,642"));
     assert!(any("there is no histogram 'atime (KB)'"));
     assert!(any("cannot be understood"));
-    // What is written of it has all 15 again.
+    // Its written form has all 15 histograms again.
     let (again, warnings) = read(written(&survey).as_bytes(), "again").unwrap();
     assert_eq!(warnings, [""; 0]);
     let buckets = |survey: &Survey| survey.distributions.of(Measure::FileSize).buckets().split_off(12);
@@ -137,7 +137,7 @@ fn negative_ages_count_as_none_and_units_are_heeded() {
     assert_eq!(survey.distributions.of(Measure::MtimeAge).up_to(0).count, 2);
 }
 
-/// Surveys as a walk takes them.
+/// Surveys such as a walk produces.
 fn surveys() -> impl Strategy<Value = Survey> {
     let size = (0u32..60, any::<u64>()).prop_map(|(shift, bits)| bits >> 4 >> shift);
     let file = (size, 0u64..5000, 0u64..5000, 0u64..1 << 40, 1u64..70);
@@ -205,7 +205,7 @@ proptest! {
             let (was, is) = (survey.distributions.by_bytes(measure), back.distributions.by_bytes(measure));
             prop_assert!(is.count().abs_diff(was.count()) <= 512);
         }
-        // Ages by kilobyte lose what is less than one, once.
+        // Ages by kilobyte lose fractions of a kilobyte, once.
         let second = written(&back);
         let (again, _) = read(second.as_bytes(), "again").unwrap();
         prop_assert_eq!(written(&again), second.clone());

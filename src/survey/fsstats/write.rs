@@ -1,4 +1,4 @@
-//! A survey as an fsstats CSV. The text depends on the survey alone: the same survey gives the same bytes.
+//! A survey as an fsstats CSV. The text depends on the survey alone: equal surveys produce equal bytes.
 
 use std::io::{self, Write};
 use std::time::{Duration, UNIX_EPOCH};
@@ -8,13 +8,13 @@ use crate::distribution::{Distribution, Weight};
 use crate::survey::Survey;
 use crate::units::fraction;
 
-/// Last second of the year 9999, the last that a date can be written for.
+/// Last second of the year 9999, the last for which a date can be written.
 const LAST_DATE: u64 = 253_402_300_799;
 
-/// Writes `survey` in the layout of fsstats 1.4.5. No name or path is in it.
+/// Writes `survey` in the layout of fsstats 1.4.5. Contains no name or path.
 ///
 /// # Errors
-/// Those of `out`.
+/// Any error of `out`.
 pub fn write(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let taken_at = survey.origin.taken_at.and_then(|at| u64::try_from(at).ok()).filter(|&at| at <= LAST_DATE);
@@ -57,7 +57,7 @@ pub fn write(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A bucket that holds something.
+/// A bucket that is not empty.
 struct Row {
     /// Smallest value in it, in the unit of the histogram.
     first: u128,
@@ -73,7 +73,7 @@ fn range<W: Weight>(distribution: &Distribution<W>) -> (u64, u64) {
 }
 
 impl Histogram {
-    /// The rows that `cells` (smallest value, count, sum) fall into; cells rise and lie within one row.
+    /// The rows that contain `cells` (smallest value, count, sum); cells rise, and each lies within one row.
     fn rows(&self, cells: impl Iterator<Item = (u128, u128, u128)>) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
         for (low, count, sum) in cells.filter(|&(_, count, _)| count > 0) {
@@ -103,7 +103,7 @@ impl Histogram {
         }
     }
 
-    /// Writes the histogram, the counts of `rows` being units of 1 or of [`KB`].
+    /// Writes the histogram; the counts of `rows` are in units of 1 or of [`KB`].
     fn write(&self, rows: &[Row], (min, max): (u64, u64), counted_in: u64, out: &mut dyn Write) -> io::Result<()> {
         let counted_in = u128::from(counted_in);
         let count: u128 = rows.iter().map(|row| row.count).sum();
@@ -133,8 +133,8 @@ impl Histogram {
     }
 }
 
-/// Rows of bytes with their counts rounded to whole kilobytes, so that they add up; what is less than one is left out.
-/// The sum of a row stays one that its kilobytes can have.
+/// Rows of bytes with their counts rounded to whole kilobytes, so that they add up; fractions of a kilobyte are
+/// dropped. The sum of a row remains possible for its kilobytes.
 fn in_whole_kilobytes(rows: &[Row]) -> Vec<Row> {
     let kilobyte = u128::from(KB);
     let (mut bytes, mut written) = (0, 0);
@@ -161,7 +161,7 @@ fn decimal(amount: u128, scale: u128) -> String {
     format!("{whole}.{millionths:06}")
 }
 
-/// Bytes in the largest of KB, MB, GB, TB that there is more than one of, with two decimals.
+/// Bytes in the largest of KB, MB, GB, TB of which there is more than one, with two decimals.
 fn in_large_units(bytes: u128) -> String {
     let mut value = bytes as f64 / KB as f64;
     let mut unit = "KB";
