@@ -1,8 +1,9 @@
-//! Reading through the log with the index beside it: every record on every copy, every batch, and whether the index names it.
+//! Reading the whole log and comparing it with the index: every record on every copy, every batch, and whether the
+//! index refers to it.
 //!
-//! This is what `check --deep`, `scrub` and `repair` have in common. A segment is read once, in its order, whatever the number of
-//! copies; memory is a window for each copy. A segment is looked at as far as a state of the catalog knows it, so that a writer may
-//! append meanwhile.
+//! `check --deep`, `scrub` and `repair` share this. A segment is read once, in order, whatever the number of copies;
+//! memory is one window for each copy. A segment is read only as far as one state of the catalog knows it, so that a
+//! writer may append meanwhile.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,49 +20,49 @@ use crate::index::Snapshot;
 use crate::index::catalog::SegmentRow;
 use crate::log::scan::{Committed, Copies, SegmentScan, Step};
 
-/// What a segment came to.
+/// Totals of a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Records, commits not counted.
+    /// Records, without commits.
     pub(crate) records: u64,
-    /// Records that the index names.
+    /// Records that the index refers to.
     pub(crate) live_records: u64,
     /// Their bytes.
     pub(crate) live_bytes: u64,
-    /// Bytes that were read, on all copies.
+    /// Bytes read, on all copies.
     pub(crate) read_bytes: u64,
 }
 
-/// A record as the audit came by it.
+/// A record that the audit met.
 #[derive(Debug)]
 pub(crate) struct Met<'r> {
     /// Where it begins.
     pub(crate) at: u64,
     pub(crate) record: Record<'r>,
-    /// The key that the index has it under, if it has it; else that of the record. Empty of what is no object.
+    /// Its key in the index, if the index has it; else the key of the record. Empty for what is not an object.
     pub(crate) key: Vec<u8>,
-    /// Devices on whose copy it does not hold.
+    /// Devices whose copy of it is damaged.
     pub(crate) without: Vec<u16>,
-    /// Devices on whose copy another record is, which is whole too.
+    /// Devices whose copy has another valid record.
     pub(crate) differ: Vec<u16>,
-    /// What the index has for its key, now or in a snapshot, if it is this record.
+    /// The index entry of its key, now or in a snapshot, if it refers to this record.
     pub(crate) live: Option<Entry>,
-    /// What the index has for its key.
+    /// The index entry of its key.
     pub(crate) known: Option<Entry>,
 }
 
-/// What the audit of a segment comes by.
+/// What the audit of a segment meets.
 #[derive(Debug)]
 pub(crate) enum Sight<'r> {
-    /// The header, and the devices on whose copy it is not sound.
+    /// The header, and the devices whose copy of it is damaged.
     Header(Option<SegmentHeader>, Vec<u16>),
-    /// A record that holds.
+    /// A valid record.
     Record(&'r Met<'r>),
-    /// Bytes that are no record on any copy.
+    /// Bytes that are not a record on any copy.
     Damage(Range<u64>),
-    /// A commit record that is not the end of the batch before it.
+    /// A commit record that does not end the batch before it.
     Batch(Range<u64>, &'static str),
-    /// The place up to which everything was seen: work can go on from here.
+    /// Everything up to this offset was seen: work can resume here.
     Batched(u64),
 }
 
@@ -74,10 +75,11 @@ struct Running {
 }
 
 impl Engine {
-    /// Reads a segment from `from` (a batch's begin, or 0) as far as its account says, on all copies; `see` gets what there is.
+    /// Reads a segment from `from` (the begin of a batch, or 0) as far as its account says, on all copies; `see`
+    /// receives what is met.
     ///
     /// # Errors
-    /// What reading the index fails with, and those of `see` and `pace`.
+    /// Errors of reading the index, of `see` and of `pace`.
     pub(crate) fn audit_segment(
         &self,
         row: &SegmentRow,
@@ -166,7 +168,7 @@ impl Engine {
     }
 }
 
-/// Whether a commit ends the batch before it, and what the next goes on from.
+/// Checks that a commit ends the batch before it; returns where the next batch continues.
 fn follow(
     running: Option<Running>,
     committed: &Committed,
@@ -190,27 +192,27 @@ fn follow(
     Ok(Running { sequence: commit.sequence.0, chain: commit.chain(), begin: *end })
 }
 
-/// Flaws that lie next to each other on the same devices, as one.
+/// Adjacent flaws on the same devices, joined.
 #[derive(Debug, Default)]
 pub(crate) struct Flaws {
     open: Option<Flaw>,
 }
 
-/// Records that do not hold on some copies.
+/// Records that are damaged on some copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) devices: Vec<u16>,
     pub(crate) range: Range<u64>,
     pub(crate) records: u64,
-    /// Key of the first, if that is of an object.
+    /// Key of the first, if it is an object.
     pub(crate) key: Option<Vec<u8>>,
 }
 
-/// Flaws are joined up to so many bytes, so that repairs come step by step.
+/// Flaws are joined up to this size, so that repairs proceed in steps.
 const JOINED_BYTES: u64 = 4 << 20;
 
 impl Flaws {
-    /// Takes a record in; gives the flaw that ends before it.
+    /// Adds a record; returns the flaw that ends before it.
     pub(crate) fn add(&mut self, met: &Met<'_>) -> Option<Flaw> {
         if met.without.is_empty() {
             return self.open.take();
@@ -229,7 +231,7 @@ impl Flaws {
         self.open.replace(Flaw { devices: met.without.clone(), range: met.at..end, records: 1, key })
     }
 
-    /// Whether everything that was found was handed on.
+    /// Whether everything that was found was returned.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_none()
     }

@@ -1,4 +1,4 @@
-//! Checking a store: what its metadata say of each other, and, if asked, every byte.
+//! Checking a store: whether its metadata agree and, if requested, every byte.
 //!
 //! | module | subject |
 //! | --- | --- |
@@ -7,9 +7,9 @@
 //! | [`deep`] | every record on every copy, every unit, and the index against the log |
 //! | [`unclaimed`] | records that the log has in use and the index has not |
 //!
-//! Problems go to the caller as they are found; memory grows with the number of segments, of directories and of files with several names, not with that of
-//! files. A check changes nothing and works beside a writer: it looks at one state of the catalog, keeps what that names
-//! from being given back, and leaves alone what lies behind it.
+//! Problems are passed to the caller as they are found; memory grows with the number of segments, of directories and of
+//! files with several names, not with the number of files. A check changes nothing and works beside a writer: it
+//! examines one state of the catalog, pins what that refers to, and ignores what was written after it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -35,36 +35,36 @@ mod deep;
 mod entries;
 mod unclaimed;
 
-/// A superblock that is being written is whole after this.
+/// A superblock that is being written is whole after this time.
 const WRITING: Duration = Duration::from_millis(50);
 
 /// How thoroughly a store is checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Every byte, not metadata alone.
+    /// Every byte, not only metadata.
     pub is_deep: bool,
-    /// Bytes read in a second, at most.
+    /// Most bytes read per second.
     pub bytes_per_second: Option<u64>,
 }
 
-/// What a check came to.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Whether every byte was looked at.
+    /// Whether every byte was examined.
     pub is_deep: bool,
-    /// Whether it came to its end.
+    /// Whether it ran to the end.
     pub is_complete: bool,
-    /// What was found, by what helps: repair, rebuild, rebuilding the index, compaction, nothing.
+    /// Problems that a repair solves.
     pub repairable: u64,
     /// Problems that the return or the rebuild of a device solves.
     pub rebuildable: u64,
     /// Problems of the index alone.
     pub of_index: u64,
-    /// Damage where no object in use is.
+    /// Damage where no live object is.
     pub harmless: u64,
     /// Problems that no redundancy solves.
     pub lost: u64,
-    /// Keys in use: files, directories, symlinks, special files, and names of files with several.
+    /// Live keys: files, directories, symlinks, special files, and names of files with several.
     pub keys: u64,
     /// Segments.
     pub segments: u64,
@@ -74,7 +74,8 @@ pub struct CheckReport {
     pub large_objects: u64,
     /// Bytes of segments and units that were read and verified.
     pub verified_bytes: u64,
-    /// Bytes in extent files that no object names, left by a writer that was killed. Harmless, and no problem: compaction gives them back.
+    /// Bytes in extent files that no object refers to, left by a killed writer. Harmless, and not a problem: compaction
+    /// frees them.
     pub quarantined_bytes: u64,
 }
 
@@ -96,10 +97,10 @@ impl CheckReport {
 }
 
 impl Store {
-    /// Checks the store; `found` gets each problem, `watch` sees how far it is.
+    /// Checks the store; `found` receives each problem, `watch` the progress.
     ///
     /// # Errors
-    /// What makes going on impossible; damage is a problem that was found, not an error.
+    /// Errors that make continuing impossible; damage is a problem that was found, not an error.
     pub fn check(
         &self,
         options: CheckOptions,
@@ -130,7 +131,7 @@ struct Sum {
     bytes: u64,
 }
 
-/// A check that is going on.
+/// A check in progress.
 struct Checker<'c> {
     engine: &'c Engine,
     view: View,
@@ -139,12 +140,12 @@ struct Checker<'c> {
     report: CheckReport,
     found: &'c mut dyn FnMut(Problem),
     objects: Objects,
-    /// By segment, what the index has there; `None` if the index could not be read to its end.
+    /// The index totals of each segment; `None` if the index could not be read to the end.
     sums: Option<HashMap<u64, Sum>>,
     freed: BTreeSet<u64>,
     /// Sizes of segments by device and number.
     sizes: HashMap<(u16, SegmentName), u64>,
-    /// Whether nobody else may be writing.
+    /// Whether nobody else can be writing.
     is_alone: bool,
 }
 
@@ -195,7 +196,7 @@ impl<'c> Checker<'c> {
         self.slot(device).is_some_and(Slot::is_readable)
     }
 
-    /// Whether everything that accounts have on a device should be there.
+    /// Whether everything that the accounts have on a device should exist there.
     fn is_settled(&self, device: u16) -> bool {
         self.slot(device).is_some_and(|slot| slot.is_readable() && slot.entry.state == DeviceState::InUse)
     }
@@ -264,7 +265,7 @@ impl<'c> Checker<'c> {
         Ok(())
     }
 
-    /// Whether a slot does not hold, and neither is being written nor was when a writer was killed.
+    /// Whether a slot is damaged, and neither is being written nor was when a writer was killed.
     fn has_damaged_slot(&self, device: &dyn crate::devices::device::Device) -> Result<bool> {
         let is_damaged = || Ok(Superblock::sound_slots(device)? < 2 && !Superblock::has_unfinished_slot(device)?);
         if !is_damaged()? {
@@ -289,7 +290,7 @@ impl<'c> Checker<'c> {
         Ok(())
     }
 
-    /// A device that cannot be used as it should, and what is on it.
+    /// The problem of a device with a fault, and of what is on it.
     fn of_trouble(&self, slot: &Slot, trouble: &Trouble) -> Problem {
         let number = slot.entry.number;
         let mut cause = format!("device {number} {}", trouble.explain());
@@ -334,7 +335,7 @@ impl<'c> Checker<'c> {
         Problem::new(ProblemKind::Device, slot.path.clone(), cause, remedy).on(number)
     }
 
-    /// Where the index is lost, readers make one for themselves; where a copy is damaged or missing, the others have it.
+    /// If the index is lost, readers build one for themselves; if a copy is damaged or missing, the others have it.
     fn index_place(&mut self) {
         let directory = self.engine.index_directory.clone();
         if !self.engine.is_index_private {
@@ -347,7 +348,7 @@ impl<'c> Checker<'c> {
                 self.found(Problem::new(ProblemKind::Catalog, directory, cause, Remedy::Repair));
             }
         } else if self.view.state.position != Position::default() {
-            // A store that no batch was ever written to needs none.
+            // A store without any batch needs none.
             let cause =
                 "no device in service has an index; this reader made one for itself, and the next writer will make one";
             self.found(Problem::new(ProblemKind::Catalog, self.engine.home.clone(), cause, Remedy::RebuildIndex));
@@ -367,7 +368,7 @@ impl<'c> Checker<'c> {
         Ok(())
     }
 
-    /// Accounts of the catalog against what the index has.
+    /// Compares the accounts of the catalog with the index.
     fn accounts(&mut self) {
         let Some(sums) = self.sums.take() else { return };
         let rows = std::sync::Arc::clone(&self.view.state.segments);
@@ -395,7 +396,7 @@ impl<'c> Checker<'c> {
         self.sums = Some(sums);
     }
 
-    /// The last batch that the catalog has taken in is in the log.
+    /// The last batch that the catalog has taken in must be in the log.
     fn position(&mut self) {
         let position = self.view.state.position;
         let Some(row) = self.view.state.segments.get(&position.segment).cloned() else {
@@ -426,7 +427,7 @@ impl<'c> Checker<'c> {
         }
     }
 
-    /// Copies of segments: that they are there, as long as they should be, with a sound header.
+    /// Copies of segments: that they exist with a sound header, and are as long as they should be.
     fn segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         for slot in self.slots.clone().iter().filter(|slot| slot.is_readable()) {
             let listed = names::list(&*slot.device, SEGMENTS).unwrap_or_default();
@@ -451,7 +452,7 @@ impl<'c> Checker<'c> {
     }
 
     fn segment(&mut self, row: &SegmentRow) {
-        // One that a crash left before anything was in it is no part of the log.
+        // A segment that a crash left without a batch is no part of the log.
         if row.is_without_batches() {
             return;
         }
@@ -475,7 +476,7 @@ impl<'c> Checker<'c> {
                 _ if has_other => Remedy::Repair,
                 _ => Remedy::Lost,
             };
-            // The next writer makes copies of the end of the log alike that a killed one left.
+            // A killed writer can leave copies of the end of the log that differ; the next writer makes them equal.
             let recovered_bytes = self.engine.recovered_bytes(row);
             let is_end = |size: u64| has_other && recovered_bytes < row.size_bytes && size >= recovered_bytes;
             let problem = match self.sizes.get(&(device, row.id().into())) {
@@ -508,7 +509,7 @@ impl<'c> Checker<'c> {
         }
     }
 
-    /// Devices of a class that the store has, or of the other if there are none.
+    /// Number of devices of a class in the store, or of the other class if there are none.
     fn devices_of(&self, class: Class) -> usize {
         let count = |wanted: &dyn Fn(&Slot) -> bool| {
             self.slots.iter().filter(|slot| slot.entry.state != DeviceState::Gone && wanted(slot)).count()
@@ -536,20 +537,21 @@ impl<'c> Checker<'c> {
                 None => unsound.push((device, "its header is damaged")),
             }
         }
-        // One that a crash left before anything was in it is no part of the log.
+        // A segment that a crash left without a batch is no part of the log.
         if sound.is_empty() && row.live_records + row.dead_records == 0 {
             return;
         }
         for (device, cause) in unsound {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
-            // The header says nothing that reading needs; moved records get one that holds.
+            // Reading needs nothing from the header; moved records get a sound one.
             let remedy = if sound.is_empty() { Remedy::Harmless } else { Remedy::Repair };
             let problem = Problem::new(ProblemKind::SegmentHeader, place, cause, remedy);
             self.found(problem.on(device).within(row.number, 0..SEGMENT_HEADER_BYTES));
         }
     }
 
-    /// Extent files: that they are there and reach as far as units in use; and what is in them that nothing ever named.
+    /// Extent files: that they exist and extend as far as live units; and what is in them that nothing ever referred
+    /// to.
     fn extents(&mut self) -> Result<()> {
         let mut sizes: BTreeMap<u16, BTreeMap<u32, u64>> = BTreeMap::new();
         for slot in self.slots.iter().filter(|slot| slot.is_readable() && slot.entry.state == DeviceState::InUse) {
@@ -562,7 +564,7 @@ impl<'c> Checker<'c> {
             let Some(sizes) = sizes.get(&row.device) else { continue };
             let cause = match sizes.get(&row.file) {
                 None => "the extent file is missing".to_owned(),
-                // Versions of an object may have units in common, which are counted for each.
+                // Versions of an object may share units, which are counted for each version.
                 Some(&size) if size < row.live_bytes.min(row.end_bytes) => {
                     let in_use = row.live_bytes.min(row.end_bytes);
                     format!("the extent file is cut off: it has {size} bytes, and {in_use} in use")
@@ -572,14 +574,14 @@ impl<'c> Checker<'c> {
             let place = self.engine.extents.place(row.device, row.file);
             self.found(Problem::new(ProblemKind::ExtentFile, place, cause, remedy).on(row.device));
         }
-        // A writer that is at work puts units there before it names them.
+        // A writer at work stores units there before it refers to them.
         if self.is_alone && !self.engine.is_writer() {
             self.quarantine(&sizes);
         }
         Ok(())
     }
 
-    /// Bytes that no descriptor names, left by a writer that was killed. They stay until compaction gives back the file.
+    /// Bytes that no descriptor refers to, left by a killed writer. They stay until compaction frees the file.
     fn quarantine(&mut self, sizes: &BTreeMap<u16, BTreeMap<u32, u64>>) {
         let state = &self.view.state;
         let freed: BTreeSet<Place> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();

@@ -1,9 +1,10 @@
-//! Compaction: gives back what dead records take, and brings records back into the order of groups.
+//! Compaction: frees the space of dead records, and restores the order of groups.
 //!
-//! Segments are chosen by what they would give back ([`choose`]), or as the content in them is to begin elsewhere, and what is in use in them is moved (see `moving`), as many at a time as there is room
-//! for; extent files by the same rule (see `vacate`). Nothing is given back if the index does not agree with its accounts. Readers go on meanwhile: a file goes
-//! when none of them can need it any more. It may be interrupted at any time, by a signal or by a crash: what was moved stays moved, and the rest
-//! is as it was.
+//! Segments are chosen by what they would free ([`choose`]), or because their content must be realigned. Their live
+//! records are moved (see `moving`), as many segments at a time as there is room for; extent files follow the same rule
+//! (see `vacate`). Nothing is freed if the index does not agree with its accounts. Readers continue meanwhile: a file
+//! is removed when no reader can need it any more. Compaction may be interrupted at any time, by a signal or by a
+//! crash: what was moved stays moved, and the rest is unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -20,36 +21,37 @@ use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::index::catalog::{Freed, SegmentRow};
 use crate::layout::granulo::{ALIGNED_HEAD_BYTES, Alignment};
 
-/// A segment with fewer records in use is not looked at for their order.
+/// The order of records is not examined in a segment with fewer live records.
 const LEAST_ORDERED_RECORDS: u64 = 64;
-/// In a segment in order, fewer than one record in so many is not followed by the next key.
+/// A segment is in order if less than one record in this many is not followed by the next key.
 const ORDERED_RECORDS: u64 = 8;
 
-/// Bytes that a moved record takes besides those that it took: what took its place, a place in the list of its commit, and padding.
+/// Bytes that a moved record needs in addition: the sequence number of what superseded it, a place in the list of its
+/// commit, and padding.
 const BESIDE_MOVED_BYTES: u64 = 16;
 
-/// Which segments are rewritten, and which extent files emptied.
+/// Which segments are rewritten, and which extent files are emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// Those of which at least so many per cent are dead.
+    /// Those with at least this percentage of dead bytes.
     Dead(u8),
     /// These, and those whose records are not in order of keys.
     DeadOrDisordered(u8),
-    /// All segments, after which everything is in order, and all extent files with anything dead.
+    /// All segments, after which everything is in order, and all extent files with any dead bytes.
     All,
 }
 
-/// What [`Store::compact`] is to do.
+/// Options of [`Store::compact`].
 #[derive(Debug, Clone, Copy)]
 pub struct CompactOptions {
     /// Which segments.
     pub choice: Choice,
-    /// Whether no batch is open in this process while it runs. Only then are shared files without names told from those that somebody is about to
-    /// name, and given back.
+    /// Whether no batch is open in this process meanwhile. Only then can shared files without names be distinguished
+    /// from those about to be named, and freed.
     pub is_alone: bool,
-    /// Where the content of files is to begin from now on. Segments in which it begins elsewhere are rewritten too.
+    /// Where the content of files begins from now on. Segments in which it begins elsewhere are rewritten too.
     pub alignment: Option<Alignment>,
-    /// Bytes of records a second, at most.
+    /// Most bytes of records per second.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -70,11 +72,11 @@ pub struct PlannedSegment {
     pub copies: u64,
     /// Its size, in bytes.
     pub size_bytes: u64,
-    /// Bytes of records in use, which are moved.
+    /// Bytes of live records, which are moved.
     pub live_bytes: u64,
     /// Their number.
     pub live_records: u64,
-    /// Whether the content of its files is to begin elsewhere.
+    /// Whether the content of its files is realigned.
     pub is_realigned: bool,
 }
 
@@ -83,7 +85,7 @@ pub struct PlannedSegment {
 pub struct CompactPlan {
     /// Segments to be rewritten.
     pub segments: Vec<PlannedSegment>,
-    /// Extent files to be given back.
+    /// Extent files to be freed.
     pub extents: Vec<PlannedExtent>,
     /// Bytes that were freed before and wait for readers, on all devices.
     pub waiting_bytes: u64,
@@ -92,32 +94,32 @@ pub struct CompactPlan {
 /// What was done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compacted {
-    /// Records that were moved, and their bytes (of one copy).
+    /// Records that were moved.
     pub moved_records: u64,
-    /// Bytes of them.
+    /// Their bytes, of one copy.
     pub moved_bytes: u64,
-    /// Removals that had to be kept, as older records of their keys are still in segments that stay.
+    /// Removals that had to be kept, as segments that stay have older records of their keys.
     pub kept_removals: u64,
     /// Bytes of units of large objects that were copied, on all devices.
     pub moved_unit_bytes: u64,
-    /// Segments that were given back.
+    /// Segments that were freed.
     pub segments: u64,
-    /// Extent files that were given back.
+    /// Extent files that were freed.
     pub extent_files: u64,
-    /// Bytes given back less bytes written, on all devices. Negative if moving took more.
+    /// Bytes freed minus bytes written, on all devices. Negative if moving needed more.
     pub gained_bytes: i64,
-    /// Bytes that go when readers have ended, on all devices.
+    /// Bytes that are freed when readers have ended, on all devices.
     pub waiting_bytes: u64,
     /// Segments that stay, as something in them is damaged on every copy.
     pub damaged_segments: Vec<u64>,
-    /// Extent files that stay, by device and number, as units in them are damaged beyond what parity makes good.
+    /// Extent files that stay, by device and number, as parity cannot reconstruct damaged units in them.
     pub damaged_extents: BTreeSet<(u16, u32)>,
-    /// Whether it was told to end early.
+    /// Whether it was interrupted.
     pub is_interrupted: bool,
 }
 
 impl CompactPlan {
-    /// Bytes to be moved: what it takes meanwhile, for one copy.
+    /// Bytes to be moved: the space needed meanwhile, for one copy.
     pub fn live_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.live_bytes).sum()
     }
@@ -127,17 +129,17 @@ impl CompactPlan {
         self.segments.iter().map(|segment| segment.live_records).sum()
     }
 
-    /// Bytes of units in use that are copied, on all devices.
+    /// Bytes of live units that are copied, on all devices.
     pub fn live_unit_bytes(&self) -> u64 {
         self.extents.iter().map(|file| file.live_bytes).sum()
     }
 
-    /// Bytes that no descriptor ever named and that go with extent files, on all devices.
+    /// Bytes that no descriptor ever referred to and that are freed with extent files, on all devices.
     pub fn quarantined_bytes(&self) -> u64 {
         self.extents.iter().map(|file| file.quarantined_bytes).sum()
     }
 
-    /// Bytes that segments and extent files give back on all devices, about: removals may have to stay.
+    /// Bytes that segments and extent files free on all devices, approximately: removals may have to stay.
     pub fn gained_bytes(&self) -> u64 {
         let segments = self.segments.iter().map(|one| one.copies * left(one.number, one.size_bytes, one.live_bytes));
         segments.chain(self.extents.iter().map(PlannedExtent::dead_bytes)).sum()
@@ -157,26 +159,27 @@ impl PlannedSegment {
         }
     }
 
-    /// What its records take where they are moved to, in bytes, if none was moved before.
+    /// Bytes that its records need after moving, if none was moved before.
     fn moving_bytes(&self, alignment: Alignment) -> u64 {
         let padding_bytes = alignment.bytes().filter(|_| self.is_realigned).map_or(0, |unit| ALIGNED_HEAD_BYTES + unit);
         self.live_bytes + self.live_records * (BESIDE_MOVED_BYTES + padding_bytes)
     }
 }
 
-/// Bytes in a segment that are of no use: dead records, removals, commits.
+/// Dead bytes in a segment: dead records, removals, commits.
 pub(crate) fn dead_bytes(row: &SegmentRow) -> u64 {
     left(row.number, row.size_bytes, SEGMENT_HEADER_BYTES + row.live_bytes)
 }
 
-/// What a segment has beside `used_bytes`. Records in it do not overlap, so more than all of it is never in use.
+/// Bytes of a segment besides `used_bytes`. Its records do not overlap, so that live bytes never exceed its size.
 fn left(segment: u64, size_bytes: u64, used_bytes: u64) -> u64 {
     assert!(used_bytes <= size_bytes, "segment {segment} has {size_bytes} bytes, and {used_bytes} of them in use");
     size_bytes - used_bytes
 }
 
-/// The segments that are worth rewriting. `breaks`: for each segment, how many of its records do not come right behind the one with the key before;
-/// `misaligned`: those in which the content of files does not begin where it is to.
+/// The segments that are worth rewriting. `breaks`: for each segment, the number of its records that do not directly
+/// follow the one with the preceding key; `misaligned`: those in which the content of files does not begin where it
+/// should.
 pub(crate) fn choose(
     rows: &[&SegmentRow],
     choice: Choice,
@@ -192,12 +195,12 @@ pub(crate) fn choose(
         let breaks = breaks.get(&row.number).copied().unwrap_or(0);
         row.live_records >= LEAST_ORDERED_RECORDS && breaks * ORDERED_RECORDS > row.live_records
     };
-    // The end of the log has to be somewhere: a segment with nothing but marks of it is not worth another one.
+    // The log needs an end: a segment with nothing but marks is not worth replacing.
     let newest = rows.iter().map(|row| row.number).max();
     let is_end = |row: &SegmentRow| Some(row.number) == newest && row.live_records == 0 && row.dead_records == 0;
     let is_chosen = |row: &&&SegmentRow| match choice {
         _ if is_end(row) => false,
-        // What the log passed over goes before the header that says so.
+        // A segment that the log skipped is freed before the one whose header says so.
         _ if row.is_without_batches() => true,
         _ if misaligned.contains(&row.number) => true,
         Choice::All => row.size_bytes > SEGMENT_HEADER_BYTES,
@@ -209,7 +212,7 @@ pub(crate) fn choose(
         ..PlannedSegment::of(row)
     };
     let mut chosen: Vec<PlannedSegment> = rows.iter().filter(is_chosen).map(planned).collect();
-    // What gives back most for what is written comes first, for the case that there is room for little.
+    // What frees most for the bytes written comes first, in case there is little room.
     chosen.sort_by(|a, b| {
         (u128::from(a.live_bytes) * u128::from(b.size_bytes))
             .cmp(&(u128::from(b.live_bytes) * u128::from(a.size_bytes)))
@@ -217,7 +220,7 @@ pub(crate) fn choose(
     chosen
 }
 
-/// Those of `segments` that there is room for at once in a store of this alignment, the first before the others; and the rest.
+/// The first of `segments` that fit in the room together, in a store of this alignment; and the rest.
 pub(crate) fn round(
     segments: &[PlannedSegment],
     alignment: Alignment,
@@ -232,7 +235,7 @@ pub(crate) fn round(
 }
 
 impl Engine {
-    /// Whether a segment was given back and waits for readers.
+    /// Whether a segment was freed and waits for readers.
     pub(crate) fn is_freed(&self, number: u64) -> bool {
         self.view().state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(number))
     }
@@ -252,7 +255,7 @@ impl Engine {
         view.state.freed.iter().map(bytes).sum()
     }
 
-    /// For each segment, how many of its records in use do not lie right behind the one with the key before.
+    /// For each segment, the number of live records that do not directly follow the one with the preceding key.
     fn breaks(&self) -> Result<BTreeMap<u64, u64>> {
         let mut breaks: BTreeMap<u64, u64> = BTreeMap::new();
         let snapshot = self.view().snapshot();
@@ -268,7 +271,7 @@ impl Engine {
         Ok(breaks)
     }
 
-    /// Those of the segments in which the content of files does not begin where it is to, or of which nobody knows.
+    /// The segments in which the content of files does not begin where it should, or for which that is unknown.
     fn misaligned(&self, rows: &[&SegmentRow], alignment: Alignment) -> BTreeSet<u64> {
         let mut bytes = Vec::new();
         let mut is_aligned = |row: &SegmentRow| {
@@ -282,7 +285,7 @@ impl Engine {
         rows.iter().filter(|row| !is_aligned(row)).map(|row| row.number).collect()
     }
 
-    /// Content of files begins there in segments that are begun from now on: durable on all devices before it is so.
+    /// Sets where the content of files begins in new segments: durable on all devices before it takes effect.
     fn align(&self, alignment: Alignment) -> Result<()> {
         let geometry = self.geometry();
         if geometry.alignment == alignment {
@@ -386,11 +389,11 @@ impl Engine {
         Error::new(ErrorKind::NoSpace, "compact the store", cause).at(&self.home).advise(advice)
     }
 
-    /// All of the index in one sorted table.
+    /// Merges the whole index into one sorted table.
     pub(crate) fn merge_index(&self) -> Result<()> {
         self.sync_all()?;
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
-        // The lock keeps batches away from here to the end.
+        // The lock excludes batches from here to the end.
         let mut writer = self.writer()?;
         self.settle(&mut writer)?;
         self.merge_all()
@@ -401,15 +404,17 @@ impl Store {
     /// What [`compact`](Self::compact) would do.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     pub fn plan_compaction(&self, options: &CompactOptions) -> Result<CompactPlan> {
         self.engine().plan_compaction(options)
     }
 
-    /// Gives back what dead records take; `watch` is told how far it is, and ends it by saying no. Reading and writing go on meanwhile.
+    /// Frees the space of dead records; `watch` receives the progress and may interrupt. Reading and writing continue
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if there is no room for what has to be moved first; what writing fails with. The store is whole in any case.
+    /// [`ErrorKind::NoSpace`] if there is no room for what must be moved first; errors of writing. The store is
+    /// consistent in any case.
     pub fn compact(&self, options: &CompactOptions, watch: Watch<'_>) -> Result<Compacted> {
         self.engine().compact(options, watch)
     }
@@ -482,7 +487,7 @@ mod tests {
         let segments = choose(&rows, Choice::All, &BTreeMap::new(), &BTreeSet::new());
         let taken = |room_bytes: u64| round(&segments, Alignment::Page, room_bytes).0.len();
         assert_eq!([taken(8_191), taken(8_192), taken(16_384), taken(u64::MAX)], [0, 1, 2, 3]);
-        // One that there is no room for does not keep the others from going.
+        // A segment without room does not block the others.
         let mut segments = segments;
         segments.insert(0, PlannedSegment { live_bytes: 10_000, ..segments[0] });
         let (chosen, later) = round(&segments, Alignment::None, 8_192);

@@ -1,9 +1,11 @@
-//! What nothing leads to is put into `lost+found` (docs/FORMAT.md, section 11).
+//! Unreachable directories and their content are attached to `lost+found` (docs/FORMAT.md, section 11).
 //!
-//! A directory whose record is lost has entries, and no entry of its own: it gets one, `lost+found/#NUMBER`, by a record like any other. So does one of several
-//! directories that lie in each other, because renames that crossed were lost in part: that with the oldest entry, which goes. Where a device comes
-//! back that has the record that was lost, the directory has two entries, and keeps that one. A writer looks for both after it has read a log that may lack something, before anybody
-//! else sees the store; a note in the catalog says that this is due until it is done, so that a crash on the way changes nothing.
+//! A directory whose record is lost has entries, but no entry of its own: it gets one, `lost+found/#NUMBER`, by an
+//! ordinary record. So does one of several directories that contain each other because crossed renames were partly
+//! lost: the one with the oldest entry, which is removed. If a device returns with the lost record, the directory has
+//! two entries and keeps that one. A writer looks for both cases after it has read a log that may be incomplete, before
+//! anybody else sees the store; a note in the catalog says that this is due until it is done, so that a crash in
+//! between changes nothing.
 
 use crate::engine::Engine;
 use crate::engine::recovery::DETACHED;
@@ -15,16 +17,16 @@ use crate::index::Snapshot;
 use crate::index::paths::{Place, Ways};
 use crate::{Durability, Store};
 
-/// Where it is put.
+/// Name of the directory.
 const LOST_FOUND: &str = "lost+found";
-/// For its owner alone: who may see what is in it is not known any more.
+/// For its owner alone: the permissions of its content are unknown.
 const MODE: u16 = 0o040_700;
 
 impl Store {
-    /// Sees to it that every directory with entries can be reached, if that is due; gives how many could not.
+    /// Makes every directory with entries reachable, if that is due; returns how many were not.
     ///
     /// # Errors
-    /// What reading the index, writing and syncing fails with.
+    /// Errors of reading the index, of writing and of syncing.
     pub(crate) fn attach_detached(&self) -> Result<u64> {
         let engine = self.engine();
         if !engine.is_writer() || engine.noted(DETACHED).is_none() {
@@ -43,12 +45,12 @@ impl Store {
                 batch.adopt(&key, &attributes(engine), number)?;
             }
             batch.commit()?;
-            // One after the other: each takes 40 bytes for every directory.
+            // One at a time: each needs 40 bytes for every directory.
             drop(ways);
             ways = Ways::of(&engine.view().snapshot())?;
         }
         let dropped = self.drop_doubled(&ways)?;
-        // Where nothing was written, nothing is said to be acknowledged: what a crash has left is told by the next opening too.
+        // Without a write, nothing is acknowledged: the next open reports again what a crash left.
         if !detached.is_empty() || dropped > 0 {
             self.sync()?;
         }
@@ -56,7 +58,8 @@ impl Store {
         Ok(detached.len() as u64)
     }
 
-    /// Of several entries of a directory one stays: the newest that was not put here and is not in the directory itself. Gives how many went.
+    /// Keeps one of several entries of a directory: the newest that was not attached here and is not in the directory
+    /// itself. Returns how many were removed.
     fn drop_doubled(&self, ways: &Ways) -> Result<u64> {
         let mut dropped = 0;
         let mut batch = self.batch(Durability::None);
@@ -83,7 +86,7 @@ fn attributes(engine: &Engine) -> Attributes {
     Attributes { mode: MODE, ..Attributes::of_directory(engine.now()) }
 }
 
-/// `name` in a directory, if nothing else has it; else with a number behind it.
+/// `name` in a directory if it is free; else with a number appended.
 fn free_name(snapshot: &Snapshot, directory: &Key, name: &str, is_it: impl Fn(&Entry) -> bool) -> Result<Key> {
     let mut key = directory.child(name)?;
     let mut number = 0;
@@ -128,7 +131,7 @@ mod tests {
             .collect()
     }
 
-    /// Where the record of an object is, and where the next.
+    /// The place of an object's record, and of the next one.
     fn place(store: &Store, path: &str) -> (String, u64, u64) {
         let engine = store.engine();
         let location = engine.view().snapshot().look_up_path(key(path).stored()).unwrap().unwrap().location;
@@ -136,7 +139,7 @@ mod tests {
         (segment_path(engine.segment_id(location.segment)), location.offset, next)
     }
 
-    /// Flips a bit of the records of these objects, and takes the index away.
+    /// Flips a bit in the records of these objects, and removes the index.
     fn damage(store: Store, home: &Path, paths: &[&str]) {
         let places: Vec<_> = paths.iter().map(|path| place(&store, path)).collect();
         damage_at(store, home, places.into_iter().map(|(path, offset, _)| (path, offset)).collect());
@@ -165,11 +168,11 @@ mod tests {
         let sandbox = tempfile::tempdir().unwrap();
         let home = sandbox.path().join("s");
         let store = Store::create(&home, &Plan::default()).unwrap();
-        // Records of directories come behind those of what is put first: each in a batch of its own.
+        // Records of directories follow those of what is written first: each in a batch of its own.
         for path in ["a/b/c/1", "a/b/2", "x/y", "z"] {
             put(&store, path);
         }
-        // Something that has the name already, of another directory.
+        // The name is already taken by another directory.
         put(&store, "lost+found/#99999/mine");
         let before = all(&store);
         let number = |path: &str| store.entry(&key(path)).unwrap().unwrap().entry.number;
@@ -192,9 +195,9 @@ mod tests {
         expected.insert(format!("lost+found/#{of_x}/y"), "x/y".to_owned());
         assert_eq!(all(&store), expected);
         assert_eq!(store.entry(&key("lost+found/#99999")).unwrap().unwrap().entry.mode, 0o040_755);
-        // Each place is told as lost, and as damage.
+        // Each place is reported as lost, and as damage.
         assert_eq!(problems(&store).len(), 4, "{:?}", problems(&store));
-        // What comes after is another directory, and nothing is done again.
+        // A new directory does not change that, and nothing is attached again.
         put(&store, "x/new");
         drop(store);
         let store = Store::open(&home).unwrap();
@@ -202,7 +205,7 @@ mod tests {
         expected.insert("x/new".to_owned(), "x/new".to_owned());
         assert_eq!((store.recovered().detached, all(&store)), (0, expected.clone()));
 
-        // As a device that comes back would have them: a bit that is flipped twice is whole.
+        // As if the device returned: a bit that is flipped twice is intact.
         let segments: Vec<_> =
             fs::read_dir(home.join("segments")).unwrap().map(|entry| entry.unwrap().path()).collect();
         drop(store);
@@ -222,7 +225,7 @@ mod tests {
         let back = all(&store);
         assert_eq!(back.get("a/b/c/1").map(String::as_str), Some("a/b/c/1"));
         assert_eq!(back.get("a/b/2").map(String::as_str), Some("a/b/2"));
-        // The other name has another directory now, which is newer: the old one stays where it was put.
+        // The other name has a newer directory now: the old one stays where it was attached.
         assert_eq!(back.get("x/new").map(String::as_str), Some("x/new"));
         assert_eq!(back.get(&format!("lost+found/#{of_x}/y")).map(String::as_str), Some("x/y"));
         assert!(!back.contains_key(&format!("lost+found/#{of_b}")), "{back:?}");
@@ -239,7 +242,7 @@ mod tests {
             put(&store, "outer/inner/2");
             let number = store.entry(&key("outer/inner")).unwrap().unwrap().entry.number;
             store.rename(&key("outer/inner"), &key("inner"), Existing::Refuse).unwrap();
-            // The tombstone of the old name comes behind the record with the new one.
+            // The tombstone of the old name follows the record with the new one.
             let (segment, entry, tombstone) = place(&store, "inner");
             store.rename(&key("outer"), &key("inner/outer"), Existing::Refuse).unwrap();
             let places = [(has_lost_entry, entry), (has_lost_tombstone, tombstone)];

@@ -1,4 +1,4 @@
-//! What keeps a store sound and small: looking for damage, making it good, giving back space, saying how it is.
+//! Keeping a store sound and small: finding damage, repairing it, freeing space, reporting status.
 
 pub(crate) mod audit;
 pub(crate) mod check;

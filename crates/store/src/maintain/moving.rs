@@ -1,9 +1,11 @@
-//! Moving records: everything in use in some segments goes, in order of keys, to the end of the log, and the segments are given back.
+//! Moving records: all live records of some segments move, in key order, to the end of the log, and the segments are
+//! freed.
 //!
-//! A moved record keeps its id and timestamp. It is committed like any batch, after a look (with the writer's lock held) whether its key still
-//! has it: so a record is never moved behind a newer one or a removal of its key. A segment is given back only when the index has nothing in it any
-//! more, all of it was legible, and the removals in it that are still needed were moved too (docs/FORMAT.md, section 8); in the same
-//! transaction as the last of these or a later one. Whenever it ends, by a signal or a crash, the store is whole: at worst, records are there twice.
+//! A moved record keeps its id and timestamp. It is committed like any batch, after a check under the writer's lock
+//! that its key still has it: so a record is never moved behind a newer one or a removal of its key. A segment is freed
+//! only when the index has nothing in it any more, all of it was readable, and the removals in it that are still needed
+//! were moved too (docs/FORMAT.md, section 8); in the same transaction as the last of these or a later one. Whenever
+//! moving ends, by a signal or a crash, the store is consistent: at worst, records exist twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,52 +26,52 @@ use crate::layout::granulo::Alignment;
 use crate::log::scan::{SegmentScan, Step};
 use crate::log::writer::Batched;
 
-/// Records that are committed together, in bytes and in number.
+/// Most bytes and records in one commit.
 const BATCH_BYTES: u64 = 2 << 20;
 const BATCH_RECORDS: usize = 1 << 12;
 /// Moved bytes between two syncs.
 const SYNC_BYTES: u64 = 64 << 20;
-/// How records of a batch are read: they may lie anywhere in the segments.
+/// How the records of a batch are read: they may be anywhere in the segments.
 const JOINING: Joining = Joining { gap_bytes: 16 << 10, longest_bytes: 1 << 20 };
 const THREADS: usize = 4;
 
 /// Where moved records go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Devices of the class that they are on.
+    /// Devices of the class where they are.
     SameClass(Class),
     /// Fast devices, down to the low watermark.
     Fast,
 }
 
-/// What a round has moved.
+/// Result of a round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
-    /// Records that were moved, removals with them, and their bytes, of one copy.
+    /// Records that were moved, including removals, and their bytes, of one copy.
     pub(crate) records: u64,
     pub(crate) bytes: u64,
     /// Removals among them.
     pub(crate) removals: u64,
-    /// Segments that are given back, and their bytes on all devices.
+    /// Segments that were freed, and their bytes on all devices.
     pub(crate) freed_segments: Vec<u64>,
     pub(crate) freed_bytes: u64,
     /// Bytes written to all devices.
     pub(crate) written_bytes: u64,
-    /// Segments that stay as something in them is damaged on every copy.
+    /// Segments that stay, as something in them is damaged on every copy.
     pub(crate) damaged_segments: Vec<u64>,
     pub(crate) is_interrupted: bool,
-    /// Fast devices are as full as they may be.
+    /// Whether fast devices are at the low watermark.
     pub(crate) is_full: bool,
 }
 
-/// A record in hand.
+/// A record in memory.
 struct InHand {
     key: Arc<[u8]>,
     entry: Entry,
     bytes: Range<usize>,
 }
 
-/// Records in hand, encoded one after the other.
+/// Records in memory, encoded one after another.
 #[derive(Default)]
 struct Hand {
     records: Vec<InHand>,
@@ -81,26 +83,26 @@ struct Round<'r, 'w> {
     engine: &'r Engine,
     chosen: &'r BTreeSet<u64>,
     target: Target,
-    /// What records are encoded for.
+    /// Alignment of the encoded records.
     alignment: Alignment,
     pace: &'r mut Pace<'w>,
     unsynced_bytes: u64,
     moved: Moved,
-    /// Records that the index had in each segment.
+    /// Number of records that the index had in each segment.
     found: BTreeMap<u64, u64>,
     damaged: BTreeSet<u64>,
 }
 
-/// The lowest id of what may be dead in segments that stay: removals up to it are needed no more.
+/// The lowest id of anything that may be dead in segments that stay: removals up to it are no longer needed.
 pub(crate) fn lowest_dead_id<'s>(staying: impl Iterator<Item = &'s SegmentRow>) -> u64 {
     staying.filter(|row| row.dead_records > 0).map(|row| row.lowest_id).min().unwrap_or(u64::MAX)
 }
 
 impl Engine {
-    /// Moves everything in use out of the chosen segments, which are given back where that succeeds.
+    /// Moves all live records out of the chosen segments, and frees those where that succeeds.
     ///
     /// # Errors
-    /// What reading the index or writing fails with. What was moved until then stays moved.
+    /// Errors of reading the index or of writing. What was moved until then stays moved.
     pub(crate) fn move_segments(&self, chosen: &BTreeSet<u64>, target: Target, pace: &mut Pace<'_>) -> Result<Moved> {
         {
             let mut writer = self.writer()?;
@@ -122,7 +124,7 @@ impl Engine {
         let outcome = round.run();
         let mut moved = round.moved;
         moved.damaged_segments = round.damaged.into_iter().collect();
-        // What was moved stays moved, whatever came then.
+        // What was moved stays moved, whatever happened then.
         self.sync_all()?;
         outcome.map(|()| moved)
     }
@@ -154,14 +156,15 @@ impl Round<'_, '_> {
         self.free(&rows, &scanned)
     }
 
-    /// So many bytes were moved or read; gives whether to go on.
+    /// Counts bytes that were moved or read; returns whether to continue.
     fn spend(&mut self, bytes: u64) -> Result<bool> {
         let spent = self.pace.spend(bytes);
         self.moved.is_interrupted |= !self.pace.outcome(spent)?;
         Ok(!self.moved.is_interrupted && !self.moved.is_full)
     }
 
-    /// Everything that the index has in the chosen segments, in order of keys, what snapshots have behind all that there is now.
+    /// Moves everything that the index has in the chosen segments, in key order; what only snapshots have follows
+    /// everything current.
     fn move_live(&mut self) -> Result<()> {
         let snapshot = self.engine.view().snapshot();
         let mut scan = snapshot.scan_versions_from(&[])?;
@@ -191,7 +194,7 @@ impl Round<'_, '_> {
         }
     }
 
-    /// Reads a batch of records and encodes them as moved, in order of keys. What is damaged on every copy stays where it is.
+    /// Reads a batch of records and encodes them as moved, in key order. What is damaged on every copy stays.
     fn read(&mut self, batch: Vec<(Vec<u8>, Entry)>) -> Result<Hand> {
         let mut wanted: Vec<Wanted> = batch.iter().zip(0..).map(|((_, entry), tag)| Wanted::new(entry, tag)).collect();
         sort(&mut wanted);
@@ -215,12 +218,12 @@ impl Round<'_, '_> {
         Ok(hand)
     }
 
-    /// Moves the removals of a segment that are still needed; gives whether to go on.
+    /// Moves the removals of a segment that are still needed; returns whether to continue.
     fn move_removals(&mut self, row: &SegmentRow, lowest: u64, done: &mut BTreeSet<u64>) -> Result<bool> {
         let mut scan = SegmentScan::new(self.engine.open_copies(row.id(), &row.devices), self.engine.seed(row.id()), 0);
         let mut hand = Hand::default();
         let mut is_damaged = scan.end < row.size_bytes;
-        // What lies behind is in quarantine: a removal there was never acknowledged.
+        // What follows is in quarantine: a removal there was never acknowledged.
         scan.end = row.size_bytes;
         while let Some(step) = scan.next(false) {
             match step {
@@ -249,7 +252,7 @@ impl Round<'_, '_> {
         self.spend(0)
     }
 
-    /// Commits records in hand, but for those that their keys do not have any more; gives their bytes.
+    /// Commits the records in memory, except those that their keys no longer have; returns their bytes.
     fn commit(&mut self, mut hand: Hand) -> Result<u64> {
         if hand.records.is_empty() {
             return Ok(0);
@@ -301,7 +304,8 @@ impl Round<'_, '_> {
         self.moved.bytes += needed_bytes;
         self.moved.records += hand.records.len() as u64;
         self.unsynced_bytes += needed_bytes;
-        // What moved is in memory until it is a sorted table: with small records, far more than their bytes.
+        // Moved entries stay in memory until they are in a sorted table: with small records, they need far more than
+        // the records' bytes.
         if self.unsynced_bytes >= SYNC_BYTES || engine.is_full() {
             self.unsynced_bytes = 0;
             engine.sync_all()?;
@@ -309,8 +313,9 @@ impl Round<'_, '_> {
         Ok(needed_bytes)
     }
 
-    /// Gives back those of the chosen segments that nothing is left in: the index had as many records in them as their accounts say, and
-    /// these are now elsewhere. Those with dead records were scanned for removals, or have nothing that a removal could be needed for.
+    /// Frees those of the chosen segments that are empty: the index had as many records in them as their accounts say,
+    /// and these are now elsewhere. Those with dead records were scanned for removals, or have nothing that could need
+    /// a removal.
     fn free(&mut self, rows: &BTreeMap<u64, SegmentRow>, scanned: &BTreeSet<u64>) -> Result<()> {
         let engine = self.engine;
         let mut writer = engine.writer()?;
@@ -330,7 +335,7 @@ impl Round<'_, '_> {
             return Ok(());
         }
         if empty.contains(&writer.position.segment) {
-            // The log has to go on somewhere: what says where it is must not be given back.
+            // The log must continue somewhere: the segment with its position must not be freed.
             let change = engine.append_mark(&mut writer)?;
             engine.apply_pending(&mut writer, change)?;
         }
@@ -345,7 +350,7 @@ impl Round<'_, '_> {
         }
         let change = Change { freed, ..Change::default() };
         engine.apply_pending(&mut writer, change)?;
-        // Whatever asks next whether something is to be synced finds that there is.
+        // The mark makes the next check for unsynced changes find one.
         let change = engine.append_mark(&mut writer)?;
         engine.apply_pending(&mut writer, change)?;
         Ok(())
@@ -359,7 +364,7 @@ impl Hand {
         self.records.push(InHand { key, entry, bytes: start..self.bytes.len() });
     }
 
-    /// Leaves out those that are not to be kept.
+    /// Removes the records that are not to be kept.
     fn keep(&mut self, is_kept: &[bool]) {
         if is_kept.iter().all(|&kept| kept) {
             return;
@@ -371,12 +376,12 @@ impl Hand {
     }
 }
 
-/// A record as it is written when it is moved; record `until` took its place, if that is not 0.
+/// A record as it is written when moved; record `until` superseded it, if that is not 0.
 fn moved(record: &Record<'_>, until: u64, alignment: Alignment) -> Result<Vec<u8>> {
     let head = record.head;
     let mut bytes = Vec::with_capacity(record.record_bytes() as usize);
     NewRecord::moved(head, until, record.content).encode(alignment, &mut bytes)?;
-    // The checksum goes with the content from the first write on: memory that flips in between is found.
+    // The checksum of the content is that of the first write: a bit flip in memory in between is detected.
     match Head::verified(&bytes).is_some_and(|again| again.content_checksum == head.content_checksum) {
         true => Ok(bytes),
         false => Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory")),

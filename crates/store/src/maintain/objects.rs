@@ -1,4 +1,4 @@
-//! Which object a problem concerns, for people: its path. The index has names and numbers of directories only.
+//! Naming the object that a problem concerns, by its path. The index has only names and numbers of directories.
 
 use super::problem::Problem;
 use crate::format::index_key::{entry_of_key, object_of, superseded};
@@ -6,20 +6,20 @@ use crate::index::Snapshot;
 use crate::index::paths::Ways;
 use crate::units::escape;
 
-/// Directories are put together when the first object is named.
+/// Paths of directories are computed when the first object is named.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     ways: Option<Ways>,
 }
 
 impl Objects {
-    /// With the directories that are known.
+    /// With known paths of directories.
     pub(super) fn of(ways: Ways) -> Objects {
         Objects { ways: Some(ways) }
     }
 
-    /// The problem, with the name of its object: "shared file N" of one with several names, and where the index does not lead to its directory
-    /// "NAME in directory N".
+    /// The problem, with the name of its object: "shared file N" for one with several names, and "NAME in directory N"
+    /// if the directory has no path in the index.
     pub(super) fn name(&mut self, mut problem: Problem, snapshot: &Snapshot) -> Problem {
         problem.object = problem.key.as_deref().and_then(|key| match superseded(key) {
             None => self.of_key(key, snapshot),
@@ -37,7 +37,7 @@ impl Objects {
     }
 
     fn path(&mut self, directory: u64, name: &[u8], snapshot: &Snapshot) -> String {
-        // Where the index cannot be read to its end, there are numbers.
+        // If the index cannot be read to the end, numbers are shown.
         let ways = self.ways.get_or_insert_with(|| Ways::of(snapshot).unwrap_or_default());
         match ways.path(directory, name) {
             Some(path) => path.to_string(),

@@ -1,7 +1,7 @@
-//! What can be wrong with a store, in a form for programs and in words.
+//! Everything that can be wrong with a store, in a form for programs and in words.
 //!
-//! Each problem says what it is about, where, which object it concerns, and what helps. Words are made here, once, for `check`,
-//! `scrub` and `repair`.
+//! Each problem says what it is about, where, which object it concerns, and what helps. The words for `check`, `scrub`
+//! and `repair` come from here.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,11 +9,11 @@ use std::path::PathBuf;
 
 use crate::units::escape_path;
 
-/// What a problem is about. [`name`](ProblemKind::name)s are for programs and stay what they are.
+/// What a problem is about. [`name`](ProblemKind::name)s are for programs and do not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// A device is missing, empty, another one, damaged or old.
+    /// A device is missing, empty, another one, damaged or stale.
     Device,
     /// A superblock, or one of its slots.
     Superblock,
@@ -23,15 +23,15 @@ pub enum ProblemKind {
     Catalog,
     /// A sorted table.
     Table,
-    /// An account of the catalog is not what the index or the log says.
+    /// An account of the catalog disagrees with the index or the log.
     Account,
     /// An entry of the index.
     Entry,
     /// The end of the log is not where the catalog says.
     Log,
-    /// A segment, or a copy of it, is not there.
+    /// A segment, or a copy of it, is missing.
     SegmentMissing,
-    /// A copy of a segment has not the size that it should.
+    /// A copy of a segment has the wrong size.
     SegmentSize,
     /// The header of a segment.
     SegmentHeader,
@@ -39,7 +39,7 @@ pub enum ProblemKind {
     Record,
     /// A commit record contradicts the batch before it.
     Batch,
-    /// There are fewer copies than there should be.
+    /// There are too few copies.
     Copies,
     /// An extent file.
     ExtentFile,
@@ -47,12 +47,12 @@ pub enum ProblemKind {
     Unit,
     /// A file that belongs to nothing.
     Leftover,
-    /// Copies that are each valid and differ.
+    /// Copies that are valid but differ.
     Divergence,
 }
 
 impl ProblemKind {
-    /// A short name that stays what it is.
+    /// A short name that does not change.
     pub fn name(self) -> &'static str {
         match self {
             ProblemKind::Device => "device",
@@ -80,20 +80,20 @@ impl ProblemKind {
 /// What helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Remedy {
-    /// Redundancy has what is needed: `repair`, or `scrub`.
+    /// Redundancy has the data: `repair`, or `scrub`.
     Repair,
-    /// A device has to come back, or be replaced: `rebuild`.
+    /// A device must return or be replaced: `rebuild`.
     Rebuild,
-    /// The segments have what is needed: the index is rebuilt.
+    /// The segments have the data: the index is rebuilt.
     RebuildIndex,
-    /// No object in use is concerned: `repair` moves what holds, and gives the segment back.
+    /// No live object is concerned: `repair` moves what is valid, and frees the segment.
     Harmless,
-    /// No copy and no parity has it: a backup.
+    /// No copy and no parity has it: only a backup helps.
     Lost,
 }
 
 impl Remedy {
-    /// A short name that stays what it is.
+    /// A short name that does not change.
     pub fn name(self) -> &'static str {
         match self {
             Remedy::Repair => "repair",
@@ -118,7 +118,7 @@ impl Remedy {
     }
 }
 
-/// Something that is not as it should be.
+/// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// What it is about.
@@ -131,11 +131,11 @@ pub struct Problem {
     pub range: Option<Range<u64>>,
     /// Number of the segment.
     pub segment: Option<u64>,
-    /// The key in the index of the object that it concerns.
+    /// The index key of the object that it concerns.
     pub(crate) key: Option<Vec<u8>>,
-    /// The object that it concerns, escaped; of a file with several names "shared file N".
+    /// The object that it concerns, escaped; "shared file N" for a file with several names.
     pub object: Option<String>,
-    /// What is the matter, as the end of a sentence that begins with the path.
+    /// The cause, as the end of a sentence that begins with the path.
     pub cause: String,
     /// What helps.
     pub remedy: Remedy,

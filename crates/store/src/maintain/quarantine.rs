@@ -1,7 +1,8 @@
-//! The quarantine: what lies in the directories of segments and is no part of the log (docs/FORMAT.md, law 3).
+//! The quarantine: bytes in the directories of segments that are no part of the log (docs/FORMAT.md, law 3).
 //!
-//! A crash leaves batches behind the end of the log that were never acknowledged, or segments that nothing continues. Recovery lets them lie. They go when
-//! somebody accepts it, with all devices there: segments with such an end are emptied of what is in use, and released with the others. What was known to be
+//! A crash leaves batches after the end of the log that were never acknowledged, or segments that nothing continues.
+//! Recovery leaves them alone. They are removed when somebody accepts that, with all devices present: the live records
+//! of segments with such an end are moved, and these segments are released with the others. What was known to be
 //! missing is forgotten then.
 
 use std::collections::BTreeSet;
@@ -24,12 +25,13 @@ use crate::index::catalog::SegmentRow;
 pub(crate) struct Quarantined {
     pub(crate) segment: SegmentNumber,
     pub(crate) bytes: u64,
-    /// Whether the file has a part that is.
+    /// Whether another part of the file is.
     pub(crate) is_in_log: bool,
 }
 
 impl Engine {
-    /// What is in quarantine on the devices that are there. A reader leaves out the last segment, which a writer may be appending to.
+    /// The quarantine on the devices that are present. A reader omits the last segment, to which a writer may be
+    /// appending.
     ///
     /// # Errors
     /// A directory of segments cannot be listed.
@@ -58,10 +60,11 @@ impl Engine {
         Ok(all)
     }
 
-    /// Forgets what may be missing, and gives back what is in quarantine; gives how many segments went.
+    /// Forgets what may be missing, and frees the quarantine; returns how many segments were freed.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] while a device is away that may have what is missing; what reading and writing fails with, and those of `pace`.
+    /// [`ErrorKind::Lost`] if a device that may have what is missing is not present; errors of reading, of writing and
+    /// of `pace`.
     pub(crate) fn accept(&self, pace: &mut Pace<'_>) -> Result<u64> {
         let is_there = |slot: &&Slot| slot.is_writable() || slot.entry.state == DeviceState::Gone;
         if let Some(away) = self.devices.slots().iter().find(|slot| !is_there(slot)) {
@@ -79,7 +82,7 @@ impl Engine {
         for one in self.quarantine()?.into_iter().filter(|one| seen.insert(one.segment)) {
             match self.view().state.segments.get(&one.segment.0) {
                 Some(row) if one.is_in_log => rows.push(row.clone()),
-                // A release goes by the number, which another segment has.
+                // A release refers to a number, which another segment has.
                 Some(_) => {}
                 None => {
                     strays.add_segment(one.segment);

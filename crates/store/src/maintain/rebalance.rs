@@ -1,7 +1,7 @@
-//! Rebalancing: records that overflowed to slow devices go back to fast ones, once these have room again.
+//! Rebalancing: records that overflowed to slow devices return to fast ones once these have room again.
 //!
-//! Whole segments are moved, the oldest first, as compaction moves them, until fast devices are at the low watermark. A store without fast or without slow
-//! devices has nothing to rebalance.
+//! Whole segments are moved, the oldest first, as compaction moves them, until fast devices are at the low watermark. A
+//! store without fast or without slow devices has nothing to rebalance.
 
 use std::collections::BTreeSet;
 
@@ -19,9 +19,9 @@ use crate::index::catalog::SegmentRow;
 pub struct RebalancePlan {
     /// Segments to be moved.
     pub segments: Vec<PlannedSegment>,
-    /// Overflowed segments that fast devices have no room for.
+    /// Overflowed segments for which fast devices have no room.
     pub left: Vec<PlannedSegment>,
-    /// Bytes of records that fast devices take down to the low watermark, for one copy.
+    /// Bytes of records that fast devices can take, down to the low watermark, for one copy.
     pub room_bytes: u64,
 }
 
@@ -30,17 +30,17 @@ pub struct RebalancePlan {
 pub struct Rebalanced {
     /// Records that were moved.
     pub moved_records: u64,
-    /// Bytes of them, of one copy.
+    /// Their bytes, of one copy.
     pub moved_bytes: u64,
     /// Segments that are no longer on slow devices.
     pub segments: u64,
-    /// Bytes that go when readers have ended, on all devices.
+    /// Bytes that are freed when readers have ended, on all devices.
     pub waiting_bytes: u64,
     /// Segments that stay, as something in them is damaged on every copy.
     pub damaged_segments: Vec<u64>,
     /// Whether fast devices became full before everything was moved.
     pub is_full: bool,
-    /// Whether it was told to end early.
+    /// Whether it was interrupted.
     pub is_interrupted: bool,
 }
 
@@ -100,11 +100,11 @@ impl Store {
         self.engine().plan_rebalance()
     }
 
-    /// Moves records that overflowed back to fast devices, down to the low watermark; `watch` is told how far it is, and ends it by saying no.
-    /// Reading and writing go on meanwhile.
+    /// Moves records that overflowed back to fast devices, down to the low watermark; `watch` receives the progress and
+    /// may interrupt. Reading and writing continue meanwhile.
     ///
     /// # Errors
-    /// What reading the index or writing fails with. The store is whole in any case.
+    /// Errors of reading the index or of writing. The store is consistent in any case.
     pub fn rebalance(&self, bytes_per_second: Option<u64>, watch: Watch<'_>) -> Result<Rebalanced> {
         self.engine().rebalance(bytes_per_second, watch)
     }

@@ -1,11 +1,13 @@
-//! Rebuilding what was on a device that is lost: onto a new directory, which takes its number, or into spare space on the others.
+//! Rebuilding a lost device: onto a new directory, which takes its number, or into spare space on the others.
 //!
-//! Onto a new directory, segments and units return to the same files and offsets: nothing in the log or the index changes, and a rebuild that
-//! was interrupted finds what is there already. Into spare space, copies of segments go to other devices of the class, and components
-//! of large objects to devices that their chunk is not on; each such object gets a record with the same id and another map, moved as
-//! compaction moves records. Objects that were put meanwhile are on other devices from the beginning; one that was changed meanwhile may have stripes on the
-//! lost device still, so into spare space what is newer than the last look is looked at again, until there is nothing more. Objects that are open and have no name are in no
-//! index: those of this process are gone through after all others. The device leaves the store, or is in use again, only when nothing is missing.
+//! Onto a new directory, segments and units return to the same files and offsets: nothing in the log or the index
+//! changes, and an interrupted rebuild finds what already exists. Into spare space, copies of segments go to other
+//! devices of the class, and components of large objects to devices that their chunk is not on; each such object gets a
+//! record with the same id and another map, moved as compaction moves records. Objects written meanwhile are on other
+//! devices from the beginning; one that was changed meanwhile may still have stripes on the lost device, so into spare
+//! space what is newer than the last pass is examined again, until nothing is left. Open objects without a name are in
+//! no index: those of this process follow after all others. The device leaves the store, or returns to service, only
+//! when nothing is missing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,23 +31,23 @@ use crate::format::segment::SEGMENTS;
 use crate::format::superblock::Superblock;
 use crate::index::catalog::{Change, Freed, SegmentRow};
 
-/// Units are synced, and progress is noted, each time so many bytes were written.
+/// Bytes written between two syncs of units with a note of the progress.
 const SYNC_BYTES: u64 = 64 << 20;
 /// Objects whose records are written together.
 const MOVED_TOGETHER: usize = 256;
 
-/// What is to be rebuilt, and where to.
+/// What is to be rebuilt, and where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RebuildOptions {
-    /// Number of the device that is lost.
+    /// Number of the lost device.
     pub device: u16,
-    /// Directory that takes its place; `None`: spare space on the other devices.
+    /// Directory that replaces it; `None` for spare space on the other devices.
     pub onto: Option<PathBuf>,
-    /// Bytes written in a second, at most.
+    /// Most bytes written per second.
     pub bytes_per_second: Option<u64>,
 }
 
-/// What a rebuild is going to do.
+/// What a rebuild would do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RebuildPlan {
     /// Segments that had a copy on the device.
@@ -58,11 +60,11 @@ pub struct RebuildPlan {
     pub unit_bytes: u64,
     /// Segments that no device in service has.
     pub lost_segments: u64,
-    /// Segments and chunks that no other device has a place for.
+    /// Segments and chunks for which no other device has a place.
     pub without_place: u64,
 }
 
-/// What a rebuild came to.
+/// Result of a rebuild.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RebuildReport {
     /// Whether everything that was on the device is elsewhere now.
@@ -73,7 +75,7 @@ pub struct RebuildReport {
     pub objects: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Segments and large objects that cannot be made from what is left.
+    /// Segments and large objects that cannot be reconstructed from what is left.
     pub lost: u64,
 }
 
@@ -85,7 +87,8 @@ impl RebuildPlan {
 }
 
 impl Store {
-    /// Numbers of the devices that a rebuild is for: out of service and not merely old, which a repair mends, or not whole yet.
+    /// Numbers of the devices that a rebuild is for: out of service and not merely stale, which a repair solves, or not
+    /// yet whole.
     pub fn lost_devices(&self) -> Vec<u16> {
         let slots = self.engine().devices.slots();
         let is_lost = |slot: &&Slot| match &slot.trouble {
@@ -95,10 +98,10 @@ impl Store {
         slots.iter().filter(is_lost).map(|slot| slot.entry.number).collect()
     }
 
-    /// Says what a rebuild would do; changes nothing.
+    /// Plans a rebuild; changes nothing.
     ///
     /// # Errors
-    /// [`Usage`](ErrorKind::Usage) if the device is in service or there is none of the number; what reading fails with.
+    /// [`Usage`](ErrorKind::Usage) if the device is in service or the number does not exist; errors of reading.
     pub fn plan_rebuild(&self, options: &RebuildOptions) -> Result<RebuildPlan> {
         let engine = self.engine();
         let slot = engine.lost_slot(options)?;
@@ -129,7 +132,7 @@ impl Store {
         let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((key, entry)) = scan.next_entry()? {
             if entry.kind == Kind::Large
-                // What cannot be read is counted when it is met.
+                // An unreadable one is counted when it is met.
                 && let Ok(descriptor) = engine.descriptor(entry.location)
             {
                 count(key, &descriptor);
@@ -144,11 +147,11 @@ impl Store {
         Ok(plan)
     }
 
-    /// Rebuilds what was on a lost device. Reading and writing go on meanwhile; `watch` sees how far it is.
+    /// Rebuilds a lost device. Reading and writing continue meanwhile; `watch` receives the progress.
     ///
     /// # Errors
-    /// As [`plan_rebuild`](Self::plan_rebuild); [`NoSpace`](ErrorKind::NoSpace) if there is no place for it; what writing fails with. It goes on where
-    /// it was when it is run again.
+    /// As [`plan_rebuild`](Self::plan_rebuild); [`NoSpace`](ErrorKind::NoSpace) if there is no place for it; errors of
+    /// writing. Another run resumes where it ended.
     pub fn rebuild(&self, options: &RebuildOptions, watch: Watch<'_>) -> Result<RebuildReport> {
         let engine = self.engine();
         drop(engine.writer()?);
@@ -175,7 +178,7 @@ impl Store {
         let mut report = rebuild.report;
         if is_done && report.lost == 0 {
             engine.settle_device(slot.entry.number, options.onto.is_some())?;
-            // What was written while it was lost has too few copies.
+            // What was written while the device was lost has too few copies.
             let result = engine.complete_copies(&mut pace).map(|_| ());
             pace.outcome(result)?;
             engine.complete_index()?;
@@ -186,7 +189,7 @@ impl Store {
     }
 }
 
-/// Chunks and components of an object that are on a device; one without bytes names its device all the same.
+/// Chunks and components of an object that are on a device; a component without bytes names its device too.
 fn components_on(descriptor: &Descriptor, device: u16) -> Vec<(usize, usize)> {
     let of_chunk = |(number, chunk): (usize, &Chunk)| {
         let component = chunk.components.iter().position(|component| component.device == device)?;
@@ -196,7 +199,7 @@ fn components_on(descriptor: &Descriptor, device: u16) -> Vec<(usize, usize)> {
 }
 
 impl Engine {
-    /// The device that is to be rebuilt, if it is one that can be.
+    /// The device to be rebuilt, if it can be.
     fn lost_slot(&self, options: &RebuildOptions) -> Result<Slot> {
         let refuse =
             |cause: String, advice: &str| Err(Error::new(ErrorKind::Usage, "rebuild the device", cause).advise(advice));
@@ -223,7 +226,7 @@ impl Engine {
         }
     }
 
-    /// Whether a segment has a copy on `lost`, or had, or would have: fewer copies than it should without it.
+    /// Whether a segment has a copy on `lost`, or had, or would have: without that device it has too few copies.
     fn lacks_copy(&self, row: &SegmentRow, lost: u16) -> bool {
         let slots = self.devices.slots();
         let of_class = |class: Option<Class>| {
@@ -250,7 +253,8 @@ impl Engine {
             .map(|slot| slot.entry.number)
     }
 
-    /// Another device for a component that was on `lost`: the first by the object's key that the chunk is not on.
+    /// Another device for a component that was on `lost`: the first in the order of the object's key that the chunk is
+    /// not on.
     fn device_for(&self, key: &[u8], descriptor: &Descriptor, chunk: usize, bytes: u64, lost: u16) -> Option<u16> {
         let taken: BTreeSet<u16> =
             descriptor.chunks.get(chunk)?.components.iter().map(|component| component.device).collect();
@@ -268,7 +272,7 @@ impl Engine {
         order(checksum(key), &devices).into_iter().find(has_room)
     }
 
-    /// Gives the number of a lost device to another directory, in the state of being rebuilt.
+    /// Assigns the number of a lost device to another directory, in the rebuilding state.
     fn replace_device(&self, slot: &Slot, directory: &Path) -> Result<()> {
         if slot.trouble.is_none() && is_same(directory, &slot.path) {
             return Ok(());
@@ -279,7 +283,7 @@ impl Engine {
         let device = self.platform.device_with(&path, geometry.file_mode);
         device.create_directory("").map_err(fail)?;
         match Superblock::read(&*device) {
-            // A rebuild that ended before the other devices heard of it.
+            // A rebuild that ended before the other devices recorded it.
             Ok(Some(found))
                 if found.superblock.geometry.store == geometry.store
                     && found.superblock.number == slot.entry.number
@@ -321,7 +325,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Everything is where it should be: the device is in use, or gone.
+    /// Everything is complete: the device returns to service, or leaves the store.
     fn settle_device(&self, device: u16, is_onto: bool) -> Result<()> {
         let mut geometry = (*self.geometry()).clone();
         let mut slots = self.devices.slots().to_vec();
@@ -356,17 +360,17 @@ fn is_same(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// What was done and is not durable yet.
+/// Work that is not yet durable.
 #[derive(Default)]
 struct Done {
-    /// Key of the object that was done last; empty before the first and after the last.
+    /// Key of the last object that was completed; empty before the first and after the last.
     key: Vec<u8>,
     touched: Touched,
     moving: Vec<Moving>,
     unsynced_bytes: u64,
 }
 
-/// A rebuild that is going on.
+/// A rebuild in progress.
 struct Rebuild<'r> {
     engine: &'r Engine,
     device: u16,
@@ -398,12 +402,12 @@ impl Rebuild<'_> {
                 pace.skip(row.size_bytes);
                 continue;
             }
-            // What was written while it was lost has too few copies, and may be on devices of the other class.
+            // What was written while the device was lost has too few copies, and may be on devices of the other class.
             let takes_it = self.is_onto
                 && (is_listed || engine.devices.writable(row.class).iter().any(|slot| slot.entry.number == lost));
             let target = if takes_it { Some(lost) } else { engine.place_for(row, lost) };
             let Some(target) = target else {
-                // It lacks a copy on a device of the other class, which is away: that is not what this one had.
+                // It lacks a copy on a missing device of the other class, which was not on this one.
                 if self.is_onto {
                     continue;
                 }
@@ -429,7 +433,7 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    /// A segment that waits to be given back needs no copy.
+    /// A freed segment that waits for readers needs no copy.
     fn leave(&mut self, row: &SegmentRow) -> Result<()> {
         let lost = self.device;
         if self.is_onto {
@@ -439,18 +443,18 @@ impl Rebuild<'_> {
         }
     }
 
-    /// Where it was, in the catalog.
+    /// Name of the note of its progress in the catalog.
     fn note_name(&self) -> String {
         format!("rebuild.{}", self.device)
     }
 
-    /// Units of large objects that were on the device. What is done when it is interrupted stays done.
+    /// Units of large objects that were on the device. An interruption keeps what is done.
     fn objects(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         let mut seen_id = None;
         loop {
             let before = self.report.objects;
             let highest_id = self.look(seen_id, pace)?;
-            // Onto a new directory, what was changed meanwhile has its old stripes where they are rebuilt.
+            // Onto a new directory, changed objects have their old stripes where they are rebuilt.
             if self.is_onto || self.report.objects == before {
                 return Ok(());
             }
@@ -458,11 +462,11 @@ impl Rebuild<'_> {
         }
     }
 
-    /// All there is now, or what came after record `seen_id`; gives the highest id by then.
+    /// All current objects, or those after record `seen_id`; returns the highest id by then.
     fn look(&mut self, seen_id: Option<u64>, pace: &mut Pace<'_>) -> Result<u64> {
         let engine = self.engine;
         let (_pin, _) = engine.pinned()?;
-        // At one moment each object has a name or is open without one.
+        // At each moment an object has a name or is open without one.
         let (view, open, highest_id) = {
             let _writer = engine.writer()?;
             (engine.view().clone(), engine.open_files.all(), engine.highest_id.load(Ordering::Relaxed))
@@ -479,7 +483,7 @@ impl Rebuild<'_> {
         self.settle(&mut done).and(result).map(|()| highest_id)
     }
 
-    /// Units of an object that is open and has no name. Into spare space, nobody writes to it meanwhile.
+    /// Units of an open object without a name. Into spare space, nobody writes to it meanwhile.
     fn nameless(&mut self, file: &Arc<OpenFile>, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
         let _pending = (!self.is_onto).then(|| file.pending.write().unwrap_or_else(PoisonError::into_inner));
         let Some(base) = file.striped_without_name() else { return Ok(()) };
@@ -492,7 +496,7 @@ impl Rebuild<'_> {
         match self.object(&object_key(file.number), descriptor, &components, &mut of_this, pace) {
             Ok(moved) => {
                 self.report.objects += 1;
-                // One that got a name meanwhile is in the index, newer than this look.
+                // One that was named meanwhile is in the index, newer than this pass.
                 let _ = self.is_onto || file.move_units(&base, moved, &of_this.touched);
             }
             Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,
@@ -503,10 +507,10 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    /// Those with a name, in order of keys.
+    /// Objects with a name, in key order.
     fn each_object(&mut self, view: &View, seen_id: Option<u64>, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
-        // Into spare space, records say what is done.
+        // Into spare space, records show the progress.
         let noted = view.state.notes.get(&self.note_name()).filter(|_| self.is_onto);
         done.key = noted.cloned().unwrap_or_default();
         let snapshot = view.snapshot();
@@ -543,7 +547,7 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    /// The components of one object; gives its new map.
+    /// Rebuilds the components of one object; returns its new map.
     fn object(
         &mut self,
         key: &[u8],
@@ -569,7 +573,7 @@ impl Rebuild<'_> {
         Ok(moved)
     }
 
-    /// Where a component is to be. Its file is claimed until the record is written.
+    /// The new place of a component. Its file is claimed until the record is written.
     fn target(
         &self,
         key: &[u8],
@@ -593,7 +597,7 @@ impl Rebuild<'_> {
         }
     }
 
-    /// What was written is durable, records say so, and the next session goes on there.
+    /// Makes the written units durable, writes the records, and notes where the next session resumes.
     fn settle(&mut self, done: &mut Done) -> Result<()> {
         let engine = self.engine;
         // The files stay claimed until the records are written.

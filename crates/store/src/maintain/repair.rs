@@ -1,9 +1,9 @@
-//! Repair: what a check finds is made good from redundancy, after a plan that says what that will be.
+//! Repair: redundancy repairs what a check finds, after a plan that says what will be done.
 //!
-//! The order is that of trust: devices whose superblock is damaged or old come back into service only if what is on them is this
-//! store's; then every copy and unit is verified and mended, which brings what such a device missed up to date; then missing copies
-//! are made; only then is the geometry written, so that a repair that was interrupted begins again. What no redundancy has is listed, and
-//! removed only if that is asked for. In the end everything is verified once more.
+//! The order is that of trust: devices whose superblock is damaged or stale return to service only if their content
+//! belongs to this store; then every copy and unit is verified and repaired, which brings such a device up to date;
+//! then missing copies are made; only then is the geometry written, so that an interrupted repair starts again. What
+//! redundancy cannot repair is listed, and removed only on request. At the end everything is verified once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,23 +32,23 @@ use crate::log::scan::SegmentScan;
 use crate::{Attributes, Durability};
 use crate::{OpenOptions, Store};
 
-/// Objects that are lost are named up to this many.
+/// Most lost objects that are named.
 const NAMED: usize = 100_000;
-/// Large objects that are asked for units on a device whose superblock is lost.
+/// Most large objects whose units are sought on a device without a sound superblock.
 const ASKED: usize = 64;
 
 /// How a store is repaired.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RepairOptions {
-    /// Remove what no redundancy has.
+    /// Remove what redundancy cannot repair.
     pub drop_lost: bool,
-    /// Forget what may be missing, and give back what is in quarantine.
+    /// Forget what may be missing, and free the quarantine.
     pub accept: bool,
-    /// Bytes read in a second, at most.
+    /// Most bytes read per second.
     pub bytes_per_second: Option<u64>,
 }
 
-/// Problems of one kind that one thing helps against.
+/// Problems of one kind with one remedy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlanLine {
     /// How many.
@@ -57,31 +57,31 @@ pub struct PlanLine {
     pub bytes: u64,
 }
 
-/// What a repair is going to do.
+/// What a repair would do.
 #[derive(Debug, Clone, Default)]
 pub struct RepairPlan {
     /// Problems and bytes by kind and remedy.
     pub lines: BTreeMap<(Remedy, ProblemKind), PlanLine>,
-    /// What is lost: the first of it.
+    /// The first of the lost objects.
     pub lost: Vec<Problem>,
-    /// Why the index has to be rebuilt before anything else can be seen.
+    /// Why the index has to be rebuilt before anything else can be examined.
     pub index: Option<String>,
-    /// What may be missing, and what a crash has left.
+    /// What may be missing, and what a crash left.
     pub completeness: Completeness,
-    /// Bytes that are no part of the log, on all devices that are there.
+    /// Bytes that are no part of the log, on all devices that are present.
     pub quarantined_bytes: u64,
-    /// Whether all of the store was looked at.
+    /// Whether the whole store was examined.
     pub is_complete: bool,
 }
 
-/// What a repair came to.
+/// Result of a repair.
 #[derive(Debug, Clone, Default)]
 pub struct RepairReport {
-    /// Whether it came to its end.
+    /// Whether it ran to the end.
     pub is_complete: bool,
     /// Problems that were met and repaired on the way.
     pub mended: ScrubReport,
-    /// Devices that came back into service.
+    /// Devices that returned to service.
     pub admitted: Vec<u16>,
     /// Copies of segments that were made because there were too few.
     pub copies: u64,
@@ -89,23 +89,23 @@ pub struct RepairReport {
     pub removed_files: u64,
     /// Files of the index that were written again, from a copy on another device.
     pub index_files: u64,
-    /// Directories that nothing led to, and that are in `lost+found` now.
+    /// Unreachable directories that are in `lost+found` now.
     pub detached: u64,
-    /// Objects that are lost and were removed.
+    /// Lost objects that were removed.
     pub dropped: u64,
-    /// Directories whose record was lost, and that were put again with what the index knew.
+    /// Directories whose record was lost, and that were restored from the index.
     pub restored_directories: u64,
-    /// What the check in the end found.
+    /// Result of the final check.
     pub check: CheckReport,
-    /// What is lost and still there: the first of it.
+    /// The first of the lost objects that still exist.
     pub lost: Vec<Problem>,
-    /// Segments with damage that no copy makes good, which were emptied and given back.
+    /// Segments with damage that no copy can repair, which were emptied and freed.
     pub given_back: u64,
     /// Whether what was missing is forgotten.
     pub is_accepted: bool,
-    /// Segments that were given back with what was in quarantine.
+    /// Segments that were freed with the quarantine.
     pub released: u64,
-    /// Segments with such damage that the last check found.
+    /// Segments with such damage in the last check.
     damaged_segments: BTreeSet<u64>,
 }
 
@@ -134,10 +134,10 @@ impl RepairPlan {
     }
 }
 
-/// Looks at every byte and says what a repair would do; changes nothing. `found` gets each problem.
+/// Examines every byte and plans a repair; changes nothing. `found` receives each problem.
 ///
 /// # Errors
-/// What opening fails with, but for an index that is damaged.
+/// Errors of opening, except a damaged index.
 pub fn plan_repair(
     home: &Path,
     how: &OpenOptions,
@@ -178,10 +178,10 @@ pub(crate) fn plan_repair_on(
     Ok(plan)
 }
 
-/// Carries out a plan. `found` gets each problem that is met and whether it was repaired.
+/// Carries out a plan. `found` receives each problem that is met and whether it was repaired.
 ///
 /// # Errors
-/// What opening, writing and syncing fails with. What cannot be repaired is no error.
+/// Errors of opening, of writing and of syncing. Damage that cannot be repaired is not an error.
 pub fn repair(
     home: &Path,
     how: &OpenOptions,
@@ -221,7 +221,7 @@ pub(crate) fn repair_on(
     if options.drop_lost {
         store.drop_lost(&lost, &mut report)?;
     }
-    // What holds no object that is lost and still there goes, and with it what is damaged.
+    // A segment without a remaining lost object is freed, and the damage with it.
     let kept: BTreeSet<u64> =
         if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
     let damaged: BTreeSet<u64> = report.damaged_segments.difference(&kept).copied().collect();
@@ -243,7 +243,7 @@ pub(crate) fn repair_on(
     Ok(report)
 }
 
-/// Opens a store with a rebuilt index from its segments. What was damaged in the log is in [`Store::recovered`].
+/// Opens a store with an index that is rebuilt from its segments. [`Store::recovered`] has the damage in the log.
 ///
 /// # Errors
 /// As [`Store::open`].
@@ -251,23 +251,24 @@ pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
     open_here(home, Access::RebuildIndex, how).and_then(Store::of)
 }
 
-/// Goes on with the side of diverged devices that `device` is on. The devices of the other sides are old then, and what they wrote by themselves stays on
-/// them; gives their numbers.
+/// Continues with the side of diverged devices that `device` is on. The devices of the other sides become stale, and
+/// what only they have stays on them; returns their numbers.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if nothing has diverged; [`ErrorKind::Busy`] if somebody writes; what writing superblocks fails with.
+/// [`ErrorKind::Usage`] if nothing has diverged; [`ErrorKind::Busy`] if another process writes; errors of writing
+/// superblocks.
 pub fn take_side(home: &Path, how: &OpenOptions, device: u16) -> Result<Vec<u16>> {
     take(&Host, home, how, device)
 }
 
-/// Whether it is the index that cannot be read, or that is ahead of the log.
+/// Whether the index cannot be read, or is ahead of the log.
 fn is_of_index(error: &Error) -> bool {
     let is_superblock = error.path().is_some_and(|path| path.ends_with(crate::format::superblock::SUPERBLOCK));
     error.kind() == ErrorKind::Corrupt && !is_superblock
 }
 
 impl Store {
-    /// Reads everything once more; gives what is lost.
+    /// Reads everything once more; returns what is lost.
     fn check_again(&self, options: RepairOptions, report: &mut RepairReport, watch: Watch<'_>) -> Result<Vec<Problem>> {
         let mut lost = Vec::new();
         let mut damaged = BTreeSet::new();
@@ -288,10 +289,10 @@ impl Store {
         Ok(lost)
     }
 
-    /// Empties segments with damage that no copy makes good.
+    /// Empties segments with damage that no copy can repair.
     fn give_back(&self, damaged: &BTreeSet<u64>, report: &mut RepairReport, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine();
-        // One that is away may have what is damaged on all others.
+        // A missing device may have what is damaged on all others.
         let is_there = |slot: &Slot| slot.is_writable() || slot.entry.state == DeviceState::Gone;
         if damaged.is_empty() || !engine.devices.slots().iter().all(is_there) {
             return Ok(());
@@ -328,7 +329,7 @@ impl Store {
         engine.devices.mend_home(&*engine.platform)
     }
 
-    /// Removes what is lost. A directory is put again, with what the index has of it.
+    /// Removes what is lost. A directory is restored with what the index has of it.
     fn drop_lost(&self, lost: &[Problem], report: &mut RepairReport) -> Result<()> {
         let mut keys: Vec<Vec<u8>> = lost.iter().filter_map(|problem| problem.key.clone()).collect();
         keys.sort();
@@ -380,7 +381,7 @@ impl Store {
 }
 
 impl Engine {
-    /// Takes devices back into service that have what is this store's: old ones, and ones without a sound superblock.
+    /// Returns devices to service whose content belongs to this store: stale ones, and ones without a sound superblock.
     fn admit(&self) -> Result<Vec<u16>> {
         let mut slots = self.devices.slots().to_vec();
         let mut admitted = Vec::new();
@@ -402,7 +403,8 @@ impl Engine {
         Ok(admitted)
     }
 
-    /// Whether a directory without a sound superblock has a segment, or a stripe unit, that the accounts have on this device.
+    /// Whether a directory without a sound superblock has a segment or a stripe unit that the accounts have on this
+    /// device.
     fn has_ours(&self, slot: &Slot) -> Result<bool> {
         let view = self.view().clone();
         let number = slot.entry.number;
@@ -421,10 +423,11 @@ impl Engine {
             }
         }
         if !view.state.extents.values().any(|row| row.device == number && row.live_bytes > 0) {
-            // Nothing is kept on it: a directory whose superblock is damaged is still a device; an empty one may be a mount point.
+            // Nothing is stored on it: a directory whose superblock is damaged is still a device; an empty one may be a
+            // mount point.
             return Ok(slot.trouble == Some(Trouble::Damaged));
         }
-        // Units are known by their checksums: asked of the device as if it were in service.
+        // Checksums identify units: they are read from the device as if it were in service.
         let mut asked = 0;
         let files =
             crate::devices::extents::ExtentFiles::new(std::sync::Arc::new(Alone { number, slot: slot.clone() }));
@@ -451,7 +454,7 @@ impl Engine {
         Ok(false)
     }
 
-    /// Removes files from the directories of segments that are none of the store's.
+    /// Removes files from the directories of segments that do not belong to the store.
     pub(crate) fn remove_leftovers(&self) -> Result<u64> {
         let mut removed = 0;
         let state = self.view().state.clone();
@@ -466,10 +469,10 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Makes as many copies of each segment as there should be, as far as there are devices for them; gives how many.
+    /// Makes the missing copies of each segment, as far as there are devices for them; returns how many.
     ///
     /// # Errors
-    /// What copying fails with.
+    /// Errors of copying.
     pub(crate) fn complete_copies(&self, pace: &mut Pace<'_>) -> Result<u64> {
         let mut made = 0;
         let rows: Vec<SegmentRow> = self.view().state.segments.values().cloned().collect();
@@ -487,7 +490,7 @@ impl Engine {
         Ok(made)
     }
 
-    /// Changes which devices the accounts have a segment on.
+    /// Changes the devices of a segment in the accounts.
     ///
     /// # Errors
     /// As [`adjust`](Self::adjust).
@@ -509,7 +512,7 @@ fn of_device(chunk: &crate::format::descriptor::Chunk, device: u16) -> usize {
     (0..stripes.count()).filter(|&stripe| stripes.unit_length(stripe, stripes.unit_in(stripe, component)) > 0).count()
 }
 
-/// One device, as if no other were there.
+/// A view of one device alone.
 #[derive(Debug)]
 struct Alone {
     number: u16,

@@ -1,7 +1,9 @@
-//! What may be in memory only is written again: the end of the log, as a process left it that was killed, or whose sync failed.
+//! Writing again what may exist only in memory: the end of the log as a killed process left it, or a process whose sync
+//! failed.
 //!
-//! After a failed sync Linux takes pages and names for clean that are not on the device, so that syncing once more says nothing. Bytes are
-//! therefore written where they are already, and new files renamed to another name and back ([`names`]), before they are synced.
+//! After a failed sync Linux considers pages and names clean that are not on the device, so that another sync proves
+//! nothing. Bytes are therefore written again in place, and new files renamed to another name and back ([`names`]),
+//! before they are synced.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,10 +20,10 @@ use crate::format::ids::SegmentId;
 use crate::format::segment::{SEGMENTS, segment_path};
 
 impl Engine {
-    /// Gives files their names back that a crash left with their other one.
+    /// Restores the names of files that a crash left with their other name.
     ///
     /// # Errors
-    /// What renaming fails with.
+    /// Errors of renaming.
     pub(crate) fn end_renaming(&self) -> Result<()> {
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             for directory in [SEGMENTS, DIRECTORY] {
@@ -32,10 +34,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a range of a segment durable on all its copies, and runs of units. A range from 0 on is of a segment that is new.
+    /// Makes a range of a segment durable on all its copies, and runs of units. A range from 0 on belongs to a new
+    /// segment.
     ///
     /// # Errors
-    /// What writing or syncing fails with.
+    /// Errors of writing or syncing.
     pub(crate) fn write_again(
         &self,
         segment: SegmentId,
@@ -60,7 +63,7 @@ impl Engine {
         for run in units {
             let Some(device) = self.devices.readable(run.device) else { continue };
             let fail = |error| Error::io("make the units durable", &self.extents.place(run.device, run.file), error);
-            // The batch holds without a unit that is not there: redundancy makes it good.
+            // The batch is valid without a missing unit: redundancy reconstructs it.
             let Some(path) = self.extents.path(run.device, run.file).map_err(fail)? else { continue };
             let file = match names::open(&*device, &path, Mode::Write) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -76,10 +79,10 @@ impl Engine {
     }
 }
 
-/// What reading is tried with around a place that cannot be read.
+/// Bytes in one read near an unreadable place.
 const PAGE_BYTES: u64 = 4096;
 
-/// Writes the bytes of a range where they are already.
+/// Writes the bytes of a range again in place.
 fn write_again(file: &Arc<dyn DeviceFile>, range: Range<u64>) -> io::Result<()> {
     const PIECE_BYTES: u64 = 1 << 20;
     let mut bytes = Vec::new();
@@ -94,9 +97,9 @@ fn write_again(file: &Arc<dyn DeviceFile>, range: Range<u64>) -> io::Result<()> 
                 at += read as u64;
                 most_bytes = PIECE_BYTES;
             }
-            // Bytes before and behind a place that cannot be read may be in memory alone.
+            // Bytes around an unreadable place may exist only in memory.
             Err(_) if piece > PAGE_BYTES => most_bytes = PAGE_BYTES,
-            // What cannot be read is not in memory alone either; another copy, or parity, has it.
+            // Unreadable bytes are not in memory either; another copy, or parity, has them.
             Err(_) => at += piece,
         }
     }

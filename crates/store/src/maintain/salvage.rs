@@ -1,8 +1,9 @@
-//! Moving records out of segments that cannot be mended, and giving these back.
+//! Moving records out of segments that cannot be repaired, and freeing these.
 //!
-//! A record is moved with its id and timestamp, after a look, with the writer's lock held, whether its key still has it. Removals go along, as
-//! older records of their keys may lie in other segments. A segment whose header, or bytes that no object in use needs, are damaged on every
-//! copy is emptied in this way; what cannot be read in it was lost before.
+//! A record is moved with its id and timestamp, after a check under the writer's lock that its key still has it.
+//! Removals are moved too, as other segments may have older records of their keys. A segment whose header, or bytes
+//! that no live object needs, are damaged on every copy is emptied in this way; what is unreadable in it was lost
+//! before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,26 +21,26 @@ use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
 use crate::layout::granulo::Alignment;
 
-/// Records that are committed together, in bytes.
+/// Bytes of records in one commit.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// A record that is to be moved.
+/// A record to be moved.
 #[derive(Debug)]
 pub(crate) struct Moving {
     pub(crate) key: Arc<[u8]>,
-    /// What the index has; of a removal its id and place.
+    /// Its index entry; for a removal, its id and place.
     pub(crate) entry: Entry,
-    /// The map of a large object, if it is another one than before.
+    /// The map of a large object, if it is a new one.
     pub(crate) descriptor: Option<Descriptor>,
-    /// The record as it will be, and what it is encoded for.
+    /// The encoded record, and its alignment.
     bytes: Vec<u8>,
 }
 
 impl Moving {
-    /// A record with the same id, that the index has under `key`, and another map if `descriptor` is one.
+    /// A record with the same id that the index has under `key`; with another map if `descriptor` is one.
     ///
     /// # Errors
-    /// The descriptor is too long for a record.
+    /// If the descriptor is too long for a record.
     pub(crate) fn new(
         key: &[u8],
         entry: Entry,
@@ -52,7 +53,7 @@ impl Moving {
         let content = map.as_deref().unwrap_or(record.content);
         let mut bytes = Vec::new();
         NewRecord::moved(*head, until_of(key), content).encode(alignment, &mut bytes)?;
-        // Of what was verified when it was read: memory that flips in between is found.
+        // The checksum is that of the verified read: a bit flip in memory in between is detected.
         let is_same = |again: Head<'_>| map.is_some() || again.content_checksum == head.content_checksum;
         if !Head::verified(&bytes).is_some_and(is_same) {
             return Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory"));
@@ -62,10 +63,10 @@ impl Moving {
 }
 
 impl Engine {
-    /// Commits records that were moved; those whose keys have another record by now are left out, and given back.
+    /// Commits moved records; those whose keys have another record by now are omitted, and returned.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Errors of writing.
     pub(crate) fn append_moved(&self, moving: Vec<Moving>) -> Result<Vec<Moving>> {
         let mut writer = self.writer()?;
         let ledger = EngineLedger::new(self);
@@ -100,10 +101,10 @@ impl Engine {
         Ok(outdated)
     }
 
-    /// Counts units in use again: of a large object whose map is lost, nobody knows which were its units.
+    /// Recounts live units: if the map of a large object is lost, its units are unknown.
     ///
     /// # Errors
-    /// What reading the index or a map fails with.
+    /// Errors of reading the index or a map.
     pub(crate) fn recount_units(&self) -> Result<()> {
         let snapshot = self.view().snapshot();
         let mut counted: BTreeMap<(u16, u32), u64> = BTreeMap::new();
@@ -125,10 +126,11 @@ impl Engine {
         })
     }
 
-    /// Moves what holds out of a segment that does not change any more, and gives the segment back; gives whether it could be.
+    /// Moves the valid records out of a segment that no longer changes, and frees the segment; returns whether it could
+    /// be freed.
     ///
     /// # Errors
-    /// What reading the index or writing fails with, and those of `pace`.
+    /// Errors of reading the index, of writing and of `pace`.
     pub(crate) fn salvage_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
         let snapshot = self.view().snapshot();
         let (mut moving, mut bytes) = (Vec::new(), 0);
@@ -151,7 +153,7 @@ impl Engine {
             }
             Ok(())
         })?;
-        // Also without records: the log must not end in a segment that is given back.
+        // Even without records: the log must not end in a segment that is freed.
         self.append_moved(moving)?;
         self.sync_all()?;
         let is_empty = self.view().state.segments.get(&row.number).is_some_and(|now| now.live_records == 0);

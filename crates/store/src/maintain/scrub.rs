@@ -1,11 +1,13 @@
-//! Scrubbing: every copy of the index, of every record and every stripe unit is read and verified, and repaired where redundancy has it.
+//! Scrubbing: every copy of the index, of every record and every stripe unit is read and verified, and repaired where
+//! redundancy allows.
 //!
-//! The index comes first, as the rest is held against it: every block of every table, manifest and journal, on each device that has a copy. If a part of it is
-//! damaged on all of them, the log has everything, and the index is rebuilt from it by whoever lets the scrub reopen the store
-//! ([`Store::scrub_and_rebuild`]). Then it goes through the log, segment by segment; the units of a large object are read when its record is met. A writer of the same
-//! process may go on meanwhile. How far it is is noted in the catalog, so that a scrub that was interrupted goes on where it was; when
-//! and with what result the last one ended is noted too. Repairs only ever write the bytes that belong there: a crash leaves a flaw as
-//! it was, or mended.
+//! The index comes first, as the rest is compared with it: every block of every table, manifest and journal, on each
+//! device with a copy. If a part of it is damaged on all of them, the index is rebuilt from the log, which has
+//! everything, if the caller lets the scrub reopen the store ([`Store::scrub_and_rebuild`]). Then follows the log,
+//! segment by segment; the units of a large object are read when its record is met. A writer of the same process may
+//! continue meanwhile. The catalog has a note of the progress, so that an interrupted scrub can resume, and one of when
+//! and with what result the last scrub ended. Repairs only write the correct bytes: after a crash a flaw is unchanged
+//! or repaired.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,21 +29,21 @@ use crate::format::segment::{SEGMENT_HEADER_BYTES, segment_path};
 use crate::index::catalog::{Freed, SegmentRow};
 use crate::units::format_count;
 
-/// Where the scrub that is going on, or was interrupted, is: segment and offset.
+/// Position of the current or interrupted scrub: segment and offset.
 const POSITION: &str = "scrub.position";
-/// What it has come to so far.
+/// Its result so far.
 const TALLY: &str = "scrub.tally";
-/// When the last scrub ended (nanoseconds since 1970), and what it came to.
+/// When the last scrub ended (nanoseconds since 1970), and its result.
 const FINISHED: &str = "scrub.finished";
-/// How far it is is noted at least this often.
+/// Longest time between two notes of the progress.
 const NOTED_EVERY: Duration = Duration::from_secs(5);
 
 /// How a store is scrubbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// Bytes read in a second, at most.
+    /// Most bytes read per second.
     pub bytes_per_second: Option<u64>,
-    /// Go on where an interrupted scrub was; else from the beginning.
+    /// Resume an interrupted scrub; else start from the beginning.
     pub resume: bool,
 }
 
@@ -51,12 +53,13 @@ impl Default for ScrubOptions {
     }
 }
 
-/// What a scrub came to, with the sessions before it if it was resumed.
+/// Result of a scrub, including earlier sessions if it was resumed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScrubReport {
-    /// Whether it came to its end.
+    /// Whether it ran to the end.
     pub is_complete: bool,
-    /// Whether the index is damaged on all copies: [`Store::scrub`] ends there, [`Store::scrub_and_rebuild`] has made it from the log.
+    /// Whether the index is damaged on all copies: [`Store::scrub`] ends there, [`Store::scrub_and_rebuild`] has
+    /// rebuilt it from the log.
     pub is_index_lost: bool,
     /// Bytes of copies of segments and of units that were verified.
     pub verified_bytes: u64,
@@ -73,7 +76,7 @@ pub struct ScrubReport {
 pub struct ScrubStatus {
     /// When it ended, nanoseconds since 1970; `None` if it was interrupted.
     pub finished_nanoseconds: Option<i64>,
-    /// What it came to.
+    /// Its result.
     pub report: ScrubReport,
 }
 
@@ -90,10 +93,12 @@ impl ScrubReport {
 }
 
 impl Store {
-    /// Verifies every byte and repairs what redundancy has. `found` gets each problem and whether it was repaired; `watch` sees how far it is.
+    /// Verifies every byte and repairs what redundancy can repair. `found` receives each problem and whether it was
+    /// repaired; `watch` receives the progress.
     ///
     /// # Errors
-    /// [`ReadOnly`](ErrorKind::ReadOnly) if the store was opened for reading; what writing and syncing fails with. Damage is no error.
+    /// [`ReadOnly`](ErrorKind::ReadOnly) if the store was opened for reading; errors of writing and of syncing. Damage
+    /// is not an error.
     pub fn scrub(
         &self,
         options: ScrubOptions,
@@ -103,7 +108,8 @@ impl Store {
         self.scrub_after(ScrubReport::default(), options, found, watch)
     }
 
-    /// As [`scrub`](Self::scrub); where the index is damaged on all copies, the store is reopened with one that is rebuilt from the log.
+    /// As [`scrub`](Self::scrub); if the index is damaged on all copies, the store is reopened with one that is rebuilt
+    /// from the log.
     ///
     /// # Errors
     /// As [`scrub`](Self::scrub) and [`rebuild_index`](crate::rebuild_index).
@@ -162,7 +168,7 @@ impl Store {
         Ok(report)
     }
 
-    /// The scrub that was interrupted, if one was, else the last that ended.
+    /// The interrupted scrub, if there is one, else the last that ended.
     pub fn last_scrub(&self) -> Option<ScrubStatus> {
         let engine = self.engine();
         if engine.noted(POSITION).is_some() {
@@ -182,29 +188,29 @@ fn parse_position(text: &str) -> Option<(u64, u64)> {
 }
 
 impl Engine {
-    /// Bytes of all copies of segments and of all units in use.
+    /// Bytes of all copies of segments and of all live units.
     pub(crate) fn stored_bytes(&self) -> u64 {
         let view = self.view();
         let segments: u64 = view.state.segments.values().map(|row| row.size_bytes * row.devices.len() as u64).sum();
         segments + view.state.extents.values().map(|row| row.live_bytes).sum::<u64>()
     }
 
-    /// Whether a device is in service and should have everything that accounts say it has.
+    /// Whether a device is in service and should have everything that the accounts have on it.
     pub(crate) fn is_settled(&self, device: u16) -> bool {
         let slots = self.devices.slots();
         slots.get(usize::from(device)).is_some_and(|slot| slot.is_writable() && slot.entry.state == DeviceState::InUse)
     }
 }
 
-/// Goes through the log and mends what it finds.
+/// Reads the log and repairs what it finds.
 pub(crate) struct Mender<'m> {
     engine: &'m Engine,
     pub(crate) report: ScrubReport,
     found: &'m mut dyn FnMut(&Problem, bool),
     objects: Objects,
-    /// Whether it notes how far it is.
+    /// Whether it notes its progress.
     keeps_notes: bool,
-    /// Whether it goes no further, as there is no index to go by.
+    /// Whether it stops, as there is no index to compare with.
     is_ended: bool,
     noted: Instant,
 }
@@ -225,7 +231,7 @@ impl<'m> Mender<'m> {
         (self.found)(&problem, is_repaired);
     }
 
-    /// The index, unless an interrupted scrub was further than that, and all segments from there on.
+    /// Verifies the index, unless an interrupted scrub was past it, and all segments from there on.
     fn scrub(&mut self, at: Option<(u64, u64)>, pace: &mut Pace<'_>) -> Result<()> {
         if at.is_none() {
             pace.stage("verifying the index", self.engine.index_bytes());
@@ -242,7 +248,7 @@ impl<'m> Mender<'m> {
         self.all(from, pace)
     }
 
-    /// Every copy of the index; gives whether it is sound now.
+    /// Verifies every copy of the index; returns whether it is sound now.
     fn index(&mut self, pace: &mut Pace<'_>) -> Result<bool> {
         let engine = self.engine;
         let mut is_sound = true;
@@ -250,7 +256,7 @@ impl<'m> Mender<'m> {
         for row in rows.iter() {
             let flaws = engine.flaws_of_table(row, pace)?;
             self.report.index_bytes += row.size_bytes * engine.index.places().len() as u64;
-            // One that was merged meanwhile is gone.
+            // A table that was merged meanwhile no longer exists.
             if flaws.is_empty() || !engine.view().state.tables.contains(row) {
                 continue;
             }
@@ -262,7 +268,7 @@ impl<'m> Mender<'m> {
                 self.found(problem.on(flaw.device), is_mended);
             }
         }
-        // What it says is in memory, too.
+        // Its content is in memory, too.
         let (flaws, read_bytes) = engine.flaws_of_catalog();
         self.report.index_bytes += read_bytes;
         pace.spend(read_bytes)?;
@@ -283,11 +289,11 @@ impl<'m> Mender<'m> {
         Ok(is_sound)
     }
 
-    /// All segments from a segment and offset on.
+    /// Verifies all segments from a segment and offset on.
     pub(crate) fn all(&mut self, from: (u64, u64), pace: &mut Pace<'_>) -> Result<()> {
         let (mut next, mut offset) = from;
         loop {
-            // A state of its own for each segment: what was freed meanwhile need not wait for the end.
+            // A separate pin for each segment: what was freed meanwhile need not wait for the end.
             let (_pin, view) = self.engine.pinned()?;
             let is_freed = |number: u64| view.state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(number));
             let row = view.state.segments.range(next..).map(|(_, row)| row.clone()).find(|row| !is_freed(row.number));
@@ -308,7 +314,7 @@ impl<'m> Mender<'m> {
         self.engine.note(&[(POSITION, position), (TALLY, self.report.encode().into_bytes())])
     }
 
-    /// One segment with all its copies, from an offset where a batch begins.
+    /// Verifies one segment with all its copies, from an offset where a batch begins.
     pub(crate) fn segment(&mut self, row: &SegmentRow, view: &View, from: u64, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
         if from == 0 {
@@ -364,7 +370,7 @@ impl<'m> Mender<'m> {
         if damaged.is_empty() { Ok(()) } else { self.damage(row, &damaged, view) }
     }
 
-    /// Bytes that are damaged on every copy, and the objects that lie in them.
+    /// Bytes that are damaged on every copy, and the objects in them.
     fn damage(&mut self, row: &SegmentRow, damaged: &[Range<u64>], view: &View) -> Result<()> {
         let place = self.engine.segment_place(row);
         let mut hit = vec![false; damaged.len()];
@@ -387,7 +393,7 @@ impl<'m> Mender<'m> {
         Ok(())
     }
 
-    /// Copies that are missing, cut off or too long.
+    /// Copies that are missing, truncated or too long.
     fn sizes(&mut self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
         if row.is_without_batches() {
@@ -427,7 +433,7 @@ impl<'m> Mender<'m> {
     }
 
     fn header(&mut self, row: &SegmentRow, is_held: bool, without: &[u16]) -> Result<()> {
-        // One that a crash left before anything was in it is no part of the log.
+        // A segment that a crash left without a batch is no part of the log.
         if !is_held && row.live_records + row.dead_records == 0 {
             return Ok(());
         }
@@ -455,7 +461,7 @@ impl<'m> Mender<'m> {
         Ok(())
     }
 
-    /// The units of a large object.
+    /// Verifies the units of a large object.
     fn large(&mut self, key: &[u8], descriptor: &Descriptor, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
         let wrong = engine.extents.verify(descriptor, &mut |bytes| pace.spend(bytes))?;
@@ -463,7 +469,7 @@ impl<'m> Mender<'m> {
         if wrong.is_empty() {
             return Ok(());
         }
-        // What was on devices that are away or not yet rebuilt is the work of a rebuild.
+        // Units on devices that are missing or not yet rebuilt are left to a rebuild.
         let (here, _): (Vec<_>, Vec<_>) = wrong.into_iter().partition(|unit| engine.is_settled(unit.device));
         if here.is_empty() {
             return Ok(());

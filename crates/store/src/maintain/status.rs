@@ -1,5 +1,5 @@
-//! Status: devices, how full they are and with what, what is live and dead, and what waits. From the accounts in the catalog, without a look at
-//! the segments; only the kinds of objects are counted from the index, when that is asked for.
+//! Status: devices, how full they are and with what, what is live and dead, and what waits. It comes from the accounts
+//! in the catalog, without reading segments; only the kinds of objects are counted in the index, on request.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::format::ids::DeviceNumber;
 use crate::index::catalog::manifest;
 use crate::index::copies::Place;
 
-/// Note of when the last scrub ended (nanoseconds since 1970) and what it came to.
+/// Note of when the last scrub ended (nanoseconds since 1970) and its result.
 pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";
 
 /// A device.
@@ -31,11 +31,11 @@ pub struct DeviceStatus {
     pub state: DeviceState,
     /// Its directory.
     pub path: PathBuf,
-    /// Whether the newest epoch counts it among those in sync.
+    /// Whether the newest epoch counts it among the devices in sync.
     pub is_in_sync: bool,
-    /// What is the matter with it, as the end of "device 3 …".
+    /// Its fault, as the end of "device 3 …".
     pub trouble: Option<String>,
-    /// Room on its file system, if that can be told.
+    /// Free space on its file system, if known.
     pub room: Option<Room>,
     /// Bytes of segments on it.
     pub segment_bytes: u64,
@@ -44,7 +44,7 @@ pub struct DeviceStatus {
 }
 
 impl DeviceStatus {
-    /// Whether it is not as it should be.
+    /// Whether it has a fault.
     pub fn is_in_trouble(&self) -> bool {
         self.trouble.is_some() && self.state != DeviceState::Gone
     }
@@ -58,7 +58,7 @@ impl DeviceStatus {
         }
     }
 
-    /// Share of the file system that is taken, by whomever.
+    /// Share of the file system that is allocated, by anything.
     pub fn fill_fraction(&self) -> Option<f64> {
         let room = self.room.filter(|room| room.total_bytes > 0)?;
         Some(room.total_bytes.saturating_sub(room.available_bytes) as f64 / room.total_bytes as f64)
@@ -70,7 +70,7 @@ impl DeviceStatus {
 pub struct Census {
     /// Files, one with several names counted once.
     pub files: u64,
-    /// Of these, large ones.
+    /// Large ones among them.
     pub large_files: u64,
     /// Names of files with several.
     pub links: u64,
@@ -91,7 +91,7 @@ pub struct Census {
 pub struct StoreStatus {
     /// Its home.
     pub home: PathBuf,
-    /// The newest epoch: which opening for writing was the last.
+    /// The newest epoch, that of the last open for writing.
     pub epoch: u64,
     /// When it began, nanoseconds since 1970.
     pub epoch_began_nanoseconds: i64,
@@ -99,41 +99,41 @@ pub struct StoreStatus {
     pub epochs: u64,
     /// Its devices, by number.
     pub devices: Vec<DeviceStatus>,
-    /// What is kept how often, and what that survives, in words.
+    /// Number of copies of each kind of data, and what that survives, in words.
     pub redundancy: Vec<String>,
-    /// Where the content of files begins in segments that are begun from now on.
+    /// Where the content of files begins in new segments.
     pub alignment: Alignment,
-    /// Records in use: objects and further names.
+    /// Live records: objects and further names.
     pub live_records: u64,
-    /// Bytes of records in use, of one copy.
+    /// Bytes of live records, of one copy.
     pub live_bytes: u64,
-    /// Records that are not in use any more, and removals.
+    /// Dead records, and removals.
     pub dead_records: u64,
     /// Bytes of these and of commits, of one copy.
     pub dead_bytes: u64,
     /// Segments.
     pub segments: u64,
-    /// Bytes of records in use on slow devices, though the store has fast ones; of one copy.
+    /// Bytes of live records on slow devices, though the store has fast ones; of one copy.
     pub overflowed_bytes: u64,
     /// Bytes of units of large objects on all devices, with parity.
     pub unit_bytes: u64,
     /// Bytes of the index (sorted tables and changes since), of one copy.
     pub index_bytes: u64,
-    /// Devices with a copy of the index. None: what is shown was read from the log.
+    /// Devices with a copy of the index. If empty, the status was read from the log.
     pub index_devices: Vec<u16>,
     /// Segments and units that were freed and wait for readers, in bytes on all devices.
     pub waiting_bytes: u64,
     /// Names of the pins that outlive a process.
     pub pins: Vec<String>,
-    /// Whether there may be more: the index was made from a log that is incomplete.
+    /// Whether there may be more: the index was built from an incomplete log.
     pub may_lack_pins: bool,
-    /// Bytes that a crash left behind the end of the log, on the devices that are there.
+    /// Bytes that a crash left after the end of the log, on the devices that are present.
     pub quarantined_bytes: u64,
     /// When the last scrub ended, nanoseconds since 1970.
     pub scrubbed_nanoseconds: Option<i64>,
-    /// Why nothing may be written any more.
+    /// Why writing is no longer allowed.
     pub latched: Option<String>,
-    /// Whether another process, or this one, has it open for writing.
+    /// Whether this or another process has it open for writing.
     pub has_writer: bool,
     /// Objects by kind, if they were counted.
     pub census: Option<Census>,
@@ -206,7 +206,7 @@ impl Engine {
         })
     }
 
-    /// Devices that a manifest is on, of those that are to have one.
+    /// Devices with a manifest, among those that should have one.
     fn index_devices(&self) -> Vec<u16> {
         let has_one = |place: &&Place| place.device.open(&manifest::path(), Mode::Read).is_ok();
         let places = self.index.places();
@@ -241,10 +241,11 @@ impl Engine {
 }
 
 impl Store {
-    /// How the store is: devices, what is live and dead, what waits. With `with_census`, objects are counted by kind, which reads the whole index.
+    /// The status of the store: devices, what is live and dead, what waits. With `with_census`, objects are counted by
+    /// kind, which reads the whole index.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Errors of reading the index.
     pub fn status(&self, with_census: bool) -> Result<StoreStatus> {
         self.engine().status(with_census)
     }

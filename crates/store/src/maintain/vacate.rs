@@ -1,13 +1,17 @@
-//! Giving back extent files: what is in use in them is copied elsewhere, and the whole file goes. Nothing in a file is ever punched, cut off or overwritten.
+//! Freeing extent files: what is live in them is copied elsewhere, and the whole file is removed. No part of a file is
+//! ever punched, truncated or overwritten.
 //!
-//! A component that moves is read against the checksums of its descriptor (or made from parity), written behind what is in another file of the same
-//! device, and read again; then its object gets a record with the same id and the new map, as compaction moves records. Content is not rewritten.
+//! A component that moves is read and verified by the checksums of its descriptor (or reconstructed from parity),
+//! written at the end of another file of the same device, and read again; then its object gets a record with the same
+//! id and the new map, as compaction moves records. Content is not rewritten.
 //!
-//! A file is released only when nothing can need it: the index agrees with its own accounts ([`Engine::agree`]), every descriptor that may name the
-//! file was read, the account of the file is empty, and nobody has a claim to it. What nobody knows any more, left by a writer that was killed, lies in such
-//! a file in **quarantine** and goes with it, not before. A file is unlinked after its release is durable, when no reader can need it.
+//! A file is released only when nothing can need it: the index agrees with its own accounts ([`Engine::agree`]), every
+//! descriptor that may refer to the file was read, the account of the file is empty, and nobody has a claim to it.
+//! Unknown bytes, left by a killed writer, are in **quarantine** in such a file and are removed with it, not before. A
+//! file is unlinked after its release is durable, when no reader can need it.
 //!
-//! Survived: an end at any time (a signal, a crash, a full device). At worst units are there twice, and those that no record names are dead.
+//! Survived: an end at any time (a signal, a crash, a full device). At worst units exist twice, and those that no
+//! record refers to are dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +25,7 @@ use crate::format::descriptor::{Component, Descriptor, Run};
 use crate::format::entry::Kind;
 use crate::index::catalog::{Change, ExtentRow, Freed};
 
-/// Units are synced, and records written, each time so many bytes were moved.
+/// Bytes moved between two syncs of units with their records.
 const SYNC_BYTES: u64 = 64 << 20;
 /// Objects whose records are written together.
 const MOVED_TOGETHER: usize = 256;
@@ -29,7 +33,7 @@ const MOVED_TOGETHER: usize = 256;
 /// An extent file: device and number.
 pub(crate) type Place = (u16, u32);
 
-/// An extent file that would be given back.
+/// An extent file that would be freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedExtent {
     /// Device that it is on.
@@ -38,9 +42,9 @@ pub struct PlannedExtent {
     pub file: u32,
     /// Its size, in bytes.
     pub size_bytes: u64,
-    /// Bytes of units in use, which are copied to another file.
+    /// Bytes of live units, which are copied to another file.
     pub live_bytes: u64,
-    /// Bytes that no descriptor ever named, at its end: left by a writer that was killed.
+    /// Bytes that no descriptor ever referred to, at its end: left by a killed writer.
     pub quarantined_bytes: u64,
 }
 
@@ -49,8 +53,8 @@ impl PlannedExtent {
         (self.device, self.file)
     }
 
-    /// Bytes that are known to be dead. The size is measured, and no account: a file that was cut off may be shorter than its units, and
-    /// units that versions have in common are in use once for each. Nothing is known to be dead then.
+    /// Bytes that are known to be dead. The size is measured, not accounted: a truncated file may be shorter than its
+    /// units, and units that versions share are live once for each. Nothing is known to be dead then.
     pub(crate) fn dead_bytes(&self) -> u64 {
         self.size_bytes.saturating_sub(self.live_bytes)
     }
@@ -67,14 +71,14 @@ impl PlannedExtent {
     }
 }
 
-/// What the index has, held against its accounts.
+/// Result of comparing the index with its accounts.
 #[derive(Debug, Default)]
 pub(crate) struct Agreement {
-    /// Files of which it is known what names units in them.
+    /// Files whose references are all known.
     known: BTreeSet<Place>,
 }
 
-/// What was copied and is not durable yet.
+/// Copies that are not yet durable.
 #[derive(Default)]
 struct Unsettled {
     touched: Touched,
@@ -82,25 +86,25 @@ struct Unsettled {
     bytes: u64,
 }
 
-/// Where components went, by where they were. Versions of an object that a snapshot and the present have may have the same units: these are copied
-/// once. Kept only where there are snapshots: it takes about a hundred bytes for each component. The files stay claimed as long as something may yet be said to
-/// be in them.
+/// New places of components, by their old ones. Versions of an object in a snapshot and in the present may share units:
+/// these are copied once. Kept only if there are snapshots: it needs about a hundred bytes for each component. The
+/// files stay claimed as long as new records may refer to them.
 #[derive(Default)]
 struct Targets(Option<BTreeMap<Run, (Component, Claim)>>);
 
 impl Engine {
-    /// Extent files on devices that may be written and that are not given back yet.
+    /// Extent files on writable devices that are not yet freed.
     pub(crate) fn extent_files(&self) -> Vec<PlannedExtent> {
         let state = self.view().state.clone();
         let freed: BTreeSet<Place> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();
         let mut found = Vec::new();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             let device = slot.entry.number;
-            // A directory that cannot be read has nothing to give back; check says what is the matter with it.
+            // An unreadable directory has nothing to free; check reports its fault.
             for (file, size_bytes) in self.extents.list(device).unwrap_or_default() {
                 let row = state.extents.get(&(device, file)).copied();
                 let row = row.unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 });
-                // The size is measured: one that was cut off ends before its units do.
+                // The size is measured: a truncated file ends before its units do.
                 let quarantined_bytes = size_bytes.saturating_sub(row.end_bytes);
                 if !freed.contains(&(device, file)) {
                     found.push(PlannedExtent {
@@ -116,7 +120,7 @@ impl Engine {
         found
     }
 
-    /// The extent files that are worth giving back: what gives back most for what is copied comes first.
+    /// The extent files that are worth freeing: what frees most for the bytes copied comes first.
     pub(crate) fn choose_extents(&self, choice: Choice) -> Vec<PlannedExtent> {
         let mut chosen: Vec<PlannedExtent> =
             self.extent_files().into_iter().filter(|file| file.is_chosen(choice)).collect();
@@ -124,11 +128,12 @@ impl Engine {
         chosen
     }
 
-    /// Holds the index against its accounts; with `units`, also every descriptor against those of extent files. Accounts of extent files that are too high,
-    /// as descriptors were damaged when their objects were removed, are put right.
+    /// Compares the index with its accounts; with `units`, also every descriptor with those of extent files. Accounts
+    /// of extent files that are too high, as descriptors were damaged when their objects were removed, are corrected.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if they do not agree, or the index was made from a log that was not all there: nobody knows then what else is in use.
+    /// [`ErrorKind::Corrupt`] if they do not agree, or if the index was built from an incomplete log: what else is live
+    /// is unknown then.
     pub(crate) fn agree(&self, units: bool) -> Result<Agreement> {
         let view = self.view().clone();
         if let Some(missing) = self.completeness_of(&view.state.notes).first() {
@@ -183,12 +188,12 @@ impl Engine {
         if unread == 0 && !too_high.is_empty() {
             self.lower_accounts(&too_high)?;
         }
-        // What cannot be read may name units in files whose account is not made up of the others.
+        // Unreadable descriptors may refer to units in files whose account exceeds the sum of the others.
         let is_known = |file: &Place| unread == 0 || !too_high.contains_key(file);
         Ok(Agreement { known: self.extent_files().iter().map(PlannedExtent::place).filter(is_known).collect() })
     }
 
-    /// Takes from accounts of extent files what no descriptor names, though all were read.
+    /// Subtracts from accounts of extent files what no descriptor refers to, though all were read.
     fn lower_accounts(&self, too_high: &BTreeMap<Place, u64>) -> Result<()> {
         let mut short = None;
         self.adjust(|state| {
@@ -218,10 +223,11 @@ impl Engine {
             .advise("run granulo store check --deep, and check --rebuild-index with all devices in service")
     }
 
-    /// Empties the chosen extent files, as many at a time as there is room for, and gives them back.
+    /// Empties the chosen extent files, as many at a time as there is room for, and frees them.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if there is no room to copy what is in use in any of them; what reading the index and writing fail with.
+    /// [`ErrorKind::NoSpace`] if there is no room to copy the live units of any of them; errors of reading the index
+    /// and of writing.
     pub(crate) fn vacate(
         &self,
         chosen: &[PlannedExtent],
@@ -258,7 +264,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies every component that lies in these files to another file of its device. What is done when it is interrupted stays done.
+    /// Copies every component in these files to another file of its device. An interruption keeps what is done.
     fn move_units(&self, places: &BTreeSet<Place>, pace: &mut Pace<'_>, done: &mut Compacted) -> Result<()> {
         let mut unsettled = Unsettled::default();
         let moved = self.move_each(places, &mut unsettled, pace, done);
@@ -283,7 +289,7 @@ impl Engine {
             if entry.kind != Kind::Large {
                 continue;
             }
-            // One that cannot be read keeps its files: their accounts stay above zero.
+            // An unreadable one keeps its files: their accounts stay above zero.
             let Ok(record) = self.read_entry(entry, &mut buffer) else { continue };
             let Ok(before) = self.decode_descriptor(entry.location, record.content) else { continue };
             let components = components_in(&before, places);
@@ -318,7 +324,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies components of one object, verified before and after; gives its new map.
+    /// Copies components of one object, verified before and after; returns its new map.
     fn move_object(
         &self,
         before: &Descriptor,
@@ -360,19 +366,19 @@ impl Engine {
         Ok(moved)
     }
 
-    /// What was copied is durable, and records say so.
+    /// Makes the copies durable and writes the records.
     fn settle_units(&self, unsettled: &mut Unsettled) -> Result<()> {
         // The files stay claimed until the records are written.
         let Unsettled { touched, moving, .. } = std::mem::take(unsettled);
         self.extents.sync(&touched).inspect_err(|error| self.latch(error))?;
         if !moving.is_empty() {
-            // Objects that were replaced or removed meanwhile leave their copies dead.
+            // If an object was replaced or removed meanwhile, its copies are dead.
             self.append_moved(moving)?;
         }
         self.sync_all()
     }
 
-    /// Releases those of the files that nothing is left in.
+    /// Releases the files that are empty.
     fn release_extents(&self, files: &[PlannedExtent], done: &mut Compacted) -> Result<()> {
         let mut writer = self.writer()?;
         let (state, allocator) = (self.view().state.clone(), self.allocator());
@@ -391,14 +397,14 @@ impl Engine {
             done.gained_bytes += file.size_bytes as i64;
         }
         let mut change = Change { freed, ..Change::default() };
-        // Whatever asks next whether something is to be synced finds that there is.
+        // The mark makes the next check for unsynced changes find one.
         change.merge(self.append_mark(&mut writer)?);
         self.apply_pending(&mut writer, change)?;
         Ok(())
     }
 }
 
-/// The extent file that is given back, if it is one.
+/// The extent file that is freed, if it is one.
 pub(crate) fn place_of(freed: &Freed) -> Option<Place> {
     match *freed {
         Freed::Extent { device, file } => Some((device, file)),
@@ -435,7 +441,7 @@ mod tests {
             (100, 70, true),
             (100, 71, false),
             (100, 100, false),
-            // Cut off: nothing in it is known to be dead.
+            // Truncated: nothing in it is known to be dead.
             (100, 200, false),
             (u64::MAX, 1, true),
         ] {

@@ -1,8 +1,8 @@
 //! Every byte: the log on all copies, the units of large objects, and the index against both.
 //!
-//! One pass through the log finds for each record whether the index names it. Where the index has as many records in a segment as were
-//! met there, each of its entries was met, as an entry names one record. Only where they differ, or bytes are damaged, is the index
-//! read once more to say which objects are concerned.
+//! One pass through the log finds for each record whether the index refers to it. Where the index has as many records
+//! in a segment as were met there, each of its entries was met, as an entry refers to one record. Only if they differ,
+//! or bytes are damaged, is the index read once more to find the objects concerned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -22,15 +22,15 @@ use crate::format::segment::segment_path;
 use crate::index::catalog::SegmentRow;
 use crate::units::format_count;
 
-/// What the pass through the log leaves to be looked into.
+/// What the pass through the log leaves for later.
 #[derive(Default)]
 struct Seen {
     unclaimed: Unclaimed,
-    /// Damage that no copy makes good, by segment.
+    /// Damage that no copy can repair, by segment.
     damaged: BTreeMap<u64, Vec<Range<u64>>>,
     /// Segments where the index has other records than were met.
     doubtful: BTreeSet<u64>,
-    /// Bytes of units in use, by device and extent file.
+    /// Bytes of live units, by device and extent file.
     units: BTreeMap<(u16, u32), u64>,
     /// Whether every descriptor could be read.
     has_all_descriptors: bool,
@@ -58,7 +58,7 @@ impl Checker<'_> {
         self.concerned(&seen, pace)
     }
 
-    /// The whole of one segment, and the units of large objects that have their records in it.
+    /// All bytes of one segment, and the units of large objects whose records are in it.
     fn segment_bytes(&mut self, row: &SegmentRow, seen: &mut Seen, pace: &mut Pace<'_>) -> Result<()> {
         let (engine, snapshot) = (self.engine, self.snapshot.clone());
         let mut flaws = Flaws::default();
@@ -91,7 +91,7 @@ impl Checker<'_> {
     }
 
     fn flaw(&mut self, row: &SegmentRow, flaw: Flaw) {
-        // The next writer makes copies of the end of the log alike that a killed one left.
+        // A killed writer can leave copies of the end of the log that differ; the next writer makes them equal.
         if flaw.range.start >= self.engine.recovered_bytes(row) {
             return;
         }
@@ -126,9 +126,9 @@ impl Checker<'_> {
                 let directories = decode_directories(met.record.content).unwrap_or_default();
                 seen.unclaimed.tree_removal(&key, &directories, head.id);
             }
-            // It was moved for a snapshot, which may be gone.
+            // It was moved for a snapshot that may have been removed.
             (_, None) if head.until > 0 && !self.view.state.keeps(head.id, head.until) => {}
-            // A shared object goes with its last name, without a removal.
+            // A shared object is removed with its last name, without a removal record.
             (_, None) if head.name.is_some() => seen.unclaimed.put(&key, head.id, row.number, met.at),
             (_, Some(known)) if known.id < head.id => {
                 let problem = Problem::new(
@@ -186,7 +186,8 @@ impl Checker<'_> {
             let parity = descriptor.chunks.get(unit.chunk).map_or(0, |chunk| usize::from(chunk.stripes.parity));
             of_stripe.get(&(unit.chunk, unit.stripe)).is_some_and(|&count| count > parity)
         };
-        // One problem for each device and flaw: a lost device is said once, unless it is more than parity makes up for.
+        // One problem for each device and flaw: a lost device is reported once, unless parity cannot reconstruct the
+        // unit.
         let mut of_device: BTreeMap<(u16, bool, String), (u64, &Wrong)> = BTreeMap::new();
         for unit in &wrong {
             let lost = is_lost(unit);
@@ -218,7 +219,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Accounts of extent files against what descriptors name.
+    /// Compares the accounts of extent files with the descriptors.
     fn units(&mut self, seen: &Seen) {
         if !seen.has_all_descriptors || !seen.damaged.is_empty() || self.sums.is_none() {
             return;
@@ -236,7 +237,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Which objects lie in damaged bytes, and which entries name no record that holds.
+    /// Which objects are in damaged bytes, and which entries refer to no valid record.
     fn concerned(&mut self, seen: &Seen, pace: &mut Pace<'_>) -> Result<()> {
         let mut hit: BTreeSet<(u64, u64)> = BTreeSet::new();
         let suspects: BTreeSet<u64> = seen.damaged.keys().chain(&seen.doubtful).copied().collect();

@@ -1,4 +1,5 @@
-//! The whole index: that each entry is where it can be, that directories lead to the root, and that shared objects have the names that are counted.
+//! The whole index: that each entry has a possible place, that every directory has a path to the root, and that shared
+//! objects have as many names as were counted.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,7 +19,7 @@ impl Checker<'_> {
         self.found(problem.of(key));
     }
 
-    /// Looks at all of the index, once.
+    /// Reads the whole index once.
     pub(super) fn entries(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         let mut sums: HashMap<u64, Sum> = HashMap::new();
         let mut names: HashMap<u64, u64> = HashMap::new();
@@ -85,7 +86,7 @@ impl Checker<'_> {
         self.found(Problem::new(ProblemKind::Entry, directory, cause, Remedy::RebuildIndex));
     }
 
-    /// Shared objects, and what the catalog counts of their names.
+    /// Compares the number of names of shared objects with the count in the catalog.
     fn names(&mut self, names: &HashMap<u64, u64>, shared: &BTreeSet<u64>) {
         let known = std::sync::Arc::clone(&self.view.state.shared);
         let numbers: BTreeSet<u64> = shared.iter().chain(names.keys()).chain(known.keys()).copied().collect();
@@ -116,7 +117,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Why an entry cannot be where it says.
+    /// Why an entry cannot have this place.
     fn misplaced(&self, entry: &Entry) -> Option<String> {
         let location = entry.location;
         let Some(row) = self.view.state.segments.get(&location.segment) else {

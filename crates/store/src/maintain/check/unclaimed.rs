@@ -1,22 +1,23 @@
-//! Records that the log has in use and the index has not.
+//! Records that are live in the log but missing from the index.
 //!
-//! A record whose key the index does not have must have been removed: then the log has the removal, of the key or of a tree with the
-//! directory that it was in, with a higher id (compaction keeps removals as long as anything older is left). Otherwise the index has lost it.
+//! A record whose key is missing from the index must have been removed: then the log has the removal, of the key or of
+//! a tree with its parent directory, with a higher id (compaction keeps removals as long as anything older is left).
+//! Otherwise the index has lost it.
 //!
-//! What is remembered is bounded: when there is too much, only keys of every second hash are looked at, then of every fourth, and so
-//! on. Directories in removed trees are all remembered, up to a limit; with more, nothing is concluded.
+//! Memory is bounded: when there are too many keys, only every second hash is examined, then every fourth, and so on.
+//! Directories in removed trees are all kept, up to a limit; with more, nothing is concluded.
 
 use std::collections::HashMap;
 
 use crate::format::index_key::leading_number;
 use crate::format::record::checksum;
 
-/// Keys that are remembered at once.
+/// Most keys in memory.
 const LIMIT: usize = 1 << 16;
-/// Directories of removed trees that are remembered at once.
+/// Most directories of removed trees in memory.
 const TREES_LIMIT: usize = 1 << 20;
 
-/// What the log says of keys that the index does not have.
+/// What the log has for keys that are missing from the index.
 #[derive(Debug, Default)]
 pub(super) struct Unclaimed {
     /// Highest id of a record of the key, and its segment and offset.
@@ -25,7 +26,7 @@ pub(super) struct Unclaimed {
     removed: HashMap<u64, u64>,
     /// Highest id of a removal of a tree with the directory.
     trees: HashMap<u64, u64>,
-    /// Keys are looked at whose hash has so many zeroes at its end.
+    /// Only keys whose hash ends in this many zero bits are examined.
     sampled: u32,
     has_too_many_trees: bool,
 }
@@ -35,7 +36,7 @@ impl Unclaimed {
         hash.trailing_zeros() >= self.sampled
     }
 
-    /// A record of a key that the index does not have.
+    /// A record of a key that is missing from the index.
     pub(super) fn put(&mut self, key: &[u8], id: u64, segment: u64, offset: u64) {
         if !self.is_looked_at(checksum(key)) {
             return;
@@ -60,7 +61,7 @@ impl Unclaimed {
         }
     }
 
-    /// A removal of a tree: of its top, and of all that is in these directories.
+    /// A removal of a tree: of its top, and of everything in these directories.
     pub(super) fn tree_removal(&mut self, key: &[u8], directories: &[u64], id: u64) {
         self.removal(key, id);
         if self.trees.len() + directories.len() > TREES_LIMIT {

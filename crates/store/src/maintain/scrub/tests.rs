@@ -1,4 +1,5 @@
-//! Tests of scrubbing the index: whatever place of whatever copy is damaged, it is found, told, and made good: from another copy, or from the log.
+//! Tests of scrubbing the index: damage at any place of any copy is found, reported, and repaired: from another copy,
+//! or from the log.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use crate::simulation::world::World;
 use crate::{Attributes, Durability, Geometry, Key};
 
 const PAGE_BYTES: u64 = 4096;
-/// Several tables, and some that are recent.
+/// Several tables, and some recent changes.
 const OBJECTS: u64 = 300;
 
 fn key(number: u64) -> Key {
@@ -37,7 +38,7 @@ fn files(world: &World, device: usize) -> Vec<(String, u64)> {
     files.into_iter().filter(|(path, size)| FileKind::of(path).is_of_index() && *size > 0).collect()
 }
 
-/// What a device has of tables.
+/// The tables on a device.
 fn tables(world: &World, device: usize) -> BTreeMap<String, Vec<u8>> {
     let tables = files(world, device).into_iter().filter(|(path, _)| FileKind::of(path) == FileKind::Table);
     tables.map(|(path, _)| (path.clone(), world.device(device).content(&path))).collect()
@@ -109,7 +110,7 @@ fn a_file_of_the_index_that_is_gone_or_cut_off_comes_back() {
     let mut subject = Simulated::open(&geometry, &world).unwrap();
     for turn in 0..2 {
         for (path, size) in files(&world, 1) {
-            // A file may have gone as another came.
+            // A file may have been removed as another was created.
             if !files(&world, 1).iter().any(|(there, _)| *there == path) {
                 continue;
             }
@@ -139,7 +140,7 @@ fn what_is_damaged_in_the_only_copy_of_the_index_comes_from_the_log() {
             let is_last = world.device(0).content(&what.0).len() as u64 - what.1 <= PAGE_BYTES;
             let (subject, report, problems) = subject.scrub_and_rebuild().unwrap();
             assert_eq!((report.found, report.repaired, report.is_complete), (1, 1, true), "{what:?}");
-            // What manifest and journal say is in memory, too, and so is the last page of a table.
+            // The content of manifest and journal is in memory, too, and so is the last page of a table.
             assert_eq!(report.is_index_lost, kind == FileKind::Table && !is_last, "{what:?}: {problems:?}");
             assert!(problems.len() == 1 && problems[0].1, "{problems:?}");
             all_there(&subject);
