@@ -1,14 +1,14 @@
-//! What a block size costs a population: the analysis of Tanenbaum, Herder and Bos (2006), section 3.
+//! The space that a block size costs a population: the analysis of Tanenbaum, Herder and Bos (2006), section 3.
 //!
-//! A file of `size` bytes takes `up(size, block)` bytes, an empty one none. From the size distribution alone this is exact for
-//! files up to 64 KiB and for block sizes that divide the width of a cell; for the power-of-two block sizes of
-//! [`BLOCK_SIZES`], [`Padding`] keeps the rest, so that the totals are exact for every file.
+//! A file of `size` bytes needs `up(size, block)` bytes, an empty file none. From the size distribution alone this is
+//! exact for files up to 64 KiB and for block sizes that divide the width of a cell; for the power-of-two block sizes
+//! of [`BLOCK_SIZES`], [`Padding`] holds what the distribution lacks, so that the totals are exact for every file.
 
 use crate::distribution::{Cell, Distribution, EXACT_LIMIT};
 use crate::layout::{round_up, round_up_spread};
 use crate::units::fraction;
 
-/// The block sizes that every survey answers: 512 B to 16 MiB.
+/// The block sizes that every survey covers: 512 B to 16 MiB.
 pub const BLOCK_SIZES: [u64; 16] = {
     let mut sizes = [512; 16];
     let mut index = 1;
@@ -19,7 +19,7 @@ pub const BLOCK_SIZES: [u64; 16] = {
     sizes
 };
 
-/// Block size that growth is measured against, in bytes: the paper's 1 KiB.
+/// Block size that is the reference for growth, in bytes: the paper's 1 KiB.
 const REFERENCE_BLOCK_BYTES: u64 = 1024;
 
 /// Bytes that rounding up adds to the files above [`EXACT_LIMIT`], for each of [`BLOCK_SIZES`].
@@ -27,7 +27,7 @@ const REFERENCE_BLOCK_BYTES: u64 = 1024;
 pub struct Padding(pub [u128; BLOCK_SIZES.len()]);
 
 impl Padding {
-    /// Adds a file of `size_bytes`, if it is one that the exact range does not hold.
+    /// Adds a file of `size_bytes`, if it lies above the exact range.
     #[inline]
     pub fn record(&mut self, size_bytes: u64) {
         if size_bytes > EXACT_LIMIT {
@@ -50,11 +50,11 @@ impl Padding {
 pub struct BlockSize {
     /// The block size.
     pub block_bytes: u64,
-    /// What all files take in whole blocks.
+    /// Bytes allocated to all files in whole blocks.
     pub allocated_bytes: u128,
-    /// By how much that is more than in 1 KiB blocks (negative: less).
+    /// Growth over 1 KiB blocks (negative: less).
     pub growth_fraction: f64,
-    /// Share of the files that take one block or none.
+    /// Share of the files that need at most one block.
     pub single_block_fraction: f64,
     /// Share of the allocated bytes in the smallest 10 %, 20 %, … 100 % of the files.
     pub cumulative_weight: [f64; 10],
@@ -71,14 +71,15 @@ pub fn block_size(sizes: &Distribution, padding: Option<&Padding>, block_bytes: 
     Analysis::of(sizes, padding).row(block_bytes)
 }
 
-/// What the analyses of all block sizes share.
+/// What the analyses of all block sizes have in common.
 struct Analysis<'a> {
     sizes: &'a Distribution,
     padding: Option<&'a Padding>,
-    /// The cells with all sizes up to [`EXACT_LIMIT`] rounded up to the smallest block: they are few, and as good for its multiples.
+    /// The cells with all sizes up to [`EXACT_LIMIT`] rounded up to the smallest block: few cells, and exact for its
+    /// multiples.
     coarse: Vec<Cell>,
     files: u128,
-    /// What all files take in blocks of [`REFERENCE_BLOCK_BYTES`].
+    /// Bytes allocated to all files in blocks of [`REFERENCE_BLOCK_BYTES`].
     reference_bytes: u128,
 }
 
@@ -102,7 +103,7 @@ impl<'a> Analysis<'a> {
     fn row_of(&self, cells: &[Cell], block_bytes: u64) -> BlockSize {
         let reference = self.reference_bytes;
         let (allocated_bytes, cumulative_weight) = self.weigh(cells, block_bytes);
-        // No cell lies on both sides of these.
+        // No cell spans one of these boundaries.
         let of_one_block = match block_bytes <= EXACT_LIMIT || block_bytes.is_power_of_two() {
             true => cells.iter().take_while(|cell| cell.high <= block_bytes).map(|cell| cell.count).sum(),
             false => self.sizes.up_to(block_bytes).count,
@@ -116,7 +117,8 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// What all files take in such blocks, and ten shares of it. A decile that ends inside a cell takes its part of the cell.
+    /// Bytes allocated to all files in such blocks, and the cumulative share of each decile. A decile that ends inside
+    /// a cell takes its part of the cell.
     fn weigh(&self, cells: &[Cell], block_bytes: u64) -> (u128, [f64; 10]) {
         let exact = BLOCK_SIZES.iter().position(|&size| size == block_bytes);
         let above_limit = exact.and_then(|at| Some(self.padding?.0[at]));
@@ -147,7 +149,7 @@ impl<'a> Analysis<'a> {
             return (0, [0.0; 10]);
         }
         weights.iter_mut().for_each(|weight| *weight = (*weight / allocated_bytes as f64).min(1.0));
-        // What rounding left open: the last is the whole.
+        // Removes rounding errors: the last is the whole.
         weights[9] = 1.0;
         (allocated_bytes, weights)
     }
@@ -221,7 +223,7 @@ pub(super) mod tests {
                 prop_assert!(row.cumulative_weight.is_sorted());
                 prop_assert!(row.cumulative_weight.iter().all(|w| (0.0..=1.0).contains(w)));
             }
-            // Without the padding, and for sizes that are no power of two, at most a cell's width off.
+            // Without the padding, and for sizes that are not powers of two, at most a cell's width off.
             let want: f64 = sizes.iter().map(|&s| round_up(s, odd) as f64).sum();
             let got = block_size(&distribution, None, odd).allocated_bytes as f64;
             prop_assert!((got - want).abs() <= want * 0.01 + odd as f64 * sizes.len() as f64);

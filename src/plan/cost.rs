@@ -1,4 +1,4 @@
-//! What it costs: prices of devices come from the user, never from here.
+//! Costs. Prices of devices come from the user; none are built in.
 //!
 //! A price file is TOML:
 //!
@@ -24,16 +24,16 @@ use super::tier::{Tier, Tiers};
 use crate::layout::{Range, kinds};
 use crate::units::{escape, parse_size};
 
-/// The most that anything costs: sums of it stay numbers.
+/// Upper bound of any price: sums stay finite.
 const MOST_PRICE: f64 = 1e12;
-/// Bytes of a currency, for the headings of tables.
+/// Largest length of a currency in bytes, for the headings of tables.
 const MOST_CURRENCY: usize = 8;
 
-/// Prices, as the user gave them.
+/// Prices, as the user specified them.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// What the prices are in.
+    /// Currency of the prices.
     #[serde(default)]
     pub currency: String,
     /// Devices of the fast tier.
@@ -51,12 +51,12 @@ pub struct Prices {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Its capacity, written as sizes are.
+    /// Its capacity, written like other sizes.
     #[serde(deserialize_with = "capacity")]
     pub size: u64,
-    /// What one costs.
+    /// Price of one device.
     pub price: f64,
 }
 
@@ -64,9 +64,9 @@ pub struct Device {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectPrice {
-    /// The class, as the model has it.
+    /// The class, as the model names it.
     pub class: String,
-    /// A GiB for a month.
+    /// Per GiB and month.
     pub per_gib_month: f64,
     /// To put or to move 1,000 objects there.
     #[serde(default)]
@@ -81,21 +81,21 @@ fn capacity<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D:
     }
 }
 
-/// So many devices of one kind.
+/// A number of devices of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Purchase {
-    /// What the device is called.
+    /// Name of the device.
     pub device: String,
-    /// How many.
+    /// Number of devices.
     pub count: u128,
-    /// What they cost together.
+    /// Their total price.
     pub cost: f64,
 }
 
-/// What one way to store the population costs.
+/// The cost of one way to store the population.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Where everything is.
+    /// Where everything is stored.
     pub way: Way,
     /// The cutoff of a hybrid.
     pub cutoff_bytes: Option<u64>,
@@ -105,11 +105,11 @@ pub struct Cost {
     pub slow: Option<Purchase>,
     /// Both together.
     pub cost: f64,
-    /// Whether metadata and files up to the usual cutoff are fast.
+    /// Whether metadata and files up to the usual cutoff are on the fast tier.
     pub holds: bool,
 }
 
-/// Where everything is.
+/// Where everything is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -136,7 +136,7 @@ impl Prices {
     /// Reads a price file.
     ///
     /// # Errors
-    /// A sentence that says what is wrong and where.
+    /// A sentence that names the fault and its position.
     pub fn parse(text: &str) -> Result<Prices, String> {
         let prices: Prices = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
@@ -173,8 +173,8 @@ impl Prices {
         !self.fast.is_empty() && !self.slow.is_empty()
     }
 
-    /// What a month in a storage class costs: `billed_bytes` at its rate, of which `standard_bytes` at that of `standard`; `None`
-    /// where a price is missing.
+    /// The cost of a month in a storage class: `billed_bytes` at its rate, including `standard_bytes` at the rate of
+    /// `standard`; `None` where a price is missing.
     pub fn bill(
         &self,
         model: &str,
@@ -204,8 +204,9 @@ fn purchase(devices: &[Device], capacity_bytes: u128) -> Option<Purchase> {
     devices.iter().map(of).min_by(|a, b| a.cost.total_cmp(&b.cost))
 }
 
-/// What all-fast and all-slow (the layout without tiers) and a hybrid for each cutoff that leaves something slow cost; `usual_bytes` is
-/// the cutoff up to which files are to be fast. Slow devices are grown like the fast ones. Empty without prices for both tiers.
+/// The costs of all-fast and all-slow (the layout without tiers), and of a hybrid for each cutoff that leaves something
+/// on the slow tier; `usual_bytes` is the cutoff up to which files are to be on the fast tier. Growth applies to slow
+/// devices as it does to fast ones. Empty without prices for both tiers.
 pub fn costs(tiers: &Tiers, cutoffs: &[u64], usual_bytes: u64, prices: &Prices, growth_fraction: f64) -> Vec<Cost> {
     if !prices.has_devices() {
         return Vec::new();
@@ -233,7 +234,7 @@ pub fn costs(tiers: &Tiers, cutoffs: &[u64], usual_bytes: u64, prices: &Prices, 
     costs
 }
 
-/// The cheapest of those that hold, if there is one.
+/// The cheapest cost for which `holds` is true, if there is one.
 pub fn cheapest(costs: &[Cost]) -> Option<&Cost> {
     costs.iter().filter(|cost| cost.holds).min_by(|a, b| a.cost.total_cmp(&b.cost))
 }

@@ -1,4 +1,4 @@
-//! A whole plan: what was asked, and every answer, as docs/SCHEMA.md has it under `granulo/plan/1`.
+//! A whole plan: the request and every answer, as docs/SCHEMA.md describes it under `granulo/plan/1`.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,22 +14,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Model, Wanted, kinds};
 use crate::units::format_size;
 
-/// What a plan is asked for.
+/// What a plan should answer.
 #[derive(Debug)]
 pub struct Request {
-    /// The layouts, as they are to be listed.
+    /// The layouts, in the order in which to list them.
     pub models: Vec<Model>,
-    /// Cutoffs to answer beside the powers of two; the first is the usual one, of which fits, profiles and costs speak.
+    /// Cutoffs to answer besides the powers of two; the first is the usual one, to which fits, profiles and costs
+    /// refer.
     pub cutoffs: Vec<u64>,
-    /// The usual cutoff where no cutoff is given.
+    /// The usual cutoff where no cutoff is specified.
     pub usual_bytes: u64,
-    /// Capacity of a fast tier: which cutoff does it hold?
+    /// Capacity of a fast tier, to find the cutoff that it holds.
     pub fast_device_bytes: Option<u64>,
     /// What to allow for.
     pub allowance: Allowance,
     /// Sizes of reads and writes.
     pub operations: Option<Operations>,
-    /// Growth over 1 KiB blocks that is borne.
+    /// Growth over 1 KiB blocks that is allowed.
     pub tolerance_fraction: f64,
     /// What devices cost.
     pub prices: Option<Prices>,
@@ -40,54 +41,54 @@ pub struct Request {
 pub struct Plan {
     /// `granulo/plan/1`.
     pub schema: String,
-    /// Version that made it.
+    /// Version that wrote it.
     pub granulo_version: String,
-    /// What it is about.
+    /// The population.
     pub source: Source,
     /// Space by block size.
     pub block_sizes: Vec<BlockSize>,
-    /// What block sizes make of the operations, if they are known.
+    /// How block sizes serve the operations, if they are known.
     pub operations: Option<ServedOperations>,
-    /// Which block size to take.
+    /// Which block size to use.
     pub recommendation: Option<Recommendation>,
     /// Space by layout.
     pub models: Vec<ModelSpace>,
-    /// The layout that `tiers` speaks of: the first with a fast tier.
+    /// The layout that `tiers` describes: the first with a fast tier.
     pub tier_model: Option<String>,
     /// The usual cutoff.
     pub usual_cutoff_bytes: u64,
-    /// Cutoffs that were asked for.
+    /// Requested cutoffs.
     pub asked_cutoffs_bytes: Vec<u64>,
-    /// By how much the population is to grow.
+    /// Allowed growth of the population.
     pub growth_fraction: f64,
-    /// What metadata and small files take, for each power of two and each cutoff asked for.
+    /// Space for metadata and small files, for each power of two and each requested cutoff.
     pub tiers: Vec<Tier>,
     /// Every layout with a fast tier.
     pub fast_tiers: Vec<FastTier>,
-    /// What prices are in.
+    /// Currency of the prices.
     pub currency: Option<String>,
-    /// A month in object stores, where prices were given.
+    /// A month in object stores, where prices were specified.
     pub bills: Vec<Bill>,
 }
 
 /// The population that a plan is about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Source {
-    /// What it is called; `None` when anonymous.
+    /// Its name; `None` when anonymous.
     pub name: Option<String>,
     /// Number of files.
     pub files: u128,
-    /// Their sizes together.
+    /// Sum of their sizes.
     pub size_bytes: u128,
     /// The largest file.
     pub largest_bytes: u64,
     /// Whether directories and symlinks are known, and counted where a model has them.
     pub tree_is_known: bool,
-    /// What else is to be known about it: what was assumed or interpolated.
+    /// Remarks: what was assumed or interpolated.
     pub notes: Vec<String>,
 }
 
-/// What a population is called, and what is to be known about it.
+/// Name of a population, with remarks.
 #[derive(Debug, Clone, Default)]
 pub struct About {
     /// Its name; `None` when anonymous.
@@ -96,12 +97,12 @@ pub struct About {
     pub notes: Vec<String>,
 }
 
-/// What block sizes make of operations.
+/// How block sizes serve operations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServedOperations {
-    /// Where they come from.
+    /// Source of the operations.
     pub name: String,
-    /// One row a block size.
+    /// One row per block size.
     pub served: Vec<Served>,
 }
 
@@ -114,21 +115,21 @@ pub struct FastTier {
     pub fill_fraction: f64,
     /// Whether small files go to the slow tier when it is full; else writing them fails.
     pub overflows: bool,
-    /// A dense curve: cutoffs at parts of octaves, and those asked for.
+    /// A dense curve: cutoffs at fractions of octaves, and those requested.
     pub curve: Vec<Tier>,
-    /// Which cutoff the given fast tier holds.
+    /// The cutoff that the specified fast tier holds.
     pub fit: Option<Fit>,
     /// How the three ratios compare.
     pub profiles: Vec<Profile>,
-    /// What to type for the usual cutoff, or for the one that the given fast tier holds.
+    /// What to type for the usual cutoff, or for the cutoff that the specified fast tier holds.
     pub settings: Vec<String>,
-    /// What it costs, where prices were given.
+    /// Costs, where prices were specified.
     pub costs: Vec<Cost>,
     /// The cheapest that holds metadata and files up to the usual cutoff on fast devices.
     pub cheapest: Option<Cost>,
 }
 
-/// The schema that plans name.
+/// The schema identifier of plans.
 const SCHEMA: &str = "granulo/plan/1";
 /// Points of a curve in each doubling of the cutoff.
 const POINTS_PER_OCTAVE: u32 = 4;
@@ -142,7 +143,8 @@ fn refuse(cause: impl Into<String>, advice: impl Into<String>) -> Error {
 /// Answers `request` for a population.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`]: no files; a fast tier where no layout has one; a fast tier that holds everything under every layout.
+/// [`ErrorKind::Usage`]: no files; a fast tier where no layout has one; a fast tier that holds everything under every
+/// layout.
 pub fn plan(population: &Population, about: About, request: &Request) -> Result<Plan> {
     if population.sizes.is_empty() {
         return Err(refuse("there are no files in the source", "survey a tree that has some"));
@@ -215,7 +217,7 @@ fn fast_tiers(population: &Population, request: &Request, spaces: &[ModelSpace],
     let growth = request.allowance.growth_fraction;
     let of = |(model, tiers): (&Model, Tiers)| {
         let fit = request.fast_device_bytes.map(|bytes| tiers.fit(bytes.into(), usual));
-        // What to type is for what fits.
+        // Settings are for the cutoff that fits.
         let chosen = match fit {
             Some(Fit { largest: None, .. }) => tiers.at(0),
             Some(Fit { largest: Some(tier), .. }) if tier.cutoff_bytes < usual => tier,

@@ -1,5 +1,5 @@
-//! Plans: what layouts make of a population of files, and how large a fast tier has to be. Takes distributions, not paths, and
-//! touches no disk.
+//! Plans: the space that layouts need for a population of files, and the size of the fast tier. Takes distributions
+//! instead of paths and touches no disk.
 
 mod block_size;
 pub mod cost;

@@ -1,8 +1,8 @@
-//! Operations: the sizes of reads and writes, which a layout chosen from the files at rest alone may be wrong for.
+//! Operations: the sizes of reads and writes. A layout chosen from the files at rest alone may not suit them.
 //!
-//! A file is read and written as a whole by most programs, so an operation is served by one block when its size is at most that
-//! of a block (Tanenbaum, Herder and Bos 2006, section 4 and Fig. 4). Known are deciles: between them, sizes are laid out
-//! log-uniformly.
+//! Most programs read and write a file as a whole, so one block serves an operation whose size is at most that of a
+//! block (Tanenbaum, Herder and Bos 2006, section 4 and Fig. 4). The deciles are known; between them, sizes are laid
+//! out log-uniformly.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub const PUBLISHED: &str = "vu-2005";
 /// Sizes of reads and of writes.
 #[derive(Debug, Clone)]
 pub struct Operations {
-    /// What they are called.
+    /// Their name.
     pub name: String,
     /// Sizes of reads.
     pub reads: Distribution,
@@ -26,7 +26,7 @@ pub struct Operations {
     pub writes: Distribution,
 }
 
-/// What a block size makes of operations.
+/// How a block size serves operations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Served {
     /// The block size.
@@ -69,7 +69,7 @@ impl Operations {
                 }
                 let low = if row[at] > before[at] { before[at] + 1 } else { row[at] };
                 let count = u128::from(row[0] - before[0]) * u128::from(OPERATIONS_PER_PERCENT);
-                // One of them is exactly as large as the table says.
+                // One of them has exactly the size in the table.
                 distribution.record(row[at]);
                 spread(distribution, &Interval { low, high: row[at], count: count - 1, sum: None }).map_err(wrong)?;
             }
@@ -81,19 +81,19 @@ impl Operations {
         Ok(operations)
     }
 
-    /// What the usual block sizes make of them.
+    /// How the usual block sizes serve them.
     pub fn served(&self) -> Vec<Served> {
         BLOCK_SIZES.iter().map(|&block_bytes| self.served_by(block_bytes)).collect()
     }
 
-    /// What one block size makes of them.
+    /// How one block size serves them.
     pub fn served_by(&self, block_bytes: u64) -> Served {
         let share = |sizes: &Distribution| fraction(sizes.up_to(block_bytes).count, sizes.count());
         Served { block_bytes, reads_fraction: share(&self.reads), writes_fraction: share(&self.writes) }
     }
 }
 
-/// Operations that stand for one per cent of them: enough for shares to a hundredth of a per cent.
+/// Operations that represent one per cent: enough for shares to a hundredth of a per cent.
 const OPERATIONS_PER_PERCENT: u64 = 10_000;
 
 #[cfg(test)]

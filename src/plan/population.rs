@@ -1,14 +1,15 @@
-//! A population as a plan sees it: the sizes of its files, and what else there is in its tree.
+//! A population as a plan sees it: the sizes of its files, and the other entries of its tree.
 //!
-//! A total is the sum of a layout's answers over the files. It is exact for files up to [`EXACT_LIMIT`], for cells of one file or
-//! one size, and for the whole where a layout rounds up to a block size that [`Padding`] was kept for. Elsewhere the files of a
-//! cell (at most 0.8 % apart) are taken to lie evenly around their mean: [`SAMPLES`] of them stand for all.
+//! A total is the sum of a layout's answers over the files. It is exact for files up to [`EXACT_LIMIT`], for cells of
+//! one file or one size, and for the whole where a layout rounds up to a block size that [`Padding`] was kept for.
+//! Elsewhere the files of a cell (at most 0.8 % apart) are assumed to lie evenly around their mean: [`SAMPLES`] of them
+//! represent all.
 
 use super::block_size::{BLOCK_SIZES, Padding};
 use crate::distribution::{Cell, Distribution, EXACT_LIMIT};
 use crate::layout::{Layout, Space};
 
-/// Sizes that stand for the files of one cell above [`EXACT_LIMIT`].
+/// Sizes that represent the files of one cell above [`EXACT_LIMIT`].
 pub const SAMPLES: u128 = 16;
 
 /// What is known of a file population.
@@ -16,7 +17,7 @@ pub const SAMPLES: u128 = 16;
 pub struct Population<'a> {
     /// Sizes of its regular files.
     pub sizes: &'a Distribution,
-    /// What rounding up adds to the large ones, exactly, if it was kept.
+    /// The exact bytes that rounding up adds to the large files, if they were recorded.
     pub padding: Option<&'a Padding>,
     /// Its directories and symlinks; `None` where the source does not say.
     pub tree: Option<Tree<'a>>,
@@ -27,22 +28,22 @@ pub struct Population<'a> {
 pub struct Tree<'a> {
     /// Entries of each directory.
     pub entries: &'a Distribution,
-    /// Lengths of names, one an entry.
+    /// Lengths of names, one per entry.
     pub names: &'a Distribution,
-    /// Lengths of what symlinks point to, one a symlink.
+    /// Lengths of symlink targets, one per symlink.
     pub symlinks: &'a Distribution,
 }
 
-/// The files of some cells, each cell as sizes that stand for it.
+/// The files of some cells, each cell as sizes that represent it.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     /// The size.
     pub size_bytes: u64,
-    /// How many files it stands for.
+    /// Number of files that it represents.
     pub count: u128,
 }
 
-/// At most `most` sizes that stand for the files of a cell, together with their number.
+/// At most `most` sizes that represent the files of a cell, each with a number of files.
 pub fn samples(cell: Cell, most: u128) -> impl Iterator<Item = Sample> {
     let Cell { low, high, count, sum } = cell;
     let mean = cell.mean().clamp(low, high);
@@ -59,18 +60,18 @@ pub fn samples(cell: Cell, most: u128) -> impl Iterator<Item = Sample> {
     })
 }
 
-/// Sums of what a layout makes of a population.
+/// Totals of a layout for a population.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Total {
     /// Allocated for its files.
     pub allocated_bytes: u128,
-    /// Of that, what lies in data blocks; the rest is among the metadata already.
+    /// The part of it that lies in data blocks; the rest is already counted as metadata.
     pub data_bytes: u128,
     /// Metadata of its files.
     pub metadata_bytes: u128,
-    /// What the system would report as used, where that differs.
+    /// What the system would report as allocated, where that differs.
     pub reported_bytes: Option<u128>,
-    /// What its directories and symlinks take, blocks and metadata; `None` where that is not known or not modelled.
+    /// Space for its directories and symlinks, blocks and metadata; `None` where unknown or not modelled.
     pub tree_bytes: Option<u128>,
 }
 
@@ -80,7 +81,7 @@ impl Population<'_> {
         self.sizes.count()
     }
 
-    /// Sizes of all files together.
+    /// Sum of the sizes of all files.
     pub fn size_bytes(&self) -> u128 {
         self.sizes.total()
     }
@@ -103,7 +104,7 @@ impl Population<'_> {
         sums
     }
 
-    /// What `layout` makes of the population.
+    /// Totals of `layout` for the population.
     pub fn total(&self, layout: &dyn Layout) -> Total {
         let reports = layout.reported(0).is_some();
         let [allocated, data, metadata, reported] = self.sum(|size| {
@@ -121,7 +122,7 @@ impl Population<'_> {
         }
     }
 
-    /// What is allocated, where whole units are all there is to it and their padding is known.
+    /// Allocated bytes, where whole units are all that counts and their padding is known.
     fn allocated_exactly(&self, layout: &dyn Layout) -> Option<u128> {
         let units = layout.whole_units()?;
         let padding = match BLOCK_SIZES.iter().position(|&size| size == units.unit_bytes) {
@@ -141,8 +142,8 @@ impl Population<'_> {
         Some(small.saturating_add(whole.saturating_mul(units.bytes_per_unit)))
     }
 
-    /// What directories and symlinks take; `None` where that is not known or not modelled. Names are taken to be as long in small
-    /// directories as in large ones.
+    /// Space for directories and symlinks; `None` where unknown or not modelled. Names are assumed to be equally long
+    /// in small and large directories.
     fn total_tree(&self, layout: &dyn Layout) -> Option<u128> {
         let tree = self.tree?;
         layout.directory(0, 0)?;
@@ -206,7 +207,7 @@ mod tests {
                 let layout = Model::parse(kind.name).unwrap().layout;
                 let want: u128 = sizes.iter().map(|&size| layout.file(size).allocated_bytes).sum();
                 let got = population.total(&*layout).allocated_bytes;
-                // To the byte, but for cells that several large files share.
+                // Exact to the byte, except for cells that several large files share.
                 let cells: std::collections::HashSet<u64> = distribution.cells().filter(|c| c.low > EXACT_LIMIT && c.count > 1).map(|c| c.low).collect();
                 if cells.is_empty() {
                     prop_assert_eq!(got, want, "{}", kind.name);

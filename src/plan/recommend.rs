@@ -1,8 +1,8 @@
-//! Which block size to take, and why. Follows the argument of Tanenbaum, Herder and Bos (2006), sections 3 to 6.
+//! Which block size to use, and why. Follows the argument of Tanenbaum, Herder and Bos (2006), sections 3 to 6.
 //!
-//! Larger blocks move more in one transfer and cost space, so the largest is taken whose growth over 1 KiB blocks is within a
-//! tolerance; and where operations are known, the smallest that serves nearly as many of them in one block, because blocks that
-//! are larger than what is read and written only crowd the cache.
+//! Larger blocks move more data in one transfer and cost space, so the recommendation is the largest whose growth over
+//! 1 KiB blocks is within a tolerance. Where operations are known, it is the smallest that serves nearly as many of
+//! them in one block, because blocks larger than the operations only crowd the cache.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +10,16 @@ use super::block_size::BlockSize;
 use super::operations::Served;
 use crate::units::KIB;
 
-/// Growth over 1 KiB blocks that is borne, unless the user says otherwise.
+/// Growth over 1 KiB blocks that is allowed by default.
 pub const TOLERANCE: f64 = 0.05;
 
-/// The largest block that is recommended: no file system in common use has larger ones.
+/// The largest recommended block: no file system in common use has larger ones.
 const MOST_BYTES: u64 = 64 * KIB;
 
-/// Share of reads and of writes that a smaller block size may serve less.
+/// Share of reads and of writes by which a smaller block size may be worse.
 const NEARLY: f64 = 0.02;
 
-/// A block size, and what speaks for it.
+/// A block size and the reasons for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recommendation {
     /// The block size.
@@ -28,17 +28,17 @@ pub struct Recommendation {
     pub tolerance_fraction: f64,
     /// Its row of the analysis.
     pub chosen: BlockSize,
-    /// The next larger one, which costs more than is allowed or serves hardly more.
+    /// The next larger one, which costs more than is allowed or serves hardly more operations.
     pub next: Option<BlockSize>,
     /// Whether the next larger one costs more than is allowed; else it only serves hardly more operations.
     pub next_costs_too_much: bool,
-    /// What it makes of the operations, if they are known.
+    /// How it serves the operations, if they are known.
     pub served: Option<Served>,
-    /// What the next larger one would make of them.
+    /// How the next larger one would serve them.
     pub next_served: Option<Served>,
 }
 
-/// Chooses among `rows`, by rising block size; `None` of an empty list.
+/// Chooses among `rows`, by rising block size; `None` for an empty list.
 pub fn recommend(rows: &[BlockSize], served: Option<&[Served]>, tolerance_fraction: f64) -> Option<Recommendation> {
     let within = |row: &BlockSize| row.growth_fraction <= tolerance_fraction && row.block_bytes <= MOST_BYTES;
     let mut at = rows.iter().rposition(within).unwrap_or(0);

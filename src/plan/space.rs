@@ -1,34 +1,34 @@
-//! What layouts make of a population, side by side.
+//! The space that layouts need for a population, side by side.
 
 use serde::{Deserialize, Serialize};
 
 use super::population::Population;
 use crate::layout::Model;
 
-/// What one layout makes of a population.
+/// The space that one layout needs for a population.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpace {
-    /// The model, as it was written.
+    /// The model, as specified.
     pub model: String,
     /// Allocated for the files: see [`crate::layout::Space`].
     pub allocated_bytes: u128,
-    /// `(allocated - size) / allocated`: the share that is not data of the files. Negative where data are packed or inlined.
+    /// `(allocated - size) / allocated`: the share that is not file data. Negative where data are packed or inlined.
     pub overhead_fraction: f64,
     /// Metadata of the files (inodes, descriptors, maps).
     pub metadata_bytes: u128,
-    /// Whether `metadata_bytes` is a part of `allocated_bytes`; else it comes on top.
+    /// Whether `metadata_bytes` is part of `allocated_bytes`; otherwise it is additional.
     pub metadata_is_within: bool,
     /// Whether `metadata_bytes` is memory of a server; then it is not in `total_bytes`.
     pub metadata_is_memory: bool,
-    /// What directories and symlinks take, as far as the source knows them and the model has them.
+    /// Space for directories and symlinks, as far as the source knows them and the model covers them.
     pub tree_bytes: Option<u128>,
-    /// Everything together, each byte once: data that lie among the metadata (inline files) are not counted twice.
+    /// Everything together, each byte once: data among the metadata (inline files) are not counted twice.
     pub total_bytes: u128,
-    /// What the system itself would report as used by the files, where that differs from the raw bytes.
+    /// What the system itself would report as allocated to the files, where that differs from the raw bytes.
     pub reported_bytes: Option<u128>,
 }
 
-/// What `model` makes of `population`.
+/// The space that `model` needs for `population`.
 pub fn model_space(population: &Population, model: &Model) -> ModelSpace {
     let total = population.total(&*model.layout);
     let within = model.layout.metadata_is_within();

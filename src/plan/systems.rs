@@ -1,14 +1,16 @@
-//! The 65 file systems of Welch and Noer (2013), Tables I and II, and how the three ratios of fast to slow capacity suit them.
+//! The 65 file systems of Welch and Noer (2013), Tables I and II, and how the three ratios of fast to slow capacity
+//! suit them.
 //!
-//! The tables give the number of files, their bytes, the mean and the largest size, but no distribution. Two things are said of each
-//! system, and kept apart:
+//! The tables list the number of files, their bytes, the mean and the largest size, but no distribution. For each
+//! system there are two kinds of figures, kept apart:
 //!
-//! - **What is certain.** A file has at least two component objects, each with a descriptor of one block ([`panfs`]). A file of
-//!   `S` bytes has at most `S / 64 KiB + 2`, and at most 9 for each 2,000 stripes, so the descriptors of a system lie between two
-//!   bounds whatever its distribution.
-//! - **What is assumed**: sizes that have the shape of `vu-2005`, all multiplied by one factor so that number and bytes are those of
-//!   the table. The figures for small files need this, and are marked. By this, a quarter to nine tenths of the files are of
-//!   64 KiB or less in most systems, as the paper found (its Fig. 3); the largest file of the table is not reproduced.
+//! - **What is certain.** A file has at least two component objects, each with a descriptor of one block ([`panfs`]). A
+//!   file of `S` bytes has at most `S / 64 KiB + 2`, and at most 9 for each 2,000 stripes, so the descriptors of a
+//!   system lie between two bounds, whatever its distribution.
+//! - **What is assumed**: sizes with the shape of `vu-2005`, all multiplied by one factor so that number and bytes
+//!   match the table. The figures for small files need this, and are marked. Under this assumption, a quarter to nine
+//!   tenths of the files are of 64 KiB or less in most systems, as the paper found (its Fig. 3); the largest file of
+//!   the table is not reproduced.
 //!
 //! [`panfs`]: crate::layout
 
@@ -24,7 +26,7 @@ use crate::units::{GIB, KIB, SMALL_FILE_BYTES, TIB, fraction};
 
 const TABLE: &str = include_str!("../../data/panasas_systems.csv");
 
-/// What `show` calls all of them.
+/// What `show` calls the whole collection.
 pub const COLLECTION: &str = "panasas";
 
 /// The layout that the systems used, with the packing that the paper introduces.
@@ -41,9 +43,9 @@ const COMPONENTS: u128 = 9;
 /// A measured system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct System {
-    /// Kind of customer and number.
+    /// Kind of customer, and number.
     pub name: &'static str,
-    /// Size of all files together, to the digits of the table.
+    /// Sum of the sizes of all files, to the digits of the table.
     pub size_bytes: u128,
     /// Number of files.
     pub files: u64,
@@ -53,14 +55,14 @@ pub struct System {
     pub directories: u64,
 }
 
-/// How a system would do with a fast tier.
+/// How a fast tier would suit a system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SystemShares {
     /// Descriptors, at least, as a share of the file data.
     pub descriptors_least_fraction: f64,
     /// Descriptors, at most.
     pub descriptors_most_fraction: f64,
-    /// Descriptors, by the assumed distribution.
+    /// Descriptors, under the assumed distribution.
     pub descriptors_assumed_fraction: f64,
     /// Share of the files that are of 64 KiB or less, assumed.
     pub small_files_assumed_fraction: f64,
@@ -104,12 +106,14 @@ fn system(row: &'static str) -> Option<System> {
 }
 
 impl System {
-    /// The assumed distribution: that of `vu-2005` with every size multiplied by the factor that gives the bytes of the table.
+    /// The assumed distribution: that of `vu-2005` with every size multiplied by the factor that yields the bytes of
+    /// the table.
     pub fn distribution(&self) -> Distribution {
         let shape = published::find(SHAPE).map_or_else(Distribution::default, |table| table.distribution().clone());
         let mut factor = self.size_bytes as f64 / self.files.max(1) as f64 / shape.mean();
         let mut scaled = self.scaled(&shape, factor);
-        // Sizes are whole and few files have no parts of files among the largest: the factor makes up for that.
+        // Sizes are integers, and a small number of files lacks fractions among the largest: the factor compensates for
+        // both.
         for _ in 0..4 {
             factor *= self.size_bytes as f64 / scaled.total().max(1) as f64;
             scaled = self.scaled(&shape, factor);
@@ -117,7 +121,7 @@ impl System {
         scaled
     }
 
-    /// As many files as there are, spread over `shape` with sizes multiplied by `factor`.
+    /// The system's number of files, spread over `shape` with sizes multiplied by `factor`.
     fn scaled(&self, shape: &Distribution, factor: f64) -> Distribution {
         let mut scaled = Distribution::default();
         let whole = shape.count();
@@ -134,10 +138,10 @@ impl System {
         scaled
     }
 
-    /// What its descriptors and small files take.
+    /// Shares of its descriptors and small files.
     ///
     /// # Errors
-    /// None in fact: the layout is one of granulo's.
+    /// None in practice: the layout is built in.
     pub fn shares(&self) -> Result<SystemShares> {
         let model = Model::parse(LAYOUT)?;
         let files = u128::from(self.files);

@@ -1,10 +1,10 @@
-//! The fast tier: how much of it metadata and small files take, for every cutoff. Welch and Noer (2013).
+//! The fast tier: the space that metadata and small files need there, for every cutoff. Welch and Noer (2013).
 //!
-//! [`Tiers`] answers any cutoff from a distribution. Files up to the cutoff lie where the layout puts them once they are small,
-//! which no higher cutoff changes (a law of [`place`]), so their sums are made once; only the files above it are asked
-//! again. Directories and symlinks count as metadata, where they are known and modelled.
+//! [`Tiers`] answers any cutoff from a distribution. The layout places a file up to the cutoff as small, which no
+//! higher cutoff changes (a law of [`place`]), so these sums are computed once; only the files above it are recomputed.
+//! Directories and symlinks count as metadata, where they are known and modelled.
 //!
-//! [`place`] is monotonic in the cutoff, so the largest cutoff that a device holds is found by halving.
+//! [`place`] is monotonic in the cutoff, so the largest cutoff that a device holds is found by bisection.
 //!
 //! [`place`]: crate::layout::Layout::place
 
@@ -16,13 +16,14 @@ use crate::distribution::Cell;
 use crate::layout::{Model, Placement, round_up};
 use crate::units::fraction;
 
-/// SSD to HDD ratios of Welch and Noer's three blades, as they name them: 120 GB to 8 TB, 300 GB to 8 TB, 480 GB to 4 TB.
+/// SSD to HDD ratios of Welch and Noer's three blades, as they name them: 120 GB to 8 TB, 300 GB to 8 TB, 480 GB to 4
+/// TB.
 pub const RATIOS: [f64; 3] = [0.015, 0.03, 0.10];
 
-/// Sizes that stand for the files of a cell each time that a cutoff is asked about.
+/// Sizes that represent the files of a cell for each cutoff that is evaluated.
 const LARGE_SAMPLES: u128 = 4;
 
-/// What a cutoff makes of a population.
+/// The tiers of a population at one cutoff.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
     /// Files (blocks, first bytes) up to this size go to the fast tier.
@@ -31,24 +32,24 @@ pub struct Tier {
     pub small_file_fraction: f64,
     /// Share of the bytes that these hold.
     pub small_data_fraction: f64,
-    /// On the fast tier at least: lower than `fast_bytes` where records or compression leave it open.
+    /// On the fast tier at least: lower than `fast_bytes` where records or compression leave it undetermined.
     pub fast_least_bytes: u128,
     /// On the fast tier: metadata and small files, redundancy included.
     pub fast_bytes: u128,
     /// On the slow tier.
     pub slow_bytes: u128,
-    /// `fast_bytes` of both together.
+    /// `fast_bytes` as a share of the sum of both.
     pub fast_fraction: f64,
-    /// Raw capacity of the fast tier that this needs, with growth and the part that has to stay free.
+    /// Raw capacity of the fast tier that this needs, with growth and reserve.
     pub fast_device_bytes: u128,
 }
 
-/// What is to be allowed for when capacity is bought.
+/// What to allow for when capacity is bought.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Allowance {
-    /// By how much the population is to grow: 0.5 for half as much again.
+    /// Growth of the population: 0.5 for half as much again.
     pub growth_fraction: f64,
-    /// How full the fast tier may become; `None` for what the layout says.
+    /// How full the fast tier may become; `None` for the default of the layout.
     pub fill_fraction: Option<f64>,
 }
 
@@ -57,9 +58,9 @@ pub struct Allowance {
 pub struct Fit {
     /// Capacity of the fast tier.
     pub fast_device_bytes: u128,
-    /// What of it may be filled before the growth that was asked for.
+    /// Bytes that may be filled before the requested growth.
     pub usable_bytes: u128,
-    /// The largest cutoff that fits; `None` when metadata alone do not.
+    /// The largest cutoff that fits; `None` when metadata alone does not.
     pub largest: Option<Tier>,
     /// At the usual cutoff: what does not fit and spills to the slow tier.
     pub spill: Spill,
@@ -68,13 +69,13 @@ pub struct Fit {
 /// What happens when the fast tier is full.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spill {
-    /// The cutoff that is asked about.
+    /// The cutoff.
     pub cutoff_bytes: u64,
     /// What the fast tier would need.
     pub needed_bytes: u128,
     /// Bytes that go to the slow tier instead.
     pub spilled_bytes: u128,
-    /// The same as a share of what should be fast.
+    /// The same as a share of the bytes that should be fast.
     pub spilled_fraction: f64,
 }
 
@@ -83,11 +84,11 @@ pub struct Spill {
 pub struct Profile {
     /// Fast to slow capacity.
     pub ratio: f64,
-    /// What the fast tier would be, were the slow one just large enough for what the usual cutoff leaves it.
+    /// Capacity of the fast tier if the slow one were just large enough for what the usual cutoff leaves it.
     pub fast_device_bytes: u128,
     /// Whether metadata and files up to the usual cutoff fit.
     pub fits: bool,
-    /// The largest cutoff that fits in the ratio; `None` when metadata alone do not.
+    /// The largest cutoff that fits in the ratio; `None` when metadata alone does not.
     pub largest_cutoff_bytes: Option<u64>,
     /// What spills at the usual cutoff.
     pub spill: Spill,
@@ -97,15 +98,16 @@ pub struct Profile {
 pub struct Tiers<'a> {
     model: &'a Model,
     cells: Vec<Cell>,
-    /// Sums over the cells before each: as if all were small.
+    /// Sums over the cells before each, as if all were small.
     small: Vec<[u128; 5]>,
-    /// Sums over the cells from each on up to `alike`, as if all were large: the layout puts these alike for any cutoff below them.
+    /// Sums over the cells from each one up to `alike`, as if all were large: the layout places these identically for
+    /// any cutoff below them.
     large: Vec<[u128; 3]>,
     tree_bytes: u128,
     allowance: Allowance,
     files: u128,
     size_bytes: u128,
-    /// What the layout takes without tiers.
+    /// Bytes that the layout needs without tiers.
     everything_bytes: u128,
 }
 
@@ -114,7 +116,7 @@ fn figures(placement: Placement) -> [u128; 3] {
 }
 
 impl<'a> Tiers<'a> {
-    /// `space` is what the model makes of the population without tiers. `None` for a layout without tiers.
+    /// `space` is the space that the model needs for the population without tiers. `None` for a layout without tiers.
     pub fn new(
         population: &Population,
         model: &'a Model,
@@ -143,7 +145,8 @@ impl<'a> Tiers<'a> {
         })
     }
 
-    /// What `cutoff_bytes` makes of it. Of a cell above 64 KiB that the cutoff lies inside of, files are small in proportion.
+    /// The tiers at `cutoff_bytes`. In a cell above 64 KiB that contains the cutoff, a proportion of the files is
+    /// small.
     pub fn at(&self, cutoff_bytes: u64) -> Tier {
         let placed_at = round_up(cutoff_bytes, self.model.layout.cutoff_unit_bytes());
         let [fast_least_bytes, fast_bytes, slow_bytes] = self.placed(placed_at);
@@ -161,7 +164,7 @@ impl<'a> Tiers<'a> {
         }
     }
 
-    /// The cell that a cutoff lies inside of, with its part up to there, and the number of cells before it.
+    /// The cell that contains a cutoff, with the part of it up to there, and the number of cells before it.
     fn inside(&self, cutoff_bytes: u64) -> (usize, Option<(Cell, f64)>) {
         let first = self.cells.partition_point(|cell| cell.high <= cutoff_bytes);
         let cell = self.cells.get(first).filter(|cell| cell.low <= cutoff_bytes);
@@ -210,7 +213,7 @@ impl<'a> Tiers<'a> {
         sums
     }
 
-    /// What the layout takes on devices of one kind, without tiers.
+    /// Bytes that the layout needs on devices of one kind, without tiers.
     pub fn everything_bytes(&self) -> u128 {
         self.everything_bytes
     }
@@ -221,7 +224,7 @@ impl<'a> Tiers<'a> {
         self.allowance.fill_fraction.unwrap_or(numerator as f64 / denominator as f64)
     }
 
-    /// The capacity of a device that is to hold `bytes`, grown, and stay within its fill.
+    /// The capacity of a device that holds `bytes` plus growth and stays within its fill level.
     fn device_bytes(&self, bytes: u128) -> u128 {
         scale(bytes, (1.0 + self.allowance.growth_fraction) / self.fill_fraction())
     }
@@ -238,7 +241,7 @@ impl<'a> Tiers<'a> {
         }
     }
 
-    /// How the three ratios compare; `usual_bytes` is the cutoff that they are to hold.
+    /// How the three ratios compare; `usual_bytes` is the cutoff that they should hold.
     pub fn profiles(&self, usual_bytes: u64) -> Vec<Profile> {
         let usual = self.at(usual_bytes);
         let profile = |ratio: f64| {
@@ -254,7 +257,7 @@ impl<'a> Tiers<'a> {
         RATIOS.map(profile).to_vec()
     }
 
-    /// The largest cutoff for which `fits`, which holds up to some cutoff and not above; at most the largest file.
+    /// The largest cutoff for which `fits`, which is true up to some cutoff and false above; at most the largest file.
     fn largest(&self, fits: impl Fn(&Tier) -> bool) -> Option<Tier> {
         let lowest = self.at(0);
         if !fits(&lowest) {
@@ -278,7 +281,7 @@ impl<'a> Tiers<'a> {
     }
 }
 
-/// Adds where the files of a cell lie.
+/// Adds the placement of the files of a cell.
 fn add_placed(sums: &mut [u128; 3], cell: Cell, model: &Model, cutoff_bytes: u64, most_samples: u128) {
     for sample in samples(cell, most_samples) {
         let placement = model.layout.place(sample.size_bytes, cutoff_bytes).unwrap_or_default();
@@ -286,7 +289,8 @@ fn add_placed(sums: &mut [u128; 3], cell: Cell, model: &Model, cutoff_bytes: u64
     }
 }
 
-/// For each cell that the layout puts alike, and behind the last: what it and those after it take when they are above the cutoff.
+/// For each cell that the layout places identically, and after the last: the bytes of that cell and the later ones when
+/// they are above the cutoff.
 fn large_sums(cells: &[Cell], model: &Model) -> Vec<[u128; 3]> {
     let alike = cells.partition_point(|cell| cell.high <= model.layout.alike_up_to());
     let mut sums = vec![[0; 3]; alike + 1];
@@ -297,7 +301,7 @@ fn large_sums(cells: &[Cell], model: &Model) -> Vec<[u128; 3]> {
     sums
 }
 
-/// As many for a cell on either side of a cutoff, so that none of its files comes or goes.
+/// The same number for a cell on either side of a cutoff, so that none of its files appears or disappears.
 fn samples_of(cell: &Cell, model: &Model) -> u128 {
     if cell.high <= model.layout.alike_up_to() { SAMPLES } else { LARGE_SAMPLES }
 }
@@ -308,7 +312,7 @@ fn add_small(sums: &mut [u128; 5], cell: Cell, model: &Model) {
     *sums = [placed[0], placed[1], placed[2], sums[3] + cell.count, sums[4] + cell.sum];
 }
 
-/// `part` of the way from one sum to another.
+/// Linear interpolation between two sums.
 fn between(from: u128, to: u128, part: f64) -> u128 {
     if to >= from { from + scale(to - from, part).min(to - from) } else { from - scale(from - to, part).min(from - to) }
 }
@@ -328,8 +332,8 @@ pub fn scale(bytes: u128, factor: f64) -> u128 {
     if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u128 }
 }
 
-/// Cutoffs that a table or a curve has: 0 and every `per_octave`-th part of an octave up to the largest file; and the last byte
-/// before each power of two, as layouts change at these.
+/// Cutoffs of a table or a curve: 0 and every `per_octave`-th part of an octave up to the largest file, and the last
+/// byte before each power of two, because layouts change there.
 pub fn cutoffs(largest_bytes: u64, per_octave: u32) -> Vec<u64> {
     let top = u64::BITS - largest_bytes.leading_zeros();
     let steps = (9 * per_octave)..=(top.clamp(17, 63) * per_octave);
