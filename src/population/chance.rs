@@ -1,7 +1,8 @@
-//! Numbers that look random and are functions of a seed: the same on every machine, with any number of threads, in every version.
+//! Pseudorandom numbers as functions of a seed: the same on every machine, with any number of threads, in every
+//! version.
 //!
-//! Everything is SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): the n-th
-//! number of a sequence is `mix(start + n · STEP)`, so any of them can be had without those before it.
+//! Everything is SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): the
+//! n-th number of a sequence is `mix(start + n · STEP)`, so any of them can be computed without its predecessors.
 
 /// The step of the sequence: 2^64 over the golden ratio, odd.
 pub(super) const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -14,13 +15,13 @@ pub(super) fn mix(mut mixed: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// What a number is for: sequences of one seed that have nothing to do with each other.
+/// The purpose of a number: sequences of one seed that are independent of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Stream {
     /// Which file has which size.
     Sizes = 1,
-    /// Which entry has which length of name.
+    /// Which entry has a name of which length.
     Names,
     /// How names are spelt.
     Spelling,
@@ -38,9 +39,9 @@ pub(super) enum Stream {
     Directories,
     /// Which files are deleted while a tree ages.
     Aging,
-    /// Where files are created then.
+    /// Where files are created during aging.
     AgingPlaces,
-    /// How they are called.
+    /// Their names.
     AgingNames,
 }
 
@@ -55,19 +56,19 @@ pub(super) fn draw(start: u64, index: u64) -> u64 {
     mix(start.wrapping_add(index.wrapping_add(1).wrapping_mul(STEP)))
 }
 
-/// A number that looks random and belongs to `number`: no other has the same one.
+/// A number that looks random and belongs to `number` alone.
 #[inline]
 pub fn scramble(number: u64) -> u64 {
     draw(number, 0)
 }
 
-/// `number`, evenly distributed, as one below `end`; 0 if that is 0. (Even to `end` in 2^64.)
+/// Maps `number` to one below `end`, evenly distributed; 0 if `end` is 0. (Even to `end` in 2^64.)
 #[inline]
 pub(super) fn below(number: u64, end: u64) -> u64 {
     ((u128::from(number) * u128::from(end)) >> 64) as u64
 }
 
-/// A sequence that is gone through.
+/// A sequence to iterate over.
 #[derive(Debug, Clone)]
 pub struct Chance {
     start: u64,
@@ -80,7 +81,7 @@ impl Chance {
         Chance { start: start(seed, stream), drawn: 0 }
     }
 
-    /// A sequence of its own for whoever generates sizes outside this module.
+    /// A separate sequence for code outside this module that generates sizes.
     pub fn of_seed(seed: u64) -> Chance {
         Chance { start: mix(seed), drawn: 0 }
     }
@@ -92,7 +93,7 @@ impl Chance {
         number
     }
 
-    /// A number below `end`; 0 if that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         below(self.any(), end)
     }
@@ -102,7 +103,7 @@ impl Chance {
         (self.any() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Puts `items` in any order.
+    /// Shuffles `items`.
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {
             items.swap(at, self.below(at as u64 + 1) as usize);

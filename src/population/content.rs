@@ -1,10 +1,12 @@
-//! What is in the files: bytes that are functions of a seed and their place, made faster than a device takes them.
+//! Contents of files: bytes that are functions of a seed and their position, generated faster than a device writes
+//! them.
 //!
 //! - `zero`: zero bytes, written.
-//! - `random`: SplitMix64 by place; nothing compresses it.
-//! - `compressible:R`: chunks that begin with random bytes and end with zeros, so many that zstd makes R of them one.
-//! - `sparse:SHARE`: holes for that share of the blocks, random bytes in the others. The size is set first and the data written
-//!   into it: no file system then reserves space beyond the end that would fill the holes.
+//! - `random`: SplitMix64 by position; incompressible.
+//! - `compressible:R`: chunks that begin with random bytes and end with zeros, in proportions for which zstd reaches
+//!   the ratio R.
+//! - `sparse:SHARE`: holes for that share of the blocks, random bytes in the others. The size is set first, then the
+//!   data is written: no file system then preallocates space beyond the end that would fill the holes.
 //! - `none`: the size is set and nothing written.
 
 use std::os::fd::BorrowedFd;
@@ -15,16 +17,16 @@ use rustix::io::{Errno, pwrite, write};
 use super::chance::{STEP, draw, mix};
 use crate::units::{format_share, parse_percent};
 
-/// Bytes that one call writes at most; what a worker's buffer holds.
+/// Largest number of bytes that one call writes; the size of a worker's buffer.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
 /// Bytes that one pattern of random bytes and zeros spans, where the ratio allows it.
 const CHUNK_BYTES: u64 = 4096;
-/// What zstd takes to describe the zeros of a chunk.
+/// Bytes that zstd needs to describe the zeros of a chunk.
 const SEQUENCE_BYTES: f64 = 4.0;
-/// Blocks in which holes are gathered, so that a sparse file is not all extents of one block.
+/// Blocks in which holes are grouped, so that a sparse file does not consist of extents of one block only.
 const HOLE_GROUP: u64 = 16;
 
-/// What is in the files.
+/// The contents of files.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Content {
     /// Zero bytes.
@@ -35,7 +37,7 @@ pub enum Content {
     Compressible(f64),
     /// Holes for a share of the blocks, random bytes in the rest.
     Sparse(f64),
-    /// Nothing at all: sizes alone.
+    /// No data: sizes alone.
     None,
 }
 
@@ -43,7 +45,7 @@ impl Content {
     /// Reads `zero`, `random`, `compressible:2.5`, `sparse`, `sparse:75%` or `none`.
     ///
     /// # Errors
-    /// A sentence that says what is wrong, for the argument parser to print.
+    /// A sentence that names the fault, for the argument parser to print.
     pub fn parse(text: &str) -> Result<Content, String> {
         let (name, option) = match text.split_once(':') {
             Some((name, option)) => (name, Some(option)),
@@ -75,8 +77,8 @@ impl Content {
         }
     }
 
-    /// Writes the content of a file of `size` bytes into an empty one; `buffer` is of [`PIECE_BYTES`]. Holes are whole blocks of
-    /// `block_bytes`. Ends with `ECANCELED` between two pieces once `stop` is set.
+    /// Writes the content of a file of `size` bytes into an empty file; `buffer` has [`PIECE_BYTES`]. Holes are whole
+    /// blocks of `block_bytes`. Ends with `ECANCELED` between two pieces once `stop` is set.
     pub(super) fn write_to(
         self,
         file: BorrowedFd<'_>,
@@ -147,7 +149,7 @@ impl std::fmt::Display for Content {
     }
 }
 
-/// Where a worker makes what it writes.
+/// A worker's buffer for the bytes that it writes.
 #[derive(Debug)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
@@ -176,7 +178,7 @@ impl Buffer {
     }
 }
 
-/// Bytes of a chunk: more for high ratios, so that there is a random part worth the name in each.
+/// Bytes of a chunk: more for high ratios, so that each has a random part of useful length.
 fn chunk_bytes(ratio: f64) -> u64 {
     ((ratio * 256.0) as u64).next_power_of_two().clamp(CHUNK_BYTES, PIECE_BYTES as u64)
 }
@@ -205,7 +207,7 @@ fn fill_random(bytes: &mut [u8], seed: u64, offset: u64) {
 /// Which blocks of a file are holes.
 struct Holes {
     share: f64,
-    /// From 0 to 1, another one for each file: so that of many small files the right share is a hole.
+    /// From 0 to 1, different for each file, so that the right share of many small files are holes.
     phase: f64,
 }
 
@@ -222,7 +224,7 @@ impl Holes {
         let mut at = 0;
         while at < blocks {
             let end = (at + HOLE_GROUP).min(blocks);
-            // A hole may not be more than the group holds, though the phase may ask for it.
+            // A hole may not exceed the group, whatever the phase.
             let holes = (holes_until(end) - holes_until(at)).min(end - at);
             let data_end = end - holes;
             if data_end > at {
@@ -250,7 +252,7 @@ fn write_run(file: BorrowedFd<'_>, from: u64, to: u64, seed: u64, buffer: &mut B
     Ok(())
 }
 
-/// Writes all of `bytes`: a call may take less, and may be interrupted.
+/// Writes all of `bytes`: a call may write fewer, and may be interrupted.
 fn write_whole(mut bytes: &[u8], mut write: impl FnMut(&[u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match write(bytes) {
@@ -320,7 +322,7 @@ mod tests {
             let data = bytes.chunks(4096).filter(|block| block.iter().any(|&byte| byte != 0)).count() * 4096;
             assert!((data as f64 - want).abs() <= 4096.0);
         }
-        // Of small files, a share is one hole.
+        // A share of the small files is one hole each.
         let data = (0..400).filter(|&seed| written(Content::Sparse(0.25), 3000, mix(seed)).0.iter().any(|&b| b != 0));
         assert!((270..330).contains(&data.count()));
     }

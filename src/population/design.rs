@@ -1,4 +1,4 @@
-//! The design of a tree: what follows from distributions, a number of files and a seed.
+//! The design of a tree: everything that follows from distributions, a number of files and a seed.
 
 use super::SECONDS_A_DAY;
 use super::chance::{Stream, below, draw, start};
@@ -10,16 +10,16 @@ use super::tree::Tree;
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Files of a directory where nothing else is known.
+/// Files per directory where nothing else is known.
 pub const DIRECTORY_FILES: u64 = 100;
 /// Length of names where nothing else is known.
 const NAME_LENGTH: u64 = 12;
-/// More files than any file system of today holds; everything is exact below.
+/// More files than any current file system holds; everything is exact below.
 pub const MOST_FILES: u64 = 1 << 48;
 
 const OPERATION: &str = "generate";
 
-/// What a tree is to be like.
+/// The distributions of the tree to make.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recipe {
     /// Sizes of files.
@@ -37,14 +37,14 @@ pub struct Recipe {
 /// How files are divided among directories.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
-    /// As in a measured tree: as many directories for each file, with as many entries.
+    /// As in a measured tree: the same number of directories per file, with the same numbers of entries.
     Measured {
         /// Entries of each directory.
         entries: Distribution,
         /// Depth of each directory.
         depths: Option<Distribution>,
     },
-    /// So many files in each directory.
+    /// The same number of files in each directory.
     Even {
         /// Files of each directory.
         directory_files: u64,
@@ -60,7 +60,7 @@ pub struct Amount {
     pub files: Option<u64>,
     /// Their bytes.
     pub bytes: Option<u64>,
-    /// Files for each file of the source.
+    /// Files per file of the source.
     pub scale: Option<f64>,
 }
 
@@ -73,14 +73,14 @@ pub struct FileTimes {
     pub atime: Option<i64>,
 }
 
-/// A tree in all its parts.
+/// A complete tree.
 #[derive(Debug)]
 pub struct Design {
-    /// What everything follows from, with the recipe.
+    /// The seed from which everything follows, with the recipe.
     pub seed: u64,
-    /// What sizes were multiplied by.
+    /// Factor that sizes were multiplied by.
     pub factor: f64,
-    /// The sizes that they were stratified from.
+    /// The sizes from which they were stratified.
     pub source_sizes: Distribution,
     /// Sizes of files.
     pub sizes: Table,
@@ -91,7 +91,7 @@ pub struct Design {
     pub(super) names: Names,
     mtimes: Option<Ages>,
     atimes: Option<Ages>,
-    /// What ages are relative to; files without ages get this time if it was asked for.
+    /// What ages are relative to; files without ages have this time if it was requested.
     pub as_of: Option<i64>,
     content_start: u64,
 }
@@ -118,16 +118,16 @@ impl Ages {
 }
 
 impl Recipe {
-    /// A recipe that is nothing but sizes.
+    /// A recipe with sizes only.
     pub fn of_sizes(sizes: Distribution) -> Recipe {
         let shape = Shape::Even { directory_files: DIRECTORY_FILES, depths: None };
         Recipe { sizes, names: None, shape, mtime_ages: None, atime_ages: None }
     }
 
-    /// The number of files, and what sizes are to be multiplied by.
+    /// The number of files, and the factor for sizes.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`]: nothing to go by, nothing to make, or more than any file system holds.
+    /// [`ErrorKind::Usage`]: no amount, an empty tree, or more than any file system holds.
     pub fn amount(&self, asked: Amount) -> Result<(u64, f64)> {
         let fail = |cause: &str| Error::new(ErrorKind::Usage, OPERATION, cause);
         let (count, total) = (self.sizes.count(), self.sizes.total());
@@ -177,7 +177,7 @@ impl Recipe {
         }
     }
 
-    /// The sizes multiplied by `factor`, a little corrected for sizes being whole.
+    /// The sizes multiplied by `factor`, with a small correction because sizes are integers.
     pub fn scaled_sizes(&self, factor: f64) -> Distribution {
         if factor == 1.0 {
             return self.sizes.clone();
@@ -197,7 +197,8 @@ impl Recipe {
 }
 
 impl Design {
-    /// The tree of `files` files that is like `recipe`, sizes multiplied by `factor`; names no longer than `name_limit`.
+    /// The tree of `files` files after `recipe`, with sizes multiplied by `factor` and names no longer than
+    /// `name_limit`.
     pub fn new(recipe: &Recipe, files: u64, factor: f64, seed: u64, as_of: Option<i64>, name_limit: usize) -> Design {
         let source_sizes = recipe.scaled_sizes(factor);
         let tree = match &recipe.shape {
@@ -232,7 +233,7 @@ impl Design {
         }
     }
 
-    /// How many files it has.
+    /// Number of files.
     pub fn files(&self) -> u64 {
         self.tree.files()
     }
@@ -243,7 +244,7 @@ impl Design {
         self.sizes.value(self.size_order.at(file))
     }
 
-    /// The size of a file in another order than that of the tree, which is order 0: each has every size once.
+    /// The size of a file in another order; order 0 is that of the tree. Each order has every size once.
     pub(super) fn size_in_round(&self, round: u64, file: u64) -> u64 {
         if round == 0 {
             return self.size(file);
@@ -252,7 +253,7 @@ impl Design {
         self.sizes.value(order.at(file))
     }
 
-    /// The times of a file; `now` is what ages are relative to where nothing else was asked for.
+    /// The times of a file; `now` is what ages are relative to where nothing else was requested.
     pub fn times(&self, file: u64, now: i64) -> FileTimes {
         let as_of = self.as_of.unwrap_or(now);
         let time = |ages: &Option<Ages>| ages.as_ref().map(|ages| ages.time(file, as_of)).or(self.as_of);
@@ -264,7 +265,7 @@ impl Design {
         seed_of(self.content_start, file)
     }
 
-    /// The length that the name of an entry is to have.
+    /// The length of the name of an entry.
     pub(super) fn name_length(&self, entry: u64) -> u64 {
         match &self.name_lengths {
             Some((lengths, order)) => lengths.value(order.at(entry)),

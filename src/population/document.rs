@@ -6,7 +6,7 @@ use super::extents::Fragmentation;
 use super::room::{Needed, Room};
 use crate::distribution::Distance;
 
-/// The schema that documents name.
+/// The schema identifier of documents.
 pub const SCHEMA: &str = "granulo/generate/1";
 /// Largest distance by files that a tree of [`BOUNDED_FILES`] may have.
 pub const BOUND_BY_FILES: f64 = 0.01;
@@ -22,7 +22,7 @@ pub struct Document {
     pub schema: &'static str,
     /// Version that wrote it.
     pub granulo_version: &'static str,
-    /// What the tree is to be like: the name of a survey, a table, a profile, a law.
+    /// The model of the tree: the name of a survey, a table, a profile, a law.
     pub source: String,
     /// Where the tree is, escaped.
     pub directory: String,
@@ -30,23 +30,23 @@ pub struct Document {
     pub seed: u64,
     /// Number of threads.
     pub threads: usize,
-    /// What is in the files: `random`, `compressible:2.5`, `none`.
+    /// Contents of the files: `random`, `compressible:2.5`, `none`.
     pub content: String,
-    /// Whether nothing was to be made.
+    /// Whether this was a dry run.
     pub dry_run: bool,
     /// Whether everything was made.
     pub complete: bool,
     /// What was to be made.
     pub plan: Plan,
-    /// What was made; `None` of a dry run.
+    /// What was made; `None` for a dry run.
     pub made: Option<MadeFiles>,
-    /// How it aged; `None` where it did not.
+    /// How it aged; `None` if it did not.
     pub aging: Option<Aging>,
-    /// How far from the source it is, one for each measure that the source has.
+    /// Distances from the source, one for each measure that the source has.
     pub distances: Vec<MeasureDistance>,
-    /// What the distances of the sizes may be.
+    /// Bounds of the distances of the sizes.
     pub bounds: Bounds,
-    /// What is to be known beside the figures.
+    /// Remarks.
     pub notes: Vec<String>,
 }
 
@@ -61,19 +61,19 @@ pub struct Plan {
     pub size_bytes: u128,
     /// The largest of them.
     pub largest_bytes: u64,
-    /// What sizes of the source were multiplied by.
+    /// Factor that sizes of the source were multiplied by.
     pub size_factor: f64,
-    /// What ages are relative to, seconds since 1970; `None` where there are no times to set.
+    /// What ages are relative to, seconds since 1970; `None` where no times are set.
     pub ages_relative_to: Option<i64>,
-    /// What it takes.
+    /// The space it needs.
     pub needed: Needed,
-    /// What there is.
+    /// The space that exists.
     pub room: Room,
-    /// What stays available.
+    /// The space that stays available.
     pub left_bytes: u128,
-    /// The limit that was set.
+    /// The limit, if one was set.
     pub limit_bytes: Option<u64>,
-    /// Creations and deletions after the fill level is reached; `None` where it is not to age.
+    /// Creations and deletions after the fill level is reached; `None` without aging.
     pub operations: Option<u64>,
 }
 
@@ -86,15 +86,15 @@ pub struct MadeFiles {
     pub directories: u64,
     /// Sizes of the files.
     pub size_bytes: u64,
-    /// What the file system has allocated for them, as surveyed afterwards; `None` where that was not done.
+    /// Bytes that the file system allocated for them, as surveyed afterwards; `None` without a survey.
     pub allocated_bytes: Option<u128>,
     /// Time to make them.
     pub elapsed_seconds: f64,
-    /// Time to write back then what was still in memory.
+    /// Time to write back afterwards what was still in memory.
     pub sync_seconds: f64,
-    /// Files a second, without writing back.
+    /// Files per second, without writing back.
     pub files_per_second: f64,
-    /// Bytes a second, with writing back.
+    /// Bytes per second, with writing back.
     pub bytes_per_second: f64,
 }
 
@@ -107,50 +107,51 @@ pub struct Aging {
     pub created: u64,
     /// Files deleted.
     pub deleted: u64,
-    /// Files that would not fit below the level even alone, and were left out.
+    /// Files that would not fit below the level even alone, and were skipped.
     pub left_out: u64,
-    /// What files may take together.
+    /// Largest space for all files together.
     pub level_bytes: u64,
-    /// Share of the file system in use at the end, as `df` has it.
+    /// Used share of the file system at the end, as `df` computes it.
     pub fill_fraction: f64,
     /// Time until the level was reached.
     pub filled_seconds: f64,
-    /// Time of the operations then.
+    /// Time of the operations after that.
     pub elapsed_seconds: f64,
-    /// Distance of the relative ages of files from the profile; `None` where there is none.
+    /// Distance of the relative ages of files from the profile; `None` without one.
     pub age_distance: Option<f64>,
-    /// Fragmentation when the level was reached; `None` where it cannot be seen.
+    /// Fragmentation when the level was reached; `None` where it cannot be determined.
     pub first: Option<Fragmentation>,
     /// Fragmentation at the end.
     pub last: Option<Fragmentation>,
 }
 
-/// How far a measure is from that of the source.
+/// Distance of a measure from that of the source.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MeasureDistance {
     /// `file_size`, `name_length` and so on, as in a survey.
     pub measure: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// As planned; `None` where only the disk tells.
+    /// As planned; `None` where only the disk can answer.
     pub planned: Option<Distance>,
     /// As surveyed on disk.
     pub reached: Option<Distance>,
 }
 
-/// What the distances of the sizes may be.
+/// Bounds of the distances of the sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bounds {
     /// By files.
     pub by_files: f64,
     /// By bytes.
     pub by_bytes: f64,
-    /// From how many files on.
+    /// Number of files from which they apply.
     pub from_files: u64,
-    /// What no tree of this many files can be below by bytes: the largest files of the source are too large a part of it.
+    /// Lower bound of the distance by bytes for this number of files: the largest files of the source are too large a
+    /// part of the tree.
     pub least_by_bytes: f64,
-    /// About how many files it takes for the bound by bytes.
+    /// Approximate number of files that the bound by bytes needs.
     pub files_for_bytes: u64,
-    /// Whether they are met; `None` where there are too few files for them.
+    /// Whether they are met; `None` with too few files.
     pub met: Option<bool>,
 }

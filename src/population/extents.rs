@@ -1,7 +1,8 @@
-//! How many pieces files and free space are in.
+//! Fragmentation of files and of free space.
 //!
-//! Files: their extents by the FIEMAP call, of which those that follow one another on the device are one piece. Free space: by the tool of
-//! the file system, which wants root: `e2freefrag` for ext2, ext3 and ext4, `xfs_spaceman` for xfs; there is none for btrfs.
+//! Files: their extents from the FIEMAP call; extents that are adjacent on the device are one piece. Free space: from
+//! the tool of the file system, which needs root: `e2freefrag` for ext2, ext3 and ext4, `xfs_spaceman` for xfs; btrfs
+//! has none.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,23 +19,23 @@ use serde::Serialize;
 use crate::mounts::{Mount, mounts};
 use crate::units::fraction;
 
-/// Files that are looked at, at most.
+/// Largest number of files that are examined.
 pub const SAMPLE: u64 = 20_000;
 
-/// How many pieces files and free space are in.
+/// Fragmentation of files and of free space.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fragmentation {
-    /// Files that were looked at and have data on the device.
+    /// Examined files that have data on the device.
     pub files: u64,
     /// Their pieces.
     pub extents: u64,
-    /// Mean of the pieces of a file.
+    /// Mean number of pieces per file.
     pub extents_per_file: f64,
     /// Share of the files that are in more than one piece.
     pub fragmented_fraction: f64,
-    /// Pieces of the worst of them.
+    /// Pieces of the worst file.
     pub most_extents: u64,
-    /// Free space; `None` where it could not be seen.
+    /// Free space; `None` where it could not be determined.
     pub free: Option<FreeSpace>,
 }
 
@@ -45,9 +46,9 @@ pub struct FreeSpace {
     pub extents: u64,
     /// Mean size of one.
     pub mean_bytes: f64,
-    /// The largest; `None` where the tool does not say.
+    /// The largest; `None` where the tool does not report it.
     pub largest_bytes: Option<u64>,
-    /// The tool that said so.
+    /// The tool that reported it.
     pub tool: &'static str,
 }
 
@@ -61,10 +62,10 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Looks at a file.
+    /// Examines a file.
     ///
     /// # Errors
-    /// What the call fails with: `EOPNOTSUPP` where the file system has none.
+    /// The error of the call: `EOPNOTSUPP` where the file system lacks it.
     pub fn look_at(&mut self, file: impl AsFd) -> io::Result<()> {
         let extents = pieces(file)?;
         if extents > 0 {
@@ -76,7 +77,7 @@ impl Counted {
         Ok(())
     }
 
-    /// What was seen.
+    /// The fragmentation counted so far.
     pub fn with(&self, free: Option<FreeSpace>) -> Fragmentation {
         Fragmentation {
             files: self.files,
@@ -89,10 +90,10 @@ impl Counted {
     }
 }
 
-/// Pieces of a file: extents that do not begin where the one before ended.
+/// Pieces of a file: extents that do not begin where the previous one ended.
 ///
 /// # Errors
-/// What the call fails with: `EOPNOTSUPP` where the file system has none.
+/// The error of the call: `EOPNOTSUPP` where the file system lacks it.
 pub fn pieces(file: impl AsFd) -> io::Result<u64> {
     let (mut pieces, mut end) = (0, None);
     for extent in Fiemap::new(file) {
@@ -103,7 +104,7 @@ pub fn pieces(file: impl AsFd) -> io::Result<u64> {
     Ok(pieces)
 }
 
-/// The free space of the file system of `directory`; a sentence where it cannot be seen.
+/// The free space of the file system of `directory`; a sentence where it cannot be determined.
 pub fn free_space(directory: &Path) -> Result<FreeSpace, String> {
     let Some(mount) = mount_of(directory) else { return Err("its file system is not among the mounts".to_owned()) };
     match mount.kind.as_str() {
@@ -162,7 +163,7 @@ fn of_xfs_spaceman(said: &str, block_bytes: u64) -> Option<FreeSpace> {
     })
 }
 
-/// The mount that the device of `directory` has.
+/// The mount of the device of `directory`.
 fn mount_of(directory: &Path) -> Option<Mount> {
     let device = File::open(directory).and_then(|file| file.metadata()).ok()?.dev();
     mount_in(mounts().ok()?, (major(device), minor(device)))

@@ -1,9 +1,9 @@
 //! Making a tree: directories and files of a [`Design`] below an empty directory, with several threads.
 //!
-//! A worker takes a directory, makes what is in it (up to `PART` entries; what is more is left to the next worker), and leaves its child
-//! directories on a common stack, last in, first out. Everything is made relative to the descriptor of its directory, never by a path, so
-//! no path is ever too long. Descriptors are kept while a directory has children to come, as far as the budget goes; beyond it a
-//! directory is opened again from its nearest open ancestor.
+//! A worker takes a directory, makes its entries (up to `PART`; the next worker makes the rest), and pushes its child
+//! directories onto a common stack. Everything is made relative to the descriptor of its directory, never by a path, so
+//! no path is ever too long. A descriptor is kept while its directory has children to come, within a budget; beyond it
+//! a directory is opened again from its nearest open ancestor.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,31 +22,31 @@ use super::room::Room;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::format_size;
 
-/// Entries that one worker makes in one go.
+/// Entries that one worker makes per task.
 const PART: u64 = 4096;
-/// How often progress is shown, the room looked at and an interruption looked for.
+/// How often progress is shown and free space and interruption are checked.
 const TICK: Duration = Duration::from_millis(100);
-/// Descriptors that the budget leaves alone.
+/// Descriptors reserved outside the budget.
 const SPARE_DESCRIPTORS: u64 = 64;
 
-/// How a design is made.
+/// How to make a design.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Number of threads, at least 1.
     pub threads: usize,
-    /// What is in the files.
+    /// Contents of the files.
     pub content: Content,
-    /// What ages are relative to where the design does not say.
+    /// What ages are relative to where the design does not specify it.
     pub now: i64,
-    /// Blocks that holes are made of.
+    /// Block size for holes.
     pub block_bytes: u64,
-    /// What has to stay available on the file system.
+    /// Bytes that must stay available on the file system.
     pub kept_bytes: u64,
     /// Whether to wait until everything is on the device.
     pub sync: bool,
 }
 
-/// What was made until now.
+/// What was made so far.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Files.
@@ -66,19 +66,19 @@ pub struct Made {
     pub directories: u64,
     /// Sizes of the files.
     pub size_bytes: u64,
-    /// How long it took.
+    /// Elapsed time.
     pub elapsed: Duration,
-    /// How long it took then until everything was on the device.
+    /// Time after that until everything was on the device.
     pub sync: Duration,
-    /// What ended it early; `None` as well if it was interrupted.
+    /// The error that ended it early; `None` as well if it was interrupted.
     pub failed: Option<Error>,
     /// Whether everything was made.
     pub complete: bool,
 }
 
-/// A directory that was opened, while something in it is still to be opened.
+/// An open directory, while something in it must still be opened.
 struct Place<'m> {
-    /// `None` where the budget was spent: opened again when it is needed.
+    /// `None` where the budget was spent: opened again on demand.
     descriptor: Option<OwnedFd>,
     parent: Option<Arc<Place<'m>>>,
     name: Box<[u8]>,
@@ -90,7 +90,7 @@ impl Drop for Place<'_> {
         if self.descriptor.is_some() {
             self.kept.fetch_sub(1, Ordering::Relaxed);
         }
-        // Ancestors that go with it, one after the other: recursion could be as deep as the tree.
+        // Drops the ancestors that are released with it in a loop: recursion could be as deep as the tree.
         let mut next = self.parent.take();
         while let Some(mut parent) = next.and_then(Arc::into_inner) {
             next = parent.parent.take();
@@ -105,7 +105,7 @@ pub(super) fn open_directory(parent: BorrowedFd<'_>, name: &[u8]) -> std::result
 }
 
 impl Place<'_> {
-    /// A descriptor of its own of a directory that has none.
+    /// Opens a separate descriptor of a directory that has none.
     fn reopen(&self) -> std::result::Result<OwnedFd, Errno> {
         let mut way = vec![&*self.name];
         let mut place = self.parent.as_deref();
@@ -124,9 +124,9 @@ impl Place<'_> {
     }
 }
 
-/// A directory as whoever takes it finds it.
+/// The state in which a worker finds a directory.
 enum At<'m> {
-    /// Made, not opened yet.
+    /// Made, but not opened yet.
     Child { parent: Arc<Place<'m>>, name: Box<[u8]> },
     /// Begun.
     Begun(Arc<Place<'m>>),
@@ -135,14 +135,14 @@ enum At<'m> {
 /// A part of a directory that is to be made.
 struct Task<'m> {
     directory: u64,
-    /// Entries that were made already.
+    /// Entries already made.
     from: u64,
-    /// Names that were given already; `None` of none.
+    /// Names already used; `None` for none.
     used: Option<Used>,
     at: At<'m>,
 }
 
-/// Parts that wait, and how many are being made.
+/// Waiting parts, and how many are in progress.
 #[derive(Default)]
 struct Waiting<'m> {
     tasks: Vec<Task<'m>>,
@@ -162,7 +162,7 @@ struct Maker<'m> {
     path: &'m Path,
 }
 
-/// A worker that has a task. The others wait for what it may leave, so it must not go without a word, even when it panics.
+/// A worker with a task. The others wait for what it may leave, so it must announce its end, even when it panics.
 struct Working<'w, 'm>(&'w Maker<'m>);
 
 impl Drop for Working<'_, '_> {
@@ -182,8 +182,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes the tree of `design` in the empty directory `root`, which is at `path`. Ends early once `interrupted` is set; what was
-/// made then stays. `on_progress` is called about ten times a second.
+/// Makes the tree of `design` in the empty directory `root`, located at `path`. Ends early once `interrupted` is set;
+/// what was made so far remains. `on_progress` is called about ten times a second.
 pub fn make(
     root: OwnedFd,
     path: &Path,
@@ -228,7 +228,7 @@ pub fn make(
     });
     let elapsed = started.elapsed();
     let mut failed = lock(&maker.failed).take();
-    // What the device refuses shows here at the latest.
+    // Errors of the device show here at the latest.
     if settings.sync
         && let Err(error) = synced.and_then(|directory| Ok(rustix::fs::syncfs(directory)?))
     {
@@ -248,7 +248,7 @@ pub fn make(
     }
 }
 
-/// How many directories may be kept open. Raises the soft limit of the process to the hard one first.
+/// How many directories may be kept open. First raises the soft limit of the process to the hard limit.
 pub(super) fn descriptor_budget(threads: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -258,7 +258,7 @@ pub(super) fn descriptor_budget(threads: usize) -> usize {
 }
 
 impl<'m> Maker<'m> {
-    /// Lets every worker end at its next file.
+    /// Makes every worker end at its next file.
     fn end(&self, error: Option<Error>) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(error) = error {
@@ -315,8 +315,8 @@ impl<'m> Maker<'m> {
         }
     }
 
-    /// Opens the directory of a task. What is still to come out of it needs its place; the descriptor is in there if the budget allows
-    /// it, else beside it.
+    /// Opens the directory of a task. Its remaining children need its place; the descriptor is stored there if the
+    /// budget allows, otherwise returned beside it.
     fn open(&self, at: At<'m>, keep: bool) -> std::result::Result<(Arc<Place<'m>>, Option<OwnedFd>), Errno> {
         match at {
             At::Begun(place) => {
@@ -338,7 +338,7 @@ impl<'m> Maker<'m> {
         }
     }
 
-    /// Makes the next entries of a directory, and leaves the rest and the child directories to whoever is free.
+    /// Makes the next entries of a directory, and leaves the rest and the child directories to free workers.
     fn make_part(&self, task: Task<'m>, worker: &mut Worker) -> Result<()> {
         let Task { directory, from, used, at } = task;
         let tree = &self.design.tree;
@@ -377,7 +377,7 @@ impl<'m> Maker<'m> {
                 self.make_file(file, descriptor, at, worker).map_err(|errno| self.failure("make a file in", errno))?;
             }
         }
-        // The first child last, so that it is taken first.
+        // The first child is pushed last, so that it is taken first.
         below.reverse();
         if !below.is_empty() {
             self.leave(below);
@@ -411,7 +411,7 @@ impl<'m> Maker<'m> {
     }
 }
 
-/// A file that is to be written.
+/// A file to write.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written {
     pub(super) size: u64,
@@ -419,7 +419,7 @@ pub(super) struct Written {
     pub(super) times: FileTimes,
 }
 
-/// Makes a file in a directory, whole or not at all. Ends with `ECANCELED` once `stop` is set.
+/// Makes a file in a directory, complete or not at all. Ends with `ECANCELED` once `stop` is set.
 pub(super) fn write_file(
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -433,7 +433,7 @@ pub(super) fn write_file(
     let Written { size, seed, .. } = *written;
     let filled = settings.content.write_to(descriptor.as_fd(), size, seed, settings.block_bytes, stop, buffer);
     if filled.is_err() {
-        // Half a file is none.
+        // A partial file is removed.
         let _ = unlinkat(directory, name, AtFlags::empty());
         return filled;
     }
@@ -448,7 +448,7 @@ pub(super) fn write_file(
     Ok(())
 }
 
-/// What a worker keeps from directory to directory.
+/// What a worker keeps between directories.
 #[derive(Default)]
 struct Worker {
     names: Vec<u8>,
@@ -461,7 +461,7 @@ fn begin(ends: &[usize], at: usize) -> usize {
 }
 
 impl Worker {
-    /// Spells the names of entries of a directory whose first entry is number `before` of the tree.
+    /// Spells the names of entries of a directory whose first entry has number `before` in the tree.
     fn spell(&mut self, design: &Design, before: u64, entries: std::ops::Range<u64>, used: &mut Used) {
         self.names.clear();
         self.ends.clear();
@@ -510,7 +510,7 @@ mod tests {
         make(directory, root, design, settings, &AtomicBool::new(false), &Progress::default(), &mut |_, _| {})
     }
 
-    /// Every path with what can be seen of it.
+    /// Every path with its observable properties.
     fn seen(root: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, Vec<u8>)> {
         let mut seen = BTreeMap::new();
         let mut left = vec![root.to_owned()];
@@ -581,7 +581,7 @@ mod tests {
     #[test]
     fn a_worker_that_panics_does_not_leave_the_others_waiting() {
         let mut design = Design::new(&Recipe::of_sizes(recipe().sizes), 2000, 1.0, 5, None, 255);
-        // More files than there are sizes for.
+        // More files than there are sizes.
         design.tree = Design::new(&recipe(), 4000, 1.0, 5, None, 255).tree;
         let root = tempfile::tempdir().unwrap();
         let design = std::panic::AssertUnwindSafe(&design);
@@ -618,7 +618,7 @@ mod tests {
             }
         }
         assert_eq!(top.reopen().unwrap_err(), Errno::NOENT);
-        // Two thousand ancestors that go at once.
+        // Two thousand ancestors are dropped together.
         drop(top);
         assert_eq!(kept.load(Ordering::Relaxed), 0);
     }

@@ -1,9 +1,10 @@
-//! Populations: file trees made like a measured one.
+//! Populations: file trees modelled on a measured one.
 //!
-//! A [`Recipe`] has the distributions to be like, whatever they were measured with. A [`Design`] is the whole tree that follows from a
-//! recipe, a number of files and a seed: it takes the memory of its directories, and says of each file, by its number, what it is. [`make()`]
-//! puts a design on a disk, with any number of threads; [`age::age`] lives in it for a while, so that files and free space become
-//! fragmented; [`room`] says before whether there is room.
+//! A [`Recipe`] has the target distributions, however they were measured. A [`Design`] is the whole tree that follows
+//! from a recipe, a number of files and a seed: it needs memory for its directories, and computes the properties of
+//! each file from its number. [`make()`] writes a design to a disk, with any number of threads; [`age::age`] creates
+//! and deletes files in it, so that files and free space become fragmented; [`room`] checks beforehand whether there is
+//! enough space.
 //!
 //! | module | subject |
 //! | --- | --- |
@@ -16,8 +17,8 @@
 //! | [`document`] | what was planned and made, `granulo/generate/1` |
 //! | [`mod@age`], [`extents`] | creating and deleting; how many pieces files and free space are in |
 //!
-//! Invariant: a tree is a function of recipe, number of files and seed. Threads, interruptions and what is on the disk do not show
-//! in it.
+//! Invariant: a tree is a function of recipe, number of files and seed. It does not depend on threads, interruptions or
+//! the contents of the disk.
 
 pub mod age;
 pub mod chance;

@@ -1,22 +1,23 @@
-//! Names of a given length that are no two alike in one directory.
+//! Names of a given length that are unique in one directory.
 //!
-//! A name is digits and small letters, so it is printable, and different names stay different where case does not count. The k-th name of a
-//! length in its directory is spelt from a permutation of all there are of that length (of the first [`CODE`] characters; what follows is
-//! filled up): they look random and cannot collide. When all names of a length are used up, the next one is longer.
+//! A name is digits and small letters, so it is printable, and different names stay different where case is ignored.
+//! The k-th name of a length in its directory is spelt from a permutation of all names of that length (of the first
+//! [`CODE`] characters; the rest is filler): they look random and cannot collide. When all names of a length are used
+//! up, the next one is longer.
 
 use super::chance::{Stream, below, draw, start};
 use super::permutation::Permutation;
 
 const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-/// Characters that tell names apart: 36^12 is 4.7 · 10^18.
+/// Characters that make names distinct: 36^12 is 4.7 · 10^18.
 const CODE: usize = 12;
-/// The longest that Linux takes.
+/// The longest that Linux allows.
 pub(super) const LONGEST: usize = 255;
 
 /// Names spelt by a seed.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// For each length up to [`CODE`] the order of its names.
+    /// For each length up to [`CODE`], the order of its names.
     orders: Vec<Permutation>,
     filling: u64,
     longest: usize,
@@ -33,7 +34,7 @@ impl Default for Used {
 }
 
 impl Names {
-    /// Names of up to `longest` characters, which is at least [`CODE`] everywhere.
+    /// Names of up to `longest` characters, which is always at least [`CODE`].
     pub(super) fn new(seed: u64, longest: usize) -> Names {
         let start = start(seed, Stream::Spelling);
         let order = |length: u32| Permutation::new(36u64.pow(length), draw(start, length.into()));
@@ -41,12 +42,12 @@ impl Names {
         Names { orders: (1..=CODE as u32).map(order).collect(), filling, longest: longest.clamp(CODE, LONGEST) }
     }
 
-    /// The longest name that is spelt.
+    /// Length of the longest name.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// The length that the next name gets that is to be of `wanted` characters, and its number among those.
+    /// The actual length of the next name for a `wanted` length, and its number among the names of that length.
     fn next(&self, wanted: u64, used: &mut Used) -> (usize, u64) {
         let mut length = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(1, self.longest);
         while length < CODE && used.0[length] >= 36u64.pow(length as u32) {
@@ -57,7 +58,7 @@ impl Names {
         (length, number)
     }
 
-    /// Appends the next name of a directory that is to be of `wanted` characters.
+    /// Appends the next name of a directory for a `wanted` length.
     pub(super) fn spell(&self, wanted: u64, used: &mut Used, out: &mut Vec<u8>) {
         let (length, number) = self.next(wanted, used);
         let code = length.min(CODE);

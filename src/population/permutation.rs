@@ -1,7 +1,8 @@
-//! A permutation of `0..n` that takes no memory: which file has which size, for ten million files or for ten.
+//! A permutation of `0..n` in constant memory: which file has which size, for ten million files or for ten.
 //!
-//! A Feistel network over the smallest power of two that holds `n`, walked along its cycle until it comes back below `n`
-//! (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002): less than two rounds of it on average.
+//! A Feistel network over the smallest power of two that holds `n`, applied repeatedly until the result is below `n`
+//! (cycle walking) (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002): fewer than two
+//! applications on average.
 
 use super::chance::{STEP, mix};
 
@@ -36,15 +37,15 @@ impl Permutation {
         }
     }
 
-    /// Where `index` goes to.
+    /// The image of `index`.
     #[inline]
     pub fn at(&self, index: u64) -> u64 {
-        // From outside, the walk need never come back.
+        // From outside the range, the walk may never return.
         assert!(index < self.length, "{index} is not below {}", self.length);
         let mut value = index;
         loop {
             let (mut low, mut high) = (value & self.low_mask, value >> self.low_bits);
-            // Each half is changed by the other in turn, so every round can be undone, whatever the widths.
+            // Each half is modified by the other in turn, so every round is invertible, whatever the widths.
             for pair in self.keys.chunks_exact(2) {
                 low ^= mix(high ^ pair[0]) & self.low_mask;
                 high ^= mix(low ^ pair[1]) & self.high_mask;
@@ -84,7 +85,7 @@ mod tests {
     fn neighbours_do_not_stay_together() {
         let permutation = Permutation::new(100_000, 1);
         let near = (1..100_000).filter(|&i| permutation.at(i).abs_diff(permutation.at(i - 1)) < 100).count();
-        // At random, 0.2 % of all pairs.
+        // For a random order, 0.2 % of all pairs.
         assert!((100..320).contains(&near), "{near}");
     }
 }

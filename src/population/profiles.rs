@@ -1,16 +1,16 @@
-//! The profiles of Geriatrix (Kadekodi, Nagarajan and Ganger, USENIX ATC 2018): sizes, depths of directories and relative ages that were
-//! measured or assumed by others, as that tool has them.
+//! The profiles of Geriatrix (Kadekodi, Nagarajan and Ganger, USENIX ATC 2018): sizes, depths of directories and
+//! relative ages that were measured or assumed by others, as that tool ships them.
 //!
-//! Sizes are points: a file is of exactly one of them. Ages are in Geriatrix's clock, one tick an operation, and relative: they say
-//! which files are deleted while a tree ages ([`super::age`]), not how many days old a file is.
+//! Sizes are points: a file has exactly one of them. Ages are in Geriatrix's clock, one tick per operation, and
+//! relative: they decide which files are deleted while a tree ages ([`super::age`]), not how many days old a file is.
 
 use super::design::{DIRECTORY_FILES, Recipe, Shape};
 use crate::distribution::Distribution;
 
 const TABLE: &str = include_str!("../../data/geriatrix_profiles.csv");
-/// What the names of profiles begin with on the command line.
+/// Prefix of the names of profiles on the command line.
 pub const PREFIX: &str = "geriatrix-";
-/// Where they are from.
+/// Their source.
 pub const SOURCE: &str = "S. Kadekodi, V. Nagarajan, G. R. Ganger: Geriatrix: Aging what you see and what you don't see. USENIX ATC 2018; \
                           profiles of github.com/saurabhkadekodi/geriatrix (BSD-3-Clause)";
 

@@ -1,4 +1,4 @@
-//! Whether there is room for a tree, known before the first file is made.
+//! Whether a tree fits, determined before the first file is made.
 
 use std::os::fd::AsFd;
 
@@ -11,49 +11,49 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Layout, Model};
 use crate::units::{format_count, format_share, format_size};
 
-/// Metadata of a file where the file system is not one that granulo knows: an inode and some more.
+/// Metadata per file on an unknown file system: an inode and some more.
 const INODE_BYTES: u128 = 512;
-/// Sizes of a cell that stand for all when space is summed.
+/// Sizes that represent a cell when space is summed.
 const SAMPLES: u64 = 16;
 
-/// What a file system has.
+/// Space of a file system.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Room {
-    /// Its kind: `ext4`, `xfs`, `btrfs`, `tmpfs`; `other` if it is none that matters here.
+    /// Its kind: `ext4`, `xfs`, `btrfs`, `tmpfs`; `other` for any kind that is not distinguished here.
     pub file_system: &'static str,
     /// Its block size.
     pub block_bytes: u64,
     /// Its size.
     pub size_bytes: u64,
-    /// What may be filled yet.
+    /// Bytes that can still be allocated.
     pub available_bytes: u64,
     /// What is in use.
     pub used_bytes: u64,
-    /// Inodes that may be made yet; `None` where they are not counted.
+    /// Inodes that can still be created; `None` where they are not limited.
     pub available_inodes: Option<u64>,
     /// The longest name.
     pub name_limit: u64,
 }
 
-/// How much of a file system may be taken.
+/// How much of a file system may be filled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allowed {
-    /// At most so many bytes.
+    /// At most this many bytes.
     pub limit_bytes: Option<u64>,
-    /// This part of the file system stays free.
+    /// This share of the file system stays free.
     pub keep_free: f64,
 }
 
-/// What a tree takes.
+/// The space that a tree needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Needed {
     /// Inodes.
     pub inodes: u64,
-    /// Bytes allocated for files, directories and metadata, about.
+    /// Approximate bytes allocated for files, directories and metadata.
     pub bytes: u128,
 }
 
-/// What single files take on a file system.
+/// The space that single files need on a file system.
 #[derive(Debug)]
 pub struct Tariff {
     layout: Box<dyn Layout>,
@@ -62,7 +62,7 @@ pub struct Tariff {
 }
 
 impl Tariff {
-    /// What a file of a size takes with its metadata.
+    /// The space that a file of a size needs, with its metadata.
     pub fn bytes(&self, size: u64) -> u64 {
         let space = self.layout.file(size);
         let data = if self.written == 1.0 {
@@ -85,10 +85,10 @@ impl Tariff {
 }
 
 impl Room {
-    /// Of the file system of an open directory.
+    /// Space of the file system of an open directory.
     ///
     /// # Errors
-    /// What `statfs` fails with.
+    /// Any error of `statfs`.
     pub fn of(directory: impl AsFd) -> rustix::io::Result<Room> {
         let said = fstatvfs(&directory)?;
         let kind = match fstatfs(&directory)?.f_type as u64 & 0xffff_ffff {
@@ -111,13 +111,13 @@ impl Room {
         })
     }
 
-    /// Share in use, as `df` has it: `used / (used + available)`.
+    /// Used share, as `df` computes it: `used / (used + available)`.
     pub fn fill_fraction(&self) -> f64 {
         let whole = self.used_bytes as f64 + self.available_bytes as f64;
         if whole > 0.0 { self.used_bytes as f64 / whole } else { 0.0 }
     }
 
-    /// What has to stay available.
+    /// Bytes that must stay available.
     pub fn kept_bytes(&self, allowed: &Allowed) -> u64 {
         (self.size_bytes as f64 * allowed.keep_free) as u64
     }
@@ -133,14 +133,14 @@ impl Room {
         model.map(|model| model.layout).unwrap_or_else(|_| unreachable!("block is a model"))
     }
 
-    /// What files take here, of whose blocks this share is written.
+    /// The space that files need here when this share of their blocks is written.
     pub fn tariff(&self, written: f64) -> Tariff {
         let layout = self.layout();
         let inode = if layout.file(0).metadata_bytes > 0 { 0 } else { INODE_BYTES };
         Tariff { layout, inode, written }
     }
 
-    /// What a design takes here.
+    /// The space that a design needs here.
     pub fn needed(&self, design: &Design, content: Content) -> Needed {
         let tariff = self.tariff(content.written_fraction());
         let mut files = 0u128;
@@ -163,15 +163,15 @@ impl Room {
         Needed { inodes, bytes: files.saturating_add(directories) }
     }
 
-    /// What it takes at the very least, known before there is a design: to refuse what is absurd.
+    /// A lower bound of its space, known before there is a design: to refuse absurd requests.
     pub fn least_needed(&self, files: u64, directories: u64, size_bytes: f64, content: Content) -> Needed {
         let inodes = files.saturating_add(directories);
-        // Less than half of it where a file system packs or compresses; names and inodes take something anywhere.
+        // Less than half of it where a file system packs or compresses; names and inodes need some space everywhere.
         let data = size_bytes * content.written_fraction() * 0.4;
         Needed { inodes, bytes: data as u128 + u128::from(inodes) * 32 }
     }
 
-    /// Refuses what there is no room for.
+    /// Refuses a tree that does not fit.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] with what is missing; [`ErrorKind::Usage`] where the limit was the user's own.

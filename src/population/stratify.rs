@@ -1,12 +1,12 @@
 //! A number of values with the distribution of a source: stratified, not sampled, so that even a few are close to it.
 //!
-//! The cells of the source are gone through from the largest to the smallest. Each gets its share of the values, rounded down or up so
-//! that of two running differences, that of the count and that of the sum, each as a part of its whole, the larger stays
-//! smallest. The largest values decide about the sum, the small ones about the count, and both come out right. A
-//! cell that is wider than one value has its values spread evenly around its mean.
+//! The cells of the source are processed from the largest to the smallest. Each gets its share of the values, rounded
+//! down or up so that the larger of two running relative differences, that of the count and that of the sum, stays
+//! smallest. The largest values determine the sum and the small ones the count, and both match. In a cell wider than
+//! one value, the values are spread evenly around its mean.
 //!
-//! Invariants, property-tested: exactly as many values as asked for; every one of them in a cell of the source.
-//! A [`Table`] has a row for each cell, so it takes the same memory for any number of values.
+//! Invariants, property-tested: exactly as many values as requested; every one of them in a cell of the source. A
+//! [`Table`] has a row for each cell, so its memory does not depend on the number of values.
 
 use crate::distribution::{Cell, Distribution};
 
@@ -42,7 +42,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// How many values there are.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -57,7 +57,7 @@ impl Table {
         }
     }
 
-    /// Calls `each` with values and how many there are of each, by rising value.
+    /// Calls `each` with each value and its number, by rising value.
     pub fn for_each(&self, mut each: impl FnMut(u64, u64)) {
         for row in &self.rows {
             if row.span == 1 {
@@ -68,7 +68,7 @@ impl Table {
         }
     }
 
-    /// Calls `each` with at most `most` values a cell that stand for all, and how many each stands for.
+    /// Calls `each` with at most `most` representative values per cell, and the number of values that each represents.
     pub fn for_samples(&self, most: u64, mut each: impl FnMut(u64, u64)) {
         for row in &self.rows {
             let pieces = if row.span == 1 { 1 } else { most.clamp(1, row.count) };
@@ -94,7 +94,7 @@ impl Table {
         total
     }
 
-    /// The largest value; 0 of none.
+    /// The largest value; 0 if there are none.
     pub fn max(&self) -> u64 {
         self.rows.last().map_or(0, |row| row.value(row.count - 1))
     }
@@ -137,7 +137,7 @@ fn shares(cells: &[Cell], count: u64) -> Vec<u64> {
         *given = share as u64 + u64::from(goes_up);
         (count_ahead, sum_ahead) = if goes_up { up } else { down };
     }
-    // What floating point and the last cells left over: by far the smallest part of the most frequent values.
+    // What floating point and the last cells left over: a negligible part of the most frequent values.
     let mut by_count: Vec<usize> = (0..cells.len()).collect();
     by_count.sort_by_key(|&at| (std::cmp::Reverse(cells[at].count), at));
     let given: u64 = counts.iter().sum();
@@ -154,8 +154,9 @@ fn shares(cells: &[Cell], count: u64) -> Vec<u64> {
     counts
 }
 
-/// A bound on the distance by sum: no `count` values of the mean of `source` can be nearer to it. What is larger than the largest of
-/// them is missing, and the largest alone is too large a part; it can be chosen, but not so that both are small.
+/// A lower bound of the distance by sum: no `count` values with the mean of `source` can be nearer to it. Everything
+/// above the largest of them is missing, and the largest alone is too large a part; it can be chosen, but not so that
+/// both are small.
 pub fn least_distance_by_sum(source: &Distribution, count: u64) -> f64 {
     least_distance(&source.cells().collect::<Vec<_>>(), count)
 }
@@ -170,7 +171,7 @@ fn least_distance(cells: &[Cell], count: u64) -> f64 {
     let (mut above, mut least) = (0.0f64, f64::INFINITY);
     for cell in cells.iter().rev() {
         let with = above + cell.sum as f64 / total as f64;
-        // Its smallest value, if it alone is what is largest.
+        // Its smallest value, if it is the only largest one.
         least = least.min(above.max(cell.low as f64 / made - with));
         above = with;
         if above > least {
@@ -264,7 +265,7 @@ mod tests {
         fn both_differences_are_bounded(source in sizes(), count in 1u64..5000) {
             let made = stratify(&source, count).distribution();
             let found = distance(&source, &made);
-            // One file at a time is rounded: never off by more than a file or by the largest one that there is.
+            // Rounding is per file: never off by more than one file or by the largest one.
             let whole = source.total() as f64 * count as f64 / source.count() as f64;
             let of_sum = if whole > 0.0 { source.max() as f64 / whole } else { 0.0 };
             let of_count = 1.0 / count as f64;
@@ -276,7 +277,7 @@ mod tests {
         fn no_number_of_files_is_nearer_than_the_bound(source in sizes(), count in 1u64..300) {
             let made = stratify(&source, count).distribution();
             let bound = least_distance_by_sum(&source, count);
-            // The bound holds for their own mean, which rounding has moved a little.
+            // The bound applies to their own mean, which rounding has shifted a little.
             let moved = made.total() as f64 / (source.total().max(1) as f64 * count as f64 / source.count() as f64);
             if (moved - 1.0).abs() < 1e-3 {
                 prop_assert!(distance(&source, &made).by_sum >= bound - 2e-3, "{}", bound);
@@ -305,7 +306,7 @@ mod tests {
         assert!((150_000..500_000).contains(&needed), "{needed}");
     }
 
-    /// Of sizes so much alike that a handful is enough, a hundredth of the number is no step: the search has to end all the same.
+    /// For sizes so similar that a handful is enough, a hundredth of the number is no step: the search must still end.
     #[test]
     fn the_number_for_a_distance_is_found_where_it_is_small() {
         for (law, needed) in [

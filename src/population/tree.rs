@@ -1,10 +1,12 @@
-//! The directories of a tree: how many files and directories are in each.
+//! The directories of a tree: how many files and directories each contains.
 //!
-//! Directories are numbered level by level, the root is 0, the children of one lie together, and so do its files: two running sums say
-//! everything. Entries of a directory are its child directories, then its files; entry k of directory d is entry
-//! `entries_before(d) + k` of the tree, which has one fewer than files and directories together (nothing has the root as an entry).
+//! Directories are numbered level by level, and the root is 0. The children of a directory are adjacent, and so are its
+//! files: two running sums describe everything. Entries of a directory are its child directories, then its files; entry
+//! k of directory d is entry `entries_before(d) + k` of the tree, which has one entry fewer than files and directories
+//! together (the root is not an entry).
 //!
-//! Invariants, property-tested: every directory but the root is the child of one before it; all files are in one directory each.
+//! Invariants, property-tested: every directory but the root is the child of one before it; every file is in exactly
+//! one directory.
 
 use std::ops::Range;
 
@@ -12,24 +14,24 @@ use super::chance::{Chance, Stream};
 use super::stratify::{Table, stratify};
 use crate::distribution::Distribution;
 
-/// Child directories of a directory where nothing else is known.
+/// Child directories per directory where nothing else is known.
 const FAN_OUT: u64 = 100;
-/// Directories are no deeper than this.
+/// Largest depth of a directory.
 const DEEPEST: usize = 1000;
 
 /// The directories of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
-    /// Files before each directory, and all of them.
+    /// Number of files before each directory, then of all files.
     first_file: Vec<u64>,
-    /// Number of the first child of each directory, and of directories.
+    /// Number of the first child of each directory, then of all directories.
     first_child: Vec<u64>,
     /// Directories of each depth.
     levels: Vec<u64>,
 }
 
 impl Tree {
-    /// A tree with the entries, and if they are known the depths, of a measured one.
+    /// A tree with the entries, and the depths if they are known, of a measured one.
     pub(super) fn measured(
         entries: &Distribution,
         depths: Option<&Distribution>,
@@ -50,7 +52,7 @@ impl Tree {
         Tree::of(files, &children)
     }
 
-    /// A tree with `directory_files` files in each directory, and directories of the depths, if there are any.
+    /// A tree with `directory_files` files in each directory, and directories at the depths, if there are any.
     pub(super) fn even(directory_files: u64, depths: Option<&Distribution>, files: u64) -> Tree {
         let flat = depths.is_some_and(|depths| depths.max() == 0);
         let directories = if flat { 1 } else { files.div_ceil(directory_files.max(1)).max(1) };
@@ -101,12 +103,12 @@ impl Tree {
         Tree { first_file, first_child, levels }
     }
 
-    /// How many directories there are, with the root.
+    /// Number of directories, with the root.
     pub fn directories(&self) -> u64 {
         self.first_child.len() as u64 - 1
     }
 
-    /// How many files there are.
+    /// Number of files.
     pub fn files(&self) -> u64 {
         self.first_file[self.first_file.len() - 1]
     }
@@ -149,8 +151,8 @@ impl Tree {
     }
 }
 
-/// Makes the sum of `values` what it has to be by changing as few of them as possible: the largest, by at most a half of each (where
-/// that is enough).
+/// Adjusts the sum of `values` to `sum` with as few changes as possible: the largest values, each by at most half
+/// (where that is enough).
 fn settle(values: &mut [u64], sum: u128) {
     values.sort_unstable_by(|a, b| b.cmp(a));
     let now: u128 = values.iter().map(|&value| u128::from(value)).sum();
@@ -171,7 +173,7 @@ fn settle(values: &mut [u64], sum: u128) {
     }
 }
 
-/// How many directories each level gets: one root, no level left out.
+/// How many directories each level gets: one root, no empty level.
 fn levels(depths: &Table, directories: u64) -> Vec<u64> {
     let mut levels = Vec::new();
     depths.for_each(|depth, count| {
@@ -180,7 +182,7 @@ fn levels(depths: &Table, directories: u64) -> Vec<u64> {
         levels[depth] += count;
     });
     levels.resize(levels.len().max(2), 0);
-    // Several roots become one, and the others directories in it.
+    // Several roots become one, and the others become directories in it.
     let roots = std::mem::replace(&mut levels[0], 1);
     if roots == 0 {
         let widest = (1..levels.len()).max_by_key(|&level| (levels[level], level)).unwrap_or(1);
@@ -191,7 +193,7 @@ fn levels(depths: &Table, directories: u64) -> Vec<u64> {
     while levels.last() == Some(&0) {
         levels.pop();
     }
-    // In a small tree a level can come to less than one directory. What is below it would all be one level higher without it.
+    // In a small tree a level can round to no directory. Everything below it would then move up one level.
     for level in 1..levels.len() {
         let widest = (1..levels.len()).max_by_key(|&level| levels[level]).unwrap_or(level);
         if levels[level] == 0 && levels[widest] > 1 {
@@ -204,8 +206,8 @@ fn levels(depths: &Table, directories: u64) -> Vec<u64> {
     levels
 }
 
-/// Entries and children of each directory, with the levels as given or a little deeper; `None` where these entries cannot be laid out
-/// so.
+/// Entries and children of each directory, with the levels as requested or a little deeper; `None` where these entries
+/// cannot be arranged like that.
 fn by_levels(mut levels: Vec<u64>, mut pool: Vec<u64>, chance: &mut Chance) -> Option<(Vec<u64>, Vec<u64>)> {
     let mut children = Vec::with_capacity(pool.len());
     let (mut at, mut depth) = (0usize, 0);
@@ -216,7 +218,7 @@ fn by_levels(mut levels: Vec<u64>, mut pool: Vec<u64>, chance: &mut Chance) -> O
         let (level, rest) = after.split_at_mut(size);
         let mut holds = enrich(level, rest, wanted, chance);
         if holds < u128::from(wanted) {
-            // Far down there may be none but empty ones left. Directories without children may change places with any.
+            // On deep levels only empty ones may be left. Directories without children may be exchanged with any.
             let mut childless: Vec<&mut u64> = before
                 .iter_mut()
                 .zip(&children)
@@ -228,7 +230,7 @@ fn by_levels(mut levels: Vec<u64>, mut pool: Vec<u64>, chance: &mut Chance) -> O
             childless.iter_mut().zip(entries).for_each(|(place, entries)| **place = entries);
         }
         if holds < u128::from(wanted) {
-            // What this level cannot hold comes one level further down.
+            // What this level cannot hold moves one level down.
             let fits = u64::try_from(holds).unwrap_or(wanted);
             if fits == 0 || levels.len() > DEEPEST {
                 return None;
@@ -254,7 +256,8 @@ fn by_levels(mut levels: Vec<u64>, mut pool: Vec<u64>, chance: &mut Chance) -> O
     Some((pool, children))
 }
 
-/// Exchanges directories of a level for larger ones of the rest until it has `wanted` entries, if it can be; what it has then.
+/// Exchanges directories of a level for larger ones of the rest until it has `wanted` entries, if possible; returns the
+/// entries it then has.
 fn enrich(level: &mut [u64], rest: &mut [u64], wanted: u64, chance: &mut Chance) -> u128 {
     let mut holds: u128 = level.iter().map(|&entries| u128::from(entries)).sum();
     if holds >= u128::from(wanted) {
@@ -281,8 +284,8 @@ fn enrich(level: &mut [u64], rest: &mut [u64], wanted: u64, chance: &mut Chance)
     holds
 }
 
-/// Entries and children of each directory where depths are not known: up to a half of the entries of a directory are directories, in
-/// order, until there are enough; up to all of them where there are more directories than files.
+/// Entries and children of each directory where depths are not known: up to half of the entries of a directory are
+/// directories, in order, until there are enough; up to all of them where there are more directories than files.
 fn breadth_first(mut pool: Vec<u64>) -> (Vec<u64>, Vec<u64>) {
     let directories = pool.len() as u64;
     let half: u128 = pool.iter().map(|&entries| u128::from(entries.div_ceil(2))).sum();
@@ -290,7 +293,7 @@ fn breadth_first(mut pool: Vec<u64>) -> (Vec<u64>, Vec<u64>) {
     let mut children = Vec::with_capacity(pool.len());
     let (mut placed, mut next_filled) = (1, 0);
     for at in 0..pool.len() {
-        // The last directory that is open has to have a child while there are more to come.
+        // The last open directory must have a child while there are more to come.
         if placed == at as u64 + 1 && placed < directories && pool[at] == 0 {
             next_filled = next_filled.max(at);
             while pool.get(next_filled).is_some_and(|&entries| entries == 0) {
@@ -365,7 +368,8 @@ mod tests {
         }
     }
 
-    /// A small tree like a large one has levels of one directory, which neither rounding nor empty ones may cut off.
+    /// A small tree modelled on a large one has levels of one directory, which neither rounding nor empty ones may
+    /// remove.
     #[test]
     fn narrow_levels_are_kept_in_a_small_tree() {
         let entries = of(&[(0, 3000), (1, 2500), (3, 3000), (8, 2000), (40, 900), (500, 30)]);

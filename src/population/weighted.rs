@@ -1,5 +1,5 @@
-//! Sizes by a law: the weighting of Atkinson's fill test (2013), "weighted to create more smaller files than larger ones, using an
-//! e^(k(x-1)) function where k is a configurable constant and x is a random number between 0 and 1".
+//! Sizes by a law: the weighting of Atkinson's fill test (2013), "weighted to create more smaller files than larger
+//! ones, using an e^(k(x-1)) function where k is a configurable constant and x is a random number between 0 and 1".
 
 use super::chance::Chance;
 use crate::distribution::Distribution;
@@ -8,9 +8,9 @@ use crate::units::{KIB, MIB, parse_size};
 /// `min + (max - min) · e^(k(x-1))` for an `x` between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SizeLaw {
-    /// The k of the exponent: 0 makes all files as large as `max_bytes`, the larger the more small ones.
+    /// The k of the exponent: 0 makes all files as large as `max_bytes`; larger values make more small files.
     pub k: f64,
-    /// What sizes begin above.
+    /// Lower bound of the sizes.
     pub min_bytes: u64,
     /// The largest size.
     pub max_bytes: u64,
@@ -22,17 +22,17 @@ impl Default for SizeLaw {
     }
 }
 
-/// What a law is called: `weighted:k=6,min=1KiB,max=10MiB`.
+/// Name of a law: `weighted:k=6,min=1KiB,max=10MiB`.
 pub const NAME: &str = "weighted";
 
-/// Values that a law is laid out with.
+/// Values with which a law is laid out.
 const POINTS: u64 = 1 << 20;
 
 impl SizeLaw {
     /// Reads `weighted:k=6,min=1KiB,max=10MiB`, each of the three optional.
     ///
     /// # Errors
-    /// A sentence that says what is wrong.
+    /// A sentence that names the fault.
     pub fn parse(text: &str) -> Result<SizeLaw, String> {
         let wrong = || format!("'{text}' is no law of sizes; write for example {NAME}:k=6,min=1KiB,max=10MiB");
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
@@ -58,7 +58,7 @@ impl SizeLaw {
         Ok(law)
     }
 
-    /// The size at `x`, which is from 0 to 1.
+    /// The size at `x`, from 0 to 1.
     pub fn at(&self, x: f64) -> u64 {
         let part = (self.k * (x - 1.0)).exp();
         let above = (self.max_bytes - self.min_bytes) as f64 * part;

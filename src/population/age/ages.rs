@@ -1,23 +1,24 @@
-//! Relative ages: which files go while a tree ages.
+//! Relative ages: which files are deleted while a tree ages.
 
 use crate::distribution::Distribution;
 
-/// Intervals that ages of a survey are cut into.
+/// Intervals into which the ages of a survey are divided.
 const AGE_INTERVALS: u128 = 32;
 
-/// A profile of relative ages: intervals that end at a part of the time since the beginning, each with its share of the files.
+/// A profile of relative ages: intervals that end at a fraction of the time since the beginning, each with its share of
+/// the files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ages(Vec<(f64, f64)>);
 
 impl Ages {
-    /// Of ages with their weights, youngest first, in any unit.
+    /// Profile of ages with their weights, youngest first, in any unit.
     pub fn of(ages: &[(f64, u64)]) -> Ages {
         let oldest = ages.last().map_or(1.0, |&(age, _)| age).max(f64::MIN_POSITIVE);
         let whole: u64 = ages.iter().map(|&(_, weight)| weight).sum();
         Ages(ages.iter().map(|&(age, weight)| (age / oldest, weight as f64 / whole.max(1) as f64)).collect())
     }
 
-    /// Of the ages of files in days.
+    /// Profile of the ages of files in days.
     pub fn of_days(days: &Distribution) -> Ages {
         let mut ages: Vec<(f64, u64)> = Vec::new();
         for part in 1..=AGE_INTERVALS {
@@ -30,12 +31,12 @@ impl Ages {
         Ages::of(if days.is_empty() { &[] } else { &ages })
     }
 
-    /// Where each interval ends, as a part of the time, and its share of the files.
+    /// Where each interval ends, as a fraction of the time, and its share of the files.
     pub(super) fn intervals(&self) -> &[(f64, f64)] {
         &self.0
     }
 
-    /// Whether there are none: every file is as likely to be deleted.
+    /// Whether the profile is empty: every file is equally likely to be deleted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

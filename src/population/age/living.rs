@@ -1,6 +1,6 @@
-//! Which creations are still there: counted and found in logarithmic time, four bytes each.
+//! Which created files still exist: counted and found in logarithmic time, four bytes each.
 
-/// Which creations are still there, in order: a Fenwick tree of counts.
+/// Which created files still exist, in order: a Fenwick tree of counts.
 #[derive(Debug, Default)]
 pub(super) struct Living {
     sums: Vec<u32>,
@@ -8,19 +8,19 @@ pub(super) struct Living {
 }
 
 impl Living {
-    /// How many there are.
+    /// Number of living files.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many there were, those that are gone included: the number of the next.
+    /// Number of creations, deleted files included: the number of the next.
     pub(super) fn creations(&self) -> u64 {
         self.sums.len() as u64
     }
 
     /// Adds the next creation, alive or not.
     pub(super) fn push(&mut self, alive: bool) {
-        // The node of number n holds the sum of the lowest set bit of n places up to n.
+        // Node n holds the sum of the last `n & -n` places up to n.
         let number = self.sums.len() + 1;
         let mut sum = u32::from(alive);
         let mut step = 1;
@@ -32,7 +32,7 @@ impl Living {
         self.count += u64::from(alive);
     }
 
-    /// Removes one that is there.
+    /// Removes a living file.
     pub(super) fn remove(&mut self, creation: u64) {
         let mut number = creation as usize + 1;
         while number <= self.sums.len() {
@@ -42,7 +42,7 @@ impl Living {
         self.count -= 1;
     }
 
-    /// How many of the first `creations` are there.
+    /// How many of the first `creations` are alive.
     pub(super) fn before(&self, creations: u64) -> u64 {
         let (mut number, mut sum) = ((creations as usize).min(self.sums.len()), 0);
         while number > 0 {
@@ -52,7 +52,7 @@ impl Living {
         sum
     }
 
-    /// The creation that has `rank` living ones before it.
+    /// The creation with `rank` living ones before it.
     pub(super) fn at(&self, mut rank: u64) -> u64 {
         let mut number = 0;
         let mut step = (self.sums.len() + 1).next_power_of_two();

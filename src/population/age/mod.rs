@@ -1,13 +1,14 @@
-//! Aging: files are created and deleted at a fill level until file system and files look as after years of use.
+//! Aging: files are created and deleted at a fill level until the file system looks as it does after years of use.
 //!
-//! After Geriatrix (Kadekodi, Nagarajan and Ganger, USENIX ATC 2018): first files are created up to the fill level, then every operation
-//! creates a file if there is room for the next one below the level, and deletes one else. Which one, a profile of relative ages says:
-//! of its intervals the one that has most too many gives one of its files, any. The clock ticks once a creation; an age is a part of
-//! the time since the beginning. Sizes are stratified again for every so many creations as the design has files, each time in another
-//! order.
+//! After Geriatrix (Kadekodi, Nagarajan and Ganger, USENIX ATC 2018): first files are created up to the fill level,
+//! then every operation creates a file if the next one fits below the level, and otherwise deletes one. A profile of
+//! relative ages selects the victim: any file of the interval with the largest surplus. The clock ticks once per
+//! creation; an age is a fraction of the time since the beginning. After as many creations as the design has files, the
+//! sizes are used again in another order.
 //!
-//! Everything is done by one thread, in one order: the sequence is a function of design, level and number of operations. Deleted before it was
-//! written back, a file would leave no trace on the device, so everything is written back at intervals.
+//! One thread does everything, in one order: the sequence is a function of design, level and number of operations. A
+//! file that is deleted before it is written back would leave no trace on the device, so everything is written back at
+//! intervals.
 
 mod ages;
 mod living;
@@ -37,7 +38,7 @@ use living::Living;
 /// Operations, and bytes, after which everything is written back.
 const SYNC_OPERATIONS: u64 = 1000;
 const SYNC_BYTES: u64 = 128 << 20;
-/// Operations after which progress, an interruption and the room are looked at.
+/// Operations after which progress is shown and interruption and free space are checked.
 const LOOK_OPERATIONS: u64 = 64;
 
 /// How a tree is to age.
@@ -45,24 +46,24 @@ const LOOK_OPERATIONS: u64 = 64;
 pub struct Aging {
     /// Creations and deletions after the level was reached.
     pub operations: u64,
-    /// What all files together may take.
+    /// Largest space for all files together.
     pub level_bytes: u64,
-    /// Relative ages; deletions are of any file where there are none.
+    /// Relative ages; without any, all files are equally likely to be deleted.
     pub ages: Ages,
 }
 
-/// How far it is.
+/// Progress of aging.
 #[derive(Debug, Default)]
 pub struct AgeProgress {
-    /// Files there are.
+    /// Files that exist.
     pub files: AtomicU64,
-    /// What they take.
+    /// Their bytes.
     pub bytes: AtomicU64,
     /// Operations since the level was reached.
     pub operations: AtomicU64,
 }
 
-/// What became of it.
+/// Result of aging.
 #[derive(Debug)]
 pub struct Aged {
     /// Operations since the level was reached.
@@ -71,9 +72,9 @@ pub struct Aged {
     pub created: u64,
     /// Files deleted.
     pub deleted: u64,
-    /// Files that would not fit below the level even alone, and were left out.
+    /// Files that would not fit below the level even alone, and were skipped.
     pub left_out: u64,
-    /// Files there are.
+    /// Files that exist.
     pub files: u64,
     /// Directories, with the root.
     pub directories: u64,
@@ -81,7 +82,7 @@ pub struct Aged {
     pub size_bytes: u64,
     /// Time until the level was reached.
     pub filled: Duration,
-    /// Time of the operations then, writing back included.
+    /// Time of the operations after that, writing back included.
     pub elapsed: Duration,
     /// Distance of their relative ages from the profile; `None` where there is none.
     pub age_distance: Option<f64>,
@@ -89,7 +90,7 @@ pub struct Aged {
     pub first: Option<Fragmentation>,
     /// At the end.
     pub last: Option<Fragmentation>,
-    /// What could not be seen.
+    /// What could not be determined.
     pub notes: Vec<String>,
     /// What ended it early.
     pub failed: Option<Error>,
@@ -97,7 +98,7 @@ pub struct Aged {
     pub complete: bool,
 }
 
-/// What became of a file that was to be created.
+/// Result of creating a file.
 enum Created {
     Whole,
     /// The file system is full.
@@ -127,8 +128,8 @@ struct Life<'a> {
     notes: Vec<String>,
 }
 
-/// Fills the empty directory `root`, which is at `path`, up to the level, and goes on for so many operations. Ends early once
-/// `interrupted` is set; what is there then stays.
+/// Fills the empty directory `root`, located at `path`, up to the level, and then performs the operations. Ends early
+/// once `interrupted` is set; the files created so far remain.
 pub fn age(
     root: OwnedFd,
     path: &Path,
@@ -207,11 +208,11 @@ pub fn age(
     aged
 }
 
-/// Shows how far it is; false if it is to end.
+/// Shows progress; returns false to end early.
 type Tick<'t> = dyn FnMut(&Life<'_>, u64) -> bool + 't;
 
 impl Life<'_> {
-    /// Everything; false if it was interrupted.
+    /// Runs everything; returns false if it was interrupted.
     fn live(&mut self, aged: &mut Aged, tick: &mut Tick<'_>, started: Instant) -> Result<bool> {
         let smallest = self.tariff.bytes(self.design.sizes.value(0));
         if smallest > self.aging.level_bytes {
@@ -319,7 +320,7 @@ impl Life<'_> {
         self.directories[self.design.tree.directory_of(file) as usize].as_fd()
     }
 
-    /// Letters, an underline, the number of the creation: no two alike, and none like that of a directory.
+    /// Letters, an underscore, the number of the creation: unique, and never the name of a directory.
     fn name_of(&self, creation: u64) -> Vec<u8> {
         const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
         let mut number = Vec::with_capacity(16);
@@ -338,7 +339,7 @@ impl Life<'_> {
         name
     }
 
-    /// Whether the next file fits below the level; those that would not even alone are left out first.
+    /// Whether the next file fits below the level; files that would not fit even alone are skipped first.
     fn next_fits(&mut self) -> bool {
         loop {
             let taken = self.tariff.bytes(self.size_of(self.next()));
@@ -350,7 +351,7 @@ impl Life<'_> {
         }
     }
 
-    /// Whether less is available than is to stay free.
+    /// Whether less space is available than must stay free.
     fn is_tight(&self) -> bool {
         let room = Room::of(&self.directories[0]);
         self.settings.kept_bytes > 0 && room.is_ok_and(|room| room.available_bytes < self.settings.kept_bytes)
@@ -383,7 +384,7 @@ impl Life<'_> {
         Ok(Created::Whole)
     }
 
-    /// Deletes a file, and there is one.
+    /// Deletes a file; at least one must exist.
     fn delete(&mut self) -> Result<()> {
         let creation = self.victim();
         let name = self.name_of(creation);
@@ -409,13 +410,13 @@ impl Life<'_> {
         syncfs(&self.directories[0]).map_err(|errno| self.failure("write back", errno))
     }
 
-    /// The first creation that is in an interval that ends at this part of the time.
+    /// The first creation in an interval that ends at this fraction of the time.
     fn since(&self, part: f64) -> u64 {
         let now = self.next();
         now - ((now as f64 * part) as u64).min(now)
     }
 
-    /// The creation that goes: of the interval of ages that has most too many.
+    /// The creation to delete: from the interval of ages with the largest surplus.
     fn victim(&mut self) -> u64 {
         let count = self.living.count();
         let (mut most, mut rank, mut among) = (f64::NEG_INFINITY, 0, count);
@@ -433,7 +434,7 @@ impl Life<'_> {
         self.living.at(rank)
     }
 
-    /// Largest difference of the share of files up to an age.
+    /// Largest difference between the shares of files up to an age.
     fn age_distance(&self) -> f64 {
         let count = self.living.count().max(1) as f64;
         let (mut wanted, mut largest) = (0.0, 0.0f64);
@@ -445,7 +446,7 @@ impl Life<'_> {
         largest
     }
 
-    /// How many pieces everything is in now; what cannot be seen is noted.
+    /// The current fragmentation; what cannot be determined is noted.
     fn fragmentation(&mut self) -> Option<Fragmentation> {
         let mut counted = Counted::default();
         let step = self.living.count().div_ceil(SAMPLE).max(1);
@@ -479,7 +480,7 @@ pub fn written_fraction(content: Content) -> f64 {
     if content == Content::None { 1.0 } else { content.written_fraction() }
 }
 
-/// Makes a file of which the space is reserved and nothing written.
+/// Creates a file whose space is reserved but not written.
 fn reserve(directory: BorrowedFd<'_>, name: &[u8], size: u64) -> std::result::Result<(), Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::from_raw_mode(0o666))?;
@@ -535,7 +536,7 @@ mod tests {
                 assert_eq!(files.len() as u64, aged.files);
                 assert_eq!(files.iter().map(|file| file.1).sum::<u64>(), aged.size_bytes);
                 assert!(aged.size_bytes <= 8 << 20 && aged.size_bytes > 3 << 20, "{aged:?}");
-                // The profile has more young files than so few creations can leave.
+                // The profile has more young files than this few creations can leave.
                 let (mut share, mut least) = (0.0, 0.0f64);
                 for &(part, files) in Ages::of(&profiles::find("geriatrix-agrawal").unwrap().ages).intervals() {
                     share += files;
