@@ -1,7 +1,7 @@
-//! Caches before a measurement: dropped as far as that is possible here, and said how far it was.
+//! Caches before a measurement: dropped as far as possible, and reported as they are.
 //!
-//! The other half is memory itself. Where free memory is given back to the host of a virtual machine, touching it again costs
-//! seconds for each gigabyte, and that lands in whatever is timed. [`touch_memory`] pays it before.
+//! The second concern is memory itself. Where a virtual machine returns free memory to its host, touching that memory
+//! again costs seconds per gigabyte, which would count in the measurement. [`touch_memory`] pays that cost before.
 
 use std::fs;
 use std::hint::black_box;
@@ -11,16 +11,16 @@ use super::result::CacheState;
 
 const DROP: &str = "/proc/sys/vm/drop_caches";
 
-/// What dropping the caches came to.
+/// Result of dropping the caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
     /// The state that was reached.
     pub state: CacheState,
-    /// Why it is not cold, if it is not.
+    /// Why the caches are not cold.
     pub note: Option<String>,
 }
 
-/// Writes back what is dirty on all file systems, and drops pages, directory entries and inodes from memory.
+/// Writes back all dirty data and drops pages, directory entries and inodes from memory.
 pub fn drop_caches() -> Dropped {
     rustix::fs::sync();
     match fs::write(DROP, "3\n") {
@@ -36,8 +36,8 @@ pub fn drop_caches() -> Dropped {
     }
 }
 
-/// Writes to `bytes` of memory and frees them, so that the kernel has them at hand; at most half of what is available. Gives how
-/// much it was.
+/// Writes to `bytes` of memory, at most half of what is available, and frees it, so that the kernel has it ready.
+/// Returns the number of bytes.
 pub fn touch_memory(bytes: u64) -> u64 {
     const PIECE_BYTES: usize = 64 << 20;
     let bytes = bytes.min(available_memory_bytes() / 2);

@@ -1,4 +1,4 @@
-//! Where the control groups of the kernel are, and in which of them this process is.
+//! Locates the control group hierarchies of the kernel, and the groups of this process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::error::Result;
 use crate::mounts::{Mount, mounts};
 
-/// The groups of one controller of cgroup v1, or all of cgroup v2, as they are mounted.
+/// A mounted hierarchy: one controller of cgroup v1, or cgroup v2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hierarchy {
-    /// Its top, as far as this process sees it.
+    /// Its root, as this process sees it.
     pub root: PathBuf,
-    /// The group that this process is in; the top where that cannot be seen.
+    /// The group of this process; the root where that is not visible.
     pub own: PathBuf,
 }
 
@@ -35,7 +35,7 @@ fn find(is_mount: impl Fn(&Mount) -> bool, is_row: impl Fn(&str) -> bool) -> Res
         let is_it = is_row(fields.next()?);
         fields.next().filter(|_| is_it)
     });
-    // In a container, the mount shows a part of the hierarchy only.
+    // In a container, the mount may show only part of the hierarchy.
     let own = own.and_then(|path| Path::new(path).strip_prefix(&mount.root).ok()).map(|path| mount.point.join(path));
     let own = own.filter(|path| path.is_dir()).unwrap_or_else(|| mount.point.clone());
     Ok(Some(Hierarchy { root: mount.point.clone(), own }))

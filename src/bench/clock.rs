@@ -1,6 +1,6 @@
-//! The clock, and what it costs: an operation that does nothing is timed as every other is.
+//! The clock and its cost: an empty operation is timed like any other.
 //!
-//! What lies between the two readings of the clock is the operation alone; its name is written before, its time recorded after.
+//! Only the operation lies between the two clock readings; its name is prepared before, its time recorded after.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -8,12 +8,12 @@ use std::time::Instant;
 use super::result::Harness;
 use super::samples::Latencies;
 
-/// Largest share of the shortest operation that measuring may take, as results aim at.
+/// Target: measuring takes at most this share of the shortest operation.
 pub const LARGEST_OVERHEAD_FRACTION: f64 = 0.05;
 /// Empty operations that are timed.
 const EMPTY_OPERATIONS: u32 = 200_000;
 
-/// Does an operation and records how long it took.
+/// Performs an operation and records its time.
 #[inline(always)]
 pub fn timed<T>(latencies: &mut Latencies, operation: impl FnOnce() -> T) -> T {
     let started = Instant::now();
@@ -22,7 +22,7 @@ pub fn timed<T>(latencies: &mut Latencies, operation: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// The same for one that may fail, which then is not recorded.
+/// Same for a fallible operation; a failed one is not recorded.
 #[inline(always)]
 pub fn try_timed<T, E>(latencies: &mut Latencies, operation: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let started = Instant::now();
@@ -40,7 +40,8 @@ pub fn nanoseconds_since(started: Instant) -> u64 {
     started.elapsed().as_nanos() as u64
 }
 
-/// What measuring costs, beside the shortest median of the operations that were timed (in nanoseconds; infinite for none).
+/// Overhead of measuring, relative to the shortest median of the timed operations (in nanoseconds; infinite if there
+/// are none).
 pub fn harness(shortest_median_ns: f64) -> Harness {
     let mut latencies = Latencies::default();
     for _ in 0..EMPTY_OPERATIONS {
@@ -50,7 +51,7 @@ pub fn harness(shortest_median_ns: f64) -> Harness {
     Harness { empty_operation_ns, overhead_fraction: empty_operation_ns / shortest_median_ns.max(1.0) }
 }
 
-/// What to say where measuring took a larger share than it may.
+/// A note for the result if measuring took a larger share than the target.
 pub fn overhead_note(harness: &Harness) -> Option<String> {
     (harness.overhead_fraction > LARGEST_OVERHEAD_FRACTION).then(|| {
         format!(

@@ -1,8 +1,8 @@
-//! A limit of memory for a program: a control group that it is started in, which bounds its memory and page cache together.
+//! A memory limit for a program: it runs in a control group that bounds its memory and page cache together.
 //!
-//! The pages of a file count for the group that read them first. What a group has cached is only its own, then, if the caches were
-//! dropped before. The path of the group is noted in the scratch directory before it is made, so that the next start can end what runs in it and
-//! remove it after a kill. Nobody but those programs is ever in it.
+//! A page of a file is charged to the group that reads it first, so a group's page cache is complete only if the caches
+//! were dropped before. The path of the group is recorded in the scratch directory before the group is created; after a
+//! kill, the next run can kill what runs in it and remove it. Only those programs are ever in the group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::units::{escape_path, unescape_path};
 
 const OPERATION: &str = "limit memory";
-/// The file in a scratch directory that has the path of a group.
+/// File in a scratch directory with the path of a group.
 const NOTED: &str = "confined";
-/// How long the programs of a group may take to end, and the kernel to let it go.
+/// Time limit for the programs of a group to end, and for the kernel to release it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Which files a group has.
+/// Interface files of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     One,
     Two,
 }
 
-/// A group with a limit; what runs in it ends, and it is removed, when this is dropped.
+/// A group with a limit. Dropping it kills what runs in it and removes it.
 #[derive(Debug)]
 pub(super) struct Confined {
     path: PathBuf,
@@ -37,7 +37,7 @@ pub(super) struct Confined {
     noted: PathBuf,
 }
 
-/// What a group takes.
+/// Memory charged to a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Taken {
     /// Pages of files.
@@ -46,22 +46,22 @@ pub(super) struct Taken {
     pub anonymous_bytes: u64,
 }
 
-/// Whether memory can be limited here.
+/// Checks whether memory can be limited here.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] and [`ErrorKind::PermissionDenied`], with what is needed.
+/// [`ErrorKind::NotFound`] and [`ErrorKind::PermissionDenied`], with what is missing.
 pub(super) fn check() -> Result<()> {
     parent().map(|_| ())
 }
 
-/// The group that groups are made in, and which files it has.
+/// The parent for new groups, and its version.
 fn parent() -> Result<(PathBuf, Version)> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::new(ErrorKind::PermissionDenied, OPERATION, "making a control group needs root")
             .advise("run it as root"));
     }
     if let Some(Hierarchy { root, own }) = of_controller("memory")? {
-        // Whatever limits this process is to limit what it starts.
+        // A limit on this process also applies to the programs that it starts.
         return Ok((if own.join("memory.limit_in_bytes").exists() { own } else { root }, Version::One));
     }
     let Some(Hierarchy { root, .. }) = unified()? else {
@@ -82,10 +82,10 @@ fn parent() -> Result<(PathBuf, Version)> {
 }
 
 impl Confined {
-    /// Makes a group; without a limit, it only counts.
+    /// Creates a group; without a limit, it only counts.
     ///
     /// # Errors
-    /// As [`check`], and what making it fails with.
+    /// Same as [`check`]; errors from creating the group.
     pub(super) fn new(scratch: &Scratch, limit_bytes: Option<u64>) -> Result<Confined> {
         let (parent, version) = parent()?;
         let name = scratch.path().file_name().unwrap_or_default();
@@ -101,7 +101,7 @@ impl Confined {
     }
 
     fn limit(&self, limit_bytes: u64) -> Result<()> {
-        // No memory goes to swap: what the group has is what the limit says.
+        // No swap: all memory of the group counts against the limit.
         let (memory, with_swap, most) = match self.version {
             Version::One => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", limit_bytes),
             Version::Two => ("memory.max", "memory.swap.max", 0),
@@ -116,12 +116,12 @@ impl Confined {
         }
     }
 
-    /// The file that a process writes its number to, to be in the group.
+    /// A process that writes its PID to this file enters the group.
     pub(super) fn entrance(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
 
-    /// What it takes now.
+    /// Memory charged now.
     pub(super) fn taken(&self) -> Taken {
         let text = fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default();
         let (page_cache, anonymous) = match self.version {
@@ -131,7 +131,7 @@ impl Confined {
         Taken { page_cache_bytes: row(&text, page_cache), anonymous_bytes: row(&text, anonymous) }
     }
 
-    /// The most that it took at any time, where the kernel knows that.
+    /// Peak of the charged memory, where the kernel reports it.
     pub(super) fn peak_bytes(&self) -> Option<u64> {
         let name = match self.version {
             Version::One => "memory.max_usage_in_bytes",
@@ -140,7 +140,7 @@ impl Confined {
         fs::read_to_string(self.path.join(name)).ok()?.trim().parse().ok()
     }
 
-    /// Whether a program in it was killed because it needed more.
+    /// Whether a program in the group was killed for lack of memory.
     pub(super) fn ran_out(&self) -> bool {
         let name = match self.version {
             Version::One => "memory.oom_control",
@@ -149,7 +149,7 @@ impl Confined {
         row(&fs::read_to_string(self.path.join(name)).unwrap_or_default(), "oom_kill") > 0
     }
 
-    /// Ends all that runs in it.
+    /// Kills everything in the group.
     pub(super) fn end(&self) {
         end_all(&self.path);
     }
@@ -163,7 +163,7 @@ impl Drop for Confined {
     }
 }
 
-/// Ends what runs in the group of a killed run, and removes it.
+/// Kills everything in the group of a killed run, and removes the group.
 pub(super) fn clear_left_over(scratch: &Path) {
     let noted = scratch.join(NOTED);
     let Some(path) = fs::read_to_string(&noted).ok().and_then(|text| unescape_path(&text)) else { return };
@@ -173,7 +173,7 @@ pub(super) fn clear_left_over(scratch: &Path) {
     }
 }
 
-/// Writes to a file of the kernel's; never makes it.
+/// Writes to a file of the kernel; never creates it.
 fn write(path: &Path, number: u64) -> std::io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).open(path)?;
     std::io::Write::write_all(&mut file, number.to_string().as_bytes())
@@ -200,10 +200,10 @@ fn end_all(group: &Path) {
     }
 }
 
-/// Removes a group, with what runs in it; gives whether it is gone.
+/// Removes a group and kills what runs in it; returns whether it is gone.
 fn remove(group: &Path) -> bool {
     end_all(group);
-    // Of v1: pages that it still has are given back rather than to the group above.
+    // v1: releases its remaining pages; otherwise they move to the parent group.
     let _ = write(&group.join("memory.force_empty"), 0);
     let started = Instant::now();
     loop {
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!((row(text, "total_cache"), row(text, "oom_kill"), row(text, "anon")), (4096, 2, 0));
     }
 
-    /// A group of either version as its files look.
+    /// A group of either version, modelled with plain files.
     fn group_of(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Confined) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("group");

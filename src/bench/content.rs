@@ -1,23 +1,24 @@
-//! What is written into files and objects, and compared with what is read back: every byte follows from the number of the file and its place.
+//! Content of files and objects: written, then compared when read back. The number of a file determines every byte of
+//! it.
 //!
-//! All content is a stretch of one ring of random bytes (or of zeros) that is made once; where a file begins in it follows from its number.
-//! Writing then costs no more than handing over a slice, and checking compares every byte at the speed of memory, in pieces of any
-//! size and order, against a ring that stays in the cache of the processor.
+//! All content is a slice of one ring of random bytes (or of zeros), filled once; the number of a file determines where
+//! it begins. Writing then only hands over a slice, and checking compares every byte at memory speed, in pieces of any
+//! size and order, against a ring that stays in the processor's cache.
 
 use std::io::{self, Read};
 
 use crate::population;
 use crate::population::chance::Chance;
 
-/// The ring, in bytes: larger than what compressing file systems look at together, smaller than a cache.
+/// Size of the ring, in bytes: larger than the window of compressing file systems, smaller than a processor's cache.
 const RING_BYTES: usize = 256 << 10;
-/// Most that is handed out in one piece, in bytes.
+/// Largest piece, in bytes.
 pub const PIECE_BYTES: usize = 1 << 20;
 
 /// Content of files by their number.
 #[derive(Debug, Clone)]
 pub struct Content {
-    /// The ring, and as much of it again as a piece may take.
+    /// The ring, followed by a repetition as long as a piece.
     ring: Vec<u8>,
     is_zero: bool,
 }
@@ -43,7 +44,7 @@ impl Content {
         self.is_zero
     }
 
-    /// The bytes of a file from `offset`: `length` of them, at most [`PIECE_BYTES`].
+    /// Returns `length` bytes of a file from `offset`, at most [`PIECE_BYTES`].
     #[inline]
     pub fn piece(&self, file: u64, offset: u64, length: u64) -> &[u8] {
         let start = self.start(file, offset);
@@ -53,7 +54,7 @@ impl Content {
     /// Whether `bytes` are those of a file from `offset`.
     pub fn is(&self, file: u64, offset: u64, bytes: &[u8]) -> bool {
         let start = self.start(file, offset);
-        // Up to the end of the ring, then again and again from its beginning.
+        // Up to the end of the ring, then repeatedly from its beginning.
         let (first, rest) = bytes.split_at(bytes.len().min(RING_BYTES - start));
         first == &self.ring[start..start + first.len()]
             && rest.chunks(RING_BYTES).all(|chunk| chunk == &self.ring[..chunk.len()])
@@ -64,7 +65,7 @@ impl Content {
         (begin.wrapping_add(offset) % RING_BYTES as u64) as usize
     }
 
-    /// The content of a file of `size_bytes`, to be read once.
+    /// A reader of the content of a file of `size_bytes`.
     pub fn reader(&self, file: u64, size_bytes: u64) -> ContentReader<'_> {
         ContentReader { content: self, file, at: 0, size_bytes }
     }

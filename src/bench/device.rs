@@ -1,4 +1,4 @@
-//! A device measured for miss-ratio curves: reads at random places that pass the page cache by.
+//! Measures a device for miss-ratio curves: reads at random offsets that bypass the page cache.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -12,18 +12,18 @@ use crate::mrc::device::{Device, LONG_BYTES, SHORT_BYTES};
 use crate::population::scramble;
 use crate::units::{MIB, escape_path, format_size};
 
-/// Reads of either length that are timed, at most, and how long at most.
+/// Reads timed per length, at most, and the time limit for them.
 const READS: u64 = 400;
 const LONGEST: Duration = Duration::from_secs(4);
-/// What direct reads have to be aligned to in memory, wherever.
+/// Alignment of direct reads in memory that suits every device.
 const ALIGNMENT: usize = 4096;
-/// Room in which reads are far apart.
+/// Smallest range in which random reads are far apart.
 const LEAST_BYTES: u64 = 64 * MIB;
 
-/// Measures a device, or the one below a file, by reads at random places that pass the page cache by.
+/// Measures a device, or the one below a file, with reads at random offsets that bypass the page cache.
 ///
 /// # Errors
-/// What opening or reading fails with; a file that is too small, or on a file system without direct reads.
+/// Errors from opening or reading; a file that is too small, or on a file system without direct reads.
 pub fn measure(path: &Path, stop: &AtomicBool) -> Result<Device> {
     const OPERATION: &str = "measure";
     let fail = |error: std::io::Error| {
@@ -52,7 +52,7 @@ pub fn measure(path: &Path, stop: &AtomicBool) -> Result<Device> {
     }
 }
 
-/// Median time of reads at random places; `None` if there was no time for any.
+/// Median time of reads at random offsets; `None` if the time limit allowed none.
 fn median(file: &File, length: u64, size_bytes: u64, stop: &AtomicBool) -> std::io::Result<Option<f64>> {
     let mut buffer = vec![0; length as usize + ALIGNMENT];
     let begin = (buffer.as_ptr() as usize).wrapping_neg() % ALIGNMENT;
@@ -85,7 +85,7 @@ mod tests {
             [(directory.path(), "neither a file"), (&small, "64 MiB"), (Path::new("/no/such"), "No such")]
         {
             let error = measure(path, &stop).unwrap_err();
-            // Without direct reads there the file is refused before its size is known.
+            // Where direct reads are not supported, the file is refused before its size is checked.
             assert!(error.to_string().contains(word) || error.to_string().contains("O_DIRECT"), "{error}");
         }
     }

@@ -1,10 +1,10 @@
-//! The machine that a bench runs on, from what the kernel says of it.
+//! The machine that a bench runs on, as the kernel describes it.
 
 use std::fs;
 
 use super::result::Host;
 
-/// The machine, with its load at this moment as the load before.
+/// Describes the machine; the current load becomes the load before the run.
 pub fn host() -> Host {
     Host {
         kernel: line("/proc/sys/kernel/osrelease"),
@@ -18,13 +18,13 @@ pub fn host() -> Host {
     }
 }
 
-/// Load average of one minute; 0 if the kernel does not say.
+/// One-minute load average; 0 if the kernel does not report it.
 pub fn load_average() -> f64 {
     read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
-/// What memory may be taken without pushing others out, in bytes: what the kernel has to give, and what the memory cgroups that
-/// the process is in leave.
+/// Memory that can be used without evicting other pages, in bytes: what the kernel reports as available, within the
+/// limits of the memory cgroups of the process.
 pub fn available_memory_bytes() -> u64 {
     let limits = read("/proc/self/cgroup");
     let left = limits.lines().filter_map(|line| {
@@ -37,7 +37,7 @@ pub fn available_memory_bytes() -> u64 {
             }
             _ => return None,
         };
-        // A limit of a group above counts too.
+        // The limit of an ancestor counts too.
         let path = path.trim_start_matches('/');
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         let groups = ends.map(|end| &path[..end]).chain([""]);
@@ -46,7 +46,7 @@ pub fn available_memory_bytes() -> u64 {
     left.chain([memory_bytes(&read("/proc/meminfo"), "MemAvailable")]).min().unwrap_or(0)
 }
 
-/// What a cgroup leaves; `None` where it has no limit.
+/// What a cgroup's limit leaves; `None` where it has no limit.
 fn left_in(directory: &str, limit: &str, used: &str) -> Option<u64> {
     let number = |name: &str| line(&format!("{directory}/{name}")).parse::<u64>().ok();
     Some(number(limit)?.saturating_sub(number(used)?))
@@ -56,7 +56,7 @@ fn read(path: &str) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The first line of a file of the kernel's; empty if there is none.
+/// First line of a file of the kernel; empty if there is none.
 pub(super) fn line(path: &str) -> String {
     read(path).lines().next().unwrap_or("").trim().to_owned()
 }
@@ -68,7 +68,7 @@ fn memory_bytes(meminfo: &str, name: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// What the first processor is called, by the names that architectures have for that.
+/// Model of the first processor, under the field names of several architectures.
 fn cpu_model(cpuinfo: &str) -> String {
     let named = |name: &str| {
         let rows = cpuinfo.lines().filter_map(|row| row.split_once(':'));

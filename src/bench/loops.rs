@@ -11,22 +11,22 @@ use super::host::line;
 use super::programs;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long the kernel may take to let a device go.
+/// Time limit for the kernel to release a device.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A loop device that is attached; detached when dropped.
+/// An attached loop device. Dropping it detaches it.
 #[derive(Debug)]
 pub struct Loop {
     path: PathBuf,
-    /// Whether the image is read and written without being cached by the file system that it is on.
+    /// Whether the image is read and written with direct I/O, past the page cache of its file system.
     pub is_direct: bool,
 }
 
 impl Loop {
-    /// Attaches `image`, without caching it a second time where the file system that it is on can do that.
+    /// Attaches `image`, with direct I/O where its file system supports that.
     ///
     /// # Errors
-    /// The words of `losetup`, or that there are no loop devices here.
+    /// The output of `losetup`, or that there are no loop devices here.
     pub(super) fn attach(image: &Path, lock: &File) -> Result<Loop> {
         const OPERATION: &str = "attach a loop device";
         if !Path::new("/dev/loop-control").exists() {
@@ -41,7 +41,7 @@ impl Loop {
         })?;
         let path = PathBuf::from(device.trim());
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Older ones say that it could not be done, and go on.
+        // Older versions report that it could not be done, and continue.
         let is_direct = line(&format!("/sys/block/{name}/loop/dio")) == "1";
         Ok(Loop { path, is_direct })
     }
@@ -70,10 +70,10 @@ impl Drop for Loop {
     }
 }
 
-/// Detaches a device, and waits until it is free; one that is in use goes with its last user.
+/// Detaches a device, and waits until it is free; one that is in use is detached with its last user.
 ///
 /// # Errors
-/// If there is no `losetup`, or it does not do it.
+/// If there is no `losetup`, or it fails.
 pub(super) fn detach(device: &Path) -> Result<()> {
     let fail = |error| Error::io("detach the loop device", device, error);
     let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -91,7 +91,7 @@ pub(super) fn detach(device: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Loop devices on files below `directory`, also on such as were removed.
+/// Loop devices on files below `directory`, including removed files.
 pub(super) fn devices_below(directory: &Path) -> Vec<PathBuf> {
     let Ok(blocks) = fs::read_dir("/sys/block") else { return Vec::new() };
     let names = blocks.filter_map(|entry| entry.ok()?.file_name().into_string().ok());

@@ -1,6 +1,7 @@
-//! Benchmarks: how a file system, or granulo's store, bears a population.
+//! Benchmarks: how a file system, or granulo's store, performs with a population of files.
 //!
-//! A bench begins a [`run::Run`], has it prepare its places, lets them take turns, and ends it with a [`result::Document`]:
+//! A bench begins a [`run::Run`], lets it prepare the places, measures them in turns, and ends the run with a
+//! [`result::Document`]:
 //!
 //! ```no_run
 //! use granulo::bench::place::Place;
@@ -30,20 +31,20 @@
 //! | --- | --- |
 //! | [`result`] | the document that every bench writes, `granulo/bench/1` |
 //! | [`samples`] | spread of few samples; times of millions of operations in constant memory |
-//! | [`create`] | `bench create`: times of single operations on many files |
+//! | [`create`] | `bench create`: times of individual operations on many files |
 //! | [`pack`] | `bench pack`: many files against one composite store |
 //! | [`fill`] | `bench fill`: performance over the fill level |
-//! | [`content`], `numbered` | what is written and compared when it is read; paths by the digits of a number |
-//! | [`metadata`] | `bench metadata`: load, check, listing and reads of what Welch and Noer measured |
+//! | [`content`], `numbered` | content that is written and compared when read; paths by the digits of a number |
+//! | [`metadata`] | `bench metadata`: load, check, listing and reads, after Welch and Noer |
 //! | [`cache`] | `bench cache`: run times over cache size and block size |
-//! | [`run`] | one run: places made ready, turns, the document |
-//! | [`place`] | a place to measure in: a directory or a file system made for it; files or a store |
-//! | [`images`], [`loops`], [`emulate`] | file systems made for a run, their devices, devices that are slow on purpose |
-//! | `cgroups`, `confine` | control groups; a limit of memory for a program |
-//! | [`scratch`] | the directory of a run, and what killed runs left |
-//! | [`device`] | `cache --measure`: a device as two figures |
-//! | [`caches`], [`clock`] | what has to be right before something is timed; timing |
-//! | [`host`], [`volume`], [`programs`] | what a result says of machine, file system, device and programs |
+//! | [`run`] | one run: prepared places, turns, the document |
+//! | [`place`] | a place to measure: a directory or a file system created for it; files or a store |
+//! | [`images`], [`loops`], [`emulate`] | file systems created for a run, their devices, deliberately slow devices |
+//! | `cgroups`, `confine` | control groups; a memory limit for a program |
+//! | [`scratch`] | the directory of a run, and left-overs of killed runs |
+//! | [`device`] | `cache --measure`: two figures of a device |
+//! | [`caches`], [`clock`] | caches before a measurement; timing |
+//! | [`host`], [`volume`], [`programs`] | descriptions of machine, file system, device and programs in a result |
 
 pub mod cache;
 pub mod caches;

@@ -1,27 +1,27 @@
-//! Paths made of the digits of a number, written without allocating: file 12345 is `12/34/5`.
+//! Paths made of the digits of a number, formatted without allocation: file 12345 is `12/34/5`.
 
 use std::ffi::CStr;
 
-/// Room for 20 digits, a slash after each, and the zero.
+/// Space for 20 digits, a slash after each, and the NUL.
 const ROOM: usize = 48;
 const DIGITS: usize = 20;
 
-/// A path; one is written over the other.
+/// A path, in a buffer that is reused.
 #[derive(Debug, Clone)]
 pub(super) struct NumberedPath {
     bytes: [u8; ROOM],
     length: usize,
-    /// Digits of each component.
+    /// Digits per component.
     widths: Vec<usize>,
 }
 
 impl NumberedPath {
-    /// Paths with so many digits in each component.
+    /// Paths with these numbers of digits in their components.
     pub(super) fn new(widths: &[usize]) -> NumberedPath {
         NumberedPath { bytes: [0; ROOM], length: 0, widths: widths.to_vec() }
     }
 
-    /// Paths with two digits in each component but the last, which has what is left of `digits`, one or two.
+    /// Paths with two digits in each component but the last, which has the rest of `digits`, one or two.
     pub(super) fn in_pairs(digits: usize) -> NumberedPath {
         let digits = digits.clamp(1, DIGITS);
         let last = if digits.is_multiple_of(2) { 2 } else { 1 };
@@ -35,18 +35,18 @@ impl NumberedPath {
         self.widths.len() - 1
     }
 
-    /// How many numbers lie below one directory at `depth`, which is 1 for those at the top.
+    /// Number of files below one directory at `depth`, where 1 is the top.
     pub(super) fn below(&self, depth: usize) -> u64 {
         let digits: usize = self.widths[depth..].iter().sum();
         10u64.saturating_pow(digits as u32)
     }
 
-    /// Becomes the path of a number.
+    /// Sets the path of a number.
     pub(super) fn set(&mut self, number: u64) {
         self.set_directory(number, self.widths.len());
     }
 
-    /// Becomes the path of the directory at `depth` that a number lies in.
+    /// Sets the path of the directory at `depth` that contains a number.
     pub(super) fn set_directory(&mut self, number: u64, depth: usize) {
         let mut digits = [b'0'; DIGITS];
         let mut left = number;
@@ -77,7 +77,7 @@ impl NumberedPath {
     }
 }
 
-/// The number that the digits of a path are, whatever is between them; `None` if there are none, or other characters.
+/// The number formed by the digits of a path, ignoring separators; `None` if there are no digits, or other characters.
 pub(super) fn number_of(path: &[u8], separator: u8) -> Option<u64> {
     let mut number = None;
     for &byte in path.iter().filter(|&&byte| byte != separator) {

@@ -1,7 +1,7 @@
-//! Places that are measured: a directory of the user's, or a file system made for the run; plain files there, or granulo's store.
+//! Places to measure: a user's directory, or a file system created for the run; with plain files, or granulo's store.
 //!
-//! A [`Prepared`] place has an empty directory that is the run's own. It can be cooled, synced and emptied, says how full its
-//! file system is, and becomes a [`Subject`] of the result at the end.
+//! A [`Prepared`] place has an empty directory that belongs to the run. It can be cooled, synced and emptied, reports
+//! how full its file system is, and becomes a [`Subject`] of the result at the end.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,35 +15,36 @@ use super::scratch::{Cleared, Scratch, clear_left_overs};
 use super::volume::{self, Room};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a file system has by itself when it is new.
+/// What a new file system contains by itself.
 const OF_THE_FILE_SYSTEM: &str = "lost+found";
 
-/// Where is measured.
+/// Where to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// In a directory: one that is empty, or does not exist and is made.
+    /// In a directory that is empty, or does not exist and is created.
     Directory(PathBuf),
-    /// On a file system that is made for it.
+    /// On a file system that is created for it.
     FileSystem(FileSystemSpec),
 }
 
 impl Place {
-    /// Whether it costs root.
+    /// Whether its file system is created for the run, which needs root.
     pub fn is_made(&self) -> bool {
         matches!(self, Place::FileSystem(_))
     }
 }
 
-/// A directory of the user's for as long as a run uses it.
+/// A user's directory, for the duration of a run.
 #[derive(Debug)]
 pub(super) struct Borrowed {
     scratch: Scratch,
-    /// The directory, if the run made it.
+    /// The directory, if the run created it.
     made: Option<PathBuf>,
 }
 
 impl Borrowed {
-    /// Takes a directory: clears away what killed runs left in it, refuses it if there is anything else, makes it if it does not exist.
+    /// Opens a directory: clears what killed runs left in it, refuses any other content, creates it if it does not
+    /// exist.
     pub(super) fn open(directory: &Path) -> Result<(Borrowed, Cleared)> {
         const OPERATION: &str = "measure in";
         let fail = |error| Error::io(OPERATION, directory, error);
@@ -77,7 +78,7 @@ impl Drop for Borrowed {
     }
 }
 
-/// A directory that was made for what may fail yet.
+/// A directory that was created for a step that may still fail.
 struct Taken {
     made: Option<PathBuf>,
 }
@@ -105,27 +106,27 @@ fn refuse(directory: &Path, name: &std::ffi::OsStr) -> Error {
     Error::new(ErrorKind::Exists, OPERATION, cause).at(directory).advise(advice)
 }
 
-/// What is below a prepared place.
+/// What holds a prepared place.
 #[derive(Debug)]
 enum Ground {
     Directory { _borrowed: Arc<Borrowed> },
     Image(Box<Image>),
 }
 
-/// A place that is ready to be measured in.
+/// A place that is ready to be measured.
 #[derive(Debug)]
 pub struct Prepared {
     subject: Subject,
     directory: PathBuf,
     notes: Vec<String>,
-    /// Further devices of a store on several.
+    /// Further devices of a store.
     further: Vec<Prepared>,
-    // Last: it goes after what is in it.
+    // Last field: it is dropped after everything in it.
     ground: Ground,
 }
 
 impl Prepared {
-    /// Measures `kind` in a directory of the user's.
+    /// Prepares `kind` in a user's directory.
     pub(super) fn in_directory(called: &str, borrowed: Arc<Borrowed>, kind: SubjectKind) -> Result<Prepared> {
         let name = match kind {
             SubjectKind::Store => "store",
@@ -137,7 +138,7 @@ impl Prepared {
         Ok(Prepared { subject, directory, notes: Vec::new(), further: Vec::new(), ground })
     }
 
-    /// Measures `kind` on a file system that was made for it.
+    /// Prepares `kind` on a file system that was created for it.
     pub(super) fn on_image(image: Image, kind: SubjectKind) -> Result<Prepared> {
         let directory = image.root().join("bench");
         make(&directory)?;
@@ -150,12 +151,12 @@ impl Prepared {
         Ok(Prepared { subject, directory, notes, further: Vec::new(), ground })
     }
 
-    /// What the result calls it, so far.
+    /// The subject of the result, so far.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
 
-    /// Gives it another name.
+    /// Renames the subject.
     pub fn rename(&mut self, name: impl Into<String>) {
         self.subject.name = name.into();
     }
@@ -165,17 +166,18 @@ impl Prepared {
         &self.subject.name
     }
 
-    /// Whether it is a store that is to be measured here; its home then is [`directory`](Self::directory), where it has to be made.
+    /// Whether a store is to be measured here; its home is then [`directory`](Self::directory), where it has to be
+    /// created.
     pub fn is_store(&self) -> bool {
         self.subject.kind == SubjectKind::Store
     }
 
-    /// A directory that is the run's own, empty at first.
+    /// A directory that belongs to the run, initially empty.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The image, where the file system was made for the run.
+    /// The image, if the file system was created for the run.
     pub fn image(&mut self) -> Option<&mut Image> {
         match &mut self.ground {
             Ground::Image(image) => Some(image),
@@ -183,21 +185,22 @@ impl Prepared {
         }
     }
 
-    /// Takes another place as a further device of the store that is to be measured here: it is cooled, emptied, synced and taken down with it.
+    /// Adds another place as a further device of the store to measure here: it is cooled, emptied, synced and taken
+    /// down with it.
     pub fn join(&mut self, further: Prepared) {
         self.subject.further_devices.push(further.subject.device.clone());
         self.further.push(further);
     }
 
-    /// Further devices of the store that is to be measured here, in the order in which they were joined.
+    /// Further devices of the store to measure here, in the order in which they were joined.
     pub fn further(&self) -> &[Prepared] {
         &self.further
     }
 
-    /// Makes devices that are to be slow as fast as they are, for what is not measured, or slow again.
+    /// Lifts the limits of slow devices for phases that are not measured, or sets them again.
     ///
     /// # Errors
-    /// What limiting one fails with.
+    /// Errors from setting the limits.
     pub fn set_slow(&mut self, is_slow: bool) -> Result<()> {
         if let Ground::Image(image) = &mut self.ground {
             image.set_slow(is_slow)?;
@@ -219,11 +222,11 @@ impl Prepared {
         self.further.iter_mut().try_for_each(Prepared::mount)
     }
 
-    /// Makes caches cold, as far as that is possible: what is dirty is written back, a file system that was made for the run is unmounted and
-    /// mounted again, and the kernel drops its caches. Nothing below [`directory`](Self::directory) may be open.
+    /// Makes caches cold, as far as possible: writes back dirty data, remounts a file system that was created for the
+    /// run, and drops the kernel's caches. No file below [`directory`](Self::directory) may be open.
     ///
     /// # Errors
-    /// If it cannot be mounted again.
+    /// If it cannot be remounted.
     pub fn cool(&mut self) -> Result<CacheState> {
         self.unmount()?;
         let Dropped { state, note } = drop_caches();
@@ -234,10 +237,10 @@ impl Prepared {
         Ok(state)
     }
 
-    /// Empties the directory; a file system that was made for the run is made again. Nothing below may be open.
+    /// Empties the directory; a file system that was created for the run is recreated. No file below may be open.
     ///
     /// # Errors
-    /// What removing, or making it, fails with.
+    /// Errors from removing or recreating.
     pub fn renew(&mut self) -> Result<()> {
         match &mut self.ground {
             Ground::Image(image) => image.remake()?,
@@ -248,10 +251,10 @@ impl Prepared {
         make(&self.directory)
     }
 
-    /// Writes back what is dirty on its file system; gives how long that took, in seconds.
+    /// Writes back dirty data of its file system; returns the seconds that this took.
     ///
     /// # Errors
-    /// What syncing fails with.
+    /// Errors from syncing.
     pub fn sync(&self) -> Result<f64> {
         let fail = |error| Error::io("sync", &self.directory, error);
         let directory = File::open(&self.directory).map_err(fail)?;
@@ -268,30 +271,30 @@ impl Prepared {
         Ok(started.elapsed().as_secs_f64())
     }
 
-    /// Room on its file system.
+    /// Capacity and free space of its file system.
     ///
     /// # Errors
-    /// What statfs fails with.
+    /// Errors from statfs.
     pub fn room(&self) -> Result<Room> {
         volume::room(&self.directory)
     }
 
-    /// Whether its free inodes can be counted: FAT, and what is served from outside the kernel, count clusters instead.
+    /// Whether its free inodes can be counted: FAT, and file systems outside the kernel, count clusters instead.
     pub fn counts_inodes(&self) -> bool {
         let kind = &self.subject.file_system.kind;
         !kind.contains("fat") && !kind.starts_with("fuse")
     }
 
-    /// How full the fullest of its file systems is.
+    /// Fill level of the fullest of its file systems.
     ///
     /// # Errors
-    /// What statfs fails with.
+    /// Errors from statfs.
     pub(super) fn fullest(&self) -> Result<f64> {
         let mine = self.room()?.fill;
         self.further.iter().try_fold(mine, |most, further| Ok(most.max(further.fullest()?)))
     }
 
-    /// Numbers of its block device, for /sys/dev/block; `None` where there is no single one.
+    /// Numbers of its block device, for /sys/dev/block; `None` if it has no single device.
     pub fn device_number(&self) -> Option<(u32, u32)> {
         match &self.ground {
             Ground::Image(image) => image.device().and_then(|device| device.number()),
@@ -302,7 +305,7 @@ impl Prepared {
         }
     }
 
-    /// Something that the result should say.
+    /// Adds a note for the result.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
         if !self.notes.contains(&note) {
@@ -310,7 +313,7 @@ impl Prepared {
         }
     }
 
-    /// The end: how full it is now; what it was made of goes. Nothing below may be open.
+    /// Records the final fill level and removes what the run created. No file below may be open.
     pub(super) fn end(mut self) -> (Subject, Vec<String>) {
         if let Ok(room) = self.room() {
             self.subject.fill_after = room.fill;

@@ -1,7 +1,8 @@
-//! Programs that a bench runs: named with their package where they are missing, in their own words where they fail.
+//! Programs that a bench runs. A missing one is reported with its package, a failed one with its own output.
 //!
-//! They run in a process group of their own, so that Ctrl-C reaches granulo alone, which then stops cleanly. Their standard
-//! input is the lock of the scratch directory: while one of them works on an image, nobody takes that for a left-over.
+//! They run in a process group of their own, so that Ctrl-C reaches only granulo, which then stops cleanly. Their
+//! standard input is the lock of the scratch directory: while one of them works on an image, no other run takes that
+//! for a left-over.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,7 +14,7 @@ use super::result::Tool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::escape;
 
-/// Programs with the Debian package that has them, and the argument that makes them say their version.
+/// Programs with their Debian packages, and the argument that prints their version.
 const PROGRAMS: [(&str, &str, &str); 21] = [
     ("mkfs.ext2", "e2fsprogs", "-V"),
     ("mkfs.ext3", "e2fsprogs", "-V"),
@@ -38,7 +39,7 @@ const PROGRAMS: [(&str, &str, &str); 21] = [
     ("sh", "dash", "--version"),
 ];
 
-/// Where a program is.
+/// Path of a program.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`], with the package to install.
@@ -55,14 +56,15 @@ pub fn find(program: &str) -> Result<PathBuf> {
     })
 }
 
-/// What a program says of its version; empty where it says nothing.
+/// Version that a program reports; empty if it reports none.
 pub fn version(program: &str) -> Tool {
     let argument = PROGRAMS.iter().find(|(name, ..)| *name == program).map_or(&"--version", |(.., argument)| argument);
-    // Those of dosfstools do not say it, but for this one.
+    // The programs of dosfstools do not report it, except this one.
     let (asked, argument) = if program.ends_with(".fat") { ("fatlabel", "--version") } else { (program, *argument) };
     let said = find(asked).ok().and_then(|path| Command::new(path).arg(argument).stdin(Stdio::null()).output().ok());
     let said = said.map(|output| [output.stdout, b"\n".to_vec(), output.stderr].concat()).unwrap_or_default();
-    // Some print pages of help; the version is on a line that begins with their name, or is the only one with a point in a number.
+    // Some print pages of help; the version is on a line that begins with the program's name, or is the only one with a
+    // point in a number.
     let said = String::from_utf8_lossy(&said).into_owned();
     let has_version = |line: &&str| {
         let digits = |text: &str| text.chars().next().is_some_and(|c| c.is_ascii_digit());
@@ -73,7 +75,7 @@ pub fn version(program: &str) -> Tool {
     Tool { name: program.to_owned(), version: line.unwrap_or_default() }
 }
 
-/// A command that waits to be run: not reached by Ctrl-C, and with the lock of the scratch directory in its hand.
+/// A command that is ready to run: not reached by Ctrl-C, and holding the lock of the scratch directory.
 pub(super) fn command(program: &str, lock: &File) -> Result<Command> {
     let mut command = Command::new(find(program)?);
     let lock = lock.try_clone().map_err(|error| Error::io("run the program", program.as_ref(), error))?;
@@ -81,10 +83,10 @@ pub(super) fn command(program: &str, lock: &File) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs a program to its end; what it printed.
+/// Runs a program to its end; returns its output.
 ///
 /// # Errors
-/// Its last words on standard error, if it did not end well.
+/// Its last lines on standard error, if it fails.
 pub(super) fn run<S: AsRef<OsStr>>(
     operation: &'static str,
     program: &str,
@@ -106,7 +108,7 @@ pub(super) fn run<S: AsRef<OsStr>>(
     Err(Error::new(ErrorKind::Io, operation, format!("'{typed}' failed: {}", last_words(&said, output.status))))
 }
 
-/// The last lines of what a program said, as one.
+/// Last lines of a program's output, joined.
 pub(super) fn last_words(said: &[u8], status: std::process::ExitStatus) -> String {
     const LINES: usize = 3;
     let said = String::from_utf8_lossy(said);

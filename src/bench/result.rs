@@ -1,8 +1,9 @@
-//! The result of a bench, `granulo/bench/1`: what was measured on what, how, every sample, and what they say.
+//! The result of a bench, `granulo/bench/1`: subjects, all samples, and their statistics.
 //!
-//! One [`Document`] is one run. Its [`Subject`]s (a directory, a store, a file system that was made for it) were measured in turns inside
-//! that run, so they may be compared; those of two documents may be shown together but not divided by one another. Every
-//! [`Series`] keeps its raw samples. What a bench has besides, such as curves, is in [`Details`]. Fields are added, never renamed.
+//! One [`Document`] is one run. Its [`Subject`]s (a directory, a store, a file system that was created for it) were
+//! measured in turns within that run, so they may be compared; those of two documents may be shown together but not
+//! divided by one another. Every [`Series`] keeps its raw samples. Data specific to a bench, such as curves, is in
+//! [`Details`]. Fields are added, never renamed.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +11,13 @@ use super::samples::{LatencySummary, Spread};
 use crate::document::read_document;
 use crate::error::Result;
 
-/// The schema that documents name.
+/// The schema name of documents.
 pub const SCHEMA: &str = "granulo/bench/1";
 
-/// The result that is in `text`; `None` if it is something else.
+/// Reads a result from `text`; `None` if it is something else.
 ///
 /// # Errors
-/// As [`read_document`].
+/// Same as [`read_document`].
 pub fn read(text: &[u8]) -> Option<Result<Document>> {
     read_document("read the result of a bench", SCHEMA, "write it again with granulo bench -o", text)
 }
@@ -26,15 +27,15 @@ pub fn read(text: &[u8]) -> Option<Result<Document>> {
 pub struct Document {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Version that wrote it.
+    /// Version of granulo that wrote it.
     pub granulo_version: String,
-    /// When it began, RFC 3339 UTC.
+    /// Start time, RFC 3339 UTC.
     pub started_at: String,
-    /// How long it took, everything included.
+    /// Duration, everything included.
     pub elapsed_seconds: f64,
-    /// Whether it came to its end; an interrupted run keeps what it has.
+    /// Whether it ran to the end; an interrupted run keeps its samples.
     pub complete: bool,
-    /// What was typed, each word escaped.
+    /// Command line, each word escaped.
     pub command_line: Vec<String>,
     /// Seed of everything random in it.
     pub seed: u64,
@@ -42,26 +43,26 @@ pub struct Document {
     pub host: Host,
     /// Programs that it used, and their versions.
     pub tools: Vec<Tool>,
-    /// What one empty operation costs the harness: reading the clock, recording the time.
+    /// Cost of one empty operation for the harness: reading the clock, recording the time.
     pub harness: Harness,
     /// What was measured.
     pub subjects: Vec<Subject>,
     /// Every sample, by subject and measure.
     pub series: Vec<Series>,
-    /// What is to be known beside the figures: what could not be dropped, what an emulated disk does not model.
+    /// Notes on the figures: caches that could not be dropped, properties that an emulated disk does not model.
     pub notes: Vec<String>,
-    /// What this kind of bench has besides.
+    /// Data specific to this kind of bench.
     pub details: Details,
 }
 
 impl Document {
-    /// The first series of a measure of a subject.
+    /// The first series of a subject's measure.
     pub fn series_of(&self, subject: usize, measure: &str) -> Option<&Series> {
         self.series.iter().find(|series| series.subject == subject && series.measure == measure)
     }
 }
 
-/// Where a bench ran.
+/// The machine of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Host {
     /// Release of the kernel.
@@ -70,15 +71,15 @@ pub struct Host {
     pub machine: String,
     /// Model of the processor.
     pub cpu_model: String,
-    /// Processors that may be used.
+    /// Number of available processors.
     pub cpus: u64,
-    /// Memory in all.
+    /// Total memory.
     pub memory_bytes: u64,
     /// Whether it ran as root.
     pub is_root: bool,
-    /// Load average of one minute when it began.
+    /// One-minute load average at the start.
     pub load_before: f64,
-    /// Load average of one minute when it ended.
+    /// One-minute load average at the end.
     pub load_after: f64,
 }
 
@@ -87,26 +88,26 @@ pub struct Host {
 pub struct Tool {
     /// Its name.
     pub name: String,
-    /// What it says of its version.
+    /// The version that it reports.
     pub version: String,
 }
 
-/// What measuring costs.
+/// Cost of measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Harness {
-    /// Median time of an operation that does nothing, in nanoseconds.
+    /// Median time of an empty operation, in nanoseconds.
     pub empty_operation_ns: f64,
-    /// Its share of the shortest median of an operation that was timed; at most 0.05 is aimed at.
+    /// Its share of the shortest median of a timed operation; the target is at most 0.05.
     pub overhead_fraction: f64,
 }
 
-/// What kind of thing was measured.
+/// Kind of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubjectKind {
-    /// A directory that was there.
+    /// An existing directory.
     Directory,
-    /// granulo's store, by its library.
+    /// granulo's store, through its library.
     Store,
     /// A file system made for the run.
     FileSystem,
@@ -115,11 +116,11 @@ pub enum SubjectKind {
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Subject {
-    /// A short name for tables: `ext4`, `xfs -m crc=0`, `granulo`.
+    /// Short name for tables: `ext4`, `xfs -m crc=0`, `granulo`.
     pub name: String,
-    /// What kind of thing it is.
+    /// Its kind.
     pub kind: SubjectKind,
-    /// The directory that it was measured in, escaped.
+    /// The directory of the measurement, escaped.
     pub path: String,
     /// The file system below.
     pub file_system: FileSystem,
@@ -127,9 +128,9 @@ pub struct Subject {
     pub device: Device,
     /// Share of the file system in use before, `used / (used + available)`.
     pub fill_before: f64,
-    /// And afterwards.
+    /// Same, afterwards.
     pub fill_after: f64,
-    /// Further devices, each with such a file system, where a store is on several.
+    /// Further devices, each with such a file system, if a store has several.
     pub further_devices: Vec<Device>,
 }
 
@@ -142,7 +143,7 @@ pub struct FileSystem {
     pub block_bytes: u64,
     /// Its size by statfs.
     pub size_bytes: u64,
-    /// Options that it is mounted with.
+    /// Mount options.
     pub mount_options: String,
     /// How it was made, if the run made it.
     pub made_by: Option<String>,
@@ -153,62 +154,63 @@ pub struct FileSystem {
 pub struct Device {
     /// Its name: `vda`, `loop3`.
     pub name: String,
-    /// Its model, or the file that a loop device stands on, escaped.
+    /// Its model, or the backing file of a loop device, escaped.
     pub model: String,
-    /// Whether it says that it rotates; `None` where it does not say.
+    /// Whether it reports that it rotates; `None` if it does not report it.
     pub is_rotational: Option<bool>,
     /// Its size; 0 if unknown.
     pub size_bytes: u64,
-    /// How it was made slow on purpose.
+    /// The limits that slowed it down.
     pub emulated: Option<Emulated>,
 }
 
-/// A device that is slow on purpose.
+/// The limits of a deliberately slow device.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Emulated {
-    /// Operations a second in each direction.
+    /// Operations per second in each direction.
     pub operations_per_second: u64,
-    /// Bytes a second in each direction.
+    /// Bytes per second in each direction.
     pub bytes_per_second: u64,
-    /// Largest read-ahead, which decides how large an operation of a sequential read is.
+    /// Largest read-ahead, which determines the size of an operation in a sequential read.
     pub read_ahead_bytes: u64,
 }
 
-/// What was in the caches when a measurement began.
+/// State of the caches when a measurement began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheState {
     /// Written back and dropped: pages, directory entries and inodes.
     Cold,
-    /// Whatever is measured was read just before.
+    /// The measured data was read just before.
     Warm,
-    /// As what was done before left them; where dropping was refused, this too.
+    /// As earlier operations left them, or because dropping them was refused.
     AsIs,
 }
 
-/// One measure of one subject: its samples and what they say.
+/// One measure of one subject: its samples and their statistics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Place of the subject in [`Document::subjects`].
+    /// Index of the subject in [`Document::subjects`].
     pub subject: usize,
     /// What was measured: `create`, `load`, `find 10,000 directories`.
     pub measure: String,
     /// `seconds`, `operations/s`, `bytes/s`, `bytes`.
     pub unit: String,
-    /// What was varied and where it stood, such as the fill level, the number of files, the cache size; `None` if nothing.
+    /// The value of the varied parameter, such as the fill level, the number of files, the cache size; `None` if there
+    /// is none.
     pub level: Option<f64>,
-    /// A second thing that was varied, such as the block size.
+    /// The value of a second varied parameter, such as the block size.
     pub second_level: Option<f64>,
     /// The caches before each sample.
     pub caches: CacheState,
-    /// Every sample, in the order in which they were taken.
+    /// All samples, in the order in which they were taken.
     pub samples: Vec<f64>,
-    /// What they say.
+    /// Their statistics.
     pub spread: Spread,
 }
 
 impl Series {
-    /// A series of `samples`.
+    /// Creates a series from `samples`.
     pub fn new(
         subject: usize,
         measure: impl Into<String>,
@@ -222,11 +224,11 @@ impl Series {
     }
 }
 
-/// What a kind of bench has besides series.
+/// Data specific to a kind of bench, beyond series.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "bench", rename_all = "kebab-case")]
 pub enum Details {
-    /// Times of single operations on many files.
+    /// Times of individual operations on many files.
     Create(CreateDetails),
     /// Many files against one composite store.
     Pack(PackDetails),
@@ -238,18 +240,18 @@ pub enum Details {
     Cache(CacheDetails),
 }
 
-/// Of `bench create`.
+/// Details of `bench create`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CreateDetails {
-    /// Files that were asked for.
+    /// Number of files requested.
     pub files: u64,
     /// Bytes written into each; 0 for open and close alone.
     pub size_bytes: u64,
-    /// Files in a directory; 0 for all in one.
+    /// Files per directory; 0 for all in one.
     pub directory_files: u64,
-    /// The order of deleting: `creation`, `reverse`, `random`, `name`, `listed`.
+    /// Order of deletion: `creation`, `reverse`, `random`, `name`, `listed`.
     pub order: String,
-    /// When files and objects were made durable: `none` (by the sync after a phase), `each`, `batch` (every thousand).
+    /// When files and objects became durable: `none` (by the sync after a phase), `each`, `batch` (every thousand).
     pub durability: String,
     /// Each phase of each subject and round.
     pub phases: Vec<CreatePhase>,
@@ -258,73 +260,73 @@ pub struct CreateDetails {
 /// One phase of `bench create`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CreatePhase {
-    /// Place of the subject.
+    /// Index of the subject.
     pub subject: usize,
     /// Round, from 0.
     pub round: u64,
     /// `create`, `stat`, `delete`.
     pub phase: String,
-    /// Wall time of the phase, harness included.
+    /// Elapsed time of the phase, including the harness.
     pub elapsed_seconds: f64,
-    /// Time to write back what it left in memory, after it.
+    /// Time to write back dirty data after it.
     pub sync_seconds: f64,
     /// The caches before it.
     pub caches: CacheState,
-    /// Why there are fewer operations than files were asked for; `None` if there are not, or it was interrupted.
+    /// Why there are fewer operations than requested files; `None` if there are not, or the phase was interrupted.
     pub limit: Option<String>,
     /// Times of the operations.
     pub latencies: LatencySummary,
 }
 
-/// Of `bench pack`.
+/// Details of `bench pack`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PackDetails {
-    /// What was packed: `50,000 × 20,000 bytes`, the name of a source.
+    /// Name of the population: `50,000 × 20,000 bytes`, or that of a source.
     pub population: String,
-    /// Files.
+    /// Number of files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
     /// Bytes of each; `None` where they differ.
     pub size_bytes: Option<u64>,
-    /// What each way takes on each subject.
+    /// Space of each way on each subject.
     pub space: Vec<PackSpace>,
     /// What could not be measured, and why.
     pub failures: Vec<PackFailure>,
-    /// How many bytes a second are compared with what was written, on one processor.
+    /// Rate of comparing content on one processor, in bytes per second.
     pub checked_bytes_per_second: f64,
-    /// What the source measured; empty where something else was packed than there.
+    /// The published measurements; empty if another population was packed.
     pub published: Vec<PackPublished>,
 }
 
-/// What one way of keeping a population takes.
+/// Space of one way of storing a population.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PackSpace {
-    /// Place of the subject.
+    /// Index of the subject.
     pub subject: usize,
     /// `files`, `store`, `composite`, `flat`.
     pub way: String,
-    /// What the file system has less for it: the median of the rounds.
+    /// Reduction of free space: the median of the rounds.
     pub allocated_bytes: u64,
 }
 
 /// A way that could not be measured on a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackFailure {
-    /// Place of the subject.
+    /// Index of the subject.
     pub subject: usize,
-    /// As in [`PackSpace`].
+    /// One of the names in [`PackSpace`].
     pub way: String,
     /// Why, in words.
     pub cause: String,
 }
 
-/// A row of the source's table.
+/// A row of the published table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PackPublished {
     /// Operating system.
     pub system: String,
-    /// File system, by the name that it has here.
+    /// File system, by granulo's name for it.
     pub file_system: String,
     /// One composite file, read whole.
     pub one_file_seconds: f64,
@@ -332,10 +334,10 @@ pub struct PackPublished {
     pub many_files_seconds: f64,
 }
 
-/// Of `bench fill`.
+/// Details of `bench fill`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct FillDetails {
-    /// Levels that were aimed at, as `used / (used + available)`.
+    /// Requested levels, as `used / (used + available)`.
     pub levels: Vec<f64>,
     /// Each level reached.
     pub reached: Vec<FillLevel>,
@@ -343,17 +345,17 @@ pub struct FillDetails {
     pub weight: f64,
     /// Smallest and largest file.
     pub size_range_bytes: (u64, u64),
-    /// Whether files have random bytes in them, not zeros.
+    /// Whether file content is random bytes, not zeros.
     pub is_random: bool,
-    /// Created files after which one is deleted; 0 for never.
+    /// Created files per deletion; 0 for never.
     pub delete_every: u64,
-    /// Created files after which there are flushes around a deletion; 0 for never.
+    /// Created files between flushes around a deletion; 0 for never.
     pub flush_every: u64,
-    /// Directories of a test.
+    /// Directories per test.
     pub directories: u64,
-    /// Bytes that are written and read.
+    /// Bytes written and read.
     pub file_bytes: u64,
-    /// Small files of a test.
+    /// Small files per test.
     pub small_files: u64,
     /// Bytes of each.
     pub small_bytes: u64,
@@ -361,14 +363,14 @@ pub struct FillDetails {
     pub left_out: Vec<FillLeftOut>,
 }
 
-/// A level, or tests from a level on, that there are no figures of.
+/// A level without figures, or tests without figures from a level on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FillLeftOut {
-    /// Place of the subject.
+    /// Index of the subject.
     pub subject: usize,
-    /// The level aimed at.
+    /// The requested level.
     pub level: f64,
-    /// Tests that were left out from there on; empty for all.
+    /// Tests that were left out from this level on; empty for all.
     pub tests: Vec<String>,
     /// Why, in words.
     pub cause: String,
@@ -377,56 +379,56 @@ pub struct FillLeftOut {
 /// A fill level that was reached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FillLevel {
-    /// Place of the subject.
+    /// Index of the subject.
     pub subject: usize,
-    /// The level aimed at.
+    /// The requested level.
     pub level: f64,
-    /// The level there was.
+    /// The level that was reached.
     pub reached: f64,
-    /// And after the tests, which remove what they make.
+    /// The level after the tests, which remove what they create.
     pub after: f64,
-    /// Files that fill it.
+    /// Number of files that fill it.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files deleted on the way, in all.
+    /// Total number of files deleted while filling.
     pub deleted: u64,
-    /// Mean number of extents of a sample of the files; `None` where the file system does not say.
+    /// Mean number of extents of a sample of the files; `None` if the file system does not report it.
     pub extents_per_file: Option<f64>,
 }
 
-/// Of `bench metadata`.
+/// Details of `bench metadata`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MetadataDetails {
     /// Share of each operation in the mix.
     pub mix: Vec<MixShare>,
     /// Response time against offered load.
     pub load_points: Vec<LoadPoint>,
-    /// Where the sizes of the files are from.
+    /// Source of the file sizes.
     pub source: String,
-    /// Files, without the entries of the directory with many.
+    /// Number of files, without the entries of the directory with many entries.
     pub files: u64,
     /// Their bytes.
     pub size_bytes: u64,
-    /// Files in a directory.
+    /// Files per directory.
     pub directory_files: u64,
-    /// Entries that the directory with many was to have.
+    /// Requested entries of the directory with many entries.
     pub listed: u64,
-    /// Files up to this size were read as small ones.
+    /// Largest size that counted as a small file.
     pub small_bytes: u64,
-    /// Small files that were to be read.
+    /// Requested reads of small files.
     pub reads: u64,
-    /// Threads that offered the load, and read side by side.
+    /// Threads that offered the load, and read in parallel.
     pub threads: u64,
-    /// Most bytes of one READ or WRITE of the mix.
+    /// Largest READ or WRITE of the mix.
     pub transfer_bytes: u64,
-    /// Whether operations that change something were durable when they returned.
+    /// Whether modifying operations were durable when they returned.
     pub is_durable: bool,
-    /// What was done at each load before it counted.
+    /// Discarded time at each load.
     pub warm_up_seconds: f64,
-    /// What counted.
+    /// Measured time at each load.
     pub window_seconds: f64,
-    /// What could not be done, such as a directory that takes no more entries, and why.
+    /// What could not be done, such as creating more entries in a full directory, and why.
     pub limits: Vec<String>,
 }
 
@@ -442,15 +444,15 @@ pub struct MixShare {
 /// A point of load against response time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadPoint {
-    /// Place of the subject.
+    /// Index of the subject.
     pub subject: usize,
     /// Round, from 0.
     pub round: u64,
-    /// Operations a second that were asked for.
+    /// Offered operations per second.
     pub offered_per_second: f64,
-    /// Operations a second that ended.
+    /// Completed operations per second.
     pub achieved_per_second: f64,
-    /// Mean time from when an operation was due to its end, in milliseconds.
+    /// Mean time from the moment an operation was due to its end, in milliseconds.
     pub response_ms: f64,
     /// Half of them were done in this time.
     pub p50_ms: f64,
@@ -458,22 +460,22 @@ pub struct LoadPoint {
     pub p99_ms: f64,
     /// The longest.
     pub longest_ms: f64,
-    /// Operations that were due.
+    /// Number of operations that were due.
     pub due: u64,
     /// Those of them that were given up; they count with the time that they had waited.
     pub unfinished: u64,
     /// The caches before it.
     pub caches: CacheState,
-    /// How long operations took themselves, without waiting.
+    /// Service times of the operations, without waiting.
     pub operations: Vec<OperationTime>,
 }
 
-/// How long an operation took, without waiting.
+/// Service time of an operation, without waiting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OperationTime {
-    /// Which.
+    /// Name of the operation.
     pub operation: String,
-    /// How often it was done.
+    /// Number of executions.
     pub count: u64,
     /// Mean time, in milliseconds.
     pub mean_ms: f64,
@@ -481,67 +483,68 @@ pub struct OperationTime {
     pub longest_ms: f64,
 }
 
-/// Of `bench cache`.
+/// Details of `bench cache`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CacheDetails {
-    /// What was run.
+    /// The workload.
     pub workload: String,
-    /// The matrix: seconds of each cache size (`level`) and block size (`second_level`) are in the series.
+    /// Cache sizes of the matrix; the series have the seconds of each cache size (`level`) and block size
+    /// (`second_level`).
     pub cache_sizes_bytes: Vec<u64>,
     /// Block sizes.
     pub block_sizes_bytes: Vec<u64>,
-    /// What the device read in each cell, to say where the time went.
+    /// What the device read in each cell, which explains the run time.
     pub cells: Vec<CacheCell>,
     /// Time of one run without a limit, on the first subject.
     pub unlimited_seconds: f64,
-    /// The most that it took then, page cache and memory of programs together.
+    /// Its peak memory, page cache and memory of programs together.
     pub footprint_bytes: u64,
-    /// A run that took longer was ended.
+    /// A run that took longer was killed.
     pub longest_seconds: f64,
-    /// The least limit that it bears, found on the first subject; `None` where it was not looked for.
+    /// The least limit with which it runs, found on the first subject; `None` if it was not searched for.
     pub least_bytes: Option<u64>,
 }
 
 /// A cell of the matrix of `bench cache`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CacheCell {
-    /// Place of the subject.
+    /// Index of the subject.
     pub subject: usize,
-    /// Limit of page cache and memory of programs.
+    /// Limit for page cache and memory of programs together.
     pub cache_bytes: u64,
     /// Block size of the file system.
     pub block_bytes: u64,
-    /// Bytes read from the device during a run; the median.
+    /// Bytes read from the device during a run; median.
     pub read_bytes: u64,
-    /// Reads from the device; the median.
+    /// Reads from the device; median.
     pub reads: u64,
-    /// Bytes that the processes had read from any device; the median. `None` where the kernel does not count it.
+    /// Bytes that the processes read from any device; median. `None` if the kernel does not count them.
     pub process_read_bytes: Option<u64>,
-    /// The largest page cache that was seen.
+    /// Largest page cache that was sampled.
     pub page_cache_bytes: u64,
-    /// The most memory of programs that was seen.
+    /// Largest memory of programs that was sampled.
     pub anonymous_bytes: u64,
-    /// Why there is no time, or why there are fewer than rounds.
+    /// Why there is no time, or fewer samples than rounds.
     pub failure: Option<CellFailure>,
 }
 
-/// Why a run with a limit had no good end. It is not tried again.
+/// Why a run with a limit failed. It is not tried again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellFailure {
-    /// Which of the reasons.
+    /// The reason.
     pub kind: FailureKind,
     /// The same in words.
     pub cause: String,
 }
 
-/// Reasons of a run to have no good end.
+/// Reasons for a run to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// It took longer than it may.
+    /// It exceeded the time limit.
     TooLong,
     /// It needed more memory than the limit.
     OutOfMemory,
-    /// It failed by itself.
+    /// It failed on its own.
     Failed,
 }

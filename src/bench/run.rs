@@ -1,9 +1,9 @@
-//! One run of a bench: what was there before, the places that it measures, and the document that it becomes.
+//! One run of a bench: its places, and the document that it becomes.
 //!
-//! The order is always the same: [`Run::begin`] clears away what killed runs left; [`Run::prepare`] makes all places ready before
-//! anything is measured; subjects take [`turns`] inside each round, so that what drifts on the machine drifts for all of them;
-//! [`Run::end`] takes the places down and writes everything up. A run that was asked to stop ends in the same way, with
-//! `complete` false.
+//! The order is always the same: [`Run::begin`] clears away what killed runs left; [`Run::prepare`] prepares all places
+//! before anything is measured; subjects take [`turns`] within each round, so that drift of the machine affects all of
+//! them; [`Run::end`] takes the places down and creates the document. A run that was asked to stop ends in the same
+//! way, with `complete` false.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,22 +20,22 @@ use super::result::{Details, Document, Host, SCHEMA, Series, SubjectKind};
 use super::scratch::{Cleared, Scratch, clear_left_overs};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
     /// The subject's name.
     pub subject: &'a str,
-    /// What is done with it.
+    /// Name of the phase.
     pub phase: &'a str,
     /// Round, from 0.
     pub round: u64,
-    /// Operations, bytes or whatever is counted, done so far.
+    /// Operations, bytes or other units done so far.
     pub done: u64,
-    /// Of how many; 0 if that is not known.
+    /// Total of these units; 0 if unknown.
     pub total: u64,
 }
 
-/// Whether a run is to go on, and whom it tells how far it is.
+/// Tells a run whether to continue, and receives its progress.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
     stop: &'a AtomicBool,
@@ -43,12 +43,12 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Stops when `stop` is set; `show` is called often and must be quick.
+    /// Stops when `stop` is set; `show` is called often and must be fast.
     pub fn new(stop: &'a AtomicBool, show: &'a (dyn Fn(Progress<'_>) + Sync)) -> Watch<'a> {
         Watch { stop, show }
     }
 
-    /// Whether it was asked to end.
+    /// Whether a stop was requested.
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -59,20 +59,20 @@ impl<'a> Watch<'a> {
         self.stop
     }
 
-    /// Says how far it is.
+    /// Reports progress.
     pub fn show(&self, progress: Progress<'_>) {
         (self.show)(progress);
     }
 }
 
-/// What a run begins with.
+/// Parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// What was typed.
+    /// Command line.
     pub command_line: Vec<String>,
     /// Seed of everything random.
     pub seed: u64,
-    /// Where images are kept.
+    /// Directory for images.
     pub scratch: PathBuf,
 }
 
@@ -90,21 +90,21 @@ pub struct Run {
     images: usize,
 }
 
-/// What was measured, when a run ends.
+/// Measurements of a run.
 #[derive(Debug)]
 pub struct Measured {
     /// Every sample.
     pub series: Vec<Series>,
-    /// What this bench has besides.
+    /// Data specific to this bench.
     pub details: Details,
-    /// The shortest median of the operations that were timed one by one, in nanoseconds; infinite if there were none.
+    /// The shortest median of individually timed operations, in nanoseconds; infinite if there are none.
     pub shortest_median_ns: f64,
-    /// Whether all was measured.
+    /// Whether everything was measured.
     pub complete: bool,
 }
 
 impl Run {
-    /// Begins: clears away what killed runs left where images are kept.
+    /// Begins a run: clears away what killed runs left in the directory for images.
     ///
     /// # Errors
     /// If there is no such directory.
@@ -128,12 +128,12 @@ impl Run {
         self.request.seed
     }
 
-    /// What of killed runs was cleared away until now, and what could not be.
+    /// What was cleared away so far, and what could not be.
     pub fn cleared(&self) -> &Cleared {
         &self.cleared
     }
 
-    /// Something that the result should say.
+    /// Adds a note for the result.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
         if !self.notes.contains(&note) {
@@ -141,15 +141,15 @@ impl Run {
         }
     }
 
-    /// A program that is used, for the result to have its version.
+    /// Adds a program whose version the result records.
     pub fn uses(&mut self, program: impl Into<String>) {
         self.programs.insert(program.into());
     }
 
-    /// The directory that images are in; made when it is first needed.
+    /// The directory for images of this run; created on first use.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Errors from creating it.
     pub fn scratch(&mut self) -> Result<Arc<Scratch>> {
         if self.scratch.is_none() {
             self.scratch = Some(Arc::new(Scratch::create(&self.request.scratch)?));
@@ -157,11 +157,11 @@ impl Run {
         self.scratch.clone().ok_or_else(|| Error::new(ErrorKind::Io, "keep images", "there is no directory for them"))
     }
 
-    /// Makes all places ready: plain files in each, and with `with_store` granulo's store in each too, on a file system of its own where that is
-    /// made for the run. Nothing is made if one of them cannot be.
+    /// Prepares all places: plain files in each, and with `with_store` also granulo's store in each, on a file system
+    /// of its own where that is created for the run. If one of them cannot be prepared, none is.
     ///
     /// # Errors
-    /// [`ErrorKind::Exists`] for a directory that is not empty; as [`images::check`] and [`Image::make`].
+    /// [`ErrorKind::Exists`] for a directory that is not empty; same as [`images::check`] and [`Image::make`].
     pub fn prepare(&mut self, places: &[Place], with_store: bool) -> Result<Vec<Prepared>> {
         let specs: Vec<FileSystemSpec> = places.iter().filter_map(spec).collect();
         images::check(&specs)?;
@@ -190,10 +190,10 @@ impl Run {
         Ok(prepared)
     }
 
-    /// Makes a file system ready; for [`SubjectKind::Store`], to make a store on.
+    /// Prepares a file system; with [`SubjectKind::Store`], for a store.
     ///
     /// # Errors
-    /// As [`Image::make`].
+    /// Same as [`Image::make`].
     pub fn prepare_file_system(&mut self, spec: FileSystemSpec, kind: SubjectKind) -> Result<Prepared> {
         let scratch = self.scratch()?;
         self.images += 1;
@@ -203,7 +203,7 @@ impl Run {
         Prepared::on_image(image, kind)
     }
 
-    /// The same directory, or the same file system with the same options, is measured once.
+    /// Refuses a directory, or a file system with the same options, that is named twice.
     pub(super) fn refuse_doubles(&self, places: &[Place]) -> Result<()> {
         let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut seen: Vec<Place> = Vec::new();
@@ -224,7 +224,7 @@ impl Run {
         Ok(())
     }
 
-    /// Ends: takes the places down, in the order in which results name them, and writes everything up.
+    /// Ends a run: takes the places down, in the order in which results name them, and creates the document.
     pub fn end(mut self, places: Vec<Prepared>, measured: Measured) -> Document {
         let mut subjects = Vec::new();
         for place in places {
@@ -254,7 +254,7 @@ impl Run {
     }
 }
 
-/// The last part of a directory's path where no other place has the same, else all of it.
+/// Last component of a directory's path if no other place has the same, otherwise the whole path.
 fn short_name(directory: &Path, places: &[Place]) -> String {
     let last = |place: &Place| match place {
         Place::Directory(directory) => directory.file_name().map(|name| super::volume::shown(Path::new(name))),
@@ -272,7 +272,7 @@ fn spec(place: &Place) -> Option<FileSystemSpec> {
     }
 }
 
-/// Round and subject of every turn: in each round every subject once, another one first in each.
+/// Round and subject of every turn: each round contains every subject once and starts with another one.
 pub fn turns(rounds: u64, subjects: usize) -> impl Iterator<Item = (u64, usize)> {
     let in_round = move |round: u64| {
         (0..subjects).map(move |at| (round, (at + (round % subjects.max(1) as u64) as usize) % subjects))

@@ -1,25 +1,26 @@
-//! Samples: many times in constant memory, and few of them as what is usual and how far they spread.
+//! Samples: many times in constant memory, and few of them with their median and spread.
 //!
-//! [`Spread`] is for a handful of repeated measurements, all of which the result keeps. [`Latencies`] is for millions of operations: the
-//! distribution of their times (exact up to 65,536 ns, better than 1 % above), the first and the last thousand, and the curve
-//! of the n-th operation that Foddex plotted: at most [`CURVE_BINS`] bins of equally many operations, each with mean, smallest and
-//! largest time; when they are full, neighbours join, so it costs the same for a thousand and for ten million.
+//! [`Spread`] is for a handful of repeated measurements, all of which the result keeps. [`Latencies`] is for millions
+//! of operations: the distribution of their times (exact up to 65,536 ns, error below 1 % beyond), the first and the last
+//! thousand, and the curve over the number of the operation that Foddex plotted: at most [`CURVE_BINS`] bins of equal
+//! counts, each with mean, smallest and largest time. When all bins are full, neighbours are merged, so memory use does
+//! not depend on the number of operations.
 
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::Distribution;
 
-/// Most bins of a curve; a power of two.
+/// Largest number of bins of a curve; a power of two.
 pub const CURVE_BINS: usize = 1024;
-/// Operations that "first" and "last" are made of.
+/// Operations that count as "first" and "last".
 pub const EDGE_OPERATIONS: usize = 1000;
 
-/// What is usual, and how far samples spread.
+/// Median and spread of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Spread {
-    /// How many.
+    /// Number of samples.
     pub count: u64,
-    /// The middle one, or the mean of the middle two.
+    /// The middle sample, or the mean of the middle two.
     pub median: f64,
     /// Their mean.
     pub mean: f64,
@@ -27,12 +28,13 @@ pub struct Spread {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// Standard deviation over the mean, as the second source has it: of the samples themselves, divided by n; 0 of one sample.
+    /// Standard deviation over the mean, defined as in the second source: of the samples themselves, divided by n; 0
+    /// for one sample.
     pub normalised_deviation: f64,
 }
 
 impl Spread {
-    /// Of `samples`; all zero of none.
+    /// Statistics of `samples`; all zero if there are none.
     pub fn of(samples: &[f64]) -> Spread {
         if samples.is_empty() {
             return Spread::default();
@@ -54,14 +56,14 @@ impl Spread {
     }
 }
 
-/// Operations that lie beside one another.
+/// A bin of consecutive operations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CurveBin {
-    /// Number of the first of them, from 0.
+    /// Number of the first operation, from 0.
     pub first: u64,
-    /// How many.
+    /// Number of operations.
     pub count: u64,
-    /// Mean time of one, in nanoseconds.
+    /// Mean time per operation, in nanoseconds.
     pub mean_ns: f64,
     /// The shortest.
     pub min_ns: u64,
@@ -73,7 +75,7 @@ pub struct CurveBin {
 #[derive(Debug, Clone)]
 pub struct Latencies {
     times: Distribution,
-    /// Operations of a full bin; a power of two.
+    /// Operations per full bin; a power of two.
     width: u64,
     bins: Vec<Bin>,
     first_ns: u64,
@@ -89,14 +91,14 @@ struct Bin {
     max_ns: u64,
 }
 
-/// What [`Latencies`] say; the form in results.
+/// Statistics of [`Latencies`], as in results.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// Operations.
+    /// Number of operations.
     pub count: u64,
     /// Their sum, in seconds.
     pub total_seconds: f64,
-    /// Mean time of one, in nanoseconds.
+    /// Mean time per operation, in nanoseconds.
     pub mean_ns: f64,
     /// Half of them took no longer.
     pub p50_ns: u64,
@@ -143,7 +145,7 @@ impl Bin {
 }
 
 impl Latencies {
-    /// Counts the next operation.
+    /// Records the next operation.
     #[inline]
     pub fn record(&mut self, time_ns: u64) {
         self.times.record(time_ns);
@@ -167,12 +169,12 @@ impl Latencies {
         }
     }
 
-    /// Operations so far.
+    /// Number of operations so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// What they say.
+    /// Their statistics.
     pub fn summary(&self) -> LatencySummary {
         let edge = self.last.len().max(1) as f64;
         let mut first = 0;

@@ -1,10 +1,10 @@
-//! A directory for what a run makes, and the removal of what a killed run left.
+//! The directory for what a run creates, and the removal of what a killed run left.
 //!
-//! A run makes `granulo-bench-PID-RANDOM` in the place that the user names, with mode 0700 and a file `lock` in it that the run holds
-//! locked (`flock`) for as long as it lives; the programs that it starts hold the same lock. Before that, every directory of
-//! such a name beside it whose lock is free is cleared away: it belongs to a run that was killed. Mounts below it are
-//! undone, limits of its loop devices lifted, the devices detached, the files removed, the lock last. A directory that belongs to
-//! somebody else, or has a mount that cannot be undone, is left alone.
+//! A run creates `granulo-bench-PID-RANDOM` in the directory that the user names, with mode 0700 and a file `lock` in
+//! it that the run holds locked (`flock`) while it lives; the programs that it starts hold the same lock. Before that,
+//! every directory with such a name beside it whose lock is free is cleared away: it belongs to a killed run. Mounts
+//! below it are unmounted, limits of its loop devices lifted, the devices detached, the files removed, the lock last. A
+//! directory that belongs to another user, or has a mount that cannot be unmounted, is left alone.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -21,39 +21,39 @@ use super::{confine, emulate, images, loops, volume};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{escape_path, format_size};
 
-/// How the name of every scratch directory begins.
+/// Prefix of the name of every scratch directory.
 pub const PREFIX: &str = "granulo-bench-";
 const LOCK: &str = "lock";
-/// A file system is not filled beyond this share by images.
+/// Share of a file system that images leave free.
 const MARGIN_FRACTION: f64 = 0.05;
-/// How long the programs of a killed run may take to end.
+/// Time limit for the programs of a killed run to end.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long an unmount may be refused because something is in use.
+/// How long to retry an unmount that is refused because something is in use.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The directory of a run; what is in it goes when it is dropped.
+/// The directory of a run. Dropping it removes it with its content.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
     lock: File,
-    /// Images in it, with the sizes that they may grow to.
+    /// Images in it, with their promised sizes.
     promised: Mutex<Vec<(PathBuf, u64)>>,
 }
 
-/// What was cleared away before.
+/// What was cleared away.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cleared {
-    /// Left-overs of killed runs that are gone.
+    /// Left-overs of killed runs that were removed.
     pub removed: Vec<PathBuf>,
     /// Left-overs that could not be removed, and why.
     pub kept: Vec<(PathBuf, String)>,
 }
 
 impl Scratch {
-    /// Makes a directory for this run in `parent`.
+    /// Creates a directory for this run in `parent`.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Errors from creating it.
     pub fn create(parent: &Path) -> Result<Scratch> {
         let fail = |error| Error::io("make a directory for the run in", parent, error);
         let parent = fs::canonicalize(parent).map_err(fail)?;
@@ -64,7 +64,7 @@ impl Scratch {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => continue,
                 Err(error) => return Err(fail(error)),
             }
-            // Another run that starts just now may take it for a left-over until it is locked.
+            // Until it is locked, another run that starts just now may take it for a left-over.
             match lock(&path, true) {
                 Ok(Some(lock)) => return Ok(Scratch { path, lock, promised: Mutex::default() }),
                 Ok(None) if attempt < 100 => {}
@@ -79,7 +79,7 @@ impl Scratch {
         Err(fail(io::ErrorKind::AlreadyExists.into()))
     }
 
-    /// Where it is; absolute.
+    /// Its absolute path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -89,26 +89,27 @@ impl Scratch {
         &self.lock
     }
 
-    /// Makes an empty directory in it.
+    /// Creates an empty directory in it.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Errors from creating it.
     pub fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         fs::create_dir(&path).map_err(|error| Error::io("make the directory", &path, error))?;
         Ok(path)
     }
 
-    /// Promises an image at `path` to grow to `size_bytes`, if all that was promised fits the file system and leaves a margin.
+    /// Reserves space for an image at `path` that may grow to `size_bytes`, if all reservations fit the file system and
+    /// leave a margin.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if it does not.
+    /// [`ErrorKind::NoSpace`] if they do not.
     pub(super) fn promise(&self, path: &Path, size_bytes: u64) -> Result<()> {
         let room = volume::room(&self.path)?;
         let margin_bytes = (room.total_bytes as f64 * MARGIN_FRACTION) as u64;
         let mut promised = self.promised.lock().unwrap_or_else(PoisonError::into_inner);
         promised.retain(|(path, _)| path.exists());
-        // What they have taken already is not available any more.
+        // Space that the images already occupy is no longer available.
         let to_come = promised.iter().map(|(path, size_bytes)| {
             let taken = fs::metadata(path).map_or(0, |found| found.blocks() * 512);
             size_bytes.saturating_sub(taken)
@@ -131,7 +132,7 @@ impl Scratch {
 }
 
 impl Scratch {
-    /// Removes it with all in it. What cannot be removed, the next start clears away.
+    /// Removes it with its content. The next run clears away what cannot be removed now.
     pub(super) fn remove(&self) {
         let _ = empty(&self.path).and_then(|()| remove_emptied(&self.path));
     }
@@ -145,10 +146,10 @@ impl Drop for Scratch {
     }
 }
 
-/// Clears away what killed runs left in `parent`, and says what it was.
+/// Clears away what killed runs left in `parent`; returns what that was.
 ///
 /// # Errors
-/// What listing `parent` fails with.
+/// Errors from listing `parent`.
 pub fn clear_left_overs(parent: &Path) -> Result<Cleared> {
     let fail = |error| Error::io("look for left-overs in", parent, error);
     let parent = fs::canonicalize(parent).map_err(fail)?;
@@ -158,7 +159,7 @@ pub fn clear_left_overs(parent: &Path) -> Result<Cleared> {
         let name = entry.file_name();
         let Some(process) = name.to_str().and_then(owner) else { continue };
         let path = entry.path();
-        // Only a directory of one's own: /tmp is everybody's.
+        // Only directories of this user: /tmp is shared.
         let mine = |found: &fs::Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
         if !fs::symlink_metadata(&path).is_ok_and(|found| mine(&found)) {
             continue;
@@ -172,26 +173,27 @@ pub fn clear_left_overs(parent: &Path) -> Result<Cleared> {
     Ok(cleared)
 }
 
-/// The process that a scratch directory of this name belongs to; `None` if it is none.
+/// The process that a scratch directory of this name belongs to; `None` if the name is not one.
 pub(super) fn owner(name: &str) -> Option<u32> {
     let (process, random) = name.strip_prefix(PREFIX)?.split_once('-')?;
     let is_random = random.len() == 8 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
     process.parse().ok().filter(|_| is_random)
 }
 
-/// Clears one away if nobody holds its lock; gives whether it is gone.
+/// Clears a directory away if its lock is free; returns whether it is gone.
 fn clear(path: &Path, process: u32) -> Result<bool> {
     let fail = |error| Error::io("clear away", path, error);
     let started = Instant::now();
     let _held = loop {
         match lock(path, false) {
             Ok(Some(lock)) => break lock,
-            // A program that the killed run had started may still be at work.
+            // A program that the killed run had started may still be running.
             Ok(None) if !Path::new(&format!("/proc/{process}")).exists() && started.elapsed() < PATIENCE => {
                 sleep(Duration::from_millis(100));
             }
             Ok(None) => return Ok(false),
-            // Killed before it had a lock, or after it had removed that: empty, or somebody else's.
+            // Killed before it had a lock, or after it had removed the lock: the directory is empty, or belongs to
+            // someone else.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(!Path::new(&format!("/proc/{process}")).exists() && fs::remove_dir(path).is_ok());
             }
@@ -204,7 +206,7 @@ fn clear(path: &Path, process: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// Takes the lock of a scratch directory; `None` while another holds it.
+/// Takes the lock of a scratch directory; `None` if another process holds it.
 fn lock(directory: &Path, create: bool) -> io::Result<Option<File>> {
     let path = directory.join(LOCK);
     let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
@@ -220,9 +222,9 @@ fn lock(directory: &Path, create: bool) -> io::Result<Option<File>> {
     if same { Ok(Some(file)) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// Undoes mounts and loop devices below a scratch directory, and removes all in it but the lock.
+/// Unmounts and detaches everything below a scratch directory, and removes all its content except the lock.
 fn empty(path: &Path) -> Result<()> {
-    // First: what runs in a group may have files open.
+    // This comes first: programs in the group may have files open.
     confine::clear_left_over(path);
     for mount in volume::mounts_below(path)? {
         unmount_at(&mount.point)?;
@@ -250,17 +252,18 @@ fn empty(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes a scratch directory in which only the lock is left.
+/// Removes a scratch directory that contains only the lock.
 fn remove_emptied(path: &Path) -> Result<()> {
     let fail = |error| Error::io("remove", path, error);
     fs::remove_file(path.join(LOCK)).map_err(fail)?;
     fs::remove_dir(path).map_err(fail)
 }
 
-/// Unmounts, again and again while something is in use for a moment; at last from the tree alone, so that it goes with its last user.
+/// Unmounts, and retries while something is in use for a moment; finally only detaches it from the tree, so that it is
+/// unmounted with its last user.
 ///
 /// # Errors
-/// What unmounting fails with.
+/// Errors from unmounting.
 pub(super) fn unmount_at(point: &Path) -> Result<()> {
     let started = Instant::now();
     loop {
@@ -276,7 +279,7 @@ pub(super) fn unmount_at(point: &Path) -> Result<()> {
     }
 }
 
-/// Some number that other processes do not have.
+/// A number that other processes are unlikely to have.
 fn random(attempt: u32) -> u32 {
     let mut bytes = [0; 4];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
@@ -304,7 +307,7 @@ mod tests {
     fn left_overs_are_cleared_and_nothing_else() {
         let parent = tempfile::tempdir().unwrap();
         let alive = Scratch::create(parent.path()).unwrap();
-        // A process that is no more: no number is that large.
+        // A process that does not exist: no PID is that large.
         let dead = parent.path().join("granulo-bench-4294967295-0123abcd");
         fs::create_dir_all(dead.join("0/root/d1")).unwrap();
         fs::write(dead.join(LOCK), b"").unwrap();

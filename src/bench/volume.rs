@@ -1,4 +1,4 @@
-//! What is below a path: file system, device, room, fill level; from statfs, the mounts and /sys.
+//! What is below a path: file system, device, free space, fill level; from statfs, the mounts and /sys.
 
 use std::fs;
 use std::io;
@@ -14,47 +14,47 @@ use crate::error::{Error, Result};
 use crate::mounts::{Mount, mounts};
 use crate::units::{escape, escape_path, fraction};
 
-/// Room on a file system.
+/// Capacity and free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Room {
     /// Its size.
     pub total_bytes: u64,
-    /// What is in use.
+    /// Bytes in use.
     pub used_bytes: u64,
-    /// What this user may still write.
+    /// Bytes that this user may still write.
     pub available_bytes: u64,
     /// Share in use, `used / (used + available)`.
     pub fill: f64,
-    /// Inodes that may still be made; `None` where there is no fixed number of them.
+    /// Inodes that may still be created; `None` if their number is not fixed.
     pub available_inodes: Option<u64>,
 }
 
 /// Mounts at `directory` or below it, innermost first.
 ///
 /// # Errors
-/// As [`mounts`].
+/// Same as [`mounts`].
 pub fn mounts_below(directory: &Path) -> Result<Vec<Mount>> {
     let mut below: Vec<Mount> = mounts()?.into_iter().filter(|mount| mount.point.starts_with(directory)).collect();
     below.reverse();
     Ok(below)
 }
 
-/// The mount that `path` is on; the path must exist.
+/// The mount that contains `path`, which must exist.
 ///
 /// # Errors
 /// If there is no such path, or the mounts cannot be read.
 pub fn mount_of(path: &Path) -> Result<Mount> {
     let real = fs::canonicalize(path).map_err(|error| Error::io("look at", path, error))?;
     let above = mounts()?.into_iter().filter(|mount| real.starts_with(&mount.point));
-    // Of several mounts on one point the last is seen.
+    // Of several mounts on one point, the last is visible.
     let found = above.max_by_key(|mount| mount.point.as_os_str().len());
     found.ok_or_else(|| Error::io("find the mount of", path, io::ErrorKind::NotFound.into()))
 }
 
-/// The file system that `path` is on.
+/// The file system that contains `path`.
 ///
 /// # Errors
-/// As [`mount_of`].
+/// Same as [`mount_of`].
 pub fn file_system(path: &Path) -> Result<FileSystem> {
     let mount = mount_of(path)?;
     let found = statvfs(path).map_err(|error| Error::io("look at the file system of", path, error.into()))?;
@@ -68,10 +68,10 @@ pub fn file_system(path: &Path) -> Result<FileSystem> {
     })
 }
 
-/// The device that `path` is on; of a file system without one (in memory, on the network), what it names as its source.
+/// The device that contains `path`; for a file system without one (in memory, on the network), the name of its source.
 ///
 /// # Errors
-/// As [`mount_of`].
+/// Same as [`mount_of`].
 pub fn device(path: &Path) -> Result<Device> {
     let mount = mount_of(path)?;
     let number = match mount.device {
@@ -89,7 +89,7 @@ pub fn device(path: &Path) -> Result<Device> {
 pub fn block_device((major, minor): (u32, u32)) -> Option<Device> {
     let directory = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     let name = directory.file_name()?.to_string_lossy().into_owned();
-    // A partition has no queue and no model; the disk above it has.
+    // A partition has no queue and no model; the disk that contains it has.
     let disk = if directory.join("partition").exists() { directory.parent()? } else { &directory };
     let say = |directory: &Path, name: &str| line(&directory.join(name).to_string_lossy());
     let model = match fs::read(directory.join("loop/backing_file")) {
@@ -108,10 +108,10 @@ pub fn block_device((major, minor): (u32, u32)) -> Option<Device> {
     Some(Device { name, model, is_rotational, size_bytes, emulated: None })
 }
 
-/// Room on the file system of `path`.
+/// Capacity and free space of the file system of `path`.
 ///
 /// # Errors
-/// What statfs fails with.
+/// Errors from statfs.
 pub fn room(path: &Path) -> Result<Room> {
     let found = statvfs(path).map_err(|error| Error::io("look for room in", path, error.into()))?;
     let unit = if found.f_frsize == 0 { found.f_bsize } else { found.f_frsize };
@@ -125,7 +125,7 @@ pub fn room(path: &Path) -> Result<Room> {
     })
 }
 
-/// `path` as results have it.
+/// `path` as results show it.
 pub(super) fn shown(path: &Path) -> String {
     escape_path(path)
 }

@@ -1,22 +1,23 @@
-//! Which cache sizes to measure with, where none are given: from the least that the workload bears to twice what it takes.
+//! Cache sizes to measure with where none are given: from the least with which the workload runs to twice its
+//! footprint.
 //!
-//! Without a limit, the kernel counts what the workload takes in all, pages of files and memory of programs. Less than that,
-//! something has to be read again; much less, and it crawls, or is ended for lack of memory. The least limit that it bears is found by
-//! halving the interval between one that works and one that does not.
+//! Without a limit, the kernel counts everything that the workload uses: pages of files and memory of programs. With
+//! less, some pages have to be read again; with much less, the workload thrashes or is killed for lack of memory.
+//! Bisection between a limit that works and one that does not finds the least limit.
 
 use crate::error::Result;
 use crate::units::MIB;
 
-/// How exactly the least limit is found: to this share, or a mebibyte.
+/// Precision of the least limit: one part in this many, or a mebibyte.
 const SHARE: u64 = 16;
-/// A workload that takes nothing does not exist.
+/// Every workload needs some memory.
 const LEAST_BYTES: u64 = MIB;
 
-/// The least limit with which `works` says yes, between nothing and `footprint_bytes`; `None` if it says no to twice that too, or if it
-/// gave up.
+/// Returns the least limit for which `works` returns true, between 0 and `footprint_bytes`; `None` if even twice that
+/// fails, or if `works` gave up.
 ///
 /// # Errors
-/// Those of `works`, which gives `None` to give up.
+/// Errors of `works`, which returns `None` to give up.
 pub(super) fn least(footprint_bytes: u64, works: &mut dyn FnMut(u64) -> Result<Option<bool>>) -> Result<Option<u64>> {
     let mut high = rounded(footprint_bytes);
     match works(high)? {
@@ -44,7 +45,7 @@ pub(super) fn least(footprint_bytes: u64, works: &mut dyn FnMut(u64) -> Result<O
     Ok(Some(high))
 }
 
-/// Five sizes from the least that works to twice what the workload takes, which is the fourth of them.
+/// Returns five sizes from the least that works to twice the footprint; the fourth is the footprint.
 pub(super) fn sizes(least_bytes: u64, footprint_bytes: u64) -> Vec<u64> {
     let footprint = rounded(footprint_bytes).max(least_bytes);
     let third = (footprint - least_bytes) / 3;
@@ -59,7 +60,7 @@ pub(super) fn sizes(least_bytes: u64, footprint_bytes: u64) -> Vec<u64> {
     sizes
 }
 
-/// Up to a whole mebibyte.
+/// Rounds up to a whole mebibyte.
 fn rounded(bytes: u64) -> u64 {
     bytes.max(LEAST_BYTES).next_multiple_of(MIB)
 }
@@ -81,7 +82,7 @@ mod tests {
     fn what_never_works_has_no_least() {
         assert_eq!(least(100 * MIB, &mut |_| Ok(Some(false))).unwrap(), None);
         assert_eq!(least(100 * MIB, &mut |_| Ok(None)).unwrap(), None);
-        // What takes more than it took before.
+        // A workload that needs more than before.
         assert_eq!(least(MIB, &mut |limit| Ok(Some(limit >= 2 * MIB))).unwrap(), Some(2 * MIB));
     }
 

@@ -1,9 +1,10 @@
 //! `bench cache`: the run time of a workload over the size of the page cache and the block size of the file system.
 //!
-//! After Tanenbaum, Herder and Bos (2006), Fig. 5, who set the cache of an operating system to sizes from 0.5 to 8 MB and compiled a
-//! large collection of programs on file systems with blocks of 1 to 8 KB. Here the limit is that of a memory control group, which
-//! the workload runs in, and which bounds its page cache and its own memory together; the file system is made again and filled before
-//! each run, and mounted again with cold caches. The device below it caches nothing (direct I/O).
+//! After Tanenbaum, Herder and Bos (2006), Fig. 5, which set the cache of an operating system to sizes from 0.5 to 8 MB
+//! and compiled a large collection of programs on file systems with blocks of 1 to 8 KB. Here the limit applies to a
+//! memory control group that the workload runs in; it bounds page cache and memory of the programs together. Before
+//! each run, the file system is recreated, filled and remounted with cold caches. The device below it caches nothing
+//! (direct I/O).
 //!
 //! | module | subject |
 //! | --- | --- |
@@ -35,44 +36,44 @@ use crate::units::{GIB, KIB, MIB, escape_path, format_duration, format_size};
 pub use project::Project;
 use workload::Ran;
 
-/// A run that takes so many times as long as one without a limit is ended, if no other limit is given.
+/// Default limit of a run: this many times the run time without a memory limit.
 pub const LONGEST_FACTOR: f64 = 10.0;
-/// A run may take this long, however quick it is without a limit.
+/// A run may take at least this long, however short it is without a limit.
 const LEAST_LONGEST: Duration = Duration::from_secs(10);
 /// Size of a file system for the default workload.
 const PROJECT_ROOM_BYTES: u64 = 512 << 20;
-/// Blocks that every kernel mounts that knows the file system at all.
+/// A block size that every kernel mounts if it knows the file system at all.
 const ORDINARY_BLOCK_BYTES: u64 = 4 * KIB;
 
-/// What is run.
+/// The workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Workload {
     /// Compiling a generated project.
     Compile(Project),
-    /// A command of the user's, in a copy of a directory of theirs.
+    /// A command of the user, in a copy of a directory of theirs.
     Command {
         /// Program and arguments.
         command: Vec<OsString>,
-        /// What is copied to where it runs; nothing if it needs nothing.
+        /// Tree that is copied to where the command runs; `None` if the command needs none.
         tree: Option<PathBuf>,
     },
 }
 
-/// What is to be measured.
+/// A request for `bench cache`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CacheRequest {
-    /// What is run.
+    /// The workload.
     pub workload: Workload,
-    /// Limits, in bytes; without any, five from the least that the workload bears to twice what it takes.
+    /// Limits, in bytes; if empty, five from the least with which the workload runs to twice its footprint.
     pub sizes_bytes: Vec<u64>,
-    /// A run that takes longer is ended; without it, ten times what one takes without a limit.
+    /// Longest run; a longer one is killed. By default, ten times the run time without a limit.
     pub longest: Option<Duration>,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u64,
 }
 
 impl Workload {
-    /// What it is, in words.
+    /// Describes the workload.
     pub fn name(&self) -> String {
         match self {
             Workload::Compile(project) => project.name(),
@@ -82,10 +83,10 @@ impl Workload {
         }
     }
 
-    /// What it needs besides room, before anything is made.
+    /// Checks the requirements except space, before anything is created.
     ///
     /// # Errors
-    /// A missing program with its package; a tree that is none.
+    /// A missing program, with its package; a tree that does not exist.
     pub fn check(&self) -> Result<()> {
         programs::find("sh")?;
         match self {
@@ -103,10 +104,10 @@ impl Workload {
         }
     }
 
-    /// Size of a file system that has room for it, and for what it writes.
+    /// Size of a file system with enough space for the workload and its output.
     ///
     /// # Errors
-    /// What looking through the tree fails with.
+    /// Errors from reading the tree.
     pub fn room_bytes(&self) -> Result<u64> {
         match self {
             Workload::Command { tree: Some(tree), .. } => {
@@ -117,7 +118,7 @@ impl Workload {
         }
     }
 
-    /// Fills an empty directory with what is needed; gives what the result should say.
+    /// Fills an empty directory with the workload's files; returns a note for the result.
     fn fill(&self, directory: &Path, scratch: &Scratch) -> Result<Option<String>> {
         match self {
             Workload::Compile(project) => {
@@ -125,7 +126,7 @@ impl Workload {
                 Ok(Some(project::note(&passes, bytes)))
             }
             Workload::Command { tree: Some(tree), .. } => {
-                // All that is in it, hidden or not.
+                // Everything in it, hidden or not.
                 let from = tree.join(".");
                 let arguments = [OsStr::new("-a"), OsStr::new("--"), from.as_os_str(), directory.as_os_str()];
                 programs::run("copy what the command needs", "cp", arguments, scratch.lock())?;
@@ -143,7 +144,7 @@ impl Workload {
     }
 }
 
-/// What the files below a directory take.
+/// Allocated bytes of the files below a directory.
 fn allocated_below(directory: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let fail = |error| Error::io("look through", directory, error);
@@ -159,7 +160,7 @@ fn allocated_below(directory: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The block sizes that file systems of a kind are measured with if none are named; empty for what its program takes by itself.
+/// Block sizes to measure for a kind of file system if none are named; empty for the default of its mkfs.
 pub fn usual_block_sizes(kind: FileSystemKind) -> &'static [u64] {
     const EXT: [u64; 3] = [KIB, 2 * KIB, 4 * KIB];
     const XFS: [u64; 5] = [KIB, 2 * KIB, 4 * KIB, 16 * KIB, 64 * KIB];
@@ -170,7 +171,7 @@ pub fn usual_block_sizes(kind: FileSystemKind) -> &'static [u64] {
     }
 }
 
-/// Smallest and largest block that a kind may have.
+/// Smallest and largest block size of a kind.
 fn possible_block_sizes(kind: FileSystemKind) -> (u64, u64) {
     match kind {
         FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => (KIB, ORDINARY_BLOCK_BYTES),
@@ -181,10 +182,10 @@ fn possible_block_sizes(kind: FileSystemKind) -> (u64, u64) {
     }
 }
 
-/// The places with each of the block sizes, or with those that are usual for their kind.
+/// Returns the places with each of the block sizes, or with the usual ones for their kind.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for a size that none of the kinds may have.
+/// [`ErrorKind::Usage`] for a block size that no kind supports.
 fn with_block_sizes(places: &[Place], block_sizes: &[u64]) -> Result<Vec<Place>> {
     let takes = |place: &Place, block_bytes: u64| match place {
         Place::FileSystem(spec) => {
@@ -219,11 +220,11 @@ fn with_block_sizes(places: &[Place], block_sizes: &[u64]) -> Result<Vec<Place>>
     Ok(all)
 }
 
-/// Makes the places ready, each file system with each of `block_sizes`, or with those that are usual where none are named: of these, what this
-/// kernel cannot mount is left out, and the result says so.
+/// Prepares the places: each file system with each of `block_sizes`, or with the usual ones if none are named. Usual
+/// sizes that this kernel cannot mount are left out, with a note in the result.
 ///
 /// # Errors
-/// As [`Run::prepare`]; what limiting memory needs.
+/// Same as [`Run::prepare`]; errors from setting up memory limits.
 pub fn prepare(run: &mut Run, places: &[Place], block_sizes: &[u64]) -> Result<Vec<Prepared>> {
     confine::check()?;
     let all = with_block_sizes(places, block_sizes)?;
@@ -268,18 +269,18 @@ struct Cell {
     caches: Option<CacheState>,
 }
 
-/// What one run had.
+/// Measurements of one run.
 struct Trial {
     ran: Ran,
     caches: CacheState,
-    /// What the result should say of what was run.
+    /// A note on the workload for the result.
     note: Option<String>,
 }
 
 /// Runs the workload with every limit in every place.
 ///
 /// # Errors
-/// What making a place ready fails with; a workload that fails without a limit.
+/// Errors from preparing a place; a workload that fails without a limit.
 pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, watch: Watch<'_>) -> Result<Document> {
     let scratch = run.scratch()?;
     if let Workload::Compile(_) = request.workload {
@@ -302,7 +303,7 @@ pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, wa
             complete = false;
             break;
         }
-        // What was too little once is too little again.
+        // A limit that was too small once is not tried again.
         if cells[turn].failure.is_some() {
             continue;
         }
@@ -371,8 +372,8 @@ impl Cell {
     }
 }
 
-/// The run without a limit that says what the workload takes, and the search for the least that it bears, in the first place; gives
-/// whether it came to its end.
+/// In the first place, measures the footprint without a limit and finds the least limit with which the workload runs;
+/// returns whether it finished.
 fn fit(
     request: &CacheRequest,
     scratch: &Scratch,
@@ -435,7 +436,7 @@ fn fit(
     }
 }
 
-/// Runs the workload once, in a file system as new; `None` if it was to stop meanwhile.
+/// Runs the workload once, on an empty file system; `None` if it was asked to stop.
 fn trial(
     request: &CacheRequest,
     scratch: &Scratch,

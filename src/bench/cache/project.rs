@@ -1,10 +1,10 @@
-//! The default workload: a generated C project that is compiled again and again, as the source did with "a large collection of
-//! programs".
+//! The default workload: a generated C project, compiled repeatedly, like the paper's "large collection of programs".
 //!
-//! Several programs share all headers, so that "the various passes of the compiler, the include files, and the libraries" are read
-//! over and over. The passes of the compiler (for GCC: cc1, as, collect2, ld) are copied onto the file system that is measured and run from
-//! there, because their blocks are most of what the cache has to hold; intermediate files are written there too. What the compiler has
-//! beyond that (its driver, the headers and libraries of the system) is read from where it is.
+//! Several programs share all headers, so that "the various passes of the compiler, the include files, and the
+//! libraries" are read repeatedly. The passes of the compiler (for GCC: cc1, as, collect2, ld) are copied onto the file
+//! system that is measured and run from there, because their blocks make up most of the working set; intermediate files
+//! are written there too. The rest of the compiler (its driver, the headers and libraries of the system) is read in
+//! place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,27 +16,27 @@ use crate::units::{format_count, format_size};
 
 /// The compiler's driver.
 pub(super) const COMPILER: &str = "cc";
-/// What a pass of GCC is called; other compilers have some of them, or none.
+/// Names of the passes of GCC; other compilers have some of them, or none.
 const PASSES: [&str; 4] = ["cc1", "collect2", "as", "ld"];
-/// Where the passes are, in the directory that is measured.
+/// Directory of the passes, in the measured directory.
 const PASSES_DIRECTORY: &str = "compiler";
 /// The script that builds everything.
 const SCRIPT: &str = "build.sh";
-/// Source files of a program, with its main one.
+/// Source files per program, including the main one.
 const SOURCES: u64 = 4;
-/// Headers that a header includes.
+/// Headers that each header includes.
 const INCLUDED: u64 = 3;
-/// Structures, each with a function, in a header.
+/// Structures per header, each with a function.
 const STRUCTURES: u64 = 50;
 
-/// How large a project is, and how often it is built.
+/// Size of a project, and the number of builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Project {
     /// Programs.
     pub programs: u64,
     /// Headers, which every source file includes.
     pub headers: u64,
-    /// How often everything is compiled in one run.
+    /// Complete builds in one run.
     pub builds: u64,
 }
 
@@ -47,7 +47,7 @@ impl Default for Project {
 }
 
 impl Project {
-    /// What it is, in words.
+    /// Describes the project.
     pub(super) fn name(&self) -> String {
         format!(
             "compiling {} C programs of {SOURCES} files that share {} headers, {}",
@@ -57,7 +57,8 @@ impl Project {
         )
     }
 
-    /// Writes it into an empty directory; gives the passes of the compiler that were copied, and what they take in bytes.
+    /// Writes the project into an empty directory; returns the passes of the compiler that were copied, and their
+    /// bytes.
     pub(super) fn write(&self, directory: &Path) -> Result<(Vec<String>, u64)> {
         let compiler = programs::find(COMPILER)?;
         make(&directory.join("include"))?;
@@ -76,7 +77,7 @@ impl Project {
         Ok(copied)
     }
 
-    /// What runs it, in its directory.
+    /// The command that builds it, to be run in its directory.
     pub(super) fn command(&self) -> [&'static str; 2] {
         ["sh", SCRIPT]
     }
@@ -108,7 +109,7 @@ impl Project {
         text
     }
 
-    /// Everything is compiled anew each time, one file after the other.
+    /// Each build recompiles everything, one file after another.
     fn script(&self, compiler: &Path) -> String {
         let mut text = format!(
             "set -e\nTMPDIR=$PWD/temporary\nexport TMPDIR\nfor build in $(seq {}); do\n    rm -rf temporary objects\n    mkdir temporary objects\n",
@@ -150,7 +151,7 @@ fn header_text(header: u64) -> String {
     text
 }
 
-/// Copies the passes that the compiler names; gives what they are called, and their bytes.
+/// Copies the passes that the compiler names; returns their names and bytes.
 fn copy_passes(compiler: &Path, to: &Path) -> Result<(Vec<String>, u64)> {
     make(to)?;
     let (mut names, mut bytes) = (Vec::new(), 0);
@@ -163,13 +164,13 @@ fn copy_passes(compiler: &Path, to: &Path) -> Result<(Vec<String>, u64)> {
     Ok((names, bytes))
 }
 
-/// Where a pass is: the compiler says its name alone where it is to be found in the PATH, or does not exist.
+/// Path of a pass. The compiler prints only its name if the pass is in the PATH or does not exist.
 fn pass_path(compiler: &Path, pass: &str) -> Option<PathBuf> {
     let mut command = Command::new(compiler);
     let output = command.arg(format!("-print-prog-name={pass}")).stdin(Stdio::null()).output().ok()?;
     let said = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
     let path = if said.is_absolute() { said } else { programs::find(said.to_str()?).ok()? };
-    // A compiler that is one program may name itself.
+    // A compiler that is a single program may name itself.
     let real = |path: &Path| fs::canonicalize(path).ok();
     path.is_file().then_some(path).filter(|path| real(path) != real(compiler))
 }
@@ -182,7 +183,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|error| Error::io("write", path, error))
 }
 
-/// What the result says of the compiler.
+/// A note on the compiler for the result.
 pub(super) fn note(passes: &[String], bytes: u64) -> String {
     match passes {
         [] => format!(

@@ -1,4 +1,4 @@
-//! The matrix of the source, to be shown beside what was measured.
+//! The matrix of the paper, shown beside the results.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ const FIG_5: &str = include_str!("../../../data/tanenbaum_fig5_cache_seconds.csv
 /// Run times by cache size and block size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Matrix {
-    /// Block sizes, of the columns.
+    /// Block sizes of the columns.
     pub block_sizes_bytes: Vec<u64>,
     /// Cache size, and seconds for each block size.
     pub rows: Vec<(u64, Vec<f64>)>,

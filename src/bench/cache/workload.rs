@@ -1,4 +1,4 @@
-//! Running a command with a limit of memory, and what it did: how long it took, what it cached, what was read for it.
+//! Runs a command with a memory limit and measures it: elapsed time, page cache, bytes read.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -18,38 +18,38 @@ use crate::bench::run::Watch;
 use crate::error::{Error, Result};
 use crate::units::format_duration;
 
-/// How exactly the end of a command is seen.
+/// Precision with which the end of a command is detected.
 const TICK: Duration = Duration::from_millis(2);
-/// Ticks between looks at what it takes.
+/// Ticks between two samples of memory use.
 const TICKS_BETWEEN_LOOKS: u32 = 10;
-/// Bytes of its complaints that are kept.
+/// Bytes of standard error that are kept.
 const KEPT_BYTES: usize = 4096;
 
-/// What a command did.
+/// Measurements of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ran {
     pub seconds: f64,
     pub failure: Option<CellFailure>,
-    /// The most of each that was seen.
+    /// Largest value of each that was sampled.
     pub taken: Taken,
-    /// The most of both together, where the kernel knows it.
+    /// Peak of both together, where the kernel reports it.
     pub peak_bytes: Option<u64>,
-    /// What its processes had read from devices, of whatever file system, where the kernel counts that.
+    /// Bytes that its processes read from devices of any file system, where the kernel counts them.
     pub process_read_bytes: Option<u64>,
     pub device: Reads,
 }
 
-/// What was read from a device.
+/// Reads from a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Reads {
     pub reads: u64,
     pub bytes: u64,
 }
 
-/// Runs `command` in `directory` and in the group; `None` if it was to stop meanwhile.
+/// Runs `command` in `directory` and in the group; `None` if it was asked to stop.
 ///
 /// # Errors
-/// If it cannot be started.
+/// Errors from starting the command.
 pub(super) fn run(
     command: &[OsString],
     directory: &Path,
@@ -65,7 +65,7 @@ pub(super) fn run(
     let (status, taken, stopped, words) = std::thread::scope(|scope| {
         let words = scope.spawn(|| said.map(last_bytes).unwrap_or_default());
         let (status, taken, stopped) = wait(&mut child, group, started, longest, watch);
-        // What it left behind has its standard error still.
+        // Processes that it left behind still have its standard error open.
         let seconds = started.elapsed().as_secs_f64();
         group.end();
         (status.map(|status| (status, seconds)), taken, stopped, words.join().unwrap_or_default())
@@ -95,18 +95,19 @@ pub(super) fn run(
     }))
 }
 
-/// Why a command was ended.
+/// Why a command was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopped {
     Asked,
     TooLong,
 }
 
-/// Starts it: a shell enters the group and becomes the command, so that all that the command takes counts from its first page on.
+/// Starts the command: a shell enters the group, then executes it, so that the group counts all memory from the first
+/// page on.
 fn start(command: &[OsString], directory: &Path, group: &Confined) -> Result<Child> {
     let mut shell = Command::new(programs::find("sh")?);
     shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.entrance()).args(command);
-    // Without the lock of the scratch directory: the next start ends what a killed run left in the group.
+    // It does not inherit the lock of the scratch directory: the next run kills what a killed run left in the group.
     shell.current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // Ctrl-C reaches granulo alone.
     shell.process_group(0);
@@ -117,7 +118,7 @@ fn command_path(command: &[OsString]) -> &Path {
     command.first().map_or(Path::new("the command"), Path::new)
 }
 
-/// Waits for its end, looks at what it takes meanwhile, and ends it if it is to.
+/// Waits for the command to end, samples its memory meanwhile, and kills it if requested.
 fn wait(
     child: &mut Child,
     group: &Confined,
@@ -128,7 +129,7 @@ fn wait(
     let mut taken = Taken::default();
     for tick in 0u32.. {
         let ended = child.try_wait();
-        // At its end too: what it cached stays with the group, and a short run would be over before the second look.
+        // Also at the end: its page cache stays with the group, and a short run would end before the second sample.
         if tick.is_multiple_of(TICKS_BETWEEN_LOOKS) || matches!(ended, Ok(Some(_))) {
             let now = group.taken();
             taken.page_cache_bytes = taken.page_cache_bytes.max(now.page_cache_bytes);
@@ -146,7 +147,7 @@ fn wait(
         };
         if stopped.is_some() {
             group.end();
-            // Before it entered the group, it is not in it.
+            // Until the shell has entered the group, killing the group does not reach it.
             let _ = child.kill();
             return (child.wait(), taken, stopped);
         }
@@ -155,7 +156,7 @@ fn wait(
     (child.wait(), taken, None)
 }
 
-/// The last bytes of what is said until its end.
+/// Reads to the end of a stream; returns its last bytes.
 fn last_bytes(mut from: impl Read) -> Vec<u8> {
     let mut kept = VecDeque::new();
     let mut piece = [0; 1024];
@@ -166,7 +167,7 @@ fn last_bytes(mut from: impl Read) -> Vec<u8> {
     kept.into()
 }
 
-/// What was read from a block device until now.
+/// Reads from a block device so far.
 fn device_reads(device: Option<(u32, u32)>) -> Reads {
     let Some((major, minor)) = device else { return Reads::default() };
     let text = line(&format!("/sys/dev/block/{major}:{minor}/stat"));
@@ -175,7 +176,7 @@ fn device_reads(device: Option<(u32, u32)>) -> Reads {
     Reads { reads, bytes: sectors.saturating_mul(512) }
 }
 
-/// What this process and those that it waited for had read from devices.
+/// Bytes that this process and its reaped children read from devices.
 fn own_read_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|row| row.strip_prefix("read_bytes: ")?.parse().ok())

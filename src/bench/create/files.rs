@@ -15,14 +15,14 @@ use crate::bench::samples::Latencies;
 use crate::error::{Error, Result};
 
 const OPEN_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// Entries of a directory that are read at once, in bytes.
+/// Buffer for reading a directory, in bytes.
 const LISTING_BYTES: usize = 32 << 10;
 
 /// Files below a directory.
 pub(super) struct Files {
     path: PathBuf,
     base: OwnedFd,
-    /// The directory that was last made durable, with its number.
+    /// The directory that was last made durable, and its number.
     parent: Option<(u64, OwnedFd)>,
     name: Name,
     directory_files: u64,
@@ -48,7 +48,7 @@ impl Files {
         })
     }
 
-    /// The directory of a file, from 1; 0 for none.
+    /// Returns the number of a file's directory, from 1; 0 for none.
     fn directory(&self, number: u64) -> u64 {
         (number - 1).checked_div(self.directory_files).map_or(0, |before| before + 1)
     }
@@ -70,7 +70,7 @@ impl Files {
         opened.map_err(|error| self.fail("open", error))
     }
 
-    /// Opens the directory of a file if it is to be made durable with it.
+    /// Opens the directory of a file if it is to be made durable with the file.
     fn open_parent(&mut self, number: u64) -> Result<()> {
         let directory = self.directory(number);
         if self.durability != Durability::Each || self.parent.as_ref().is_some_and(|(open, _)| *open == directory) {
@@ -80,7 +80,7 @@ impl Files {
         Ok(())
     }
 
-    /// Whether this operation is the one that makes its batch durable.
+    /// Whether this operation completes a batch, which is then made durable.
     fn ends_batch(&mut self) -> bool {
         self.since_sync += 1;
         let ends = self.durability == Durability::Batch && self.since_sync == BATCH_OPERATIONS;
@@ -116,7 +116,7 @@ impl Target for Files {
         let ends_batch = self.ends_batch();
         self.name.set_file(directory, number);
         if let Some(head) = self.content.first_chunk_mut() {
-            // No two files are the same.
+            // Makes every file different.
             *head = number.to_le_bytes();
         }
         let Files { base, name, content, size_bytes, .. } = &*self;
@@ -135,7 +135,7 @@ impl Target for Files {
             if ends_batch { syncfs(base) } else { Ok(()) }
         });
         done.map_err(|error| {
-            // What has no content is not counted as made.
+            // A file whose content was not written does not count as created.
             let _ = unlinkat(&self.base, self.name.as_c_str(), AtFlags::empty());
             self.fail("create", error)
         })
@@ -175,7 +175,7 @@ impl Target for Files {
 }
 
 impl Files {
-    /// Reads each directory and deletes what is in it as it comes.
+    /// Lists each directory and deletes its entries in that order.
     fn delete_listed(
         &mut self,
         made: u64,
@@ -188,7 +188,7 @@ impl Files {
             let first = directory.saturating_sub(1) * self.directory_files + 1;
             self.open_parent(first)?;
             let listed = self.open_directory(directory)?;
-            // A file system may pass over entries while others go: until there is none.
+            // A file system may skip entries while others are deleted: repeat until none is left.
             loop {
                 let before = latencies.count();
                 rustix::fs::seek(&listed, rustix::fs::SeekFrom::Start(0)).map_err(|error| self.fail("list", error))?;

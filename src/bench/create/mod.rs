@@ -1,12 +1,13 @@
-//! `bench create`: the time of every create, stat and delete of many files, and the curve of the n-th of them.
+//! `bench create`: the time of every create, stat and delete of many files, and the curve over their numbers.
 //!
-//! After Foddex, "Filesystem file-creation speed test" (2009): files `file-1`, `file-2`, … in one directory (or some in each of
-//! many), opened with O_CREAT | O_EXCL, written if they have a size, and closed; then stat of each in the same order; then
-//! deletion of each in an order of choice. What each phase left in memory is written back after it, which is timed on its own. On a
-//! store, the operations are put, stat and remove of one object. Memory is the same for a thousand files and for ten million.
+//! After Foddex, "Filesystem file-creation speed test" (2009): files `file-1`, `file-2`, … in one directory (or a
+//! number of them in each of many), opened with O_CREAT | O_EXCL, written if they have a size, and closed; then stat of
+//! each in the same order; then deletion of each in a chosen order. After each phase, its dirty data is written back;
+//! that is timed separately. On a store, the operations are put, stat and remove of one object. Memory use does not
+//! depend on the number of files.
 //!
-//! An operation that fails because a file system takes no more is a result where that harms nobody: on a file system that was
-//! made for the run, or where only the directory is full. Where the file system of a directory is full, it ends the run.
+//! A failure because a file system is full is a result where that harms nobody: on a file system created for the run,
+//! or where only the directory is full. If the file system of a user's directory is full, the run ends.
 
 mod files;
 mod name;
@@ -30,27 +31,27 @@ use objects::{LARGEST_OBJECT_BYTES, Objects};
 use order::Numbers;
 pub use order::Order;
 
-/// Most files.
+/// Largest number of files.
 pub const MOST_FILES: u64 = 1_000_000_000;
-/// Operations that are made durable together with [`Durability::Batch`].
+/// Operations per batch with [`Durability::Batch`].
 const BATCH_OPERATIONS: u64 = 1000;
-/// Most that is written at once, in bytes.
+/// Largest write, in bytes.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Memory that the kernel takes for a file that is in its caches, in bytes: inode, directory entry, their pages.
+/// Kernel memory per cached file, in bytes: inode, directory entry, their pages.
 const MEMORY_A_FILE_BYTES: u64 = 1536;
-/// Least room that a file takes, with its name and inode, in bytes.
+/// Least space per file, with its name and inode, in bytes.
 const ROOM_A_FILE_BYTES: u64 = 512;
-/// Share of a file system of the user's that stays free.
+/// Share of a user's file system that stays free.
 const MARGIN_FRACTION: f64 = 0.05;
-/// A file system with less than this share left is full.
+/// A file system with less than this share free is full.
 const FULL_FRACTION: f64 = 0.005;
 
-/// When what was done is durable.
+/// When operations are durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// After the sync that follows the phase.
     None,
-    /// Each operation, when it returns: fsync of the file and of its directory; a batch of one object.
+    /// Each operation, on return: fsync of the file and of its directory; a batch of one object.
     Each,
     /// Every thousandth operation: syncfs; sync of the store.
     Batch,
@@ -67,49 +68,49 @@ impl Durability {
     }
 }
 
-/// What is to be done.
+/// A request for `bench create`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateRequest {
-    /// How many files.
+    /// Number of files.
     pub files: u64,
-    /// Bytes of each.
+    /// Size of each.
     pub size_bytes: u64,
-    /// Files in a directory; 0 for all in one.
+    /// Files per directory; 0 for all in one.
     pub directory_files: u64,
-    /// Order of deleting.
+    /// Order of deletion.
     pub order: Order,
     /// When operations are durable.
     pub durability: Durability,
     /// Whether caches are dropped before each phase.
     pub is_cold: bool,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u64,
-    /// The longest that a phase of a turn may take; what follows continues with the files that are there then.
+    /// Longest time for a phase of a turn; later phases continue with the files that exist then.
     pub longest: Option<Duration>,
 }
 
-/// A result, and the subjects that it had to do without.
+/// A result, and the subjects that were left out.
 #[derive(Debug)]
 pub struct Created {
     /// The result.
     pub document: Document,
-    /// Why a subject was left out.
+    /// Why each subject was left out.
     pub left_out: Vec<String>,
 }
 
-/// What is created, looked at and deleted.
+/// Creates, stats and deletes files.
 trait Target {
     fn create(&mut self, number: u64, latencies: &mut Latencies) -> Result<()>;
     fn stat(&mut self, number: u64, latencies: &mut Latencies) -> Result<()>;
     fn delete(&mut self, number: u64, latencies: &mut Latencies) -> Result<()>;
-    /// Deletes what was made, in the order of the directories, while `go_on` says so; `None` if it has no order of its own.
+    /// Deletes the files in directory order while `go_on` returns true; `None` if there is no such order.
     fn delete_as_listed(
         &mut self,
         made: u64,
         latencies: &mut Latencies,
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Option<Result<()>>;
-    /// Makes all of it durable.
+    /// Makes everything durable.
     fn sync(&mut self) -> Result<()>;
 }
 
@@ -133,21 +134,21 @@ impl Phase {
 }
 
 impl CreateRequest {
-    /// How many directories hold the files; 0 if they are not in directories of their own.
+    /// Number of directories that hold the files; 0 if the files have no directories of their own.
     fn directories(&self) -> u64 {
         if self.directory_files == 0 { 0 } else { self.files.div_ceil(self.directory_files) }
     }
 
-    /// What one file takes with blocks of `block_bytes`, roughly.
+    /// Estimated space per file with blocks of `block_bytes`.
     fn room_a_file(&self, block_bytes: u64) -> u64 {
         let block_bytes = block_bytes.max(1);
         self.size_bytes.div_ceil(block_bytes).saturating_mul(block_bytes).saturating_add(ROOM_A_FILE_BYTES)
     }
 
-    /// Says whether a place has room for the files.
+    /// Checks that a place has enough space for the files.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if it has not.
+    /// [`ErrorKind::NoSpace`] if it does not.
     fn check_room(&self, place: &mut Prepared) -> Result<()> {
         let Room { total_bytes, available_bytes, available_inodes, .. } = place.room()?;
         let is_made = place.image().is_some();
@@ -171,7 +172,7 @@ impl CreateRequest {
                 format_size(needed.into())
             ));
         }
-        // FAT and what is served from outside the kernel count clusters as inodes, which empty files take none of.
+        // FAT and file systems outside the kernel report clusters as inodes; empty files use none.
         let counts_inodes = !file_system.kind.contains("fat") && !file_system.kind.starts_with("fuse");
         let needed = self.files.saturating_add(self.directories());
         match available_inodes.filter(|_| counts_inodes && !place.is_store()) {
@@ -185,7 +186,7 @@ impl CreateRequest {
     }
 }
 
-/// What a phase came to.
+/// Result of a phase.
 struct Passed {
     phase: CreatePhase,
     /// Whether it was asked to stop.
@@ -195,7 +196,8 @@ struct Passed {
 /// Runs the bench in prepared places.
 ///
 /// # Errors
-/// [`ErrorKind::NoSpace`] if a place has no room for the files, or the file system of a directory becomes full; whatever an operation fails with.
+/// [`ErrorKind::NoSpace`] if a place has too little space for the files, or a user's file system becomes full; any
+/// error of an operation.
 pub fn create(request: &CreateRequest, mut run: Run, places: Vec<Prepared>, watch: Watch<'_>) -> Result<Created> {
     if places.iter().any(Prepared::is_store) && request.size_bytes > LARGEST_OBJECT_BYTES {
         let cause =
@@ -239,10 +241,10 @@ pub fn create(request: &CreateRequest, mut run: Run, places: Vec<Prepared>, watc
     Ok(Created { document: run.end(places, measured), left_out })
 }
 
-/// Leaves out stores on file systems of the run that cannot bear one, and says why: some have no locks, for instance.
+/// Leaves out stores on file systems of the run that cannot hold one (some have no locks, for instance), and says why.
 ///
 /// # Errors
-/// The failure itself, if nothing would be left, or in a directory of the user's.
+/// The failure itself if nothing would be left, or in a user's directory.
 fn leave_out(places: Vec<Prepared>) -> Result<(Vec<Prepared>, Vec<String>)> {
     let (mut kept, mut left_out, mut last) = (Vec::new(), Vec::new(), None);
     for mut place in places {
@@ -266,7 +268,7 @@ fn leave_out(places: Vec<Prepared>) -> Result<(Vec<Prepared>, Vec<String>)> {
     }
 }
 
-/// One turn of a subject: all phases; gives whether it came to its end.
+/// One turn of a subject: all phases. Returns whether it finished.
 fn turn(
     request: &CreateRequest,
     seed: u64,
@@ -285,7 +287,7 @@ fn turn(
             caches = place.cool()?;
             target = open(place, request, seed)?;
         } else if phase != Phase::Create {
-            // What was just made is in memory, as far as that has room.
+            // The files just created are still in memory, as far as it suffices.
             caches = CacheState::Warm;
         }
         let passed = pass(request, seed ^ round, place, &mut *target, phase, (round, at, made), caches, watch)?;
@@ -320,7 +322,7 @@ fn pass(
     caches: CacheState,
     watch: Watch<'_>,
 ) -> Result<Passed> {
-    // Some operations take microseconds, some a tenth of a second.
+    // An operation may take microseconds or a tenth of a second.
     const OPERATIONS_BETWEEN: u64 = 16;
     let mut latencies = Latencies::default();
     let (mut limit, mut failed, mut stopped) = (None, None, false);
@@ -380,10 +382,10 @@ fn pass(
     Ok(Passed { phase, stopped })
 }
 
-/// What to say of a file that could not be created, if that is a limit of the file system and no harm to anybody.
+/// Explains a file that could not be created, if that is a harmless limit of the file system.
 ///
 /// # Errors
-/// The error itself, if it is anything else.
+/// The error itself in all other cases.
 fn limit_of(error: Error, phase: Phase, place: &mut Prepared, made: u64) -> Result<String> {
     let room = place.room()?;
     let is_full = room.available_bytes < (room.total_bytes as f64 * FULL_FRACTION) as u64
@@ -394,7 +396,7 @@ fn limit_of(error: Error, phase: Phase, place: &mut Prepared, made: u64) -> Resu
     }
     let what = match place.subject().file_system.kind.as_str() {
         _ if is_full => "the file system is full",
-        // Its space for metadata can be full while there is some for data.
+        // Its space for metadata can be full while there is space for data.
         "btrfs" => "the file system is full, or what it has for metadata",
         _ => "the directory takes no more",
     };
@@ -419,7 +421,7 @@ fn store_note(durability: Durability) -> String {
     .to_owned()
 }
 
-/// The rates of each phase, and the times of the syncs behind it, by subject.
+/// The rates of each phase, and the times of the syncs after it, by subject.
 fn series(phases: &[CreatePhase]) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     let subjects = phases.iter().map(|phase| phase.subject).max().map_or(0, |last| last + 1);
@@ -442,7 +444,7 @@ fn series(phases: &[CreatePhase]) -> Vec<Series> {
     all
 }
 
-/// What is written into files: as much as they are long, a mebibyte at most, the same for a seed.
+/// Content to write: as long as a file, at most a mebibyte, determined by the seed.
 fn content(size_bytes: u64, seed: u64) -> Vec<u8> {
     let length = size_bytes.min(PIECE_BYTES) as usize;
     let words = (0..length.div_ceil(8) as u64).flat_map(|at| scramble(seed.wrapping_add(at)).to_le_bytes());
@@ -470,7 +472,7 @@ mod tests {
         }
     }
 
-    /// Runs in a new directory, and stops after so many words about how far it is.
+    /// Runs in a new directory, and stops after this many progress reports.
     fn run_until(request: &CreateRequest, words: u64) -> Result<Created> {
         let sandbox = tempfile::tempdir().unwrap();
         let asked = run::Request { command_line: Vec::new(), seed: 3, scratch: sandbox.path().to_owned() };

@@ -1,11 +1,11 @@
-//! Names of the n-th file and its directory, written without allocating: `file-7`, `d1/file-7`.
+//! Names of the n-th file and its directory, formatted without allocation: `file-7`, `d1/file-7`.
 
 use std::ffi::CStr;
 
-/// Room for `d18446744073709551615/file-18446744073709551615` and the zero.
+/// Space for `d18446744073709551615/file-18446744073709551615` and the NUL.
 const ROOM: usize = 64;
 
-/// The name of a file; one is written over the other.
+/// The name of a file, in a buffer that is reused.
 #[derive(Debug)]
 pub(super) struct Name {
     bytes: [u8; ROOM],
@@ -17,7 +17,7 @@ impl Name {
         Name { bytes: [0; ROOM], length: 0 }
     }
 
-    /// Becomes the name of a file; the directory is numbered from 1, 0 for none.
+    /// Sets the name of a file; the directory is numbered from 1, 0 for none.
     pub(super) fn set_file(&mut self, directory: u64, number: u64) {
         self.length = 0;
         if directory > 0 {
@@ -30,7 +30,7 @@ impl Name {
         self.bytes[self.length] = 0;
     }
 
-    /// Becomes the name of a directory.
+    /// Sets the name of a directory.
     pub(super) fn set_directory(&mut self, directory: u64) {
         self.length = 0;
         self.push(b"d");

@@ -10,10 +10,10 @@ use crate::bench::samples::Latencies;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{self, Attributes, Key, Plan, Store, Time};
 
-/// Largest object that is put, in bytes: it is given whole.
+/// Largest object, in bytes: an object is put whole.
 pub(super) const LARGEST_OBJECT_BYTES: u64 = 256 << 20;
 
-/// Whether there can be a store at `home`: makes one, puts an object, and reads it back.
+/// Tests whether `home` can hold a store: creates one, puts an object, and reads it back.
 pub(super) fn try_store(home: &Path) -> Result<()> {
     let store = Store::create(home, &Plan::default())?;
     let key = Key::parse("probe")?;
@@ -22,7 +22,7 @@ pub(super) fn try_store(home: &Path) -> Result<()> {
     Store::open(home)?.get(&key).map(|_| ())
 }
 
-/// Objects of a store.
+/// Objects in a store.
 pub(super) struct Objects {
     store: Store,
     name: Name,
@@ -34,7 +34,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Opens the store at `home`, or makes it if there is none.
+    /// Opens the store at `home`, or creates it.
     pub(super) fn open(home: &Path, request: &CreateRequest, seed: u64) -> Result<Objects> {
         let store = match store::is_store(home) {
             true => Store::open(home)?,
@@ -64,7 +64,7 @@ impl Objects {
         Key::parse(self.name.as_bytes())
     }
 
-    /// What the store is asked for, and whether this operation makes its batch durable.
+    /// The durability to request from the store, and whether this operation completes its batch.
     fn durability(&mut self) -> (store::Durability, bool) {
         self.since_sync += 1;
         let ends = self.durability == Durability::Batch && self.since_sync == BATCH_OPERATIONS;

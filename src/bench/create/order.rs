@@ -1,15 +1,15 @@
-//! Orders of the numbers from 1 to n, in constant memory: forwards, backwards, by their names, and mixed up.
+//! Orders of the numbers from 1 to n, in constant memory: ascending, descending, by name, and random.
 
 use crate::population::Permutation;
 
-/// The order in which files are deleted.
+/// The order of deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// As they were made.
+    /// In order of creation.
     Creation,
-    /// The last one first.
+    /// In reverse order of creation.
     Reverse,
-    /// Mixed up by the seed.
+    /// A random order from the seed.
     Random,
     /// By name, byte by byte: file-1, file-10, file-100, …, file-11, …
     Name,
@@ -35,7 +35,7 @@ impl Order {
 pub(super) enum Numbers {
     Forwards(u64, u64),
     Backwards(u64),
-    /// Next one; it and all after it that are larger than the count are left out.
+    /// The next number; numbers above the count are skipped.
     ByName {
         next: Option<u64>,
         count: u64,
@@ -48,7 +48,7 @@ pub(super) enum Numbers {
 }
 
 impl Numbers {
-    /// The numbers from 1 to `count`. How a directory lists them only that knows; a store lists by name.
+    /// The numbers from 1 to `count`. Directory order is known only to the directory; a store lists by name.
     pub(super) fn new(order: Order, count: u64, seed: u64) -> Numbers {
         match order {
             Order::Creation => Numbers::Forwards(1, count),
@@ -88,13 +88,13 @@ impl Iterator for Numbers {
     }
 }
 
-/// The number whose decimal digits come next in the order of texts, of those from 1 to `count`.
+/// Of the numbers from 1 to `count`, the one whose decimal digits follow in lexicographic order.
 fn after(number: u64, count: u64) -> Option<u64> {
     if let Some(longer) = number.checked_mul(10).filter(|longer| *longer <= count) {
         return Some(longer);
     }
     let mut number = number;
-    // Up where no sister comes after it: 19 after 1 … 9 is the last below 1.
+    // Back to the parent where no sibling follows: after 1 … 9, 19 is the last child of 1.
     while number % 10 == 9 || number >= count {
         number /= 10;
         if number == 0 {
@@ -120,7 +120,7 @@ mod tests {
     fn a_seed_is_an_order_and_another_is_another() {
         assert_eq!(numbers(Order::Random, 1000, 5), numbers(Order::Random, 1000, 5));
         assert_ne!(numbers(Order::Random, 1000, 5), numbers(Order::Random, 1000, 6));
-        // Neighbours do not stay beside one another.
+        // Neighbours do not stay adjacent.
         let mixed = numbers(Order::Random, 10_000, 1);
         assert!(mixed.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count() < 20);
     }

@@ -1,9 +1,10 @@
-//! The kernel's ways to limit the rates of a device.
+//! The kernel's controllers that limit the rates of a device.
 //!
-//! cgroup v1, controller blkio: limits are written for the device into the root cgroup, which is that of write-back, and into the cgroup of this
-//! process, which is that of its reads and direct writes. cgroup v2, controller io: the root cgroup has no limits, so the process
-//! goes into a cgroup of its own for as long as a device is limited, and what it starts goes with it; write-back is attributed to that
-//! cgroup where the controller memory is on. (Linux, Documentation/admin-guide/cgroup-v1/blkio-controller.rst and cgroup-v2.rst.)
+//! cgroup v1, controller blkio: limits of the device are set in the root cgroup, to which write-back is charged, and in
+//! the cgroup of this process, to which its reads and direct writes are charged. cgroup v2, controller io: the root
+//! cgroup has no limits, so the process and its children move into a cgroup of their own while a device is limited;
+//! write-back is attributed to that cgroup where the memory controller is enabled. (Linux,
+//! Documentation/admin-guide/cgroup-v1/blkio-controller.rst and cgroup-v2.rst.)
 
 use std::fs;
 use std::io::{self, Write};
@@ -23,31 +24,31 @@ const BLKIO_FILES: [(&str, bool); 4] = [
     ("blkio.throttle.read_bps_device", false),
     ("blkio.throttle.write_bps_device", false),
 ];
-/// How long what was started in a cgroup may take to end.
+/// Time limit for programs in a cgroup to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Rates in each direction, by the second.
+/// Rates in each direction, per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rates {
     pub operations: u64,
     pub bytes: u64,
 }
 
-/// Where limits of a device are written.
+/// Where the limits of a device are set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Controller {
-    /// cgroup v1: into these cgroups.
+    /// cgroup v1: in these cgroups.
     Blkio(Vec<PathBuf>),
-    /// cgroup v2: into a cgroup of the run, which the process left another one for. `switched_on` are the controllers that were not
-    /// on for the cgroups below the root.
+    /// cgroup v2: in a cgroup of the run; the process moved there from `before`. `switched_on` are the controllers that
+    /// were not enabled for the children of the root.
     Io { root: PathBuf, group: PathBuf, before: PathBuf, switched_on: Vec<String> },
 }
 
 impl Controller {
-    /// The controller of this machine; `name` is for a cgroup of the run, if it needs one.
+    /// Returns the controller of this machine; `name` is for the cgroup of the run, if it needs one.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it has none.
+    /// [`ErrorKind::NotFound`] if there is none.
     pub(super) fn find(name: &str) -> Result<Controller> {
         if let Some(Hierarchy { root, own }) = of_controller("blkio")? {
             return Ok(Controller::Blkio(if own == root { vec![root] } else { vec![root, own] }));
@@ -59,7 +60,7 @@ impl Controller {
                 .advise("mount it: mount -t cgroup -o blkio cgroup /sys/fs/cgroup/blkio"));
         };
         let group = root.join(name);
-        // The second device of a run finds the process there already.
+        // For the second device of a run, the process is already there.
         let before = if own == group { root.clone() } else { own };
         let off = ["io", "memory"].into_iter().filter(|controller| {
             lists(&root, "cgroup.controllers", controller) && !lists(&root, "cgroup.subtree_control", controller)
@@ -71,7 +72,7 @@ impl Controller {
     /// Limits a device.
     ///
     /// # Errors
-    /// What writing to the controller fails with.
+    /// Errors from writing to the controller.
     pub(super) fn limit(&self, number: (u32, u32), rates: Rates) -> Result<()> {
         let written = |path: &Path, done: io::Result<()>| done.map_err(|error| Error::io(OPERATION, path, error));
         match self {
@@ -99,8 +100,9 @@ impl Controller {
         }
     }
 
-    /// Lifts the limits of a device; the cgroup of the run goes with the last of them, once the process has gone back where it
-    /// was before (`goes_back`; that of a killed run has gone altogether). Gives whether nothing of it is left.
+    /// Lifts the limits of a device. With the last of them, the cgroup of the run is removed, once the process has
+    /// moved back to its previous cgroup (`goes_back`; a killed run has no process to move). Returns whether nothing of
+    /// it is left.
     pub(super) fn lift(&self, number: (u32, u32), goes_back: bool) -> bool {
         match self {
             Controller::Blkio(cgroups) => {
@@ -134,7 +136,7 @@ impl Controller {
         }
     }
 
-    /// What it does not limit; `None` if nothing.
+    /// What it does not limit; `None` if it limits everything.
     pub(super) fn gap(&self) -> Option<&'static str> {
         match self {
             Controller::Io { group, .. } if !lists(group, "cgroup.controllers", "memory") => {
@@ -144,7 +146,7 @@ impl Controller {
         }
     }
 
-    /// As lines of a file, for whoever has to lift it after a kill.
+    /// As lines of a file, for lifting the limits after a kill.
     pub(super) fn note(&self, (major, minor): (u32, u32)) -> String {
         let mut lines = vec![format!("{major}:{minor}")];
         match self {
@@ -162,7 +164,7 @@ impl Controller {
         lines.join("\n")
     }
 
-    /// What [`note`](Self::note) wrote.
+    /// Parses the output of [`note`](Self::note).
     pub(super) fn of_note(text: &str) -> Option<((u32, u32), Controller)> {
         let mut lines = text.lines();
         let (major, minor) = lines.next()?.split_once(':')?;
@@ -195,12 +197,12 @@ fn io_line((major, minor): (u32, u32), rates: Option<Rates>) -> String {
     format!("{major}:{minor} rbps={bytes} wbps={bytes} riops={operations} wiops={operations}")
 }
 
-/// Writes one line into a file of the kernel's, which is never made: the path may be that of a cgroup that is gone.
+/// Writes one line to a file of the kernel, and never creates it: the cgroup may be gone.
 fn write(file: &Path, line: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(file)?.write_all(format!("{line}\n").as_bytes())
 }
 
-/// Whether a file of a cgroup has `word` among its words.
+/// Whether a file of a cgroup contains `word`.
 fn lists(cgroup: &Path, file: &str, word: &str) -> bool {
     fs::read_to_string(cgroup.join(file)).unwrap_or_default().split_whitespace().any(|listed| listed == word)
 }
@@ -228,7 +230,7 @@ mod tests {
     fn limits_of_the_first_version_are_lines_for_one_device() {
         let directory = tempfile::tempdir().unwrap();
         let controller = Controller::Blkio(vec![directory.path().to_owned()]);
-        // Nothing is made where there is no controller.
+        // Creates nothing where there is no controller.
         assert!(controller.limit((7, 3), RATES).is_err());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
         BLKIO_FILES.iter().for_each(|(file, _)| fs::write(directory.path().join(file), "").unwrap());
@@ -236,7 +238,7 @@ mod tests {
         controller.limit((7, 3), RATES).unwrap();
         assert_eq!(written("blkio.throttle.read_iops_device"), "7:3 120\n");
         assert_eq!(written("blkio.throttle.write_bps_device"), "7:3 160000000\n");
-        // The kernel takes each line as a change; a file keeps the rest of the one before.
+        // The kernel takes each line as a change; a plain file keeps the rest of the previous content.
         assert!(controller.lift((7, 3), true));
         assert!(written("blkio.throttle.read_iops_device").starts_with("7:3 0\n"));
     }
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!((control().as_str(), procs()), ("+io\n", format!("{}\n", std::process::id())));
         assert_eq!(max(), "7:3 rbps=160000000 wbps=160000000 riops=120 wiops=120\n");
         assert!(controller.gap().is_some());
-        // Another device is limited still, as far as this file can tell: the process stays.
+        // In these plain files another device is still limited: the process stays.
         assert!(controller.lift((7, 3), true));
         assert!(max().starts_with("7:3 rbps=max wbps=max riops=max wiops=max\n") && home().is_empty());
     }

@@ -1,9 +1,9 @@
-//! A disk that is slow on purpose: a loop device whose rates the kernel limits.
+//! A deliberately slow disk: a loop device whose rates the kernel limits.
 //!
-//! The limits are noted in a file of the scratch directory before they are set, so that they can be lifted after a kill: the number of a
-//! loop device is given to others later. The kernel counts every request as one operation before it joins them, and cuts requests at the largest that
-//! the device takes. So read-ahead is raised to a multiple of that: then a sequential read needs few operations and is limited
-//! by the bytes, and random ones are limited by the operations.
+//! The limits are recorded in a file of the scratch directory before they are set, so that they can be lifted after a
+//! kill: the kernel reuses the numbers of loop devices. The kernel counts every request as one operation before it
+//! merges them, and splits requests at the device's maximum. So read-ahead is raised to a multiple of that maximum: a
+//! sequential read then needs few operations and is limited by bytes, and random reads are limited by operations.
 
 mod controller;
 
@@ -18,24 +18,24 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::units::{KIB, MIB, format_count, format_size, parse_size};
 use controller::{Controller, OPERATION, Rates};
 
-/// Requests of the largest size that read-ahead makes by default.
+/// Default read-ahead, in requests of the largest size.
 const READ_AHEAD_REQUESTS: u64 = 2;
-/// The file in a scratch directory that says which limits are to be lifted.
+/// File in a scratch directory that names the limits to be lifted.
 const NOTED: &str = "limited";
 
-/// What is asked for: `hdd[:ops=120,bytes=160MB,read_ahead=4MiB]`.
+/// Requested limits: `hdd[:ops=120,bytes=160MB,read_ahead=4MiB]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Emulation {
-    /// Operations a second in each direction.
+    /// Operations per second in each direction.
     pub operations_per_second: u64,
-    /// Bytes a second in each direction.
+    /// Bytes per second in each direction.
     pub bytes_per_second: u64,
-    /// Least read-ahead; without it, two of the largest requests.
+    /// Least read-ahead; by default, two of the largest requests.
     pub read_ahead_bytes: Option<u64>,
 }
 
 impl Default for Emulation {
-    /// A disk of 7,200 revolutions: one random read takes a seek and half a turn, 8.3 ms together.
+    /// A disk at 7,200 revolutions per minute: a random read takes a seek and half a revolution, 8.3 ms together.
     fn default() -> Self {
         Emulation { operations_per_second: 120, bytes_per_second: 160_000_000, read_ahead_bytes: None }
     }
@@ -59,7 +59,7 @@ impl FromStr for Emulation {
             match name {
                 "ops" => {
                     let number = value.parse().map_err(|_| format!("'{value}' is no number of operations a second"))?;
-                    // The kernel keeps them in 32 bits.
+                    // The kernel stores the rate in 32 bits.
                     emulation.operations_per_second = more_than_none(number)?.min(u32::MAX.into());
                 }
                 "bytes" => emulation.bytes_per_second = more_than_none(parse_size(value)?)?,
@@ -71,22 +71,22 @@ impl FromStr for Emulation {
     }
 }
 
-/// A device that is limited; as fast as before when this is dropped.
+/// A limited device. Dropping it lifts the limits.
 #[derive(Debug)]
 pub struct Limited {
     controller: Controller,
     number: (u32, u32),
     noted: PathBuf,
     read_ahead: (PathBuf, String),
-    /// What it is limited to.
+    /// Its limits.
     pub emulated: Emulated,
 }
 
 impl Limited {
-    /// Limits a loop device that has its image below the scratch directory `scratch`.
+    /// Limits a loop device whose image is below the scratch directory `scratch`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where the kernel has no such controller; what writing to it fails with.
+    /// [`ErrorKind::NotFound`] where the kernel has no such controller; errors from writing to it.
     pub(super) fn new(device: &Loop, emulation: Emulation, scratch: &Path) -> Result<Limited> {
         let gone = || Error::new(ErrorKind::NotFound, OPERATION, "the loop device has gone").at(device.path());
         let number = device.number().ok_or_else(gone)?;
@@ -117,7 +117,7 @@ impl Limited {
         Ok(limited)
     }
 
-    /// What the result has to say of it.
+    /// A note on it for the result.
     pub fn note(&self) -> String {
         let Emulated { operations_per_second, bytes_per_second, read_ahead_bytes } = self.emulated;
         let gap = self.controller.gap().map_or(String::new(), |gap| format!("{gap}, "));
@@ -137,20 +137,21 @@ impl Drop for Limited {
         let is_lifted = self.controller.lift(self.number, true);
         let (path, before) = &self.read_ahead;
         let _ = fs::write(path, before);
-        // Else it is tried again when the scratch directory goes.
+        // Otherwise, removing the scratch directory tries again.
         if is_lifted {
             let _ = fs::remove_file(&self.noted);
         }
     }
 }
 
-/// Lifts the limits that a killed run noted in its scratch directory. The loop devices must be attached still, or free.
+/// Lifts the limits that a killed run recorded in its scratch directory. The loop devices must still be attached, or
+/// free.
 pub(super) fn lift_left_over(scratch: &Path) {
     let Ok(entries) = fs::read_dir(scratch) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(device) = name.to_str().and_then(|name| name.strip_prefix(NOTED)?.strip_prefix('-')) else { continue };
-        // Somebody else's by now: the limits are theirs, or are gone.
+        // Someone else uses it now: the limits are theirs, or are gone.
         let backing = line(&format!("/sys/block/{device}/loop/backing_file"));
         if !backing.is_empty() && !Path::new(&backing).starts_with(scratch) {
             continue;

@@ -1,7 +1,8 @@
-//! The device itself: how fast it is read from one end on, whatever file system is on it, as `hdparm -t` reads.
+//! The device itself: its read rate from the beginning on, whatever file system it holds, as `hdparm -t` measures it.
 //!
-//! Read past the page cache (O_DIRECT); where the device does not allow that, through it, dropped before. Where the device cannot be opened
-//! at all (no root, no single device), a file is read instead, in the same two ways.
+//! Reads bypass the page cache (O_DIRECT); where the device does not allow that, they go through the page cache, which
+//! is dropped before. If the device cannot be opened at all (no root, no single device), a file is read instead, in the
+//! same two ways.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,26 +19,26 @@ use crate::error::{Error, Result};
 
 /// As long as `hdparm -t` reads.
 const DURATION: Duration = Duration::from_secs(3);
-/// What is read at once, and what places in memory and on the device are multiples of, in bytes.
+/// Bytes per read, and alignment of memory and offsets.
 const READ_BYTES: usize = 4 << 20;
 const ALIGNMENT: usize = 4096;
-/// Most that is read.
+/// Most bytes that are read.
 const MOST_BYTES: u64 = 8 << 30;
 
-/// What is read to see how fast the device is.
+/// What is read to measure the device.
 #[derive(Debug)]
 pub(super) struct Baseline {
     path: PathBuf,
     size_bytes: u64,
     is_direct: bool,
-    /// The file that was made for it.
+    /// The file that was created for it.
     made: Option<PathBuf>,
     buffer: Vec<u8>,
 }
 
 impl Baseline {
-    /// The device of a place, or a file of `file_bytes` on it; says in a note of the place what is not as it should be. `None` if there is no room for the
-    /// file either.
+    /// Opens the device of a place, or a file of `file_bytes` on it, and notes any deviation in the place. `None` if
+    /// there is no space for the file either.
     pub(super) fn open(place: &mut Prepared, file_bytes: u64, content: &Content) -> Result<Option<Baseline>> {
         let name = place.name().to_owned();
         if let Some((path, size_bytes)) = device_node(place) {
@@ -64,7 +65,7 @@ impl Baseline {
         place.note(format!(
             "The device of {name} cannot be opened, which needs root and a device of its own; a file was read instead."
         ));
-        // Made before it is written, so that it goes also when that fails.
+        // Created before it is written, so that it is also removed when that fails.
         let mut baseline = Baseline {
             path: path.clone(),
             size_bytes: file_bytes,
@@ -77,7 +78,8 @@ impl Baseline {
         Ok(Some(baseline))
     }
 
-    /// Bytes a second, of the part `part` of `parts`, so that no part is read twice while there is enough.
+    /// Returns bytes per second. Reads the `part`-th of `parts`, so that nothing is read twice if the device is large
+    /// enough.
     pub(super) fn rate(&mut self, part: u64, parts: u64) -> Result<f64> {
         let fail = |path: &Path, error| Error::io("read", path, error);
         let mut file = open(&self.path, self.is_direct).map_err(|error| fail(&self.path, error))?;
@@ -103,7 +105,7 @@ impl Baseline {
                 Ok(0) => break,
                 Ok(read) => done += read as u64,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The end of a device whose size is no multiple of the alignment.
+                // The end of a device whose size is not a multiple of the alignment.
                 Err(error) if done > 0 && error.kind() == io::ErrorKind::InvalidInput => break,
                 Err(error) => return Err(error),
             }
@@ -129,7 +131,7 @@ fn open(path: &Path, is_direct: bool) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// The node of the device of a place, and its size.
+/// The node of a place's device, and its size.
 fn device_node(place: &Prepared) -> Option<(PathBuf, u64)> {
     let number = place.device_number()?;
     let device = &place.subject().device;

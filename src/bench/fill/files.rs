@@ -1,4 +1,4 @@
-//! Filling and testing a file system with plain files.
+//! Fills and tests a file system with plain files.
 
 use std::ffi::CStr;
 use std::fs;
@@ -22,27 +22,27 @@ use crate::population::extents::pieces;
 
 const OPEN_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const CREATE: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::WRONLY).union(OFlags::CLOEXEC);
-/// Entries of a directory that are read at once, in bytes.
+/// Buffer for reading a directory, in bytes.
 const LISTING_BYTES: usize = 16 << 10;
-/// Files that fill: a thousand in a directory.
+/// Filling files: a thousand per directory.
 const FILL_WIDTHS: [usize; 2] = [6, 3];
-/// Of tests: a hundred in a directory.
+/// Test files: a hundred per directory.
 const TEST_WIDTHS: [usize; 2] = [6, 2];
 const FILL: &CStr = c"fill";
 const DIRECTORIES: &CStr = c"directories";
 const FILES: &CStr = c"files";
 const FILE: &CStr = c"file";
-/// The number that the content of the test's file is made of.
+/// Number that determines the content of the test file.
 const FILE_NUMBER: u64 = u64::MAX;
 
-/// A directory that is filled and tested in.
+/// A directory in which files fill and tests run.
 pub(super) struct Files<'c> {
     content: &'c Content,
     path: PathBuf,
     base: OwnedFd,
     fill: OwnedFd,
     fill_path: NumberedPath,
-    /// The directory of the last file that was made to fill.
+    /// The directory of the last filling file that was created.
     made: Option<u64>,
 }
 
@@ -71,8 +71,8 @@ impl<'c> Files<'c> {
         self.open_below(name)
     }
 
-    /// Goes through what is below a directory, contents before the directory that holds them, and removes it if that was asked for; gives how many
-    /// entries of a kind there were, itself not counted.
+    /// Walks everything below a directory, contents before their directory, and removes it if requested; returns the
+    /// number of entries of a kind, without the directory itself.
     fn walk(&self, directory: &OwnedFd, wanted: FileType, removes: bool, go_on: &mut Going<'_>) -> Result<u64> {
         let fail = |error: Errno| self.fail("go through", b"", error);
         let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
@@ -105,14 +105,14 @@ impl<'c> Files<'c> {
                 if removes {
                     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
                     match unlinkat(directory, name, flags) {
-                        // It was asked to stop below.
+                        // The removal below was stopped on request.
                         Err(Errno::NOTEMPTY) if !go_on(found) => return Ok(found),
                         removed => removed.map_err(|error| self.fail("remove", name.to_bytes(), error))?,
                     }
                 }
                 found += u64::from(kind == wanted);
             }
-            // A file system may pass over entries while others go: until there is none.
+            // A file system may skip entries while others are deleted: repeat until none is left.
             if !removes || found == before {
                 return Ok(found);
             }
@@ -198,7 +198,7 @@ impl Ground for Files<'_> {
             if !go_on(number) {
                 return Ok(false);
             }
-            // The first of a hundred is the directory that the others are in.
+            // The first of each hundred is the directory of the others.
             match number.is_multiple_of(path.below(1)) {
                 true => path.set_directory(number, 1),
                 false => path.set(number),
@@ -289,7 +289,7 @@ mod tests {
     use crate::bench::fill::objects::Objects;
     use crate::error::ErrorKind;
 
-    /// What every ground does.
+    /// Runs the tests that every ground supports.
     fn bears_the_tests(ground: &mut dyn Ground) {
         let go_on: &mut Going<'_> = &mut |_| true;
         for number in 0..1500 {
@@ -315,7 +315,7 @@ mod tests {
             assert_eq!(ground.remove_files(go_on).unwrap(), 777);
             ground.clear().unwrap();
         }
-        // What was stopped is cleared too.
+        // Clearing also removes what a stopped test left.
         assert!(!ground.make_directories(1234, &mut |done| done < 150).unwrap());
         ground.clear().unwrap();
         assert!(ground.make_directories(10, go_on).unwrap());

@@ -1,8 +1,10 @@
-//! Filling a file system to a level: files with weighted sizes, now and then a random one deleted, flushes around that.
+//! Fills a file system to a level: files with weighted sizes, occasional deletions of a random one, and flushes around
+//! those.
 //!
-//! The level is `used / (used + available)`, as df has it. Files are never larger than what is missing to the level, so that it is reached
-//! from below and not passed; what the file system reserves or delays is seen when everything was written back, and that is looked at again
-//! before the level counts as reached. Which files are there takes no memory: random numbers are tried until one is.
+//! The level is `used / (used + available)`, as df computes it. Files are never larger than the bytes missing to the
+//! level, so the level is approached from below and not exceeded. Space that the file system reserves or delays becomes
+//! visible after write-back, and is checked again before the level counts as reached. The set of existing files needs
+//! no memory: random numbers are drawn until one exists.
 
 use super::Ground;
 use crate::bench::caches::drop_caches;
@@ -13,42 +15,42 @@ use crate::population::SizeLaw;
 use crate::population::chance::Chance;
 use crate::units::{format_share, format_size};
 
-/// How far from the level asked for a file system may be.
+/// Largest difference to the requested level.
 pub const TOLERANCE: f64 = 0.01;
-/// Less than this share of a file system is not worth another file.
+/// Share of a file system that is too small for another file.
 const GRAIN_FRACTION: f64 = 0.0005;
-/// How often filling may be tried in a row without the file system becoming fuller.
+/// Consecutive attempts to fill that may fail to raise the level.
 const MOST_VAIN_TRIES: u32 = 50;
-/// Numbers that are tried for one that is a file.
+/// Random draws for the number of an existing file.
 const MOST_DRAWS: u32 = 10_000;
 
-/// How a file system is filled.
+/// How to fill a file system.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Filling {
     /// Sizes of files.
     pub sizes: SizeLaw,
-    /// After so many created files one is deleted; 0 for never.
+    /// One file is deleted after this many creations; 0 for never.
     pub delete_every: u64,
-    /// Around a deletion everything is flushed, but not before so many files were created since; 0 for never.
+    /// Everything is flushed around a deletion, once this many files were created since the last flush; 0 for never.
     pub flush_every: u64,
 }
 
-/// What filling came to.
+/// Result of filling.
 #[derive(Debug, PartialEq)]
 pub(super) enum Filled {
     Reached,
-    /// It was fuller already.
+    /// The level was already higher.
     Beyond(f64),
-    /// The file system takes no more.
+    /// The file system is full.
     Full(String),
     Stopped,
 }
 
-/// Files that fill one place.
+/// The files that fill one place.
 #[derive(Debug)]
 pub(super) struct Fill {
     chance: Chance,
-    /// Files that were created; they are numbered from 0.
+    /// Created files; they are numbered from 0.
     created: u64,
     pub files: u64,
     pub bytes: u64,
@@ -70,7 +72,7 @@ impl Fill {
         }
     }
 
-    /// Fills up to `level`; `show` is told how full it is.
+    /// Fills up to `level`; `show` receives the current level.
     pub(super) fn to(
         &mut self,
         level: f64,
@@ -92,7 +94,7 @@ impl Fill {
             let grain = (2 * block_bytes).max((whole as f64 * GRAIN_FRACTION) as u64);
             let is_near = (room.fill - level).abs() <= TOLERANCE;
             if missing < grain && !is_settled {
-                // What deletions left is given back after the first test at the latest: it has to be gone before.
+                // Space of deleted files is freed after the first test at the latest: free it before.
                 ground.settle()?;
                 (vain, highest, is_settled) = (0, 0, true);
                 continue;
@@ -119,7 +121,7 @@ impl Fill {
         }
     }
 
-    /// Adds files of `missing` bytes at most, until the next flush; gives whether it was not stopped.
+    /// Adds files of at most `missing` bytes, until the next flush; returns whether it finished.
     fn add(
         &mut self,
         missing: u64,
@@ -175,7 +177,7 @@ impl Fill {
         Err(Error::new(ErrorKind::Lost, "delete a file by chance", "none of those that were created is there"))
     }
 
-    /// Mean number of extents of up to `most` random files; `None` where that cannot be asked for.
+    /// Mean number of extents of up to `most` random files; `None` where that is unknown.
     pub(super) fn extents(&mut self, most: u64, ground: &mut dyn Ground) -> Result<Option<f64>> {
         let (mut extents, mut files) = (0, 0);
         for _ in 0..most.min(2 * self.created) {
@@ -189,7 +191,7 @@ impl Fill {
     }
 }
 
-/// How many pieces a file is in.
+/// Number of extents of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extents {
     Of(u64),
@@ -199,7 +201,7 @@ pub(super) enum Extents {
     Unknown,
 }
 
-/// Writes back and drops from memory.
+/// Writes back, then drops from memory.
 fn flush(ground: &mut dyn Ground) -> Result<()> {
     ground.sync()?;
     drop_caches();
@@ -214,7 +216,7 @@ mod tests {
     use super::*;
     use crate::bench::fill::Going;
 
-    /// A ground in memory, with so much room.
+    /// A ground in memory, with this capacity.
     #[derive(Default)]
     struct Memory {
         files: BTreeMap<u64, u64>,
@@ -292,7 +294,7 @@ mod tests {
         let watch = Watch::new(&stop, &show);
         let mut memory = Memory { room_bytes: 10_000_000, ..Memory::default() };
         let mut fill = Fill::new(1);
-        // Without flushes, to the end at once.
+        // Without flushes, straight to the end.
         assert!(fill.add(5_000_000, 4096, &filling(10, 0), &mut memory, watch).unwrap());
         assert_eq!((memory.syncs, fill.deleted), (0, fill.created / 10));
         assert_eq!((fill.files, fill.bytes), (memory.files.len() as u64, memory.files.values().sum()));
@@ -315,7 +317,7 @@ mod tests {
         let mut fill = Fill::new(1);
         assert!(fill.add(1 << 30, 4096, &filling(10, 10), &mut memory, watch).unwrap());
         assert_eq!((fill.created, fill.deleted, memory.syncs), (10, 1, 2));
-        // In batches: deletions go on, flushes come less often.
+        // In batches: deletions continue, flushes are less frequent.
         assert!(fill.add(1 << 30, 4096, &filling(10, 50), &mut memory, watch).unwrap());
         assert_eq!((fill.created, fill.deleted, memory.syncs), (60, 6, 4));
     }

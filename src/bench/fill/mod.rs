@@ -1,13 +1,15 @@
 //! `bench fill`: performance over the fill level.
 //!
-//! After Atkinson, "Impact of space usage on file system performance" (2013): the device is read as it is; then the file system is filled in
-//! steps with files of weighted sizes, every tenth creation followed by a random deletion, with flushes around it; at each level, several times,
-//! [`Test`]s are timed: 10,000 directories made, found, found and removed, 0.5 GiB written and read, 10,000 small files made and deleted. Before each
-//! test everything is written back and the caches are dropped. The time of what writes has the sync behind it in it, for a file system that
-//! is nearly full pays when it allocates, which it may put off until then.
+//! After Atkinson, "Impact of space usage on file system performance" (2013): the device is read; then the file system
+//! is filled in steps with files of weighted sizes, every tenth creation followed by a random deletion, with flushes
+//! around it; at each level, [`Test`]s are timed, several times: create, find, and find and remove 10,000 directories,
+//! write and read 0.5 GiB, create and delete 10,000 small files. Before each test everything is written back and the
+//! caches are dropped. The time of a writing test includes the sync after it: a nearly full file system pays when it
+//! allocates, and may delay that until the sync.
 //!
-//! Several places are filled to a level one after the other and tested there in turns. What a test lacks the room for is left out from that
-//! level on, and says so. A file system that was made for the run has no holes below it: its image is written full before.
+//! Several places are filled to a level one after another, then tested there in turns. A test for which space is
+//! insufficient is left out from that level on, and the result says so. A file system that was created for the run has
+//! no holes below it: its image is first written in full.
 
 mod device;
 mod files;
@@ -37,30 +39,30 @@ use steps::{Steps, Tested};
 /// The highest level.
 pub const HIGHEST_LEVEL: f64 = 0.995;
 
-/// Whether to go on; told how much is done.
+/// Whether to continue; receives the progress.
 type Going<'g> = dyn FnMut(u64) -> bool + 'g;
 
 /// A timed test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
-    /// Directories made, a hundred in each of those at the top.
+    /// Creates directories, a hundred in each at the top.
     CreateDirectories,
-    /// All of them found.
+    /// Finds all of them.
     FindDirectories,
-    /// All found and removed.
+    /// Finds and removes all of them.
     RemoveDirectories,
-    /// A large file written.
+    /// Writes a large file.
     Write,
-    /// The same file read.
+    /// Reads the same file.
     Read,
-    /// Small files created.
+    /// Creates small files.
     CreateFiles,
-    /// All of them found and deleted.
+    /// Finds and deletes all of them.
     DeleteFiles,
 }
 
 impl Test {
-    /// All of them, in the order in which they are done.
+    /// All tests, in order of execution.
     pub const ALL: [Test; 7] = [
         Test::CreateDirectories,
         Test::FindDirectories,
@@ -85,72 +87,72 @@ impl Test {
     }
 }
 
-/// Tests of the same things, one after the other.
+/// Tests on the same files, in order.
 const GROUPS: [&[Test]; 3] = [
     &[Test::CreateDirectories, Test::FindDirectories, Test::RemoveDirectories],
     &[Test::Write, Test::Read],
     &[Test::CreateFiles, Test::DeleteFiles],
 ];
 
-/// What is to be done.
+/// A request for `bench fill`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FillRequest {
-    /// Levels, rising.
+    /// Levels, ascending.
     pub levels: Vec<f64>,
-    /// How it is filled.
+    /// How to fill.
     pub filling: Filling,
-    /// Whether files have random bytes in them, not zeros.
+    /// Whether file content is random bytes, not zeros.
     pub is_random: bool,
-    /// How often the tests are done at each level.
+    /// Repetitions of the tests at each level.
     pub repeats: u64,
-    /// Directories of a test.
+    /// Directories per test.
     pub directories: u64,
-    /// Bytes of the large file.
+    /// Size of the large file.
     pub file_bytes: u64,
-    /// Small files of a test.
+    /// Small files per test.
     pub small_files: u64,
-    /// Bytes of each.
+    /// Size of each.
     pub small_bytes: u64,
 }
 
-/// What it will come to, as far as that can be known before.
+/// An estimate of a run, as far as it can be known before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// What is written to fill all places.
+    /// Bytes written to fill all places.
     pub fill_bytes: u64,
     /// Tests that are timed.
     pub tests: u64,
-    /// About how long it takes.
+    /// Estimated duration.
     pub seconds: f64,
 }
 
-/// What is filled and tested: files, or objects of a store.
+/// What is filled and tested: files, or objects in a store.
 trait Ground {
-    /// Creates a file that fills.
+    /// Creates a filling file.
     fn create(&mut self, number: u64, size_bytes: u64) -> Result<()>;
-    /// Deletes one; gives its size, or `None` if there is none of that number.
+    /// Deletes one; returns its size, or `None` if there is none with that number.
     fn delete(&mut self, number: u64) -> Result<Option<u64>>;
     /// Makes everything durable.
     fn sync(&mut self) -> Result<()>;
-    /// Lets go of what it has in memory; what comes next opens it again.
+    /// Drops what it has in memory; the next operation reopens it.
     fn close(&mut self) {}
-    /// Extents of a file that fills.
+    /// Extents of a filling file.
     fn extents(&mut self, number: u64) -> Result<Extents>;
-    /// The tests; those that count give how many there were, others whether they were not stopped.
+    /// The tests. Those that count return the number of entries, the others whether they were not stopped.
     fn make_directories(&mut self, count: u64, go_on: &mut Going<'_>) -> Result<bool>;
     fn find_directories(&mut self, go_on: &mut Going<'_>) -> Result<u64>;
     fn remove_directories(&mut self, go_on: &mut Going<'_>) -> Result<u64>;
     fn write(&mut self, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool>;
     fn read(&mut self, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool>;
-    /// Makes what small files need around them.
+    /// Creates the directories for small files.
     fn prepare_files(&mut self, count: u64) -> Result<()>;
     fn make_files(&mut self, count: u64, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool>;
     fn remove_files(&mut self, go_on: &mut Going<'_>) -> Result<u64>;
-    /// Gives back what deletions left to be given back later.
+    /// Frees space whose release was deferred by deletions.
     fn settle(&mut self) -> Result<()> {
         Ok(())
     }
-    /// Removes whatever tests have left.
+    /// Removes everything that tests have left.
     fn clear(&mut self) -> Result<()>;
 }
 
@@ -160,11 +162,11 @@ fn misread(path: &Path) -> Error {
     Error::new(ErrorKind::Corrupt, "read back the file of", cause).at(path).advise(advice)
 }
 
-/// Refuses directories that cannot be filled: two things in one file system, which would fill it together; and those on the root file system,
-/// unless that is allowed.
+/// Refuses directories that cannot be filled: two targets on one file system, which would fill it together; and those
+/// on the root file system, unless that is allowed.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for the first that cannot be; if it cannot be told.
+/// [`ErrorKind::Usage`] for the first such directory; errors from examining it.
 pub fn check_directories(directories: &[PathBuf], with_store: bool, allow_root: bool) -> Result<()> {
     let device = |path: &Path| -> Result<(u64, Mount)> {
         let found = fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
@@ -176,12 +178,12 @@ pub fn check_directories(directories: &[PathBuf], with_store: bool, allow_root: 
     let (root_number, root) = device(Path::new("/"))?;
     let mut seen = Vec::new();
     for directory in directories {
-        // One that is still to be made will be on the file system of what is above it.
+        // A directory that does not exist yet will be on the file system of its nearest ancestor.
         let above =
             directory.ancestors().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
         let existing = above.into_iter().find(|above| above.exists()).unwrap_or(Path::new("/"));
         let (number, mount) = device(existing)?;
-        // Subvolumes and bind mounts of the root have other numbers.
+        // Subvolumes and bind mounts of the root have other device numbers.
         let is_root = number == root_number
             || mount.device == root.device
             || (mount.kind == root.kind && mount.source == root.source && root.device.0 != 0);
@@ -206,10 +208,11 @@ pub fn check_directories(directories: &[PathBuf], with_store: bool, allow_root: 
     Ok(())
 }
 
-/// Runs the bench in prepared places; `announce` is told what it will come to before it begins.
+/// Runs the bench in prepared places; `announce` receives the estimate before it begins.
 ///
 /// # Errors
-/// [`ErrorKind::NoSpace`] if no level can be tested on any place; [`ErrorKind::Corrupt`] if what is read is not what was written; whatever else fails.
+/// [`ErrorKind::NoSpace`] if no level can be tested on any place; [`ErrorKind::Corrupt`] if the bytes read differ from
+/// those written; any other failure.
 pub fn fill(
     request: &FillRequest,
     mut run: Run,
@@ -242,7 +245,7 @@ pub fn fill(
             break;
         }
     }
-    // What is open goes before the places do.
+    // Open files must be closed before the places are removed.
     drop(subjects);
     let Steps { samples, reached, left_out, .. } = steps;
     if complete && reached.is_empty() {
@@ -275,7 +278,7 @@ pub fn fill(
         .end(places, Measured { series, details: Details::Fill(details), shortest_median_ns: f64::INFINITY, complete }))
 }
 
-/// Writes the images of file systems that were made for the run full; gives whether it was not stopped.
+/// Writes zeros to the holes of the images of file systems that were created for the run; returns whether it finished.
 fn make_whole(places: &mut [Prepared], watch: Watch<'_>) -> Result<bool> {
     for place in places {
         let name = place.name().to_owned();
@@ -292,7 +295,7 @@ fn make_whole(places: &mut [Prepared], watch: Watch<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// How fast the devices are; gives whether it was not stopped.
+/// Measures the read rates of the devices; returns whether it finished.
 fn read_devices(
     request: &FillRequest,
     places: &mut [Prepared],
@@ -315,8 +318,8 @@ fn read_devices(
     Ok(true)
 }
 
-/// What it will come to: rates of writing are taken to be half of that of reading, metadata operations to take 50 microseconds, and listing a cold
-/// directory, which is a read of its own, 400.
+/// Estimates a run: half the read rate for writes, 50 microseconds per metadata operation, and 400 for listing a cold
+/// directory, which is a read of its own.
 fn estimate(request: &FillRequest, places: &[Prepared], samples: &[Sampled]) -> Result<Estimate> {
     const OPERATION_SECONDS: f64 = 50e-6;
     const COLD_READ_SECONDS: f64 = 400e-6;

@@ -1,4 +1,5 @@
-//! Filling and testing granulo's store: objects and directories instead of files, committed one by one and durable at each sync.
+//! Fills and tests granulo's store: objects and directories instead of files, committed one by one and durable at each
+//! sync.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,15 +11,16 @@ use crate::bench::numbered::NumberedPath;
 use crate::error::{ErrorKind, Result};
 use crate::store::{Attributes, Batch, Choice, CompactOptions, Durability, Key, Kind, Plan, Store, Time};
 
-/// As files are: a thousand in a directory, a hundred in those of tests.
+/// As with files: a thousand per directory, a hundred in those of the tests.
 const FILL_WIDTHS: [usize; 2] = [6, 3];
 const TEST_WIDTHS: [usize; 2] = [6, 2];
 const DIRECTORIES: &str = "directories";
 const FILES: &str = "files";
 const FILE: &str = "file";
 const FILE_NUMBER: u64 = u64::MAX;
-/// Segments and extent files of which so many per cent are dead are rewritten when a level is reached and after each test. Space comes back by whole
-/// files only, and what a test wrote is a small part of the last: with more, it would stay, and the level would rise from test to test.
+/// Percentage of dead bytes above which segments and extent files are compacted, when a level is reached and after each
+/// test. Space is freed by whole files only, and the bytes of a test are a small part of the last file: with a higher
+/// value they would stay, and the level would rise from test to test.
 const DEAD_PERCENT: u8 = 1;
 
 /// A store that is filled and tested.
@@ -45,7 +47,7 @@ impl<'c> Objects<'c> {
         })
     }
 
-    /// The store; opened again if it was closed.
+    /// The store, reopened if it was closed.
     fn open(&mut self) -> Result<Store> {
         let store = match self.store.take() {
             Some(store) => store,
@@ -63,7 +65,7 @@ impl<'c> Objects<'c> {
     }
 }
 
-/// The key of a number in a directory, or that of the directory that it is in.
+/// The key of a number in a directory, or that of the directory above it.
 fn key(above: &str, path: &NumberedPath) -> Result<Key> {
     Key::parse([above.as_bytes(), b"/", path.as_bytes()].concat())
 }
@@ -140,7 +142,7 @@ impl Ground for Objects<'_> {
         let store = self.open()?;
         let top = Key::parse(DIRECTORIES)?;
         let mut batch = store.batch(Durability::None);
-        // A directory comes before what is in it, and goes after that.
+        // A directory is created before its contents, and removed after them.
         let mut holder: Option<Key> = None;
         let mut removed = 0;
         for listed in store.walk(&top)? {
@@ -257,7 +259,7 @@ impl Ground for Objects<'_> {
     }
 }
 
-/// A stream that ends with an error when it is to stop.
+/// A stream that fails when it is asked to stop.
 struct Watched<'s, 'g, R> {
     inner: R,
     at: u64,

@@ -1,4 +1,4 @@
-//! One step: every place filled to a level, and tested there in turns.
+//! One step: every place is filled to a level, then tested there in turns.
 
 use std::time::Instant;
 
@@ -12,15 +12,15 @@ use crate::bench::volume::Room;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{MIB, format_share, format_size};
 
-/// Files whose extents are counted.
+/// Sample size for counting extents.
 const SAMPLED_FILES: u64 = 500;
-/// What tests take beside the blocks of their content.
+/// Space for tests beyond the blocks of their content.
 const MARGIN_BYTES: u64 = 4 * MIB;
-/// A store keeps one of so many parts of a device for removals.
+/// A store reserves one part in this many of a device for removals.
 const STORE_RESERVE: u64 = 100;
-/// What a small thing takes where the file system keeps it with others.
+/// Space for a small entry where the file system packs several together.
 const PACKED_BYTES: u64 = 1024;
-/// Memory that the kernel takes for a file or directory in its caches, in bytes.
+/// Kernel memory per cached file or directory, in bytes.
 const MEMORY_AN_ENTRY_BYTES: u64 = 1536;
 
 /// A place while it is filled and tested.
@@ -29,9 +29,9 @@ pub(super) struct Tested<'p> {
     pub place: &'p mut Prepared,
     pub ground: Box<dyn Ground + 'p>,
     pub fill: Fill,
-    /// Groups that there is no room for any more.
+    /// Groups of tests for which space no longer suffices.
     pub without: [bool; GROUPS.len()],
-    /// It takes no higher level.
+    /// It cannot be filled to a higher level.
     pub is_over: bool,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Steps<'r> {
 }
 
 impl Steps<'_> {
-    /// Fills all places to a level and tests them; gives whether it was not stopped.
+    /// Fills all places to a level and tests them; returns whether it finished.
     pub(super) fn level(&mut self, level: f64, subjects: &mut [Tested<'_>]) -> Result<bool> {
         let mut there = Vec::new();
         for (index, subject) in subjects.iter_mut().enumerate() {
@@ -78,14 +78,14 @@ impl Steps<'_> {
         self.left_out.push(FillLeftOut { subject, level, tests, cause });
     }
 
-    /// Fills one place; gives whether it is to be tested, or `None` if it was asked to stop.
+    /// Fills one place; returns whether it is to be tested, or `None` if it was asked to stop.
     fn fill(&mut self, level: f64, subject: &mut Tested<'_>) -> Result<Option<bool>> {
         let Tested { at, place, ground, fill, .. } = subject;
         let name = place.name().to_owned();
         let phase = format!("fill to {}", format_share(level));
         let watch = self.watch;
         let mut show = |reached: f64| {
-            // In tenths of a per cent.
+            // In units of 0.1 %.
             let (done, total) = ((reached * 1000.0) as u64, (level * 1000.0) as u64);
             watch.show(Progress { subject: &name, phase: &phase, round: 0, done, total });
         };
@@ -133,7 +133,7 @@ impl Steps<'_> {
         Ok(Some(!subject.is_over))
     }
 
-    /// What a group of tests takes at most, while it lasts.
+    /// Peak space for a group of tests.
     fn needed(&self, group: usize, place: &Prepared, room: Room) -> u64 {
         let file_system = &place.subject().file_system;
         let request = self.request;
@@ -153,7 +153,7 @@ impl Steps<'_> {
         content.saturating_add(content / 50).saturating_add(MARGIN_BYTES).saturating_add(reserve)
     }
 
-    /// All tests on one place; gives whether it was not stopped.
+    /// Runs all tests on one place; returns whether it finished.
     fn tests(&mut self, level: f64, repeat: u64, subject: &mut Tested<'_>) -> Result<bool> {
         for (group, tests) in GROUPS.iter().enumerate() {
             if subject.without[group] {
@@ -176,7 +176,7 @@ impl Steps<'_> {
         Ok(true)
     }
 
-    /// One test, timed; gives whether it was not stopped.
+    /// Runs and times one test; returns whether it finished.
     fn test(&mut self, test: Test, level: f64, repeat: u64, subject: &mut Tested<'_>) -> Result<bool> {
         let Tested { at, place, ground, .. } = subject;
         let FillRequest { directories, file_bytes, small_files, small_bytes, .. } = *self.request;

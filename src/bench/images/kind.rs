@@ -1,4 +1,4 @@
-//! Which file systems a bench can make, by which programs, and what is asked of one.
+//! Kinds of file systems that a bench can create, their programs, and their options.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use super::super::emulate::Emulation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{KIB, format_size};
 
-/// A kind of file system that can be made for a run.
+/// A kind of file system that can be created for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileSystemKind {
     /// ext2.
@@ -32,14 +32,14 @@ pub enum FileSystemKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fuse {
     pub program: &'static str,
-    /// Options that it always gets, behind `-o`.
+    /// Options that it always gets, after `-o`.
     pub options: &'static [&'static str],
-    /// The argument by which it stays in the foreground; `None` if it then also prints every operation.
+    /// Argument that keeps it in the foreground; `None` if it would then also print every operation.
     pub foreground: Option<&'static str>,
 }
 
 impl FileSystemKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [FileSystemKind; 8] = [
         FileSystemKind::Ext2,
         FileSystemKind::Ext3,
@@ -51,7 +51,7 @@ impl FileSystemKind {
         FileSystemKind::Exfat,
     ];
 
-    /// What it is called here.
+    /// Its name here.
     pub fn name(self) -> &'static str {
         match self {
             FileSystemKind::Ext2 => "ext2",
@@ -65,12 +65,12 @@ impl FileSystemKind {
         }
     }
 
-    /// The program that makes it.
+    /// The program that creates it.
     pub(super) fn maker(self) -> String {
         format!("mkfs.{}", self.name())
     }
 
-    /// What the program always gets: to work on a file, to ask nothing.
+    /// Arguments that the program always gets: to work on a file, to ask no questions.
     pub(super) fn maker_arguments(self) -> &'static [&'static str] {
         match self {
             FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => &["-q", "-F"],
@@ -80,7 +80,7 @@ impl FileSystemKind {
         }
     }
 
-    /// What asks for a block (cluster) size.
+    /// Arguments that set a block (cluster) size.
     pub(super) fn block_arguments(self, block_bytes: u64) -> Vec<String> {
         match self {
             FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => {
@@ -93,7 +93,7 @@ impl FileSystemKind {
         }
     }
 
-    /// What the kernel calls it.
+    /// The kernel's name for it.
     pub(super) fn kernel_type(self) -> &'static str {
         match self {
             FileSystemKind::Ntfs => "ntfs3",
@@ -102,7 +102,7 @@ impl FileSystemKind {
         }
     }
 
-    /// What serves it where the kernel does not; `None` if only the kernel can.
+    /// The program that serves it where the kernel does not; `None` if only the kernel can.
     pub(super) fn fuse(self) -> Option<Fuse> {
         match self {
             FileSystemKind::Ntfs => Some(Fuse { program: "ntfs-3g", options: &[], foreground: Some("-ono_detach") }),
@@ -112,7 +112,7 @@ impl FileSystemKind {
         }
     }
 
-    /// The smallest image that the program makes, with room for a few files.
+    /// The smallest image that the program accepts, with space for a few files.
     pub(super) fn least_bytes(self) -> u64 {
         match self {
             FileSystemKind::Xfs => 300 << 20,
@@ -138,25 +138,25 @@ impl FromStr for FileSystemKind {
     }
 }
 
-/// A file system that is to be made for a run.
+/// A file system to create for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSystemSpec {
     /// Kind.
     pub kind: FileSystemKind,
     /// Size of its device.
     pub size_bytes: u64,
-    /// Block size (of NTFS, FAT and exFAT: cluster size); without it, what the program takes.
+    /// Block size (NTFS, FAT and exFAT: cluster size); `None` for the default of the program.
     pub block_bytes: Option<u64>,
-    /// Further arguments of the program that makes it.
+    /// Further arguments of the program that creates it.
     pub make_options: Vec<String>,
-    /// Options to mount it with, joined by commas; empty for none.
+    /// Mount options, separated by commas; empty for none.
     pub mount_options: String,
-    /// How slow its device is to be.
+    /// Limits that slow down its device.
     pub emulation: Option<Emulation>,
 }
 
 impl FileSystemSpec {
-    /// A file system with what its program takes by default.
+    /// A file system with the defaults of its program.
     pub fn new(kind: FileSystemKind, size_bytes: u64) -> FileSystemSpec {
         FileSystemSpec {
             kind,
@@ -168,11 +168,11 @@ impl FileSystemSpec {
         }
     }
 
-    /// The same, with options as they are typed: `-o` with its value, as `mount` has it, is for mounting, all others are for the
-    /// program that makes it.
+    /// Same, with options as they are typed: `-o` and its value are for mounting, as in `mount`; all others are for the
+    /// program that creates it.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for `-o` without a value, and for what would be taken as the device.
+    /// [`ErrorKind::Usage`] for `-o` without a value, and for an argument that would be taken as the device.
     pub fn with_options(mut self, options: &str) -> Result<FileSystemSpec> {
         let wrong = |cause: String| Error::new(ErrorKind::Usage, "make a file system", cause);
         let mut words = options.split_whitespace();
@@ -211,7 +211,7 @@ impl FileSystemSpec {
         name
     }
 
-    /// Says what cannot be made of it, before anything is done.
+    /// Checks that it can be created, before anything is done.
     pub(super) fn check(&self) -> Result<()> {
         let wrong = |cause: String| Err(Error::new(ErrorKind::Usage, "make a file system", cause));
         let least = self.kind.least_bytes();

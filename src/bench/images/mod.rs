@@ -1,8 +1,9 @@
-//! File systems made for a run: an image file in the scratch directory, a loop device on it, and a mount.
+//! File systems created for a run: an image file in the scratch directory, a loop device on it, and a mount.
 //!
-//! The program that makes the file system works on the image file, where it can see that holes read as zeroes; on a device it would
-//! leave clearing of its tables to the kernel, which would do that while something is measured. The kernel mounts what it can;
-//! what it cannot is served by a program (FUSE), as the result then says. Dropped, an image is unmounted, detached and removed.
+//! The program that creates the file system works on the image file, where it can see that holes read as zeros; on a
+//! device it would leave the clearing of its tables to the kernel, which would do that during a measurement. The kernel
+//! mounts what it can; a program (FUSE) serves the rest, and the result says so. Dropping an image unmounts, detaches
+//! and removes it.
 
 mod kind;
 mod servers;
@@ -28,7 +29,7 @@ pub use kind::{FileSystemKind, FileSystemSpec};
 pub(super) use servers::end_servers;
 
 const OPERATION: &str = "make a file system";
-/// How long a program may take until its file system is there, and to end after it is not.
+/// Time limit for a program to serve its file system, and to end after it is unmounted.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A file system on an image.
@@ -40,17 +41,17 @@ pub struct Image {
     limited: Option<Limited>,
     /// Whether it is mounted.
     mounted: bool,
-    /// What serves it; `None` for the kernel.
+    /// The program that serves it; `None` for the kernel.
     fuse: Option<Fuse>,
     daemon: Option<Child>,
-    // Last, so that the directory goes after all in it.
+    // Last field, so that the directory is removed after everything in it.
     scratch: Arc<Scratch>,
 }
 
-/// What is wrong with making such file systems here, before any is made: not root, a missing program, a size that is too small.
+/// Checks the requirements for creating these file systems, before any is created: root, programs, minimum sizes.
 ///
 /// # Errors
-/// That.
+/// The first requirement that is not met.
 pub fn check(specs: &[FileSystemSpec]) -> Result<()> {
     if specs.is_empty() {
         return Ok(());
@@ -77,7 +78,7 @@ fn explain(error: &Error, kind: FileSystemKind) -> String {
     format!("{kind}: {error}")
 }
 
-/// What would serve a kind here: `None` if the kernel knows it, or may load a module that does.
+/// The program that would serve a kind here: `None` if the kernel knows the kind, or may load a module for it.
 fn fuse_of(kind: FileSystemKind) -> Option<Fuse> {
     kind.fuse().filter(|_| !kernel_has(kind) && !module_exists(kind))
 }
@@ -96,10 +97,11 @@ fn module_exists(kind: FileSystemKind) -> bool {
 }
 
 impl Image {
-    /// Makes and mounts one in the scratch directory.
+    /// Creates and mounts one in the scratch directory.
     ///
     /// # Errors
-    /// As [`check`]; [`ErrorKind::NoSpace`] if it could fill the file system that the scratch directory is on; the words of the program that failed.
+    /// Same as [`check`]; [`ErrorKind::NoSpace`] if it could fill the file system of the scratch directory; the output
+    /// of a program that failed.
     pub fn make(scratch: &Arc<Scratch>, number: usize, spec: FileSystemSpec) -> Result<Image> {
         check(std::slice::from_ref(&spec))?;
         let directory = scratch.directory(&number.to_string())?;
@@ -120,33 +122,34 @@ impl Image {
         Ok(image)
     }
 
-    /// What it was made of.
+    /// Its specification.
     pub fn spec(&self) -> &FileSystemSpec {
         &self.spec
     }
 
-    /// Where it is mounted, if it is.
+    /// Its mount point.
     pub fn root(&self) -> PathBuf {
         self.directory.join("root")
     }
 
-    /// The loop device that it is on.
+    /// Its loop device.
     pub fn device(&self) -> Option<&Loop> {
         self.device.as_ref()
     }
 
-    /// The device below a program that serves it, which syncing the file system does not reach; `None` if the kernel serves it.
+    /// The device below a program that serves the file system, since syncing the file system does not reach the device;
+    /// `None` if the kernel serves it.
     pub fn served_device(&self) -> Option<&Path> {
         self.fuse.as_ref()?;
         self.device().map(Loop::path)
     }
 
-    /// How its device was made slow, if it was.
+    /// How its device was slowed down, if it was.
     pub fn limited(&self) -> Option<&Limited> {
         self.limited.as_ref()
     }
 
-    /// How it was made and mounted, as it could be typed.
+    /// How it was created and mounted, as commands.
     pub fn made_by(&self) -> String {
         let arguments = self.maker_arguments().join(" ");
         let made = format!("{} {arguments}", self.spec.kind.maker());
@@ -158,14 +161,14 @@ impl Image {
         }
     }
 
-    /// Programs that made it and serve it.
+    /// Programs that created it and serve it.
     pub fn programs(&self) -> Vec<String> {
         let mut programs = vec![self.spec.kind.maker()];
         programs.extend(self.fuse.map(|fuse| fuse.program.to_owned()));
         programs
     }
 
-    /// What the result should say of it.
+    /// Notes on it for the result.
     pub fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = self.limited.iter().map(Limited::note).collect();
         if self.device.as_ref().is_some_and(|device| !device.is_direct) {
@@ -186,22 +189,22 @@ impl Image {
         notes
     }
 
-    /// Makes it anew: empty, and mounted.
+    /// Recreates it: empty, and mounted.
     ///
     /// # Errors
-    /// The words of the program that failed.
+    /// The output of the program that failed.
     pub fn remake(&mut self) -> Result<()> {
         self.take_down()?;
         let (path, kind) = (self.file(), self.spec.kind);
         let fail = |error| Error::io("make an image at", &path, error);
-        // Without what was there before: holes again.
+        // Truncated first, so that it consists of holes again.
         let file = File::create(&path).map_err(fail)?;
         file.set_len(self.spec.size_bytes).map_err(fail)?;
         let mut arguments = self.maker_arguments();
         arguments.push(path.to_string_lossy().into_owned());
         programs::run(OPERATION, &kind.maker(), &arguments, self.scratch.lock())?;
         if self.spec.emulation.is_some() {
-            // A disk has its room before it is written to.
+            // A disk has its space before it is written to.
             let reserved = fallocate(&file, FallocateFlags::empty(), 0, self.spec.size_bytes);
             if let Err(error) = reserved.map_err(std::io::Error::from)
                 && ErrorKind::of(&error) == ErrorKind::NoSpace
@@ -222,7 +225,7 @@ impl Image {
     /// Mounts it again after [`unmount`](Self::unmount).
     ///
     /// # Errors
-    /// The words of what should mount it.
+    /// The output of the program that should mount it.
     pub fn mount(&mut self) -> Result<()> {
         let Some(device) = self.device.as_ref().map(|device| device.path().to_owned()) else {
             return Err(Error::new(ErrorKind::Io, "mount", "it has no device").at(&self.file()));
@@ -254,7 +257,7 @@ impl Image {
         let options: Vec<&str> = fuse.options.iter().copied().chain(Some(self.spec.mount_options.as_str())).collect();
         let options = options.into_iter().filter(|option| !option.is_empty()).collect::<Vec<_>>().join(",");
         if let Some(foreground) = fuse.foreground {
-            // It lives on if granulo is killed, so it must not hold the lock.
+            // It survives if granulo is killed, so it must not hold the lock.
             command.arg(foreground).stdin(Stdio::null());
         }
         if !options.is_empty() {
@@ -285,10 +288,10 @@ impl Image {
         Ok(())
     }
 
-    /// Makes a device that is to be slow as fast as it is, for what is not measured, or slow again.
+    /// Lifts the limits of a slow device for phases that are not measured, or sets them again.
     ///
     /// # Errors
-    /// What limiting it fails with.
+    /// Errors from setting the limits.
     pub fn set_slow(&mut self, is_slow: bool) -> Result<()> {
         match (is_slow, self.spec.emulation, &self.device) {
             (true, Some(emulation), Some(device)) if self.limited.is_none() => {
@@ -300,16 +303,16 @@ impl Image {
         Ok(())
     }
 
-    /// Unmounts it; the device stays. Nothing below it may be open.
+    /// Unmounts it; the device stays. No file below it may be open.
     ///
     /// # Errors
-    /// What unmounting fails with.
+    /// Errors from unmounting.
     pub fn unmount(&mut self) -> Result<()> {
         if self.mounted {
             unmount_at(&self.root())?;
             self.mounted = false;
         }
-        // What it holds back is written when it has ended.
+        // When it has ended, everything that it held back is written.
         if let Some(mut daemon) = self.daemon.take() {
             let started = Instant::now();
             while daemon.try_wait().is_ok_and(|ended| ended.is_none()) {
@@ -323,11 +326,12 @@ impl Image {
         Ok(())
     }
 
-    /// Writes zeros wherever its file has holes, which read as zeros, so that the device has its room as one has that was in use before. `go_on` is told
-    /// how many bytes of how many were looked at; gives whether it came to its end. Unmounted meanwhile.
+    /// Writes zeros to all holes of its file, which read as zeros, so that the device has its space allocated, like a
+    /// device that was in use before. It is unmounted meanwhile. `go_on` receives the bytes examined and the total;
+    /// returns whether it finished.
     ///
     /// # Errors
-    /// What writing fails with; if it cannot be mounted again.
+    /// Errors from writing; if it cannot be remounted.
     pub fn fill_holes(&mut self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
         self.unmount()?;
         let path = self.file();
@@ -367,7 +371,7 @@ impl Drop for Image {
     }
 }
 
-/// Writes zeros into the holes of a file; gives whether it came to its end.
+/// Writes zeros into the holes of a file; returns whether it finished.
 fn fill_holes(path: &Path, go_on: &mut dyn FnMut(u64, u64) -> bool) -> std::io::Result<bool> {
     const PIECE_BYTES: u64 = 1 << 20;
     let file = fs::OpenOptions::new().write(true).open(path)?;
@@ -376,13 +380,13 @@ fn fill_holes(path: &Path, go_on: &mut dyn FnMut(u64, u64) -> bool) -> std::io::
     let mut at = 0;
     while at < size_bytes {
         let hole = match seek(&file, SeekFrom::Hole(at)) {
-            // The end counts as a hole.
+            // The end of the file counts as a hole.
             Ok(hole) if hole < size_bytes => hole,
             _ => break,
         };
         at = match seek(&file, SeekFrom::Data(hole)) {
             Ok(data) => data.min(size_bytes),
-            // Nothing but the hole is left.
+            // Only the hole is left.
             Err(rustix::io::Errno::NXIO) => size_bytes,
             Err(error) => return Err(error.into()),
         };
@@ -400,8 +404,8 @@ fn fill_holes(path: &Path, go_on: &mut dyn FnMut(u64, u64) -> bool) -> std::io::
     Ok(true)
 }
 
-/// How large an image should be for `files` files of `size_bytes`: room for their blocks, twice, and for an inode each where those are made in
-/// advance (one for each 16 KiB, as e2fsprogs does); never less than `least_bytes`.
+/// Suggested size of an image for `files` files of `size_bytes`: twice the space for their blocks, plus an inode each
+/// where those are created in advance (one per 16 KiB, as e2fsprogs does); at least `least_bytes`.
 pub fn fitting_size_bytes(files: u64, size_bytes: u64, least_bytes: u64) -> Result<u64> {
     const BYTES_AN_INODE: u64 = 16 << 10;
     let blocks = size_bytes.div_ceil(4096).saturating_mul(4096);

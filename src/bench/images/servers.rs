@@ -1,5 +1,5 @@
-//! Programs that serve file systems of a killed run: they outlive it and hold no lock, and one that had not mounted yet would do so when
-//! everything else of that run has been cleared away.
+//! FUSE programs of a killed run: they outlive it and hold no lock; one that had not mounted yet would mount after
+//! everything else of that run was cleared away.
 
 use std::fs;
 use std::io;
@@ -12,19 +12,19 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::FileSystemKind;
 
-/// Characters of its program's name that the kernel keeps of a process.
+/// Length of a process name as the kernel stores it.
 const COMM_BYTES: usize = 15;
-/// How long a killed program may take to be gone.
+/// Time limit for a killed program to disappear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Ends those of this user's that were told to serve something below a directory.
+/// Kills this user's programs that were told to serve something below a directory.
 pub fn end_servers(directory: &Path) {
     let found = |process: i32| serves(process, directory).unwrap_or(false);
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let servers: Vec<i32> = numbers.filter(|&process| found(process)).collect();
     for pid in servers.iter().filter_map(|&process| Pid::from_raw(process)) {
-        // One that is gone already needs no signal.
+        // One that is already gone needs no signal.
         let _ = kill_process(pid, Signal::KILL);
     }
     let started = Instant::now();
@@ -33,7 +33,7 @@ pub fn end_servers(directory: &Path) {
     }
 }
 
-/// Whether a process that is alive serves something below a directory. The command line of one that has ended is empty.
+/// Whether a live process serves something below a directory. The command line of one that has ended is empty.
 fn serves(process: i32, directory: &Path) -> io::Result<bool> {
     let about = Path::new("/proc").join(process.to_string());
     if fs::metadata(&about)?.uid() != rustix::process::geteuid().as_raw() {
@@ -62,7 +62,7 @@ mod tests {
         let sandbox = tempfile::tempdir().unwrap();
         let start = |name: &str, serves: &str| {
             let program = sandbox.path().join(name);
-            // It says that it runs, and reads until its end, so that it waits without a child.
+            // It reports that it runs, then reads until end of file, so that it waits without a child.
             fs::write(&program, "#!/bin/sh\necho\nread -r line\n").unwrap();
             fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
             let root = sandbox.path().join(serves);

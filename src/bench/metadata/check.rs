@@ -1,4 +1,4 @@
-//! A full check: of the store by itself, of a file system by its own program, unmounted and with cold caches.
+//! A full check: the store checks itself, the program of a file system checks that, unmounted and with cold caches.
 
 use std::io::Read;
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::bench::scratch::Scratch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{CheckOptions, CheckReport, Store};
 
-/// How exactly the end of a program is seen.
+/// Precision with which the end of a program is detected.
 const TICK: Duration = Duration::from_millis(2);
-/// Bytes of what a program says that are kept.
+/// Bytes of a program's output that are kept.
 const KEPT_BYTES: u64 = 64 << 10;
 
-/// The program that checks a file system of a kind and changes nothing, with its arguments; `None` if there is none.
+/// The program that checks a file system of a kind without changing it, and its arguments; `None` if there is none.
 pub(super) fn program(kind: FileSystemKind) -> Option<(&'static str, &'static [&'static str])> {
     match kind {
         FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => Some(("e2fsck", &["-f", "-n"])),
@@ -26,15 +26,15 @@ pub(super) fn program(kind: FileSystemKind) -> Option<(&'static str, &'static [&
         FileSystemKind::Btrfs => Some(("btrfs", &["check", "--readonly"])),
         FileSystemKind::Fat => Some(("fsck.fat", &["-n"])),
         FileSystemKind::Exfat => Some(("fsck.exfat", &["-n"])),
-        // ntfsfix looks at the boot sector and the journal only.
+        // ntfsfix examines only the boot sector and the journal.
         FileSystemKind::Ntfs => None,
     }
 }
 
-/// Checks an image that is not mounted; gives the seconds, `None` if it was to stop.
+/// Checks an image that is not mounted; returns the seconds, `None` if it was asked to stop.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] with the words of the program if it finds something; if it cannot be run.
+/// [`ErrorKind::Corrupt`] with the output of the program if it finds a fault; if it cannot be run.
 pub(super) fn file_system(image: &Image, scratch: &Scratch, watch: Watch<'_>) -> Result<Option<f64>> {
     const OPERATION: &str = "check the file system";
     let kind = image.spec().kind;
@@ -78,7 +78,7 @@ pub(super) fn file_system(image: &Image, scratch: &Scratch, watch: Watch<'_>) ->
     }
 }
 
-/// The first bytes of what is said; what comes after is read and forgotten.
+/// Returns the first bytes of a stream; reads and drops the rest.
 fn first_bytes(mut from: impl Read) -> Vec<u8> {
     let mut kept = Vec::new();
     let _ = from.by_ref().take(KEPT_BYTES).read_to_end(&mut kept);
@@ -86,10 +86,10 @@ fn first_bytes(mut from: impl Read) -> Vec<u8> {
     kept
 }
 
-/// Checks the store at `home`, opening included; gives the seconds, `None` if it was to stop.
+/// Checks the store at `home`, including the time to open it; returns the seconds, `None` if it was asked to stop.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] if it finds something; what opening and reading fail with.
+/// [`ErrorKind::Corrupt`] if it finds a fault; errors from opening and reading.
 pub(super) fn store(home: &Path, is_deep: bool, watch: Watch<'_>, show: &dyn Fn(u64, u64)) -> Result<Option<f64>> {
     let started = Instant::now();
     let store = Store::open_read_only(home)?;

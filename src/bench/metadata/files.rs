@@ -1,8 +1,9 @@
-//! The files that are measured: what the n-th is called, how large it is, and what is in it, in constant memory.
+//! The files that are measured: name, size and content of the n-th file, in constant memory.
 //!
-//! Sizes are those of a distribution at equally many equally distant ranks, cut off at the largest size; neighbours get ranks that are the golden
-//! ratio of all apart, so every directory has the same distribution. Content is a part of one random piece that begins at
-//! a place of its own for each file: what is read can be compared, and compresses badly.
+//! Sizes are the quantiles of a distribution at equally spaced ranks, truncated at the largest size. The ranks of
+//! consecutive files differ by the golden ratio of the total, so every directory has the same distribution. Content is
+//! a slice of one random buffer that begins at an offset of its own for each file: reads can be verified, and the
+//! content compresses badly.
 
 use std::fmt::Write;
 
@@ -11,34 +12,34 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::population::{Permutation, scramble};
 use crate::units::MIB;
 
-/// Largest file that can be asked for, in bytes.
+/// Largest size that can be requested, in bytes.
 pub const LARGEST_BYTES: u64 = 64 * MIB;
-/// Content begins at so many different places.
+/// Number of different offsets at which content begins.
 const PLACES: u64 = 64 << 10;
-/// Files with fresh names that there are at first, for those that are removed.
+/// Initial number of files with fresh names, for removal.
 pub(super) const SPARE_FILES: u64 = 1000;
-/// The directory with many entries.
+/// Name of the directory with many entries.
 pub(super) const LISTED: &str = "listed";
 
 /// All files of a run.
 #[derive(Debug)]
 pub(super) struct FileSet {
     pub files: u64,
-    /// Files in a directory.
+    /// Files per directory.
     directory_files: u64,
-    /// Files up to each size, by rising size.
+    /// Number of files up to each size, by ascending size.
     sizes: Vec<(u64, u64)>,
-    /// By how much the rank of the next file is larger; has no divisor with the number of files.
+    /// Difference between the ranks of consecutive files; coprime to the number of files.
     step: u64,
     content: Vec<u8>,
     seed: u64,
 }
 
 impl FileSet {
-    /// `files` files with the sizes of `source`, none larger than `largest_bytes`.
+    /// `files` files with sizes from `source`, none larger than `largest_bytes`.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if the source has none.
+    /// [`ErrorKind::Usage`] if the source has no files.
     pub(super) fn new(
         source: &Distribution,
         files: u64,
@@ -54,7 +55,7 @@ impl FileSet {
         let mut before = 0u128;
         for cell in source.cells() {
             before += cell.count;
-            // Of equally distant ranks, those in the middle of their share.
+            // Ranks are equally spaced, each in the middle of its share.
             let up_to = ((before * u128::from(files) * 2 + whole) / (whole * 2)) as u64;
             let size = cell.mean().min(largest_bytes);
             let ranks = sizes.last().map_or(0, |(_, ranks)| *ranks);
@@ -76,18 +77,18 @@ impl FileSet {
         self.sizes.get(at).or(self.sizes.last()).map_or(0, |(size, _)| *size)
     }
 
-    /// What is in a file.
+    /// Content of a file.
     pub(super) fn content(&self, number: u64) -> &[u8] {
         let start = (scramble(self.seed ^ number) % PLACES) as usize;
         &self.content[start..start + self.size(number) as usize]
     }
 
-    /// Directories that the files are in.
+    /// Number of directories that hold the files.
     pub(super) fn directories(&self) -> u64 {
         self.files.div_ceil(self.directory_files)
     }
 
-    /// A number that follows from the seed and a purpose.
+    /// A seed derived from the run's seed, for one purpose.
     pub(super) fn seed_of(&self, purpose: u64) -> u64 {
         scramble(self.seed ^ scramble(purpose))
     }
@@ -97,7 +98,7 @@ impl FileSet {
         number / self.directory_files
     }
 
-    /// Bytes of all files, and what they take in blocks of `block_bytes`.
+    /// Bytes of all files, and their space in blocks of `block_bytes`.
     pub(super) fn totals(&self, block_bytes: u64) -> (u64, u64) {
         let mut before = 0;
         let mut totals = (0u64, 0u64);
@@ -110,44 +111,45 @@ impl FileSet {
         totals
     }
 
-    /// The path of a file becomes `name`.
+    /// Sets `name` to the path of a file.
     pub(super) fn name_file(&self, number: u64, name: &mut String) {
         name.clear();
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(name, "d{}/f{number}", self.directory_of(number));
     }
 
-    /// The path of a directory becomes `name`.
+    /// Sets `name` to the path of a directory.
     pub(super) fn name_directory(&self, directory: u64, name: &mut String) {
         name.clear();
         let _ = write!(name, "d{directory}");
     }
 
-    /// The path of the symbolic link of a directory becomes `name`; it leads to a file beside it.
+    /// Sets `name` to the path of a directory's symbolic link, which points to a file beside it.
     pub(super) fn name_link(&self, directory: u64, name: &mut String) {
         name.clear();
         let _ = write!(name, "d{directory}/link");
     }
 
-    /// The target of that link becomes `name`.
+    /// Sets `name` to the target of that link.
     pub(super) fn name_target(&self, directory: u64, name: &mut String) {
         name.clear();
         let _ = write!(name, "f{}", directory * self.directory_files);
     }
 
-    /// The path of a file that is made while it is measured becomes `name`.
+    /// Sets `name` to the path of a file that is created during a measurement.
     pub(super) fn name_fresh(&self, number: u64, name: &mut String) {
         name.clear();
         let _ = write!(name, "d{}/n{number}", number % self.directories());
     }
 
-    /// The path of an entry of the directory with many becomes `name`.
+    /// Sets `name` to the path of an entry of the directory with many entries.
     pub(super) fn name_listed(&self, number: u64, name: &mut String) {
         name.clear();
         let _ = write!(name, "{LISTED}/file-{number}");
     }
 
-    /// Numbers of `count` files no larger than `small_bytes`, mixed up: each once, and all again if there are fewer. None if there is none.
+    /// Numbers of `count` files no larger than `small_bytes`, in random order: each once, repeated if there are fewer
+    /// than `count`. Empty if there are none.
     pub(super) fn small_files(&self, count: u64, small_bytes: u64, round: u64) -> Vec<u64> {
         let mut chosen = Vec::new();
         if !self.sizes.iter().any(|(size, _)| *size <= small_bytes) {
@@ -164,14 +166,14 @@ impl FileSet {
         chosen
     }
 
-    /// How many files are no larger than `small_bytes`.
+    /// Number of files no larger than `small_bytes`.
     pub(super) fn count_up_to(&self, small_bytes: u64) -> u64 {
         let at = self.sizes.partition_point(|(size, _)| *size <= small_bytes);
         at.checked_sub(1).map_or(0, |last| self.sizes[last].1)
     }
 }
 
-/// A number near the golden ratio of `count` that has no divisor with it.
+/// A number near the golden ratio of `count` that is coprime to it.
 fn golden_step(count: u64) -> u64 {
     let near = (count as f64 * 0.618_033_988_749_895) as u64;
     (near.max(1)..).find(|&step| divisor(step, count.max(1)) == 1).unwrap_or(1)

@@ -1,9 +1,9 @@
-//! What is measured on what: file systems on slow and fast devices, and stores of the three kinds that the source compares.
+//! The targets: file systems on slow and fast devices, and stores with the three layouts that the paper compares.
 //!
-//! | layout | the source | here |
+//! | layout | the paper | here |
 //! | --- | --- | --- |
 //! | slow | blades with two disks | one or several slow devices, the index on the first |
-//! | hybrid | blades with a SSD and two disks | home, index and small objects on a fast device, large objects on slow ones |
+//! | hybrid | blades with an SSD and two disks | home, index and small objects on a fast device, large objects on slow ones |
 //! | fast | – | one fast device |
 
 use std::path::{Path, PathBuf};
@@ -21,23 +21,25 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::Plan;
 use crate::units::{MIB, format_size};
 
-/// Room of a file system beyond what is kept in it: journal, tables, segments that are begun.
+/// Space of a file system beyond its content: journal, tables, open segments.
 const SPARE_BYTES: u64 = 512 << 20;
-/// What an object of a store takes beside its content, on its devices and in its index, twice while tables of that are merged.
+/// Space of an object in a store beyond its content, on its devices and in its index, doubled while index tables are
+/// merged.
 const OBJECT_BYTES: u64 = 640;
-/// Kind of the file systems whose program runs in circles, which no signal ends, when files are made in more than one directory (fusefat 0.1a).
+/// File system whose program loops forever, deaf to signals, when files are created in more than one directory (fusefat
+/// 0.1a).
 const HANGING: &str = "fuse.fusefat";
-/// Largest image that is asked for without being named.
+/// Largest image size that is chosen automatically.
 const LARGEST_IMAGE_BYTES: u64 = 1 << 44;
 
-/// Which devices a store has.
+/// The devices of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreLayout {
-    /// Slow ones alone.
+    /// Slow devices only.
     Slow,
-    /// A fast one, and slow ones for large objects.
+    /// A fast device, and slow ones for large objects.
     Hybrid,
-    /// A fast one alone.
+    /// A fast device only.
     Fast,
 }
 
@@ -63,40 +65,40 @@ impl FromStr for StoreLayout {
     }
 }
 
-/// Stores to be made on file systems of their own.
+/// Stores to create on file systems of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stores {
-    /// Which.
+    /// Layouts to create.
     pub layouts: Vec<StoreLayout>,
-    /// What their devices have.
+    /// The file system of their devices.
     pub file_system: FileSystemSpec,
-    /// How slow slow devices are.
+    /// Limits of the slow devices.
     pub emulation: Emulation,
-    /// Slow devices of each store.
+    /// Number of slow devices per store.
     pub slow_devices: u64,
 }
 
-/// A place with what is to be made there.
+/// A place, and what to create there.
 #[derive(Debug)]
 pub struct Subject {
     pub(super) place: Prepared,
-    /// Of a store.
+    /// The plan of a store.
     pub(super) plan: Plan,
-    /// The home of a store, the directory of files.
+    /// Home of a store, or directory of the files.
     pub(super) directory: PathBuf,
 }
 
 impl MetadataRequest {
-    /// Files and directories that are made, all together.
+    /// Number of files and directories to create.
     pub(super) fn entries(&self) -> u64 {
         let directories = self.files.div_ceil(self.directory_files).saturating_mul(2);
         self.files.saturating_add(self.listed).saturating_add(directories).saturating_add(SPARE_FILES + 16)
     }
 
-    /// Size of file systems of these kinds, on which stores are too if `with_store`.
+    /// Size of file systems of these kinds, also as the base of a store if `with_store`.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if that is absurd.
+    /// [`ErrorKind::Usage`] if the size is absurd.
     pub fn room_bytes(&self, kinds: &[FileSystemKind], with_store: bool) -> Result<u64> {
         let entry_bytes = kinds.iter().map(|&kind| entry_bytes(kind)).max().unwrap_or(0);
         let entry_bytes = entry_bytes.max(if with_store { OBJECT_BYTES } else { 0 });
@@ -111,19 +113,19 @@ impl MetadataRequest {
     }
 }
 
-/// What an empty file takes with its name, roughly.
+/// Approximate space of an empty file and its name.
 fn entry_bytes(kind: FileSystemKind) -> u64 {
     match kind {
         FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => 384,
         FileSystemKind::Xfs => 1024,
-        // Its metadata are kept twice.
+        // Btrfs keeps its metadata twice.
         FileSystemKind::Btrfs => 2048,
         FileSystemKind::Ntfs => 1600,
         FileSystemKind::Fat | FileSystemKind::Exfat => 192,
     }
 }
 
-/// The same file system, with as many inodes as there are to be files, where those are made in advance.
+/// The same file system, with one inode per file where inodes are created in advance.
 fn with_inodes(spec: &FileSystemSpec, entries: u64) -> FileSystemSpec {
     let decides = |option: &String| ["-N", "-i", "-T"].iter().any(|name| option.starts_with(name));
     let is_ext = matches!(spec.kind, FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4);
@@ -134,10 +136,10 @@ fn with_inodes(spec: &FileSystemSpec, entries: u64) -> FileSystemSpec {
     spec
 }
 
-/// Makes all places ready: those that are named, a store in each of them too if `with_store`, and stores of several layouts.
+/// Prepares all places: those that are named, a store in each of them if `with_store`, and stores of several layouts.
 ///
 /// # Errors
-/// As [`Run::prepare`]; a missing program that checks a file system, with its package.
+/// Same as [`Run::prepare`]; a missing program that checks a file system, with its package.
 pub fn prepare(
     run: &mut Run,
     request: &MetadataRequest,
@@ -188,7 +190,8 @@ pub fn prepare(
     Ok(subjects)
 }
 
-/// What file systems are called: without the options that are added here, with their device where only that tells them apart.
+/// Names of the file systems: without the options that are added here, and with their device only where names would be
+/// equal otherwise.
 fn names(places: &[Place]) -> Vec<Option<String>> {
     let name = |place: &Place| match place {
         Place::FileSystem(spec) => Some(spec.name()),

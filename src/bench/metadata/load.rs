@@ -1,9 +1,10 @@
-//! A load that is offered independently of its progress: operations are due at times that do not wait for each other (an open loop).
+//! An open-loop load: operations are due at times that do not depend on the progress of earlier ones.
 //!
-//! The n-th operation is due at a random moment of the n-th interval, and its response time counts from then, so what waits because
-//! something before it was slow counts as waiting. (A loop that begins an operation when the last one has ended leaves that out.)
-//! Which operation it is, and on which file, follows from its number and the seed alone, whatever thread does it. Operations that are still to
-//! do when the time is over have as long again; what is left then counts with the time that it has waited.
+//! The n-th operation is due at a random moment of the n-th interval, and its response time counts from then, so the
+//! time that it waits behind a slow operation is included. (A closed loop, which begins an operation when the last one
+//! has ended, omits that time.) The operation and its file depend only on its number and the seed, not on the thread
+//! that performs it. Operations that remain when the window ends have as long again; what is left then counts with the
+//! time that it has waited.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,56 +22,56 @@ use crate::population::scramble;
 
 /// A thread that is early by less than this does not sleep.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(5);
-/// How long a thread sleeps at once, so that it sees when it is to stop.
+/// Longest single sleep of a thread, so that it notices a stop.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// What does an operation.
+/// Performs an operation.
 pub(super) type Perform<'p> = dyn Fn(Operation, Aim, &mut Memory) -> Result<()> + Sync + 'p;
 
 /// A load.
 #[derive(Debug, Clone)]
 pub(super) struct Load<'m> {
     pub mix: &'m Mix,
-    /// Files that operations are about.
+    /// Files that operations can choose.
     pub files: u64,
-    /// Operations a second.
+    /// Offered operations per second.
     pub offered_per_second: f64,
-    /// Threads that do them.
+    /// Threads that perform them.
     pub threads: u64,
-    /// What is done before it counts.
+    /// Time before the window, which is discarded.
     pub warm_up: Duration,
-    /// What counts.
+    /// The measured time.
     pub window: Duration,
-    /// What is read or written at once, for memory.
+    /// Largest read or write, for the size of buffers.
     pub transfer_bytes: u64,
     pub seed: u64,
 }
 
-/// What became of it.
+/// Result of a load.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
-    /// Operations that ended in the window, a second.
+    /// Operations per second that ended in the window.
     pub achieved_per_second: f64,
     /// Operations that were due in the window.
     pub due: u64,
-    /// Of these, those that had not ended when it was given up.
+    /// Number of these that had not ended when the load was given up.
     pub unfinished: u64,
     /// Mean of their response times.
     pub response_seconds: f64,
     pub p50_seconds: f64,
     pub p99_seconds: f64,
     pub longest_seconds: f64,
-    /// How long they took themselves, without waiting, by operation.
+    /// Service times by operation, without waiting.
     pub operations: Vec<OperationTime>,
 }
 
-/// Counts of one thread.
+/// Counters of one thread.
 #[derive(Clone)]
 struct Counts {
     responses: Distribution,
     ended: u64,
     unfinished: u64,
-    /// How often each operation was done, its time, and the longest, in nanoseconds.
+    /// Count, total time and longest time of each operation, in nanoseconds.
     operations: [(u64, u64, u64); Operation::ALL.len()],
 }
 
@@ -97,13 +98,13 @@ impl Counts {
 }
 
 impl Load<'_> {
-    /// When an operation is due, after the start.
+    /// Time from the start at which an operation is due.
     fn due(&self, number: u64) -> Duration {
         let within = fraction(scramble(self.seed ^ scramble(number)));
         Duration::from_secs_f64((number as f64 + within) / self.offered_per_second)
     }
 
-    /// What it is, and about what.
+    /// Returns an operation and its file.
     fn operation(&self, number: u64, fresh: &Fresh) -> (Operation, Aim) {
         let draw =
             |purpose: u64| scramble(self.seed.wrapping_add(purpose) ^ scramble(number.wrapping_mul(4) + purpose));
@@ -112,14 +113,14 @@ impl Load<'_> {
         (operation, Aim { file, place: draw(3), fresh })
     }
 
-    /// Operations that are due before `until`.
+    /// Number of operations that are due before `until`.
     fn due_before(&self, until: Duration) -> u64 {
         let near = (until.as_secs_f64() * self.offered_per_second) as u64;
-        // The one in whose interval the end lies.
+        // The operation whose interval contains the end.
         if self.due(near) < until { near + 1 } else { near }
     }
 
-    /// Offers it to what `perform` does with an operation; `None` if it was to stop meanwhile.
+    /// Offers the load to `perform`; `None` if it was asked to stop.
     ///
     /// # Errors
     /// The first operation that failed.
@@ -154,7 +155,7 @@ impl Load<'_> {
         if watch.is_stopped() {
             return Ok(None);
         }
-        // Those that nobody began.
+        // Operations that no thread began.
         let given_up = self.given_up();
         for number in next.load(Ordering::Relaxed)..self.due_before(self.end()) {
             self.give_up(number, given_up, &mut all);
@@ -166,7 +167,7 @@ impl Load<'_> {
         self.warm_up + self.window
     }
 
-    /// When what is left is given up, after the start.
+    /// Time from the start at which the rest is given up.
     fn given_up(&self) -> Duration {
         self.end() + self.window
     }
@@ -179,7 +180,7 @@ impl Load<'_> {
         }
     }
 
-    /// One thread: takes the next operation, waits until it is due, does it.
+    /// One thread: takes the next operation, waits until it is due, performs it.
     fn work(
         &self,
         perform: &Perform<'_>,
@@ -246,13 +247,14 @@ impl Load<'_> {
     }
 }
 
-/// Has sleeps of this thread end when they should; the kernel lets them end up to 50 µs later, to wake up less often.
+/// Makes sleeps of this thread end on time; by default the kernel lets them end up to 50 µs later, to wake up less
+/// often.
 fn wake_punctually() {
     let thread = rustix::thread::gettid().as_raw_nonzero();
     let _ = std::fs::write(format!("/proc/{thread}/timerslack_ns"), "1");
 }
 
-/// A number from 0 up to but not including 1.
+/// A number from 0 (inclusive) to 1 (exclusive).
 fn fraction(number: u64) -> f64 {
     (number >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -266,7 +268,7 @@ mod tests {
         Load { mix, files: 100, offered_per_second, threads, warm_up, window, transfer_bytes: 0, seed: 3 }
     }
 
-    /// What becomes of it where everything takes a time, and once a long one; and how much was done.
+    /// Outcome where every operation takes `each` and one stalls, and the number of operations performed.
     fn offer(load: &Load<'_>, each: Duration, stall: Option<Duration>) -> (Outcome, u64) {
         let (stalled, done) = (AtomicBool::new(false), AtomicU64::new(0));
         let perform = |_: Operation, _: Aim, _: &mut Memory| {
@@ -300,7 +302,7 @@ mod tests {
         let mix = Mix::default();
         let mut load = load(&mix, 400.0, 1);
         load.warm_up = Duration::ZERO;
-        // One stall of 0.2 s delays all that was due meanwhile: 80 of 200 operations by 0.1 s on average.
+        // One stall of 0.2 s delays everything due meanwhile: 80 of 200 operations by 0.1 s on average.
         let (outcome, _) = offer(&load, Duration::ZERO, Some(Duration::from_millis(200)));
         assert!(outcome.response_seconds > 0.03 && outcome.p99_seconds > 0.15, "{outcome:?}");
         assert!(outcome.p50_seconds < 0.1, "{outcome:?}");
@@ -309,7 +311,7 @@ mod tests {
     #[test]
     fn what_is_not_done_counts_too() {
         let mix = Mix::default();
-        // Ten times what one thread can do.
+        // Ten times the capacity of one thread.
         let (outcome, done) = offer(&load(&mix, 1000.0, 1), Duration::from_millis(10), None);
         assert_eq!(outcome.due, 500);
         assert!(outcome.unfinished > 300 && done < 150, "{outcome:?}");

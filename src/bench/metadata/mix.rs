@@ -1,7 +1,7 @@
-//! Mixes of operations: which share of them is which.
+//! Mixes of operations: the share of each.
 //!
-//! The default is that of SPEC SFS 2008 for NFS version 3, as M. Eisler of its committee gives it beside that of SFS 3.0 ("More on
-//! SPEC SFS 2008", Eisler's NFS Blog, April 2008): it has no share for COMMIT.
+//! The default is that of SPEC SFS 2008 for NFS version 3, as M. Eisler of its committee lists it beside that of SFS
+//! 3.0 ("More on SPEC SFS 2008", Eisler's NFS Blog, April 2008): it has no share for COMMIT.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,36 +11,36 @@ use crate::bench::result::MixShare;
 /// An operation of NFS version 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A name to a file.
+    /// Resolves a name to a file.
     Lookup,
-    /// Bytes of a file.
+    /// Reads bytes of a file.
     Read,
-    /// Bytes into a file.
+    /// Writes bytes of a file.
     Write,
-    /// Attributes of a file.
+    /// Reads the attributes of a file.
     GetAttr,
-    /// The target of a symbolic link.
+    /// Reads the target of a symbolic link.
     ReadLink,
-    /// Names of a directory.
+    /// Lists names of a directory.
     ReadDir,
-    /// A new empty file.
+    /// Creates an empty file.
     Create,
-    /// A file gone.
+    /// Removes a file.
     Remove,
-    /// Room on the file system.
+    /// Reports the free space of the file system.
     FsStat,
-    /// A file with another modification time.
+    /// Changes the modification time of a file.
     SetAttr,
-    /// Names of a directory with attributes.
+    /// Lists names and attributes of a directory.
     ReadDirPlus,
-    /// Whether a file may be read.
+    /// Checks whether a file may be read.
     Access,
-    /// What was written to a file made durable.
+    /// Makes what was written to a file durable.
     Commit,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Operation; 13] = [
         Operation::Lookup,
         Operation::Read,
@@ -80,7 +80,7 @@ impl Operation {
 /// Shares of operations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mix {
-    /// What each operation counts for, in the order of [`Operation::ALL`].
+    /// Weight of each operation, in the order of [`Operation::ALL`].
     weights: [f64; Operation::ALL.len()],
 }
 
@@ -95,7 +95,7 @@ impl Default for Mix {
 }
 
 impl Mix {
-    /// The operation at a place from 0 up to but not including 1.
+    /// The operation at a cumulative share from 0 (inclusive) to 1 (exclusive).
     pub(super) fn pick(&self, place: f64) -> Operation {
         let mut left = place * self.total();
         let mut last = Operation::Lookup;
@@ -108,7 +108,7 @@ impl Mix {
             }
             left -= weight;
         }
-        // Rounding may leave the end of the last one.
+        // Rounding may leave a gap after the last one.
         last
     }
 
@@ -116,7 +116,7 @@ impl Mix {
         self.weights.iter().sum()
     }
 
-    /// What results say.
+    /// The shares for the result.
     pub(super) fn shares(&self) -> Vec<MixShare> {
         let share = |(operation, weight): (Operation, f64)| MixShare {
             operation: operation.name().to_owned(),
@@ -129,7 +129,8 @@ impl Mix {
 impl FromStr for Mix {
     type Err = String;
 
-    /// `sfs2008`, or `lookup=50,getattr=30,read=20`: what is not named has no share. `sfs2008,write=0` changes the first.
+    /// `sfs2008`, or `lookup=50,getattr=30,read=20`: an operation that is not named has no share. `sfs2008,write=0`
+    /// modifies the default mix.
     fn from_str(text: &str) -> Result<Mix, String> {
         let mut mix = Mix { weights: [0.0; Operation::ALL.len()] };
         for (at, word) in text.split(',').enumerate() {

@@ -1,14 +1,14 @@
-//! `bench metadata`: what Welch and Noer (2013) measured to see what SSDs add to disks, their Table III.
+//! `bench metadata`: what Welch and Noer (2013) measured to find out what SSDs add to disks, their Table III.
 //!
-//! | part | the source | here |
+//! | part | the paper | here |
 //! | --- | --- | --- |
-//! | load | SPEC SFS 2008: operations a second and response time | its mix of operations, offered in an open loop at rising rates |
+//! | load | SPEC SFS 2008: operations per second and response time | its mix of operations, offered in an open loop at increasing rates |
 //! | check | an offline check of 20 million files | `Store::check`, and e2fsck, xfs_repair, btrfs check, fsck.fat, fsck.exfat |
-//! | list | `ls -l` of a directory of a million files | names and attributes, in the order in which they come |
-//! | reads | 60,000 reads of small files | whole files, each once, by one thread, by several, together |
+//! | list | `ls -l` of a directory of a million files | names and attributes, in directory order |
+//! | reads | 60,000 reads of small files | whole files, each once, by one thread, by several, as one batch |
 //!
-//! All but the load begin with cold caches and change nothing. The files are made once, by devices as fast as they are; what is to be slow is
-//! slow while it is measured.
+//! All but the load begin with cold caches and change nothing. The files are created once, on devices at full speed;
+//! slow devices are limited only while they are measured.
 
 mod check;
 mod files;
@@ -42,17 +42,17 @@ use parts::Bench;
 pub use series::SUSTAINED_FRACTION;
 use target::Fresh;
 
-/// Share of a file system of the user's that stays free.
+/// Share of a user's file system that stays free.
 const MARGIN_FRACTION: f64 = 0.05;
-/// Least room that a file takes, with its name and inode, in bytes.
+/// Least space per file, with its name and inode, in bytes.
 const ROOM_A_FILE_BYTES: u64 = 128;
 
 /// Which parts are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The mix of operations at rising rates.
+    /// The mix of operations at increasing rates.
     Load,
-    /// A full check, and of a store every byte.
+    /// A full check; for a store, of every byte.
     Check,
     /// A directory with many entries.
     List,
@@ -60,53 +60,53 @@ pub enum Part {
     Reads,
 }
 
-/// Rates of a load.
+/// Offered rates.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Loads {
-    /// Twice as much each time, from this on until it is too much.
+    /// From this rate on, doubled until it is not sustained.
     From(f64),
-    /// These, rising.
+    /// These rates, ascending.
     These(Vec<f64>),
 }
 
-/// What is to be measured.
+/// A request for `bench metadata`.
 #[derive(Debug, Clone)]
 pub struct MetadataRequest {
-    /// What the sizes are from.
+    /// Source of the sizes.
     pub source: String,
-    /// Sizes of the files.
+    /// Distribution of file sizes.
     pub sizes: Distribution,
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// None is larger, in bytes.
+    /// Largest size, in bytes.
     pub largest_bytes: u64,
-    /// Files in a directory.
+    /// Files per directory.
     pub directory_files: u64,
-    /// Entries of the directory with many.
+    /// Entries of the directory with many entries.
     pub listed: u64,
-    /// Files up to this size are small ones, in bytes.
+    /// Largest small file, in bytes.
     pub small_bytes: u64,
-    /// Small files that are read.
+    /// Number of small files to read.
     pub reads: u64,
-    /// Reads end after this.
+    /// Time limit for the reads.
     pub longest_reads: Duration,
     /// Shares of operations.
     pub mix: Mix,
-    /// Rates.
+    /// Offered rates.
     pub loads: Loads,
-    /// Threads that do the operations, and read side by side.
+    /// Threads that perform the operations, and threads that read in parallel.
     pub threads: u64,
-    /// What is done before it counts, at each rate.
+    /// Time at each rate that is discarded.
     pub warm_up: Duration,
-    /// What counts.
+    /// Measured time at each rate.
     pub window: Duration,
-    /// Most that one READ or WRITE moves, in bytes.
+    /// Largest READ or WRITE, in bytes.
     pub transfer_bytes: u64,
-    /// Whether operations that change something are durable when they return.
+    /// Whether modifying operations are durable when they return.
     pub is_durable: bool,
-    /// Which parts.
+    /// Parts to measure.
     pub parts: Vec<Part>,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u64,
 }
 
@@ -139,7 +139,7 @@ impl MetadataRequest {
     }
 }
 
-/// Something to measure, with its files.
+/// A target, with its files.
 #[derive(Debug)]
 struct Candidate {
     subject: Subject,
@@ -154,10 +154,10 @@ impl Candidate {
     }
 }
 
-/// Measures the parts that are asked for.
+/// Measures the requested parts.
 ///
 /// # Errors
-/// What filling a place or measuring in it fails with; [`ErrorKind::Corrupt`] if something else is read than was written.
+/// Errors from filling a place or measuring in it; [`ErrorKind::Corrupt`] if the bytes read differ from those written.
 pub fn metadata(
     request: &MetadataRequest,
     mut run: Run,
@@ -198,7 +198,7 @@ pub fn metadata(
     Ok(run.end(places, Measured { series, details: Details::Metadata(details), shortest_median_ns, complete }))
 }
 
-/// The programs that checked file systems, for their versions.
+/// Adds the programs that check the file systems, for their versions.
 fn note_programs(request: &MetadataRequest, run: &mut Run, candidates: &mut [Candidate]) {
     for candidate in candidates.iter_mut().filter(|_| request.has(Part::Check)) {
         let place = &mut candidate.subject.place;
@@ -211,7 +211,7 @@ fn note_programs(request: &MetadataRequest, run: &mut Run, candidates: &mut [Can
     }
 }
 
-/// Says whether a place has room for the files.
+/// Checks that a place has enough space for the files.
 fn check_room(request: &MetadataRequest, set: &FileSet, place: &mut Prepared) -> Result<()> {
     let Room { total_bytes, available_bytes, available_inodes, .. } = place.room()?;
     let is_made = place.image().is_some();
@@ -236,7 +236,7 @@ fn check_room(request: &MetadataRequest, set: &FileSet, place: &mut Prepared) ->
         ));
     }
     match available_inodes {
-        // FAT and others have no fixed number, and say so in this way.
+        // FAT and others report in this way that they have no fixed number of inodes.
         Some(0) | None => Ok(()),
         Some(inodes) if place.is_store() || inodes >= request.entries() => Ok(()),
         Some(inodes) => refuse(format!(
@@ -247,7 +247,7 @@ fn check_room(request: &MetadataRequest, set: &FileSet, place: &mut Prepared) ->
     }
 }
 
-/// Makes the files of a place; `None` if it was to stop meanwhile.
+/// Creates the files of a place; `None` if it was asked to stop.
 fn fill(
     request: &MetadataRequest,
     set: &FileSet,

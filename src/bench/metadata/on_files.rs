@@ -22,7 +22,7 @@ const READ_FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
 const WRITE_FILE: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
-/// What is listed at once, in bytes: a hundred entries, and many.
+/// Buffers for reading directories, in bytes: for a hundred entries, and for many.
 const SHORT_LISTING_BYTES: usize = 4 << 10;
 const LISTING_BYTES: usize = 64 << 10;
 
@@ -32,15 +32,15 @@ pub(super) struct Files<'s> {
     path: PathBuf,
     base: OwnedFd,
     set: &'s FileSet,
-    /// Most that a READ or WRITE moves.
+    /// Largest READ or WRITE.
     transfer_bytes: u64,
-    /// Whether what changes something is durable when it returns.
+    /// Whether modifying operations are durable when they return.
     is_durable: bool,
     /// Whether the file system has symbolic links.
     has_links: bool,
 }
 
-/// What could be made.
+/// What could be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Filled {
     /// Whether the file system has symbolic links.
@@ -49,10 +49,10 @@ pub(super) struct Filled {
     pub listed: u64,
 }
 
-/// Makes all files; `go_on` gets how many there are.
+/// Creates all files; `go_on` receives the number so far.
 ///
 /// # Errors
-/// What making them fails with. A directory that takes no more is none.
+/// Errors from creating them. A directory that accepts no more entries is not an error.
 pub(super) fn fill(
     path: &Path,
     set: &FileSet,
@@ -70,7 +70,7 @@ pub(super) fn fill(
         set.name_link(directory, &mut name);
         set.name_target(directory, &mut target);
         if has_links && let Err(error) = symlinkat(target.as_str(), &base, name.as_str()) {
-            // FAT and exFAT have none.
+            // FAT and exFAT have no symbolic links.
             if ![Errno::PERM, Errno::NOSYS, Errno::OPNOTSUPP].contains(&error) {
                 return Err(fail("make the link", &name, error));
             }
@@ -97,7 +97,7 @@ pub(super) fn fill(
         set.name_listed(number, &mut name);
         match openat(&base, name.as_str(), NEW_FILE, FILE_MODE) {
             Ok(_) => {}
-            // Some directories take no more, on file systems with room.
+            // Some directories accept no more entries although the file system has space.
             Err(Errno::NOSPC) if number > 0 && has_room(&base) => {
                 return Ok(Some(Filled { has_links, listed: number }));
             }
@@ -147,7 +147,7 @@ impl<'s> Files<'s> {
         move |error| Error::io(operation, &path, error.into())
     }
 
-    /// Reads a range of the file that is named; gives whether there is as much.
+    /// Reads a range of the named file; returns whether the file has that many bytes.
     fn read_range(&self, range: Range<u64>, memory: &mut Memory) -> rustix::io::Result<bool> {
         let length = (range.end - range.start) as usize;
         let file = openat(&self.base, memory.name.as_str(), READ_FILE, Mode::empty())?;
@@ -180,7 +180,7 @@ impl<'s> Files<'s> {
         self.sync_parent(name)
     }
 
-    /// The directory of a name made durable, if changes are to be.
+    /// Makes the directory of a name durable, if modifying operations are to be durable.
     fn sync_parent(&self, name: &str) -> rustix::io::Result<()> {
         if !self.is_durable {
             return Ok(());
@@ -198,7 +198,7 @@ impl<'s> Files<'s> {
         if self.is_durable { fsync(openat(&self.base, name, READ_FILE, Mode::empty())?) } else { Ok(()) }
     }
 
-    /// The first entries of a directory, as they come, with attributes or without.
+    /// Lists the first entries of a directory in its order, with or without attributes.
     fn list_some(&self, name: &str, with_attributes: bool) -> rustix::io::Result<()> {
         let directory = openat(&self.base, name, OPEN_DIRECTORY, Mode::empty())?;
         let mut buffer = [MaybeUninit::uninit(); SHORT_LISTING_BYTES];
@@ -208,7 +208,7 @@ impl<'s> Files<'s> {
             let entry = entry?;
             if with_attributes {
                 match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                    // Another thread has removed it since it was listed.
+                    // Another thread removed it after it was listed.
                     Ok(_) | Err(Errno::NOENT) => {}
                     Err(error) => return Err(error),
                 }
@@ -246,7 +246,7 @@ impl Target for Files<'_> {
                 let mut target = [MaybeUninit::uninit(); 64];
                 readlinkat_raw(base, name, &mut target).map(|_| ())
             }
-            // The same number of operations, where there is nothing of that kind.
+            // The same number of operations, where the file system has no symbolic links.
             Operation::ReadLink => statat(base, name, AtFlags::SYMLINK_NOFOLLOW).map(|_| ()),
             Operation::ReadDir => self.list_some(name, false),
             Operation::ReadDirPlus => self.list_some(name, true),

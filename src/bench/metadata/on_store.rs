@@ -1,7 +1,7 @@
-//! The same operations on objects of granulo's store, by its library.
+//! The same operations on objects of granulo's store, through its library.
 //!
-//! The store has no handles and overwrites nothing in place: LOOKUP, GETATTR and ACCESS are all one look at its index; WRITE and SETATTR put
-//! the whole object again.
+//! The store has no handles and overwrites nothing in place: LOOKUP, GETATTR and ACCESS are all one index lookup; WRITE
+//! and SETATTR rewrite the whole object.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use super::target::{Aim, LISTED_ENTRIES, Memory, Target, is_right, range};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Attributes, CompactOptions, Durability, Key, Plan, Store, Time};
 
-/// Objects of a store.
+/// Objects in a store.
 #[derive(Debug)]
 pub(super) struct Objects<'s> {
     store: Store,
@@ -23,10 +23,10 @@ pub(super) struct Objects<'s> {
     durability: Durability,
 }
 
-/// Makes a store with all objects; `go_on` gets how many there are. Gives whether it came to its end.
+/// Creates a store with all objects; `go_on` receives the number so far. Returns whether it finished.
 ///
 /// # Errors
-/// What making them fails with.
+/// Errors from creating them.
 pub(super) fn fill(
     home: &Path,
     plan: &Plan,
@@ -76,7 +76,7 @@ fn now() -> Time {
 }
 
 impl<'s> Objects<'s> {
-    /// Opens the store at `home`, to be changed too if `is_changed`.
+    /// Opens the store at `home`, for writing if `is_changed`.
     pub(super) fn open(
         home: &Path,
         set: &'s FileSet,
@@ -89,7 +89,7 @@ impl<'s> Objects<'s> {
         Ok(Objects { store, set, transfer_bytes, durability })
     }
 
-    /// Puts an object again with other attributes, its content as it is.
+    /// Rewrites an object with other attributes and the same content.
     fn set_time(&self, key: &Key, memory: &mut Memory) -> Result<()> {
         let object = self.store.read(key, &mut memory.object)?.ok_or_else(|| missing(key))?;
         self.put(key, &Attributes { mtime: now(), ctime: None, ..object.attributes }, object.content)
@@ -205,10 +205,10 @@ impl Target for Objects<'_> {
     }
 }
 
-/// Gives back what dead records of the store at `home` take; gives whether it came to its end.
+/// Frees the space of dead records in the store at `home`; returns whether it finished.
 ///
 /// # Errors
-/// What moving records fails with.
+/// Errors from moving records.
 pub(super) fn compact(home: &Path, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
     let options = CompactOptions { is_alone: true, ..CompactOptions::default() };
     let store = Store::open(home)?;

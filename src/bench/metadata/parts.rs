@@ -1,4 +1,4 @@
-//! The parts of the bench, one subject's turn after the other's.
+//! The parts of the bench, one turn of a subject after another.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,14 @@ use crate::bench::scratch::Scratch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{format_count, format_duration};
 
-/// A load is not doubled beyond this many operations a second.
+/// A load is not doubled beyond this many operations per second.
 const MOST_PER_SECOND: f64 = 10e6;
-/// A store on a device that is fuller is compacted before the next load.
+/// A store on a device that is fuller than this is compacted before the next load.
 const COMPACTED_FILL: f64 = 0.5;
-/// Entries or files between two words on how far it is.
+/// Entries or files between two progress reports.
 const SHOWN_EACH: u64 = 256;
 
-/// What is measured, and what came of it until now.
+/// The request, and the results so far.
 pub(super) struct Bench<'b> {
     request: &'b MetadataRequest,
     set: &'b FileSet,
@@ -46,12 +46,12 @@ impl<'b> Bench<'b> {
         Bench { request, set, scratch, watch, details, collected: Collected::default(), notes: Vec::new() }
     }
 
-    /// What came of it.
+    /// Returns the results.
     pub(super) fn end(self) -> (MetadataDetails, Vec<Series>, Vec<String>) {
         (self.details, self.collected.end(), self.notes)
     }
 
-    /// A turn of a subject in all that begins cold and changes nothing; gives whether it came to its end.
+    /// A turn of a subject in all parts that begin cold and change nothing; returns whether it finished.
     pub(super) fn turn(&mut self, candidate: &mut Candidate, at: usize, round: u64) -> Result<bool> {
         let is_listed = self.request.listed > 0 && candidate.filled.listed == self.request.listed;
         if self.request.has(Part::List) && is_listed && !self.list(candidate, at, round)? {
@@ -125,7 +125,7 @@ impl<'b> Bench<'b> {
         for (threads, measure) in ways {
             let caches = candidate.subject.place.cool()?;
             let show = self.showing(candidate, &measure, round, numbers.len() as u64);
-            // What opening reads is of the reads.
+            // Opening also reads, so its time counts.
             let started = Instant::now();
             let target = self.open(candidate, false)?;
             let Some(rate) = reads::one_by_one(&*target, &numbers, threads, (started, longest), watch, &show)? else {
@@ -147,7 +147,7 @@ impl<'b> Bench<'b> {
         Ok(true)
     }
 
-    /// Shows how many are done.
+    /// Reports the number done.
     fn showing(&self, candidate: &Candidate, phase: &str, round: u64, total: u64) -> impl Fn(u64) + Sync + use<'b> {
         let (watch, subject, phase) = (self.watch, candidate.subject.place.name().to_owned(), phase.to_owned());
         move |done| {
@@ -173,7 +173,7 @@ impl<'b> Bench<'b> {
         Ok(true)
     }
 
-    /// How many files a check went through, roughly: those that were made.
+    /// Approximate number of files that a check covered: those that were created.
     fn checked(&self, candidate: &Candidate) -> Option<f64> {
         Some((self.request.files + candidate.filled.listed) as f64)
     }
@@ -201,7 +201,8 @@ impl<'b> Bench<'b> {
         Ok(true)
     }
 
-    /// The load in every round: each rate is offered to all that bore the one before; gives whether it came to its end.
+    /// The load in every round: each rate is offered to all subjects that sustained the previous one; returns whether
+    /// it finished.
     pub(super) fn loads(&mut self, candidates: &mut [Candidate]) -> Result<bool> {
         self.note_idle()?;
         let mut is_full = vec![false; candidates.len()];
@@ -217,7 +218,7 @@ impl<'b> Bench<'b> {
                     let point = match self.load(&mut candidates[at], at, round, step, rate) {
                         Ok(Some(point)) => point,
                         Ok(None) => return Ok(false),
-                        // Files that were not made are not there to be removed: it is not offered more.
+                        // Files that could not be created cannot be removed: no higher rate is offered.
                         Err(error) if error.kind() == ErrorKind::NoSpace && candidates[at].is_made() => {
                             (bears[at], is_full[at]) = (false, true);
                             self.details.limits.push(full(candidates[at].subject.place.name(), rate));
@@ -225,7 +226,7 @@ impl<'b> Bench<'b> {
                         }
                         Err(error) => return Err(error),
                     };
-                    // What was asked for is offered in any case.
+                    // Requested rates are offered in any case.
                     bears[at] = is_sustained(&point) || matches!(self.request.loads, Loads::These(_));
                     self.details.load_points.push(point);
                 }
@@ -235,7 +236,7 @@ impl<'b> Bench<'b> {
         Ok(true)
     }
 
-    /// Operations a second of a step.
+    /// Operations per second of a step.
     fn rate(&self, step: u64) -> Option<f64> {
         match &self.request.loads {
             Loads::These(rates) => rates.get(step as usize).copied(),
@@ -262,14 +263,15 @@ impl<'b> Bench<'b> {
         self.watch.show(Progress { subject: candidate.subject.place.name(), phase: &phase, round, done: 0, total: 0 });
         let perform = |operation, aim, memory: &mut _| target.perform(operation, aim, memory);
         let outcome = self.offered(rate, (round << 32) | step).run(&perform, &candidate.fresh, self.watch)?;
-        // What is left in memory is no part of the next load.
+        // Dirty data is not carried into the next load.
         target.sync()?;
         drop(target);
         candidate.subject.place.sync()?;
         Ok(outcome.map(|outcome| point(at, round, rate, caches, outcome)))
     }
 
-    /// Gives back what earlier loads left in a store, which overwrites nothing in place; gives whether it came to its end.
+    /// Frees the space that earlier loads left in a store, which overwrites nothing in place; returns whether it
+    /// finished.
     fn make_room(&mut self, candidate: &mut Candidate, round: u64) -> Result<bool> {
         let Subject { place, directory, .. } = &mut candidate.subject;
         if !place.is_store() || place.fullest()? < COMPACTED_FILL {
@@ -300,7 +302,7 @@ impl<'b> Bench<'b> {
         }
     }
 
-    /// Peak and overall response time of each subject in a round.
+    /// Computes peak and overall response time of each subject in a round.
     fn sum_up(&mut self, subjects: usize, round: u64) {
         for at in 0..subjects {
             let of = |point: &&LoadPoint| point.subject == at && point.round == round;
@@ -315,7 +317,7 @@ impl<'b> Bench<'b> {
         }
     }
 
-    /// Says what the load itself costs: the response time of an operation that does nothing.
+    /// Measures the cost of the load itself: the response time of an operation that does nothing.
     fn note_idle(&mut self) -> Result<()> {
         const PER_SECOND: f64 = 1000.0;
         let load = Load { warm_up: Duration::ZERO, window: Duration::from_millis(300), ..self.offered(PER_SECOND, 0) };
@@ -332,7 +334,7 @@ impl<'b> Bench<'b> {
     }
 }
 
-/// What the result says of a place that a load has filled.
+/// A note for a place that a load has filled.
 fn full(name: &str, offered_per_second: f64) -> String {
     format!(
         "{name} became full at {} operations/s: it is offered no more. Give it a larger --fs-size, or fewer --loads.",

@@ -1,26 +1,26 @@
-//! The figures of the source, to be shown beside what was measured.
+//! The figures of the paper, shown beside the results.
 
 use serde::Serialize;
 
 const TABLE_III: &str = include_str!("../../../data/panasas_performance.csv");
 
-/// What disks did, and disks with SSDs.
+/// A figure for disks, and for disks with SSDs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// `sfs`, `check`, `list`, `reads`.
+    /// One of `sfs`, `check`, `list`, `reads`.
     pub benchmark: String,
-    /// `operations/s` or `seconds`.
+    /// Either `operations/s` or `seconds`.
     pub unit: String,
-    /// All on disks.
+    /// Everything on disks.
     pub all_disk: f64,
     /// Small files and metadata on SSDs.
     pub hybrid: f64,
-    /// Response times of the same, in milliseconds.
+    /// Response times of both, in milliseconds.
     pub response_ms: Option<(f64, f64)>,
 }
 
 impl Figure {
-    /// How many times as fast the hybrid is.
+    /// Speed-up of the hybrid.
     pub fn speed_up(&self) -> f64 {
         if self.unit == "seconds" { self.all_disk / self.hybrid } else { self.hybrid / self.all_disk }
     }

@@ -1,4 +1,4 @@
-//! Random reads of whole small files, by one thread, by several, and together.
+//! Random reads of whole small files: by one thread, by several, and as one batch.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,18 +8,18 @@ use super::target::{Memory, Target};
 use crate::bench::run::Watch;
 use crate::error::{Error, Result};
 
-/// Files that are read together at once.
+/// Files per batch.
 const TOGETHER: usize = 8192;
-/// How many reads are under way when files are read together.
+/// Reads in flight while a batch is read.
 pub(super) const DEPTH: usize = 32;
-/// Largest small file, for memory.
+/// Largest small file, for the size of buffers.
 const MEMORY_BYTES: usize = 64 << 10;
 
-/// Reads the files in their order with so many threads, until `longest` after `started` at most; gives reads a second since then, `None` if it was
-/// to stop.
+/// Reads the files in order with this many threads, until at most `longest` after `started`; returns reads per second
+/// since then, `None` if it was asked to stop.
 ///
 /// # Errors
-/// The first read that failed, or was not of what had been written.
+/// The first read that failed, or returned other bytes than were written.
 pub(super) fn one_by_one(
     target: &dyn Target,
     numbers: &[u64],
@@ -61,10 +61,10 @@ pub(super) fn one_by_one(
     Ok((!watch.is_stopped()).then(|| done.load(Ordering::Relaxed) as f64 / elapsed.max(1e-9)))
 }
 
-/// Reads the files together, as far as there is such a way; gives reads a second since `started`.
+/// Reads the files in batches, if the target supports that; returns reads per second since `started`.
 ///
 /// # Errors
-/// As [`one_by_one`].
+/// Same as [`one_by_one`].
 pub(super) fn together(
     target: &dyn Target,
     numbers: &[u64],

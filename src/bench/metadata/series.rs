@@ -1,18 +1,18 @@
-//! Samples as they come, in the order of subjects and measures in which they came first.
+//! Collects samples, in the order in which subjects and measures first appeared.
 
 use crate::bench::result::{CacheState, LoadPoint, Series};
 
-/// A load is sustained if this share of it is achieved.
+/// A load is sustained if at least this share of it is achieved.
 pub const SUSTAINED_FRACTION: f64 = 0.95;
 
-/// Series that are not whole yet.
+/// Series that are still incomplete.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     series: Vec<Series>,
 }
 
 impl Collected {
-    /// Adds a sample of a measure of a subject, at a level if there is one.
+    /// Adds a sample of a measure of a subject, at a level if the measure has one.
     pub(super) fn push(
         &mut self,
         subject: usize,
@@ -36,25 +36,26 @@ impl Collected {
         self.series.push(Series { level, ..Series::new(subject, measure, unit, caches, samples) });
     }
 
-    /// All, by subject.
+    /// All series, by subject.
     pub(super) fn end(mut self) -> Vec<Series> {
         self.series.sort_by_key(|series| series.subject);
         self.series
     }
 }
 
-/// Whether so much of a load was achieved that more may be.
+/// Whether enough of a load was achieved to offer more.
 pub(super) fn is_sustained(point: &LoadPoint) -> bool {
     point.achieved_per_second >= SUSTAINED_FRACTION * point.offered_per_second
 }
 
-/// Most operations a second of any of the points.
+/// Most operations per second of any point.
 pub(super) fn peak(points: &[&LoadPoint]) -> f64 {
     points.iter().map(|point| point.achieved_per_second).fold(0.0, f64::max)
 }
 
-/// Response time over all loads that were sustained, in seconds: the area below the curve of response time over achieved load, divided by
-/// the largest of these loads. Below the first point the curve is taken as level. `None` if none was sustained.
+/// Response time over all sustained loads, in seconds: the area under the curve of response time over achieved load,
+/// divided by the largest of these loads. Below the first point the curve is assumed flat. `None` if no load was
+/// sustained.
 pub(super) fn overall_response_seconds(points: &[&LoadPoint]) -> Option<f64> {
     let mut sustained: Vec<(f64, f64)> = points
         .iter()

@@ -1,4 +1,4 @@
-//! What is measured: the same files below a directory, or in a store, and the same operations on them.
+//! The targets: the same files below a directory or in a store, and the same operations on them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,21 +7,21 @@ use super::mix::Operation;
 use crate::error::Result;
 use crate::store::Buffer;
 
-/// Entries of a directory that one READDIR or READDIRPLUS gives.
+/// Entries that one READDIR or READDIRPLUS returns.
 pub(super) const LISTED_ENTRIES: usize = 100;
 
-/// What an operation is about.
+/// What an operation applies to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Aim {
-    /// The file, or one in the directory that is meant.
+    /// The file, or one in the intended directory.
     pub file: u64,
-    /// Where in it: any number.
+    /// Determines the offset in the file: any number.
     pub place: u64,
-    /// Number of a file that is made or removed.
+    /// Number of a file to create or remove.
     pub fresh: u64,
 }
 
-/// Memory of one thread.
+/// Buffers of one thread.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub name: String,
@@ -30,7 +30,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// With room for `bytes` at once.
+    /// Buffers for reads and writes of up to `bytes`.
     pub(super) fn new(bytes: usize) -> Memory {
         Memory { name: String::with_capacity(64), bytes: Vec::with_capacity(bytes), object: Buffer::default() }
     }
@@ -38,23 +38,24 @@ impl Memory {
 
 /// Files that are measured.
 pub(super) trait Target: Sync {
-    /// Does an operation.
+    /// Performs an operation.
     fn perform(&self, operation: Operation, aim: Aim, memory: &mut Memory) -> Result<()>;
 
-    /// Reads a whole file, and sees that it is the right one.
+    /// Reads a whole file, and verifies it.
     fn read_whole(&self, number: u64, memory: &mut Memory) -> Result<()>;
 
-    /// Reads files together, in whatever order is best; `None` if that is no different from one after the other.
+    /// Reads files as a batch, in whatever order is best; `None` if that is no different from one after another.
     fn read_together(&self, numbers: &[u64], depth: usize) -> Option<Result<()>>;
 
-    /// Names and attributes of the directory with many entries; how many there were.
+    /// Lists names and attributes of the directory with many entries; returns their number.
     fn list(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64>;
 
     /// Makes everything durable.
     fn sync(&self) -> Result<()>;
 }
 
-/// Which files were made and removed while it was measured. Numbers of files that are made rise; the oldest is removed.
+/// The files that were created and removed during the measurement. Numbers of created files increase; the oldest is
+/// removed.
 #[derive(Debug)]
 pub(super) struct Fresh {
     made: AtomicU64,
@@ -66,7 +67,8 @@ impl Fresh {
         Fresh { made: AtomicU64::new(SPARE_FILES), removed: AtomicU64::new(0) }
     }
 
-    /// The operation that is done where `operation` was drawn, with the number of its file: nothing is removed that may not be made yet.
+    /// The operation to perform where `operation` was drawn, with the number of its file: a file that may not exist yet
+    /// is never removed.
     pub(super) fn choose(&self, operation: Operation) -> (Operation, u64) {
         const BEING_MADE: u64 = 256;
         if operation == Operation::Remove {
@@ -83,7 +85,7 @@ impl Fresh {
     }
 }
 
-/// Where a READ or WRITE of `most_bytes` at most is in a file: at a multiple of it.
+/// Offset range of a READ or WRITE of at most `most_bytes` in a file, at a multiple of that.
 pub(super) fn range(set: &FileSet, aim: Aim, most_bytes: u64) -> std::ops::Range<u64> {
     let size = set.size(aim.file);
     let pieces = size.div_ceil(most_bytes).max(1);
@@ -91,7 +93,7 @@ pub(super) fn range(set: &FileSet, aim: Aim, most_bytes: u64) -> std::ops::Range
     start..size.min(start + most_bytes)
 }
 
-/// Whether what was read of a whole file is right; compared at both ends, which costs next to nothing.
+/// Whether the bytes of a whole file are right; compares both ends, which costs next to nothing.
 pub(super) fn is_right(expected: &[u8], found: &[u8]) -> bool {
     const EDGE: usize = 8;
     let edge = expected.len().min(EDGE);
@@ -113,7 +115,7 @@ mod tests {
         assert_eq!(fresh.choose(Operation::Read), (Operation::Read, 0));
         let removed =
             (0..SPARE_FILES).filter(|_| fresh.choose(Operation::Remove).0 == Operation::Remove).count() as u64;
-        // When there are few left, files are made in place of being removed.
+        // When few are left, files are created instead of removed.
         assert!(removed < SPARE_FILES && removed > SPARE_FILES / 2);
     }
 

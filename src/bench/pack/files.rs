@@ -1,4 +1,4 @@
-//! Many files: each its own, in directories by the digits of its number, as the source has them.
+//! Many separate files, in directories by the digits of their numbers, like those of the paper.
 
 use std::ffi::CStr;
 use std::io;
@@ -17,7 +17,7 @@ use crate::bench::numbered::{NumberedPath, number_of};
 use crate::error::{Error, ErrorKind, Result};
 
 const OPEN_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// Entries of a directory that are read at once, in bytes.
+/// Buffer for reading a directory, in bytes.
 const LISTING_BYTES: usize = 16 << 10;
 
 /// The files below a directory.
@@ -27,7 +27,7 @@ pub(super) struct Files<'p> {
     base: OwnedFd,
 }
 
-/// What is done with each file that is met: its directory, its name there, its number. Whether to go on.
+/// Visitor of a file: its directory, its name there, its number. Returns whether to continue.
 type Each<'e> = dyn FnMut(&OwnedFd, &CStr, u64) -> Result<bool> + 'e;
 
 impl<'p> Files<'p> {
@@ -41,7 +41,7 @@ impl<'p> Files<'p> {
         Error::io(operation, &self.path.join(std::ffi::OsStr::from_bytes(name)), error.into())
     }
 
-    /// Makes all files, and the directories above them where they are missing; gives whether it came to its end.
+    /// Creates all files, and missing directories above them; returns whether it finished.
     pub(super) fn create(&self, content: &Content, go_on: &mut Going<'_>) -> Result<bool> {
         let mut path = self.population.path();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -66,7 +66,7 @@ impl<'p> Files<'p> {
         Ok(true)
     }
 
-    /// Reads all files to their ends and compares what was read; gives whether it came to its end.
+    /// Reads all files in full and compares their content; returns whether it finished.
     pub(super) fn load(&self, order: Order, content: &Content, go_on: &mut Going<'_>) -> Result<bool> {
         let mut buffer = vec![0; PIECE_BYTES];
         let mut tally = Tally::default();
@@ -98,7 +98,7 @@ impl<'p> Files<'p> {
         Ok(complete)
     }
 
-    /// Which orders visit the files in another sequence than those before them do: the first of them, and of the others those that differ.
+    /// The orders, each with an earlier one that visits the files in the same sequence; `None` if the sequence is new.
     pub(super) fn distinct(&self, orders: &[Order]) -> Result<Vec<(Order, Option<Order>)>> {
         let mut known: Vec<(Order, u64)> = Vec::new();
         let mut found = Vec::new();
@@ -133,7 +133,7 @@ impl<'p> Files<'p> {
         self.visit_below(base, 0, (0, &path), order, each)
     }
 
-    /// Goes through a directory at `depth` whose path has the digits of `above`.
+    /// Walks a directory at `depth` whose path has the digits of `above`.
     fn visit_below(
         &self,
         directory: OwnedFd,
@@ -155,7 +155,7 @@ impl<'p> Files<'p> {
             let below = below.map_err(|error| self.fail("open", name.to_bytes(), error))?;
             self.visit_below(below, depth + 1, (number, path), order, each)
         };
-        // Of one directory at a time: at most a hundred, as names have two digits at most.
+        // One directory at a time: at most a hundred entries, since names have at most two digits.
         let mut sorted = Vec::new();
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(fail)?;
@@ -193,7 +193,7 @@ fn write_all(file: &OwnedFd, content: &Content, number: u64, size_bytes: u64) ->
 }
 
 impl Tally {
-    /// Whether all was met once.
+    /// Checks that every file was visited once.
     pub(super) fn check(&self, population: &Population, path: &Path) -> Result<()> {
         let all = (0..population.files).fold(Tally::default(), |mut tally, number| {
             tally.add(number, 0);
@@ -230,7 +230,7 @@ mod tests {
         }
         let distinct = files.distinct(&[Order::Name, Order::Name]).unwrap();
         assert_eq!(distinct, [(Order::Name, None), (Order::Name, Some(Order::Name))]);
-        // A byte that is another one, a file that is shorter, one that is missing.
+        // A wrong byte, a shorter file, a missing file.
         let path = directory.path().join("03/21");
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[50] ^= 1;

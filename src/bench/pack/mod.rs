@@ -1,13 +1,14 @@
-//! `bench pack`: many files against one composite store, created and loaded cold.
+//! `bench pack`: many files against one composite file, created and loaded cold.
 //!
-//! After Vorontsov, "Single file vs multi file storage": 50,000 files of 20,000 bytes in two levels of directories against one file of
-//! records, all of it read after a reboot. Here each [`Way`] of keeping the same bytes is measured in turn on each place, every time on an
-//! empty one: the files, granulo's store, the composite file of the source, and a flat file, which is the floor. A turn is: empty and
-//! cool the place, write everything (timed), make it durable (timed), see what the file system has less, and for each load unmount, drop the
-//! caches, mount, and read everything (timed). What is loaded is compared with what was written, byte by byte.
+//! After Vorontsov, "Single file vs multi file storage": 50,000 files of 20,000 bytes in two levels of directories
+//! against one file of records, all of it read after a reboot. Here each [`Way`] of storing the same bytes is measured
+//! in turn on each place, always starting empty: the files, granulo's store, the composite file of the article, and a
+//! flat file, which is the lower bound. A turn is: empty and cool the place, write everything (timed), make it durable
+//! (timed), measure how much free space is gone, and for each load unmount, drop the caches, mount, and read everything
+//! (timed). The bytes loaded are compared with the bytes written.
 //!
-//! Ways that a file system cannot bear (it is full, or a store cannot be kept on it) are left out and named, and the others go on; on a
-//! directory of the user's, a full file system ends the run. Bytes that come back wrong always end it.
+//! Ways that a file system does not support (it is full, or cannot hold a store) are left out and named, and the others
+//! continue; in a user's directory, a full file system ends the run. Wrong bytes always end it.
 
 mod files;
 mod one;
@@ -31,31 +32,31 @@ use crate::units::{MIB, format_count, format_duration, format_share, format_size
 use files::Files;
 pub use population::{MOST_FILES, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, Population};
 
-/// Memory that the kernel takes for a file in its caches beside the content, in bytes.
+/// Kernel memory per cached file beyond its content, in bytes.
 const MEMORY_A_FILE_BYTES: u64 = 1536;
-/// Share of a file system of the user's that stays free.
+/// Share of a user's file system that stays free.
 const MARGIN_FRACTION: f64 = 0.05;
-/// Share of the shortest load that comparing may take without being said.
+/// Share of the shortest load that comparing may take without a note.
 const LARGEST_CHECK_FRACTION: f64 = 0.05;
 
-/// Whether to go on; told how many files or bytes are done.
+/// Whether to continue; receives the number of files or bytes done.
 type Going<'g> = dyn FnMut(u64) -> bool + 'g;
 
-/// A way of keeping the files.
+/// A way of storing the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Each its own.
+    /// Separate files.
     Files,
-    /// As objects of granulo's store.
+    /// Objects in granulo's store.
     Store,
-    /// As records of one file, as the source has them.
+    /// Records of one file, as in the article.
     Composite,
-    /// Their bytes in one file.
+    /// Their bytes alone, in one file.
     Flat,
 }
 
 impl Way {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Way; 4] = [Way::Files, Way::Store, Way::Composite, Way::Flat];
 
     /// Its name in results.
@@ -72,16 +73,16 @@ impl Way {
 /// The order in which many files are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// By their names, which are known, as the program of the source does.
+    /// By name; the names are known in advance, as in the article's program.
     Name,
-    /// As directories list them.
+    /// In directory order.
     Listed,
-    /// By inode number in each directory.
+    /// By inode number within each directory.
     Inode,
 }
 
 impl Order {
-    /// All of them.
+    /// All orders.
     pub const ALL: [Order; 3] = [Order::Name, Order::Listed, Order::Inode];
 
     /// Its name in results.
@@ -94,25 +95,25 @@ impl Order {
     }
 }
 
-/// What is to be done.
+/// A request for `bench pack`.
 #[derive(Debug)]
 pub struct PackRequest {
-    /// What is packed.
+    /// The files to pack.
     pub population: Population,
-    /// Ways of keeping it.
+    /// Ways of storing them.
     pub ways: Vec<Way>,
     /// Orders of loading many files.
     pub orders: Vec<Order>,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u64,
 }
 
-/// What was met when everything was loaded.
+/// What a load found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     files: u64,
     bytes: u64,
-    /// A sum by which the same numbers, each once, are known.
+    /// A checksum of the set of numbers, each once.
     mixed: u64,
 }
 
@@ -124,14 +125,14 @@ impl Tally {
     }
 }
 
-/// What was read is not what was written.
+/// The bytes read differ from those written.
 fn wrong(path: &Path) -> Error {
     let cause = "what was read is not what was written";
     let advice = "do not trust this device, file system or memory before you know why";
     Error::new(ErrorKind::Corrupt, "load", cause).at(path).advise(advice)
 }
 
-/// Says whether the places have room.
+/// Checks that the places have enough space.
 fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
     for place in places {
         let room = place.room()?;
@@ -174,8 +175,8 @@ fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
 /// Runs the bench in prepared places.
 ///
 /// # Errors
-/// [`ErrorKind::NoSpace`] if a place has no room for the files; [`ErrorKind::Corrupt`] if what is read is not what was written; what failed first, if
-/// nothing could be measured.
+/// [`ErrorKind::NoSpace`] if a place has too little space for the files; [`ErrorKind::Corrupt`] if the bytes read
+/// differ from those written; the first failure, if nothing could be measured.
 pub fn pack(request: &PackRequest, run: Run, mut places: Vec<Prepared>, watch: Watch<'_>) -> Result<Document> {
     check_room(request, &mut places)?;
     let content = Content::random(run.seed());
@@ -212,17 +213,17 @@ struct Packing<'r> {
     request: &'r PackRequest,
     content: &'r Content,
     watch: Watch<'r>,
-    /// Orders that differ, by subject.
+    /// Distinct orders, by subject.
     orders: Vec<Vec<Order>>,
     samples: Vec<Sampled>,
-    /// Subject, way, bytes in each round.
+    /// Subject, way, and bytes in each round.
     space: Vec<(usize, Way, Vec<f64>)>,
     failures: Vec<PackFailure>,
     first_error: Option<Error>,
 }
 
 impl<'r> Packing<'r> {
-    /// All ways on one place, another one first in each round; gives whether it came to its end.
+    /// Measures all ways on one place, starting with another one in each round; returns whether it finished.
     fn turn(&mut self, place: &mut Prepared, round: u64, at: usize) -> Result<bool> {
         let ways = &self.request.ways;
         let mut is_fresh = round == 0;
@@ -249,12 +250,12 @@ impl<'r> Packing<'r> {
         Ok(!self.watch.is_stopped())
     }
 
-    /// Whether the whole run ends with it.
+    /// Whether an error ends the whole run.
     fn is_end(&self, error: &Error, place: &mut Prepared) -> bool {
         error.kind() == ErrorKind::Corrupt || (error.kind() == ErrorKind::NoSpace && place.image().is_none())
     }
 
-    /// One way: written, made durable, loaded; gives whether it came to its end.
+    /// Measures one way: write, make durable, load; returns whether it finished.
     fn measure(&mut self, place: &mut Prepared, way: Way, round: u64, at: usize) -> Result<bool> {
         let population = &self.request.population;
         let directory = place.directory().to_owned();
@@ -316,7 +317,7 @@ impl<'r> Packing<'r> {
                 Way::Store => stored::load(&home, population, content, watch)?,
             };
             let seconds = started.elapsed().as_secs_f64();
-            // Of the floor nothing but reading is timed; what was read is still in memory, as far as that has room.
+            // For the lower bound only reading is timed; the bytes are still in memory, as far as it suffices.
             if !loaded
                 || (way == Way::Flat
                     && !one::read_flat(&directory, population.bytes, Some(content), &mut |_| !watch.is_stopped())?)
@@ -328,7 +329,7 @@ impl<'r> Packing<'r> {
         Ok(true)
     }
 
-    /// Leaves out orders that are the same as another on this file system.
+    /// Leaves out orders that equal another on this file system.
     fn find_orders(&mut self, place: &mut Prepared, at: usize) -> Result<()> {
         let files = Files::open(place.directory(), &self.request.population)?;
         let found = files.distinct(&self.orders[at])?;
@@ -346,7 +347,7 @@ impl<'r> Packing<'r> {
         Ok(())
     }
 
-    /// Memory for what will be cached.
+    /// Touches memory for what will be cached.
     fn touch(&self) {
         let population = &self.request.population;
         touch_memory(population.bytes.saturating_add(population.files.saturating_mul(MEMORY_A_FILE_BYTES)));
@@ -414,7 +415,7 @@ impl<'r> Packing<'r> {
     }
 }
 
-/// Shows how far it is, and says whether it is to go on.
+/// Returns a function that reports progress, and returns whether to continue.
 fn going<'g>(
     watch: Watch<'g>,
     subject: &'g str,
@@ -435,7 +436,7 @@ fn going<'g>(
     }
 }
 
-/// How many bytes a second are compared.
+/// Rate of comparing content, in bytes per second.
 fn check_rate(content: &Content) -> f64 {
     const PIECES: u64 = 128;
     let piece = content.piece(0, 0, PIECE_BYTES as u64).to_vec();

@@ -1,9 +1,10 @@
-//! One file instead of many: the composite file of the source, and a flat one that has nothing but the bytes.
+//! One file instead of many: the composite file of the article, and a flat file of only the bytes.
 //!
-//! A record of the composite file is the id (8 bytes), whether it is used (1), the time of its writing in milliseconds (8), the length
-//! (8), and the content; numbers are big-endian, as the source's program writes them. It is written and read through a buffer of 64 KiB,
-//! as there. The flat file is written and read in pieces of 1 MiB, with no look at what is read, as a copy would be: what comes near to
-//! that loads as fast as this file system lets files be read. Both go on in a further file every 2 GiB, because FAT has none of 4 GiB.
+//! A record of the composite file is the id (8 bytes), a flag that it is in use (1), the time of writing in
+//! milliseconds (8), the length (8), and the content; numbers are big-endian, as the article's program writes them.
+//! Like there, reads and writes go through a buffer of 64 KiB. The flat file is written and read in pieces of 1 MiB,
+//! without examining what is read, like a copy: a way that is nearly as fast loads as fast as this file system can read
+//! files. Both continue in another file every 2 GiB, because FAT does not support files of 4 GiB.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -15,16 +16,16 @@ use super::{Going, Tally, wrong};
 use crate::bench::content::{Content, PIECE_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The buffer of the source's reader, in bytes.
+/// Buffer of the article's reader, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Bytes before the content of a record.
 pub(super) const HEADER_BYTES: usize = 25;
-/// After so many bytes another file begins.
+/// Another file begins after this many bytes.
 const PART_BYTES: u64 = 2 << 30;
-/// The number that the content of the flat file is made of.
+/// The number that determines the content of the flat file.
 const FLAT: u64 = u64::MAX;
 
-/// Files that are written, or read, one after the other.
+/// Files that are written or read one after another.
 #[derive(Debug)]
 struct Parts {
     directory: PathBuf,
@@ -84,7 +85,7 @@ impl Read for Parts {
     }
 }
 
-/// Appends all records; gives whether it came to its end.
+/// Appends all records; returns whether it finished.
 pub(super) fn write_records(
     directory: &Path,
     population: &Population,
@@ -116,7 +117,7 @@ pub(super) fn write_records(
     Ok(true)
 }
 
-/// Reads all records and compares their content; gives whether it came to its end.
+/// Reads all records and compares their content; returns whether it finished.
 pub(super) fn read_records(
     directory: &Path,
     population: &Population,
@@ -160,7 +161,7 @@ pub(super) fn read_records(
     Ok(true)
 }
 
-/// Writes a flat file of as many bytes; gives whether it came to its end.
+/// Writes a flat file of `bytes`; returns whether it finished.
 pub(super) fn write_flat(directory: &Path, bytes: u64, content: &Content, go_on: &mut Going<'_>) -> Result<bool> {
     let fail = |error| Error::io("write a flat file in", directory, error);
     let mut out = Parts::new(directory, "flat");
@@ -176,7 +177,7 @@ pub(super) fn write_flat(directory: &Path, bytes: u64, content: &Content, go_on:
     Ok(true)
 }
 
-/// Reads the flat file; with content, compares what is read. Gives whether it came to its end.
+/// Reads the flat file; with `content`, compares the bytes. Returns whether it finished.
 pub(super) fn read_flat(
     directory: &Path,
     bytes: u64,
@@ -187,7 +188,7 @@ pub(super) fn read_flat(
     let mut from = Parts::new(directory, "flat");
     let mut piece = vec![0; PIECE_BYTES];
     let mut at = 0;
-    // Of nothing there is no file.
+    // Empty content has no file.
     if bytes == 0 {
         return Ok(true);
     }

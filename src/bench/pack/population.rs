@@ -1,4 +1,4 @@
-//! What is packed: files by their numbers, all of one size as the source has them, or with the sizes of a measured population.
+//! The files to pack, by number: all of one size as in the article, or with the sizes of a measured population.
 
 use crate::bench::numbered::NumberedPath;
 use crate::distribution::Distribution;
@@ -6,27 +6,27 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::population::design::{Design, Recipe};
 use crate::units::{GIB, MIB, format_count, format_size};
 
-/// Files that the source packed.
+/// Number of files in the article.
 pub const PUBLISHED_FILES: u64 = 50_000;
-/// Bytes of each.
+/// Size of each.
 pub const PUBLISHED_SIZE_BYTES: u64 = 20_000;
-/// Most files.
+/// Largest number of files.
 pub const MOST_FILES: u64 = 1_000_000_000;
 /// Most bytes of all files together.
 const MOST_BYTES: u64 = 1 << 46;
-/// Least room that a file takes beside its content: name and inode.
+/// Least space per file beyond its content: name and inode.
 const METADATA_BYTES: u64 = 512;
-/// File systems that make their inodes in advance have one for so many bytes.
+/// File systems that create inodes in advance have one per this many bytes.
 const BYTES_AN_INODE: u64 = 16 << 10;
-/// Longest name: names are digits.
+/// Longest name; names consist of digits.
 const NAME_LIMIT: usize = 255;
 
 /// Files to be packed.
 #[derive(Debug)]
 pub struct Population {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// How many files.
+    /// Number of files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -36,15 +36,15 @@ pub struct Population {
 #[derive(Debug)]
 enum Sizes {
     Same(u64),
-    /// Stratified from a distribution, in an order of the seed.
+    /// Stratified from a distribution, in an order from the seed.
     Dealt(Box<Design>),
 }
 
 impl Population {
-    /// So many files of one size.
+    /// Files of one size.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for more than any disk holds.
+    /// [`ErrorKind::Usage`] if they are larger than any disk.
     pub fn same(files: u64, size_bytes: u64) -> Result<Population> {
         let bytes = files.saturating_mul(size_bytes);
         check(files, bytes.into())?;
@@ -52,10 +52,10 @@ impl Population {
         Ok(Population { name, files, bytes, sizes: Sizes::Same(size_bytes) })
     }
 
-    /// So many files with the sizes of a distribution.
+    /// Files with the sizes of a distribution.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for more than any disk holds, and for a distribution without files.
+    /// [`ErrorKind::Usage`] if they are larger than any disk, and for a distribution without files.
     pub fn dealt(name: &str, sizes: &Distribution, files: u64, seed: u64) -> Result<Population> {
         if sizes.is_empty() {
             return Err(Error::new(ErrorKind::Usage, "pack", "the source has no files").advise("choose another source"));
@@ -68,7 +68,7 @@ impl Population {
         Ok(Population { name, files, bytes: bytes as u64, sizes: Sizes::Dealt(Box::new(design)) })
     }
 
-    /// The size of a file, from 0.
+    /// Size of a file; the first number is 0.
     #[inline]
     pub fn size(&self, file: u64) -> u64 {
         match &self.sizes {
@@ -77,7 +77,7 @@ impl Population {
         }
     }
 
-    /// The size of each, where they are all the same.
+    /// Size of each file, if all are equal.
     pub fn size_bytes(&self) -> Option<u64> {
         match self.sizes {
             Sizes::Same(size_bytes) => Some(size_bytes),
@@ -85,17 +85,17 @@ impl Population {
         }
     }
 
-    /// Whether this is what the source packed.
+    /// Whether this is the population of the article.
     pub fn is_published(&self) -> bool {
         self.files == PUBLISHED_FILES && self.size_bytes() == Some(PUBLISHED_SIZE_BYTES)
     }
 
-    /// The path of files, as the source has it: as many digits as the number of files.
+    /// The path scheme of the article: as many digits as the number of files has.
     pub(super) fn path(&self) -> NumberedPath {
         NumberedPath::in_pairs(self.files.to_string().len())
     }
 
-    /// What the files take in blocks of `block_bytes`, about; the most that any way of keeping them takes.
+    /// Estimated space of the files in blocks of `block_bytes`; the maximum over all ways.
     pub fn room_bytes(&self, block_bytes: u64) -> u64 {
         const SAMPLES: u64 = 16;
         let block_bytes = block_bytes.max(1);
@@ -112,17 +112,18 @@ impl Population {
         }
     }
 
-    /// How large a file system should be for it.
+    /// Suggested size of a file system for it.
     pub fn image_bytes(&self) -> u64 {
         let blocks = self.room_bytes(4096);
         let inodes = self.files.saturating_mul(BYTES_AN_INODE);
-        // xfs reserves space behind a file that grows, up to as much again: a store's segments take more than they are.
+        // xfs preallocates space behind a growing file, up to its size again: a store's segments occupy more than their
+        // length.
         let bytes = blocks.saturating_mul(2).max(inodes.saturating_add(inodes / 8));
         bytes.saturating_add(512 * MIB).max(GIB).next_multiple_of(MIB)
     }
 }
 
-/// Refuses what is absurd, before anything is reckoned with it.
+/// Refuses absurd values before any calculation.
 fn check(files: u64, bytes: u128) -> Result<()> {
     if files > MOST_FILES || bytes > MOST_BYTES.into() {
         let cause = format!("{} files would have {}", format_count(files.into()), format_size(bytes));

@@ -1,4 +1,5 @@
-//! The same files as objects of granulo's store: put in one batch, loaded by the store's own loader, which verifies every record.
+//! The same files as objects in granulo's store: put in one batch, loaded by the store's own loader, which verifies
+//! every record.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use crate::bench::run::Watch;
 use crate::error::{Error, Result};
 use crate::store::{Attributes, Durability, Key, Kind, LoadedObject, Plan, Store, Time};
 
-/// Makes a store and puts all files into it; it is not synced yet. `None` if it was asked to stop.
+/// Creates a store and puts all files; does not sync it. `None` if it was asked to stop.
 pub(super) fn put(
     home: &Path,
     population: &Population,
@@ -45,7 +46,7 @@ pub(super) fn put(
     Ok(Some(store))
 }
 
-/// What several threads have loaded.
+/// Combined result of several threads.
 #[derive(Debug, Default)]
 struct Seen {
     files: AtomicU64,
@@ -67,8 +68,8 @@ impl Seen {
     }
 }
 
-/// Opens the store, loads all of it with as many threads as there are processors and compares the content; gives whether it came to its
-/// end.
+/// Opens the store, loads all objects with one thread per processor, and compares the content; returns whether it
+/// finished.
 pub(super) fn load(home: &Path, population: &Population, content: &Content, watch: Watch<'_>) -> Result<bool> {
     let store = Store::open_read_only(home)?;
     let seen = Seen::default();
@@ -94,7 +95,7 @@ pub(super) fn load(home: &Path, population: &Population, content: &Content, watc
     Ok(true)
 }
 
-/// What an object, or a part of a large one, adds; `None` if it is not what was put.
+/// Contribution of an object, or of a part of a large one; `None` if the content differs.
 fn compare(object: LoadedObject<'_>, content: &Content) -> Option<Tally> {
     if object.kind() == Kind::Directory {
         return Some(Tally::default());
