@@ -132,8 +132,7 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) number: u64,
     /// Number of the directory that contains the name; 0 without a name, for the root, and for a snapshot.
     pub(crate) parent: u64,
-    /// Name in that directory; empty for the root; for a snapshot its own. `None` for a shared object, whose names are
-    /// separate records, and for kinds without a name.
+    /// Name in that directory, empty for the root, a snapshot's own; `None` for shared objects and kinds without one.
     pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
     pub(crate) attributes: &'a [u8],
@@ -148,15 +147,13 @@ impl<'a> NewRecord<'a> {
         NewRecord { kind, is_zstd, moved, id, number, parent, name: None, attributes: &[], content: &[] }
     }
 
-    /// A record that was read, to be written at another place with this content. `until` is the sequence number that
-    /// superseded it, or 0.
+    /// A record that was read, to be moved, with this content. Sequence number `until` superseded it; 0 if none did.
     pub(crate) fn moved(head: Head<'a>, until: u64, content: &'a [u8]) -> NewRecord<'a> {
         let Head { kind, is_zstd, id, number, parent, name, attributes, .. } = head;
         NewRecord { kind, is_zstd, moved: Some(until), id, number, parent, name, attributes, content }
     }
 
-    /// Appends the record, padded but not sealed yet. With an alignment, it is encoded for an offset at which records
-    /// begin in such a segment.
+    /// Appends the record, padded but not sealed, for an offset at which records begin in a segment so aligned.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if a part is too long for its length field.
@@ -172,8 +169,7 @@ impl<'a> NewRecord<'a> {
         self.encode_with(padding_bytes, alignment, onto)
     }
 
-    /// Appends the record with `padding_bytes` zeroes before its name, not sealed yet; its length is a multiple of the
-    /// alignment.
+    /// Appends the record, not sealed, with `padding_bytes` zeroes before its name and a multiple of `alignment` long.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
@@ -225,14 +221,12 @@ pub(crate) fn content_checksum(record: &[u8]) -> Option<u64> {
     record.get(CONTENT_CHECKSUM_AT..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-/// Sets the sequence number of an encoded record that was not moved, once it is known. The record must be sealed
-/// afterwards.
+/// Sets the sequence number of an encoded record that was not moved. The record must be sealed afterwards.
 pub(crate) fn give_id(record: &mut [u8], id: u64) {
     record[SEQUENCE_AT..SEQUENCE_AT + SIX].copy_from_slice(&id.to_le_bytes()[..SIX]);
 }
 
-/// Sets the number of the object and that of the directory with its name in an encoded record, once they are known. The
-/// record must be sealed afterwards.
+/// Sets the numbers of object and directory in an encoded record. The record must be sealed afterwards.
 pub(crate) fn give_numbers(record: &mut [u8], number: u64, parent: u64) {
     record[NUMBER_AT..PARENT_AT].copy_from_slice(&number.to_le_bytes()[..SIX]);
     record[PARENT_AT..SEQUENCE_AT].copy_from_slice(&parent.to_le_bytes()[..SIX]);
@@ -334,8 +328,7 @@ pub(crate) struct Head<'a> {
     pub(crate) lengths: Lengths,
     pub(crate) head_checksum: u64,
     pub(crate) content_checksum: u64,
-    /// Name in that directory; empty for the root; for a snapshot its own. `None` for a shared object and for kinds
-    /// without a name.
+    /// Name in that directory, empty for the root, a snapshot's own; `None` for shared objects and kinds without one.
     pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
     pub(crate) attributes: &'a [u8],
@@ -348,8 +341,7 @@ impl<'a> Head<'a> {
         (head.head_checksum == seal.checksum(&bytes[KIND_AT..head.lengths.head_bytes()])).then_some(head)
     }
 
-    /// Decodes the head at the beginning of `bytes`, which [`decode`](Self::decode) has verified: the checksum is not
-    /// computed again.
+    /// Decodes the head at the beginning of `bytes`, without verifying again what [`decode`](Self::decode) verified.
     pub(crate) fn verified(bytes: &'a [u8]) -> Option<Head<'a>> {
         let lengths = Lengths::peek(bytes)?;
         let head = bytes.get(..lengths.head_bytes())?;
@@ -392,8 +384,7 @@ impl<'a> Head<'a> {
         sound.then_some(head)
     }
 
-    /// The record's key in the index, or its key before it was superseded. For kinds without an object, a key that the
-    /// index never has.
+    /// The record's key in the index, now or before it was superseded; for kinds without an object, a key never in it.
     pub(crate) fn key(&self) -> Vec<u8> {
         let key = match self.name {
             Some([]) => ROOT_KEY.to_vec(),
@@ -418,8 +409,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Decodes the record at the beginning of `bytes`; `None` if it is incomplete, a checksum or the padding is wrong,
-    /// or it is sealed for another place.
+    /// Decodes the record at the beginning of `bytes`; `None` if it is incomplete, invalid, or sealed for another place.
     pub(crate) fn decode(bytes: &'a [u8], seal: Seal) -> Option<Record<'a>> {
         let head = Head::decode(bytes, seal)?;
         let record = bytes.get(..head.lengths.record_bytes())?;
@@ -428,8 +418,7 @@ impl<'a> Record<'a> {
         sound.then_some(Record { head, content })
     }
 
-    /// Decodes the record at the beginning of `bytes`, which [`decode`](Self::decode) has verified: nothing is verified
-    /// again.
+    /// Decodes the record at the beginning of `bytes`, without verifying again what [`decode`](Self::decode) verified.
     pub(crate) fn verified(bytes: &'a [u8]) -> Option<Record<'a>> {
         let head = Head::verified(bytes)?;
         let start = head.lengths.head_bytes();
@@ -546,8 +535,7 @@ mod tests {
         let mut link = encode(Kind::Link, Some(b"a"));
         assert_eq!(Record::decode(&link, seal_here()).unwrap().head.key(), entry_key(3, b"a"));
         let name_at = HEADER_BYTES;
-        // A name without a part for it, a kind without its mandatory name, an object without a number, a name in no
-        // directory, an invalid name.
+        // A name without its part, a kind that lacks its name, an object without number, no directory, an invalid name.
         let wrong = [
             (FLAGS_AT, ATTRIBUTES | CONTENT),
             (KIND_AT, Kind::Symlink as u8),
