@@ -1,8 +1,9 @@
-//! A device that somebody writes to stays the directory that was opened.
+//! A device that is written to remains the directory that was opened.
 //!
-//! Paths may lead elsewhere while a store is open: another file system is mounted, or two directories change places. Files that are open stay what they were;
-//! whatever is made, opened for writing, renamed or removed by its name would be so on another device, where the same name may be that of units which are
-//! in use. So before each of these it is asked whether the path still leads to the same directory.
+//! While a store is open, paths may come to lead elsewhere: another file system is mounted, or two directories are
+//! swapped. Open files are unaffected; but whatever is created, opened for writing, renamed or removed by name would be
+//! so on another device, where the same name may belong to live units. So each of these operations first checks that
+//! the path still leads to the same directory.
 
 use std::fmt::Debug;
 use std::io;
@@ -11,13 +12,13 @@ use std::sync::Arc;
 
 use super::device::{Device, DeviceFile, Mode, Room};
 
-/// A directory that was at a path, and is known again.
+/// Identifies the directory that was at a path.
 pub(crate) trait Anchor: Send + Sync + Debug {
-    /// Whether the path still leads there.
+    /// Whether the path still leads to it.
     fn is_in_place(&self) -> bool;
 }
 
-/// A device that refuses changes by name as soon as its path leads elsewhere.
+/// A device that refuses changes by name once its path leads elsewhere.
 #[derive(Debug)]
 pub(crate) struct Anchored {
     device: Arc<dyn Device>,

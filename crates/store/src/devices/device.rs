@@ -1,7 +1,8 @@
-//! A device as the store sees it: a directory of files that are written at offsets and synced.
+//! A device as seen by the store: a directory of files that are written at offsets and synced.
 //!
-//! [`Directory`](super::directory::Directory) is the real one. The store's crash and fault tests put another underneath that keeps what was written
-//! apart from what is durable, so nothing here promises more than docs/FORMAT.md section 2 assumes of media.
+//! [`Directory`](super::directory::Directory) is the real one. The store's crash and fault tests substitute another
+//! that distinguishes written from durable bytes, so nothing here promises more than docs/FORMAT.md section 2 assumes
+//! of media.
 
 use std::fmt::Debug;
 use std::io;
@@ -19,22 +20,24 @@ pub enum Mode {
     Create,
 }
 
-/// Room on a device, in bytes.
+/// Space on a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Size of the file system that the directory is on.
+    /// Size of the file system that contains the directory.
     pub total_bytes: u64,
-    /// What may still be written by this user.
+    /// Bytes that this user may still write.
     pub available_bytes: u64,
 }
 
-/// Bytes that the processor moves together.
+/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
-/// Empties `buffer` and makes room for `length` bytes that are read from `offset`, and begin as far behind a multiple of 64 bytes as that does; gives where.
+/// Clears `buffer` and prepares it for `length` bytes read from `offset`, to begin as far past a multiple of 64 bytes
+/// as `offset` is. Returns where they begin.
 ///
-/// The kernel copies with `rep movsb`, which is three to five times slower if the target is 1 to 63 bytes further within its page than the
-/// source is within its own (measured on an EPYC: 2.3 instead of 11 GB/s). Large allocations begin 16 bytes behind a page.
+/// The kernel copies with `rep movsb`, which is three to five times slower if the target is 1 to 63 bytes further into
+/// its page than the source into its own (measured on an EPYC: 2.3 instead of 11 GB/s). Large allocations begin 16
+/// bytes into a page.
 pub fn make_landing(buffer: &mut Vec<u8>, length: usize, offset: u64) -> usize {
     buffer.clear();
     buffer.reserve_exact(length + LINE_BYTES);
@@ -45,21 +48,21 @@ pub fn make_landing(buffer: &mut Vec<u8>, length: usize, offset: u64) -> usize {
 
 /// A directory on a device. Paths are relative to it, with `/` between components.
 pub trait Device: Send + Sync + Debug {
-    /// Where it is, for messages.
+    /// Its location, for messages.
     fn place(&self) -> PathBuf;
     /// Opens the file at `path`.
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>>;
-    /// Names and sizes in bytes of the files in `directory`, in no order. A directory that does not exist is empty.
+    /// Names and sizes in bytes of the files in `directory`, unordered. A directory that does not exist is empty.
     fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>>;
-    /// Makes `directory` and those above it, and makes their names durable. Nothing happens to one that is there.
+    /// Creates `directory` and its ancestors, and makes their names durable. Existing ones are left alone.
     fn create_directory(&self, directory: &str) -> io::Result<()>;
-    /// Makes names made, renamed or removed in `directory` durable.
+    /// Makes names created, renamed or removed in `directory` durable.
     fn sync_directory(&self, directory: &str) -> io::Result<()>;
     /// Removes a file; open handles stay readable.
     fn remove(&self, path: &str) -> io::Result<()>;
     /// Renames a file, replacing the target.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Room on the file system.
+    /// Space on the file system.
     fn room(&self) -> io::Result<Room>;
 }
 
@@ -67,28 +70,29 @@ pub trait Device: Send + Sync + Debug {
 pub trait DeviceFile: Send + Sync + Debug {
     /// Reads up to `buffer.len()` bytes from `offset`; fewer only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Appends up to `length` bytes from `offset` to `buffer`; gives how many, fewer only at the end of the file. Memory
-    /// need not be cleared first if `buffer` has room for `length` bytes and not much more: an empty one, or one that was made for it.
-    /// After an error, `buffer` is what it was.
+    /// Appends up to `length` bytes from `offset` to `buffer`; returns how many, fewer only at the end of the file.
+    /// Memory need not be cleared first if the capacity of `buffer` is at least `length` bytes and not much more: for
+    /// example if it is empty, or was allocated for this read. After an error, `buffer` is unchanged.
     fn read_onto(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> io::Result<usize>;
     /// Writes all of `data` at `offset`.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
-    /// As [`write_at`](Self::write_at), for a piece that is appended. A large one may go past the page cache, and this waits for the device then.
+    /// As [`write_at`](Self::write_at), for a piece that is appended. A large one may bypass the page cache; then the
+    /// call waits for the device.
     fn append_at(&self, piece: &[u8], offset: u64) -> io::Result<()> {
         self.write_at(piece, offset)
     }
-    /// Makes what was written durable, with the size of the file (`fdatasync`).
+    /// Makes everything written durable, and the size of the file (`fdatasync`).
     fn sync(&self) -> io::Result<()>;
     /// Size in bytes.
     fn size(&self) -> io::Result<u64>;
-    /// Cuts the file off, or extends it by a hole.
+    /// Truncates the file, or extends it by a hole.
     fn set_size(&self, size_bytes: u64) -> io::Result<()>;
-    /// Starts writing back what is dirty in a range, without waiting, so that a later [`sync`](Self::sync) finds little to do;
-    /// a hint that promises nothing.
+    /// Starts write-back of the dirty bytes in a range without waiting, so that a later [`sync`](Self::sync) has little
+    /// to do; a hint without guarantees.
     fn start_writeback(&self, offset: u64, length: u64);
-    /// Says that a range will be read soon, so that the device can begin; a hint that promises nothing.
+    /// Announces that a range will be read soon, so that the device can begin; a hint without guarantees.
     fn will_read(&self, _offset: u64, _length: u64) {}
-    /// The `turn`-th copy of the file, opened, if it is one that several devices have; `None` if there are no more.
+    /// Opens the `turn`-th copy of a file that several devices have; `None` if there are no more.
     fn copy(&self, _turn: usize) -> Option<io::Result<Arc<dyn DeviceFile>>> {
         None
     }

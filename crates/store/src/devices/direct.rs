@@ -1,14 +1,17 @@
-//! Direct writes: large pieces go to the device past the page cache, where the file system says that it can do that.
+//! Direct writes: large pieces bypass the page cache if the file system declares support.
 //!
-//! A write through the page cache takes memory for every page, copies into it and writes it back later. A piece of [`LEAST_BYTES`] or more
-//! is not worth that. Of such a piece the blocks that it covers whole are written directly, what it has of its first and of its last block through
-//! the page cache. Pieces are appended, or go to where nothing is that counts (units of large objects), so a block that counts is written in one of the two ways
-//! and never in both. Nothing is padded, so the size of a file is what was written.
+//! A write through the page cache allocates every page, copies into it and writes it back later. That does not pay for
+//! a piece of [`LEAST_BYTES`] or more. The blocks that such a piece covers completely are written directly, its parts
+//! of the first and the last block through the page cache. Pieces are appended, or go where no live bytes are (units of
+//! large objects), so a live block is written in one of the two ways and never in both. Nothing is padded, so the size
+//! of a file is what was written.
 //!
-//! A file system serves if it says so itself (`STATX_DIOALIGN`, Linux 6.1 and later: ext4, xfs) and the first piece in the directory goes through.
-//! All others (tmpfs, ZFS, NFS, FUSE) are written through the page cache. Nobody is told: it is slower, and no less safe.
+//! A file system qualifies if it declares support (`STATX_DIOALIGN`, Linux 6.1 and later: ext4, xfs) and the first
+//! piece in the directory succeeds. All others (tmpfs, ZFS, NFS, FUSE) are written through the page cache. That is not
+//! reported: it is slower, but no less safe.
 //!
-//! On file systems that serve, the kernel writes back and drops the pages of a range before a direct write to it, and again after, so whoever reads the file finds what was written.
+//! On file systems that qualify, the kernel writes back and drops the pages of a range before a direct write to it, and
+//! again after it, so readers of the file see what was written.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -23,14 +26,14 @@ use rustix::io::Errno;
 
 /// Shorter pieces are written through the page cache.
 pub(super) const LEAST_BYTES: usize = 1 << 20;
-/// The largest page that Linux has on any machine, and the largest block of xfs: what is written directly and what is not never share one.
+/// The largest page of Linux on any machine, and the largest block of xfs: direct and other writes never share one.
 const BLOCK_BYTES: u64 = 64 << 10;
-/// What does not lie in memory as the device wants it is copied, so many bytes at a time.
+/// Data that is not aligned in memory as the device requires is copied in pieces of this length.
 const LANDING_BYTES: usize = 4 << 20;
-/// Memory for that is kept for so many writes at the same time.
+/// Number of buffers for this that are kept, one per concurrent write.
 const MOST_LANDINGS: usize = 2;
 
-/// What a file system wants of direct writes, in bytes; powers of two.
+/// Requirements of a file system for direct writes, in bytes; powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Alignment {
     memory: usize,
@@ -38,7 +41,7 @@ struct Alignment {
 }
 
 impl Alignment {
-    /// What the file system says of a file; `None` if it says nothing, or cannot.
+    /// The file system's requirements for a file; `None` if it states none, or has no support.
     fn of(file: &File) -> Option<Alignment> {
         let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
         let said = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::DIOALIGN);
@@ -55,13 +58,13 @@ impl Alignment {
 /// The direct writes of one directory.
 #[derive(Debug, Default)]
 pub(super) struct DirectWrites {
-    /// The file system has refused one.
+    /// The file system has refused a direct write.
     is_refused: AtomicBool,
-    /// Memory that pieces were copied to.
+    /// Buffers into which pieces were copied.
     landings: Mutex<Vec<Vec<u8>>>,
 }
 
-/// The whole blocks of a piece at `offset`, as a range of it; empty if it is too short.
+/// The whole blocks of a piece at `offset`, as a range of the piece; empty if it is too short.
 fn whole_blocks(offset: u64, length: usize) -> Range<usize> {
     let head = (offset.wrapping_neg() % BLOCK_BYTES) as usize;
     if length < LEAST_BYTES {
@@ -72,10 +75,10 @@ fn whole_blocks(offset: u64, length: usize) -> Range<usize> {
 }
 
 impl DirectWrites {
-    /// Writes a piece at `offset`: directly where that serves, else through the page cache.
+    /// Writes a piece at `offset`: directly if supported, else through the page cache.
     ///
     /// # Errors
-    /// What writing fails with, but that the file system does not write directly.
+    /// Any error of writing, except that the file system does not support direct writes.
     pub(super) fn write(&self, file: &File, piece: &[u8], offset: u64) -> io::Result<()> {
         let whole = whole_blocks(offset, piece.len());
         let direct = if whole.is_empty() || self.is_refused.load(Ordering::Relaxed) { None } else { self.open(file) };
@@ -86,13 +89,13 @@ impl DirectWrites {
         file.write_all_at(&piece[rest..], offset + rest as u64)
     }
 
-    /// The file once more, for direct writes; `None` if it cannot be had.
+    /// Opens the file again, for direct writes; `None` if that fails.
     fn open(&self, file: &File) -> Option<(File, Alignment)> {
         let Some(alignment) = Alignment::of(file) else {
             self.refuse();
             return None;
         };
-        // By its descriptor: the name may be another by now.
+        // By its descriptor: the name may lead to another file by now.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let direct = OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path).ok()?;
         Some((direct, alignment))
@@ -102,7 +105,8 @@ impl DirectWrites {
         self.is_refused.store(true, Ordering::Relaxed);
     }
 
-    /// Writes whole blocks; gives how many bytes were written before the file system refused, a multiple of [`BLOCK_BYTES`].
+    /// Writes whole blocks; returns how many bytes were written before the file system refused, a multiple of
+    /// [`BLOCK_BYTES`].
     fn write_blocks(&self, file: &File, alignment: Alignment, blocks: &[u8], offset: u64) -> io::Result<usize> {
         let is_aligned = (blocks.as_ptr() as usize).is_multiple_of(alignment.memory);
         let mut landing = if is_aligned { Vec::new() } else { self.landing() };
@@ -118,9 +122,9 @@ impl DirectWrites {
                 file.write_at(place, offset + done as u64)
             };
             match written {
-                // What is left of a block that was cut off is written once more.
+                // The rest of a truncated block is written again.
                 Ok(written) if written as u64 >= BLOCK_BYTES => done += written - written % BLOCK_BYTES as usize,
-                // A write that gets nowhere is left to the page cache, which says what the matter is.
+                // A write without progress is left to the page cache, which reports the cause.
                 Ok(_) => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_refusal(&error) => {
@@ -139,14 +143,14 @@ impl DirectWrites {
         Ok(done)
     }
 
-    /// Memory for [`LANDING_BYTES`] that begin at a multiple of [`BLOCK_BYTES`].
+    /// A buffer of [`LANDING_BYTES`], aligned to [`BLOCK_BYTES`].
     fn landing(&self) -> Vec<u8> {
         let spare = self.landings.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.unwrap_or_else(|| vec![0; LANDING_BYTES + BLOCK_BYTES as usize])
     }
 }
 
-/// Whether an error says that direct writes are not done here.
+/// Whether an error means that direct writes are not supported here.
 fn is_refusal(error: &io::Error) -> bool {
     let refusals = [Errno::INVAL, Errno::OPNOTSUPP];
     refusals.iter().any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()))

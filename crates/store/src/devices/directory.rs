@@ -1,10 +1,12 @@
-//! The real device: a directory of a file system, through the calls of the operating system.
+//! The real device: a directory of a file system, accessed by system calls.
 //!
-//! Every call goes to the kernel at once; nothing is buffered here. Interrupted calls are repeated, short reads and writes
-//! continued. Errors are those of the kernel, with their number. Whether a file is there, whole or sound is for the store to say.
+//! Every call goes straight to the kernel; nothing is buffered here. Interrupted calls are repeated, short reads and
+//! writes continued. Errors are those of the kernel, with their number. The store decides whether a file must exist,
+//! and whether it is complete and valid.
 //!
-//! After a failed `fdatasync` Linux takes the pages that it could not write for clean: a later one succeeds and says nothing about
-//! them (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). So it is never repeated here.
+//! After a failed `fdatasync`, Linux marks the pages that it could not write as clean: a later call succeeds and says
+//! nothing about them (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). So it is
+//! never repeated here.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -21,7 +23,7 @@ use super::device::{Device, DeviceFile, Mode, Room};
 use super::direct::DirectWrites;
 use crate::format::geometry::PRIVATE_MODE;
 
-/// Reads longer than this are cut to the file's size before memory is taken for them.
+/// Longer reads are limited to the file's size before memory is allocated for them.
 const TRUSTED_LENGTH_BYTES: usize = 1 << 20;
 
 /// Directories that the umask can only narrow.
@@ -31,24 +33,26 @@ const PRIVATE_DIRECTORY_MODE: u32 = 0o700;
 #[derive(Debug, Clone)]
 pub struct Directory {
     root: PathBuf,
-    /// Permission bits of files that are made.
+    /// Permission bits of created files.
     file_mode: u16,
     direct: Arc<DirectWrites>,
 }
 
 impl Directory {
-    /// The directory at `path`, which need not be there yet: [`create_directory`](Device::create_directory) of the empty path makes it.
+    /// The directory at `path`, which need not exist yet: [`create_directory`](Device::create_directory) of the empty
+    /// path creates it.
     #[cfg(test)]
     pub fn new(path: impl Into<PathBuf>) -> Directory {
         Directory::with_mode(path, PRIVATE_MODE)
     }
 
-    /// The same; files that are made in it get these permission bits, and directories those and the ones to search them, whatever the umask is.
+    /// The same; files created in it get these permission bits, and directories the same plus search permission,
+    /// whatever the umask.
     pub fn with_mode(path: impl Into<PathBuf>, file_mode: u16) -> Directory {
         Directory { root: path.into(), file_mode, direct: Arc::default() }
     }
 
-    /// Who may read a directory may search it.
+    /// Whoever may read a directory may search it.
     fn directory_mode(&self) -> u32 {
         u32::from(self.file_mode | (self.file_mode & 0o444) >> 2)
     }
@@ -62,12 +66,12 @@ impl Directory {
     }
 }
 
-/// Makes the names in a directory durable. Here `fsync` is called: not every file system has `fdatasync` for directories.
+/// Makes the names in a directory durable. Uses `fsync`: not every file system has `fdatasync` for directories.
 fn sync_names(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Makes `path`, and what is missing above it; syncs the directory that each is in.
+/// Creates `path` and its missing ancestors; syncs the parent of each.
 fn create_synced(path: &Path, mode: u32) -> io::Result<()> {
     let above = path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
     let make = || fs::DirBuilder::new().mode(mode).create(path);
@@ -98,7 +102,7 @@ impl Device for Directory {
         options.read(true).write(mode != Mode::Read).create_new(mode == Mode::Create).mode(self.file_mode.into());
         let file = options.open(self.at(path))?;
         if mode == Mode::Create && self.file_mode != PRIVATE_MODE {
-            // The umask may have taken what the store's group is to have.
+            // The umask may have removed bits that the store's group should have.
             file.set_permissions(fs::Permissions::from_mode(self.file_mode.into()))?;
         }
         Ok(Arc::new(OpenFile { file, direct: Arc::clone(&self.direct) }))
@@ -117,7 +121,7 @@ impl Device for Directory {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 metadata => metadata?,
             };
-            // Names that are not UTF-8 are nothing that the store made.
+            // The store creates no names that are not UTF-8.
             if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
                 files.push((name, metadata.len()));
             }
@@ -131,7 +135,7 @@ impl Device for Directory {
         for name in directory.split('/').filter(|name| !name.is_empty()) {
             path.push(name);
             create_synced(&path, self.directory_mode())?;
-            // One that was there may be from a process that was killed before it synced the name.
+            // An existing one may be from a process that was killed before it synced the name.
             sync_names(path.parent().unwrap_or(&self.root))?;
         }
         Ok(())
@@ -158,7 +162,7 @@ impl Device for Directory {
     }
 }
 
-/// An open file. Its offset is not used, so that any number of threads may read and write it.
+/// An open file. Its file offset is not used, so any number of threads may read and write it.
 #[derive(Debug)]
 struct OpenFile {
     file: File,
@@ -190,8 +194,8 @@ impl DeviceFile for OpenFile {
         let reserved = if start == 0 { buffer.try_reserve_exact(length) } else { buffer.try_reserve(length) };
         reserved.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let end = start + length;
-        // The kernel fills all of the capacity. Where that is much more than was asked for, clearing costs less than what is
-        // read for nothing.
+        // The kernel fills the whole capacity. If that is much more than requested, clearing is cheaper than the
+        // surplus read.
         if buffer.capacity() - end > length / 8 {
             buffer.resize(end, 0);
             let read = self.read_at(&mut buffer[start..], offset);
@@ -233,9 +237,10 @@ impl DeviceFile for OpenFile {
         self.file.set_len(size_bytes)
     }
 
-    /// There is no `sync_file_range` without `unsafe`. On Linux `POSIX_FADV_DONTNEED` begins with the same call in the kernel
-    /// (`filemap_flush_range` of mm/filemap.c), and then drops pages that are clean, which those being written are not. Measured on ext4
-    /// and Linux 6.18, hints each 8 MiB: as fast as `sync_file_range`, and the whole file stays in the page cache.
+    /// `sync_file_range` is not available without `unsafe`. On Linux, `POSIX_FADV_DONTNEED` begins with the same call
+    /// in the kernel (`filemap_flush_range` in mm/filemap.c), and then drops clean pages, which those under write-back
+    /// are not. Measured on ext4 and Linux 6.18, with a hint every 8 MiB: as fast as `sync_file_range`, and the whole
+    /// file stays in the page cache.
     fn start_writeback(&self, offset: u64, length: u64) {
         if let Some(length) = NonZeroU64::new(length) {
             let _ = fadvise(&self.file, offset, Some(length), Advice::DontNeed);
@@ -275,7 +280,7 @@ mod tests {
         assert_eq!(part[..100], content[2_999_900..]);
         assert_eq!(file.read_at(&mut part, 4_000_000).unwrap(), 0);
 
-        // Into exactly the room that is needed, into far more, behind other bytes, and past the end.
+        // With exactly the capacity needed, with far more, after other bytes, and past the end.
         for (start, capacity, length, offset) in [
             (0, 0, 20_000, 0),
             (0, 1 << 20, 20_000, 77),
@@ -339,7 +344,7 @@ mod tests {
         device.remove("segments/c").unwrap();
         device.sync_directory("segments").unwrap();
         assert_eq!(device.list("segments").unwrap(), [("b".to_owned(), 1)]);
-        // An open handle is of the file, not of the name.
+        // An open handle refers to the file, not to the name.
         let mut buffer = Vec::new();
         assert_eq!(open.read_onto(&mut buffer, 10, 0).unwrap(), 2);
         assert_eq!(buffer, b"22");

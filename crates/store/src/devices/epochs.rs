@@ -1,31 +1,35 @@
-//! What the histories of several superblocks say together: which is the newest, who lags behind, who went on alone, and whether what is seen is
-//! enough to write to (docs/FORMAT.md, laws 5 and section 4). Nothing is read or written here.
+//! What the histories of several superblocks imply together: which is the newest, which devices lag behind or continued
+//! alone, and whether a writer sees enough to open (docs/FORMAT.md, law 5 and section 4). Nothing is read or written
+//! here.
 //!
-//! An epoch is **void** if a device of its set has not heard of it: it begins on all of its set before anything is acknowledged in it, so nothing was. A
-//! crash between the superblocks leaves such epochs, and they are passed over where others went on without them.
+//! An epoch is **void** if a device of its set does not have it: it begins on all of its set before anything is
+//! acknowledged in it, so nothing was. A crash between the superblocks leaves such epochs, and they are ignored if
+//! other devices continued without them.
 //!
-//! Why more than half of the last set is enough: every change of the set is an epoch that all devices of it have before anything is
-//! acknowledged in it. A later epoch would have begun with more than half of this set too, so some device seen here would have it. The set of an epoch that
-//! perhaps did not come to be is not enough by itself: others may have gone on from the one before (Jajodia and Mutchler, "Dynamic Voting Algorithms for
-//! Maintaining the Consistency of a Replicated Database", ACM TODS 15 (2), 1990).
+//! Why more than half of the last set is enough: every change of the set is an epoch that all devices of the set have
+//! before anything is acknowledged in it. A later epoch would also have begun with more than half of this set, so some
+//! device seen here would have it. The set of an epoch that perhaps was never established is not enough by itself:
+//! others may have continued from the previous one (Jajodia and Mutchler, "Dynamic Voting Algorithms for Maintaining
+//! the Consistency of a Replicated Database", ACM TODS 15 (2), 1990).
 
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
 
-/// How a device stands to the history that counts.
+/// How a device relates to the current history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It has the newest epoch, and is in its set.
     InSync,
-    /// It lacks the newest epochs, and these are void: a crash came between the superblocks. In sync, if the log has nothing of the last of them.
+    /// It lacks the newest epochs, and these are void: a crash came between the superblocks. In sync if the log has no
+    /// batch of the last of them.
     Late,
-    /// It was away, or is old: so many epochs are missing.
+    /// It was missing, or is old: the number of epochs that it missed.
     Stale(usize),
-    /// It went on by itself.
+    /// It continued on its own.
     Diverged,
 }
 
-/// A history that no other goes on from, and who is on it.
+/// A history that no other continues, and the devices on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Side {
     pub(crate) history: History,
@@ -33,18 +37,18 @@ pub(crate) struct Side {
     pub(crate) devices: Vec<DeviceNumber>,
 }
 
-/// How one history stands to another.
+/// How one history relates to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Relation {
     Same,
-    /// The other goes on from it.
+    /// The other continues it.
     Prefix,
-    /// It goes on from the other.
+    /// It continues the other.
     Extension,
     Diverged,
 }
 
-/// How `one` stands to `other`.
+/// How `one` relates to `other`.
 pub(crate) fn relation(one: &History, other: &History) -> Relation {
     let (newest, others) = (one.newest().epoch, other.newest().epoch);
     match (newest == others, other.contains(newest), one.contains(others)) {
@@ -55,15 +59,15 @@ pub(crate) fn relation(one: &History, other: &History) -> Relation {
     }
 }
 
-/// Superblocks that were read, by device.
+/// Superblocks that were read, with their devices.
 pub(crate) type Seen<'h> = [(DeviceNumber, &'h History)];
 
 fn is_void(entry: &EpochEntry, seen: &Seen<'_>) -> bool {
     seen.iter().any(|(device, history)| entry.has(*device) && !history.contains(entry.epoch))
 }
 
-/// The sides of what was seen: one, unless some have diverged. A `witness` (a home, or the superblock that led there) is no device and is on no side,
-/// but may know of a newer epoch.
+/// The sides of what was seen: one, unless some devices have diverged. A `witness` (a home, or the superblock from
+/// which the search began) is not a device and is on no side, but may know a newer epoch.
 pub(crate) fn sides(seen: &Seen<'_>, witnesses: &[&History]) -> Vec<Side> {
     let mut newest: Vec<&History> = Vec::new();
     for history in seen.iter().map(|(_, history)| *history).chain(witnesses.iter().copied()) {
@@ -82,7 +86,7 @@ pub(crate) fn sides(seen: &Seen<'_>, witnesses: &[&History]) -> Vec<Side> {
         };
         let sound: Vec<&History> = newest.iter().filter(|side| !is_void(side)).copied().collect();
         if sound.is_empty() {
-            // Nothing was acknowledged on any: all agree on one.
+            // Nothing was acknowledged on any side: choose one deterministically.
             newest.sort_by_key(|side| side.newest().epoch);
             newest.truncate(1);
         } else {
@@ -105,7 +109,8 @@ pub(crate) fn last_common(sides: &[Side]) -> Option<&EpochEntry> {
     first.history.entries().rev().find(|entry| others.iter().all(|side| side.history.contains(entry.epoch)))
 }
 
-/// The side that readers take: the only one, or that with more devices of the last common set than any other. `None`: nobody can tell.
+/// The side that readers use: the only one, or the one with more devices of the last common set than any other. `None`:
+/// undecidable.
 pub(crate) fn preferred(sides: &[Side]) -> Option<usize> {
     if sides.len() == 1 {
         return Some(0);
@@ -120,9 +125,9 @@ pub(crate) fn preferred(sides: &[Side]) -> Option<usize> {
     }
 }
 
-/// How a device with `history` stands to the history that counts.
+/// How a device with `history` relates to the current history.
 pub(crate) fn standing(device: DeviceNumber, history: &History, newest: &History, seen: &Seen<'_>) -> Standing {
-    // The device itself may be the one that has not heard of an epoch.
+    // The device itself may be the one that does not have an epoch.
     let is_void = |entry: &EpochEntry| is_void(entry, seen) || is_void(entry, &[(device, history)]);
     let mut alone = history.entries().rev().take_while(|entry| !newest.contains(entry.epoch));
     let missed = history.entries().rev().find_map(|entry| newest.after(entry.epoch));
@@ -130,7 +135,7 @@ pub(crate) fn standing(device: DeviceNumber, history: &History, newest: &History
     if missed.clone().next().is_none() {
         return if newest.newest().has(device) { Standing::InSync } else { Standing::Stale(0) };
     }
-    // Nothing was acknowledged in an epoch that is void, unless the device that has not heard of it is an old copy.
+    // Nothing was acknowledged in a void epoch, unless the device that lacks it is an old copy.
     let is_unused = |entry: &EpochEntry| is_void(entry) && entry.last_batch == newest.newest().last_batch;
     if missed.clone().all(is_unused) { Standing::Late } else { Standing::Stale(missed.count()) }
 }
@@ -138,18 +143,18 @@ pub(crate) fn standing(device: DeviceNumber, history: &History, newest: &History
 /// What a writer knows before it writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sight<'s> {
-    /// Devices that have the newest epoch, or lack only what was never used.
+    /// Devices that have the newest epoch, or lack only unused ones.
     pub(crate) in_sync: &'s [DeviceNumber],
-    /// All superblocks, of old copies too.
+    /// All superblocks, including those of old copies.
     pub(crate) seen: &'s Seen<'s>,
-    /// The last batch that a mark says was durable.
+    /// The last batch that was durable according to a mark.
     pub(crate) marked: u64,
-    /// A device that is said to be lost, and is not waited for.
+    /// A device declared lost, which is not waited for.
     pub(crate) lost: Option<DeviceNumber>,
 }
 
 impl Sight<'_> {
-    /// Whether an epoch began on all of its set for certain: all of them have it, or something was written in it.
+    /// Whether an epoch certainly began on all of its set: all of them have it, or something was written in it.
     fn is_established(&self, entry: &EpochEntry, last_batch_after: u64) -> bool {
         let has = |device: &DeviceNumber| {
             self.seen.iter().any(|(seen, history)| seen == device && history.contains(entry.epoch))
@@ -157,7 +162,8 @@ impl Sight<'_> {
         last_batch_after > entry.last_batch || entry.in_sync.iter().all(has)
     }
 
-    /// Whether this is more than half of a set in sync; or half of it, with the other half in sight, which then cannot be more than half of it elsewhere.
+    /// Whether more than half of a set is in sync; or half of it, with the other half visible, which then cannot be
+    /// part of a majority elsewhere.
     fn is_enough_of(&self, entry: &EpochEntry) -> bool {
         let wanted: Vec<&DeviceNumber> = entry.in_sync.iter().filter(|device| Some(**device) != self.lost).collect();
         let in_sync = wanted.iter().filter(|device| self.in_sync.contains(device)).count();
@@ -165,7 +171,8 @@ impl Sight<'_> {
         in_sync > 0 && (2 * in_sync > wanted.len() || 2 * in_sync == wanted.len() && in_sight == wanted.len())
     }
 
-    /// Whether it is enough to write to: of the last set, and of those before it as long as nobody knows that the one after them came to be.
+    /// Whether this suffices to write: of the last set, and of earlier ones as long as it is unknown whether the
+    /// following epoch was established.
     pub(crate) fn has_proof(&self, newest: &History) -> bool {
         let mut last_batch_after = self.marked;
         for entry in newest.entries().rev() {
@@ -181,7 +188,7 @@ impl Sight<'_> {
     }
 }
 
-/// Epochs of devices that have diverged, for messages: where each side went on, and when.
+/// For messages, where and when each side of a divergence continued.
 pub(crate) fn departures(sides: &[Side]) -> Vec<(&Side, &EpochEntry)> {
     let common = last_common(sides).map(|entry| entry.epoch);
     let first_alone = |side: &'_ Side| -> Option<usize> {
@@ -206,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Epochs with these numbers and sets.
+    /// A history of epochs with these numbers and sets.
     fn history(epochs: &[(u64, &[u16])]) -> History {
         let ((first, set), others) = epochs.split_first().unwrap();
         let begin = History::new(entry(*first, *first, set));
@@ -241,7 +248,7 @@ mod tests {
         assert_eq!((found.len(), &found[0].history, &found[0].devices), (1, &first, &devices(&[0, 1])));
         assert_eq!(standing_of(1, &old, &first), Standing::Stale(1));
         assert_eq!(standing_of(0, &first, &first), Standing::InSync);
-        // Back in touch without being repaired.
+        // Visible again but not repaired.
         assert_eq!(standing_of(1, &first, &first), Standing::Stale(0));
 
         let seen = [(DeviceNumber(0), &first), (DeviceNumber(1), &second)];
@@ -261,7 +268,7 @@ mod tests {
         let seen = [(DeviceNumber(2), &alone), (DeviceNumber(0), &pair), (DeviceNumber(1), &pair)];
         let found = sides(&seen, &[]);
         assert_eq!(found[preferred(&found).unwrap()].history, pair);
-        // Two stores of one identity, with nothing in common.
+        // Two stores of one identity, with no common epoch.
         let stranger = history(&[(9, &[2])]);
         assert_eq!(preferred(&sides(&[(DeviceNumber(0), &pair), (DeviceNumber(2), &stranger)], &[])), None);
     }
@@ -272,7 +279,7 @@ mod tests {
         let begun =
             |last: [u64; 2]| before.followed_by(entry(2, last[0], &[0, 1])).followed_by(entry(3, last[1], &[0, 1]));
         assert_eq!(standing_of(1, &before, &begun([5, 5])), Standing::Late);
-        // Something was written in epoch 2, which this device should have and has not: it is an old copy.
+        // Something was written in epoch 2, which this device should have and lacks: it is an old copy.
         assert_eq!(standing_of(1, &before, &begun([5, 6])), Standing::Stale(2));
         assert_eq!(standing_of(1, &before, &before.followed_by(entry(2, 5, &[0]))), Standing::Stale(1));
     }
@@ -285,9 +292,9 @@ mod tests {
         let seen = [(DeviceNumber(0), &crashed), (DeviceNumber(1), &after), (DeviceNumber(2), &after)];
         let found = sides(&seen, &[]);
         assert_eq!((found.len(), &found[0].history), (1, &after));
-        // It is in no set of those that went on.
+        // It is in no set of those that continued.
         assert_eq!(standing(DeviceNumber(0), &crashed, &after, &seen), Standing::Stale(1));
-        // Two crashes, each on other devices: nothing was acknowledged in either epoch.
+        // Two crashes, each on different devices: nothing was acknowledged in either epoch.
         let seen = [(DeviceNumber(0), &crashed), (DeviceNumber(1), &after), (DeviceNumber(2), &before)];
         assert_eq!(sides(&seen, &[]).len(), 1);
         // Begun by a writer that had only this device: not void.
@@ -312,7 +319,7 @@ mod tests {
             (&[0, 1, 2], &[0, 2], None, true),
             (&[0, 1, 2], &[2], None, false),
             (&[0, 1, 2], &[2], Some(1), false),
-            // Devices that are not in the set say nothing.
+            // Devices outside the set prove nothing.
             (&[0, 1, 2], &[2, 3, 4, 5], None, false),
             (&[0], &[], Some(0), false),
         ] {
@@ -320,7 +327,7 @@ mod tests {
             let seen: Vec<_> = there.iter().map(|&device| (device, &newest)).collect();
             assert_eq!(has_proof(&newest, there, &seen, lost), expected, "{set:?} {there:?} {lost:?}");
         }
-        // The other is there, and has lost what it had.
+        // The other is visible, and has lost its content.
         let old = history(&[(1, &[0, 1])]);
         let newest = history(&[(1, &[0, 1]), (2, &[0, 1])]);
         assert!(!has_proof(&newest, &[0], &[(0, &newest)], None));
@@ -331,7 +338,7 @@ mod tests {
     fn a_smaller_set_counts_once_it_has_come_to_be() {
         let before = history(&[(1, &[0, 1, 2, 3, 4])]);
         let shrunk = before.followed_by(entry(2, 1, &[0, 1, 2]));
-        // Device 0 is away: it is not known that all three had the epoch.
+        // Device 0 is missing: it is unknown whether all three had the epoch.
         assert!(!has_proof(&shrunk, &[1, 2], &[(1, &shrunk), (2, &shrunk)], None));
         assert!(has_proof(&shrunk, &[0, 1, 2], &[(0, &shrunk), (1, &shrunk), (2, &shrunk)], None));
         // Something was written in it.
@@ -339,7 +346,8 @@ mod tests {
         assert!(has_proof(&used, &[1, 2], &[(1, &used), (2, &used)], None));
     }
 
-    /// What a world of devices does: some are there, a writer opens if it has proof and begins an epoch on those, or crashes on the way.
+    /// A simulated set of devices: some are visible, a writer opens if it has proof and begins an epoch on those, or
+    /// crashes midway.
     #[derive(Debug, Clone)]
     struct Opening {
         there: Vec<bool>,
@@ -354,7 +362,7 @@ mod tests {
     }
 
     proptest! {
-        /// Writers that keep to the proof do not diverge, and each finds what the ones before acknowledged.
+        /// Writers that require the proof do not diverge, and each sees what earlier ones acknowledged.
         #[test]
         fn with_proof_there_is_one_history(count in 1..=5usize, openings in openings()) {
             let all: Vec<u16> = (0..count as u16).collect();
@@ -368,7 +376,8 @@ mod tests {
                 if found.is_empty() {
                     continue;
                 }
-                // Who is away may be the one who knows that an epoch was never used: nobody writes until it is back.
+                // A missing device may be the one that knows that an epoch was never used: nobody writes until it
+                // returns.
                 if found.len() > 1 {
                     prop_assert!(there.len() < count, "diverged before {}", epoch);
                     continue;
@@ -386,7 +395,7 @@ mod tests {
                 }
                 prop_assert!(newest.contains(acknowledged), "epoch {} was lost sight of at {}", acknowledged.0, epoch);
                 let set: Vec<u16> = in_sync.iter().map(|device| device.0).collect();
-                // As many batches as there were epochs that came to one.
+                // As many batches as there were epochs with one.
                 let next = newest.followed_by(entry(epoch, acknowledged.0, &set));
                 for &device in &set {
                     if !opening.is_crash || opening.reached[usize::from(device)] {
@@ -401,7 +410,7 @@ mod tests {
 
         #[test]
         fn relations_are_each_others_mirror(a in prop::collection::vec(0u64..6, 1..6), b in prop::collection::vec(0u64..6, 1..6)) {
-            // Tree of histories: an epoch's number says all that is before it.
+            // A tree of histories: the number of an epoch determines its predecessors.
             let build = |choices: &[u64]| {
                 let mut path = 1u64;
                 let mut all = vec![(path, &[0u16][..])];

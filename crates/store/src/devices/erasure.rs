@@ -1,11 +1,12 @@
-//! Parity of a stripe, and the way back (docs/FORMAT.md, section 6).
+//! Parity of a stripe, and reconstruction (docs/FORMAT.md, section 7).
 //!
-//! A stripe is `data` units and up to two of parity; all are taken as long as the longest of them, shorter ones continued with
-//! zeroes, units that are not there as zeroes. Any `data` of them give the others. Reed-Solomon over GF(2^16) as the crate
-//! `reed-solomon-simd` has it: Lin, Al-Naffouri, Han, Chung: "Novel Polynomial Basis With Fast Fourier Transform and Its Application to
-//! Reed-Solomon Erasure Codes" (2016). With one parity unit, that is the exclusive or of the data, and is computed as such: the
-//! general decoder takes about half a millisecond a stripe however short it is. With one data unit, parity is a copy. Parity says what
-//! is missing, not what is damaged: units that come in were verified by their checksums, and so is what comes out.
+//! A stripe has `data` data units and up to two parity units; each is treated as if as long as the longest, extended by
+//! zeroes, and missing units as zeroes. Any `data` of them determine the others. Reed-Solomon over GF(2^16) as in the
+//! crate `reed-solomon-simd`: Lin, Al-Naffouri, Han, Chung: "Novel Polynomial Basis With Fast Fourier Transform and Its
+//! Application to Reed-Solomon Erasure Codes" (2016). One parity unit is the exclusive or of the data, and is computed
+//! as such: the general decoder takes about half a millisecond per stripe, however short. With one data unit, parity is
+//! a copy. Parity restores missing units but does not detect damage: checksums verify the units before, and the result
+//! after.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +15,7 @@ use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Computes parity; its working space serves one stripe after the other.
+/// Computes parity; its buffers are reused from stripe to stripe.
 #[derive(Default)]
 pub(crate) struct Encoder {
     encoder: Option<ReedSolomonEncoder>,
@@ -28,10 +29,11 @@ impl fmt::Debug for Encoder {
 }
 
 impl Encoder {
-    /// Parity of a stripe of `data` units, of which `units` are those that are there; none is longer than `unit_bytes`, which is even.
+    /// Parity of a stripe of `data` units, of which `units` have bytes; none is longer than `unit_bytes`, which is
+    /// even.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for a stripe that the code is not made for.
+    /// [`ErrorKind::Usage`] for a stripe that the code does not support.
     pub(crate) fn parity(
         &mut self,
         data: usize,
@@ -73,11 +75,11 @@ impl Encoder {
     }
 }
 
-/// The data units that are missing in a stripe: their numbers and bytes, `unit_bytes` each. `units` are data before parity, `None` for
-/// what is missing; none is longer than `unit_bytes`.
+/// Reconstructs the missing data units of a stripe: their numbers and bytes, `unit_bytes` each. `units` has data before
+/// parity, and `None` for a missing unit; none is longer than `unit_bytes`.
 ///
 /// # Errors
-/// [`ErrorKind::Lost`] if fewer than `data` units are there.
+/// [`ErrorKind::Lost`] if fewer than `data` units are present.
 pub(crate) fn reconstruct(data: usize, unit_bytes: usize, units: &[Option<&[u8]>]) -> Result<Vec<(usize, Vec<u8>)>> {
     let (originals, parity) = units.split_at(data.min(units.len()));
     if originals.iter().all(Option::is_some) {
@@ -109,12 +111,12 @@ pub(crate) fn reconstruct(data: usize, unit_bytes: usize, units: &[Option<&[u8]>
     Ok(decoded.restored_original_iter().map(|(position, unit)| (position, unit.to_vec())).collect())
 }
 
-/// Adds a unit, in the field of two elements, byte by byte. A shorter one leaves the rest as it is.
+/// Adds a unit in GF(2), byte by byte. A shorter one leaves the rest unchanged.
 fn exclusive_or(sum: &mut [u8], unit: &[u8]) {
     sum.iter_mut().zip(unit).for_each(|(sum, byte)| *sum ^= byte);
 }
 
-/// A unit, continued with zeroes up to the length of the longest.
+/// A unit, extended by zeroes to the length of the longest.
 fn continued(unit: &[u8], unit_bytes: usize) -> Cow<'_, [u8]> {
     if unit.len() >= unit_bytes {
         return Cow::Borrowed(unit);
@@ -173,14 +175,14 @@ mod tests {
         ) {
             let bytes = sectors * 4096;
             let reached = reached.index(data) + 1;
-            // The last unit that is there is shorter, unless it is the only one.
+            // The last unit with bytes is shorter, unless it is the only one.
             let length = |unit: usize| if unit + 1 == reached && unit > 0 { 4096 } else { bytes };
             let units: Vec<Vec<u8>> = (0..reached)
                 .map(|unit| (0..length(unit)).map(|at| ((at * (unit + 3)) >> 2) as u8 ^ seed).collect())
                 .collect();
             let borrowed: Vec<&[u8]> = units.iter().map(Vec::as_slice).collect();
             let mut encoder = Encoder::default();
-            // A stripe of another shape before: nothing of it may remain.
+            // A stripe of another shape before: nothing of it may remain in the buffers.
             encoder.parity(3, 2, 64, &[&[9; 64]]).unwrap();
             let parities = encoder.parity(data, parity, bytes, &borrowed).unwrap().to_vec();
             prop_assert_eq!(parities.len(), parity);

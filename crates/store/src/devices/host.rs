@@ -1,4 +1,4 @@
-//! The platform that stores live on outside of tests: directories, `flock`, the clock.
+//! The platform of stores outside tests: directories, `flock`, the clock.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -17,11 +17,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Node, PRIVATE_MODE, random_identity};
 use crate::format::superblock::SUPERBLOCK;
 
-/// File that the writer locks.
+/// The file that the writer locks.
 pub(crate) const LOCK: &str = "lock";
-/// Bytes of a process's number in it, at most.
+/// Maximum length of the process id in it.
 const LONGEST_NUMBER: u64 = 20;
-/// Directory of the pins of readers, in that of the index.
+/// Directory of readers' pins, in that of the index.
 const PINS: &str = "pins";
 
 /// This machine.
@@ -36,7 +36,7 @@ struct Held {
 
 impl Lock for Held {
     fn sign(&self) {
-        // Only for a message: who holds the lock is told by the lock.
+        // For messages only: the lock itself decides who holds it.
         let text = format!("{}\n", std::process::id());
         let _ = self.file.set_len(0).and_then(|()| self.file.write_all_at(text.as_bytes(), 0));
     }
@@ -44,12 +44,12 @@ impl Lock for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Closing is not enough: a child that another thread starts has the file too until it becomes another program.
+        // Closing is not enough: a child started by another thread also has the file until it calls `exec`.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// A directory that is kept open, so that its number is given to no other.
+/// A directory that is kept open, so that its inode number is not reused.
 #[derive(Debug)]
 struct OpenDirectory {
     path: PathBuf,
@@ -63,7 +63,7 @@ impl Anchor for OpenDirectory {
     }
 }
 
-/// A directory that goes with whoever has it.
+/// A directory that is removed when dropped.
 #[derive(Debug)]
 struct Temporary {
     path: PathBuf,
@@ -114,14 +114,14 @@ impl Platform for Host {
     }
 
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        // Who may write to the superblock may be the writer.
+        // Whoever may write the superblock may be the writer.
         let superblock = fs::metadata(directory.join(SUPERBLOCK));
         let mode = superblock.map_or(PRIVATE_MODE.into(), |superblock| superblock.mode() & 0o666);
         let path = directory.join(LOCK);
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(mode).open(&path)?;
         let found = file.metadata()?;
         if found.mode() & 0o666 != mode && found.uid() == rustix::process::geteuid().as_raw() {
-            // The umask has taken what the store's group is to have.
+            // The umask has removed bits that the store's group should have.
             file.set_permissions(fs::Permissions::from_mode(mode))?;
         }
         let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
@@ -135,7 +135,7 @@ impl Platform for Host {
     }
 
     fn is_locked(&self, directory: &Path) -> bool {
-        // A shared lock for a moment: a writer that comes just then looks again.
+        // A brief shared lock: a writer that arrives just then retries.
         let Ok(file) = File::open(directory.join(LOCK)) else { return false };
         matches!(try_lock(file, FlockOperation::NonBlockingLockShared), Ok(None))
     }
@@ -148,7 +148,8 @@ impl Platform for Host {
                 fs::create_dir_all(index.join(PINS))?;
                 open()?
             }
-            // Where a reader may not write, nothing is given back under it but what it then finds damaged and looks up again.
+            // If a reader may not write, files may be freed while it reads; it then finds damage and looks them up
+            // again.
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
             {

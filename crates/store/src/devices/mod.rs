@@ -1,4 +1,5 @@
-//! The devices: directories of files, which of them are in service, what goes where, and parity over them; and objects of buckets.
+//! The devices: directories of files, which of them are in service, placement, and parity across them; and objects in
+//! buckets.
 
 pub(crate) mod anchored;
 pub(crate) mod device;

@@ -1,8 +1,8 @@
 //! The names of segments and extent files on a device, which a writer may have to make durable once more.
 //!
-//! After a failed sync of a directory Linux takes its names for clean, and syncing once more says nothing. A file is therefore renamed
-//! to another name and back. A crash on the way leaves it under the other name; whoever looks for it, a reader or a writer that
-//! sees this device alone, finds it under either. The next writer of the device gives it its own name again.
+//! After a failed sync of a directory, Linux considers its names clean, and another sync says nothing. So a file is
+//! renamed to another name and back. A crash midway leaves it under the other name; a reader, or a writer that sees
+//! only this device, finds it under either. The next writer of the device restores its own name.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::format::superblock::SUPERBLOCK;
 
-/// What the other name of a file ends with.
+/// Suffix of the other name of a file.
 pub(crate) const OTHER: &str = ".again";
 
 /// Names and sizes in bytes of the files in a directory, each under its own name.
@@ -39,17 +39,18 @@ pub(crate) fn open(device: &dyn Device, path: &str, mode: Mode) -> io::Result<Ar
         return opened;
     }
     let other = device.open(&format!("{path}{OTHER}"), mode);
-    // A writer may have given it its own name between the two.
+    // A writer may have restored its own name in between.
     if is_absent(&other) { device.open(path, mode) } else { other }
 }
 
-/// Makes a directory of segments or extent files on a device that is there: a mount point without its file system has no superblock, and gets no files.
+/// Creates a directory of segments or extent files on a device that is present: a mount point without its file system
+/// has no superblock, and gets no files.
 pub(crate) fn create_directory(device: &dyn Device, directory: &str) -> io::Result<()> {
     device.open(SUPERBLOCK, Mode::Read)?;
     device.create_directory(directory)
 }
 
-/// Gives a file its other name and its own again, each durable.
+/// Renames a file to its other name and back, each durably.
 pub(crate) fn name_again(device: &dyn Device, path: &str, directory: &str) -> io::Result<()> {
     let other = format!("{path}{OTHER}");
     device.rename(path, &other)?;
@@ -58,7 +59,7 @@ pub(crate) fn name_again(device: &dyn Device, path: &str, directory: &str) -> io
     device.sync_directory(directory)
 }
 
-/// Gives files their own names that a crash left with the other one.
+/// Restores the own names of files that a crash left under the other one.
 pub(crate) fn end_renaming(device: &dyn Device, directory: &str) -> io::Result<()> {
     let listed = device.list(directory)?;
     for (other, own) in listed.iter().filter_map(|(name, _)| Some((name, name.strip_suffix(OTHER)?))) {

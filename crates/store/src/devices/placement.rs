@@ -1,60 +1,62 @@
-//! Where records go: fast devices, unless they are full.
+//! Where records go: to fast devices, unless they are full.
 //!
-//! Above the high watermark (share of the file system that is taken, by whomever) records overflow to slow devices, without an error; back to
-//! fast ones only below the low watermark, so that a store at the limit does not go to and fro with every batch. The decision
-//! ([`decide`]) is arithmetic of what the devices say; that a device said so a moment ago promises nothing, so a class that turns out to
-//! be full all the same is followed by the other, once.
+//! Above the high watermark (share of the file system that is allocated, by anyone) records overflow to slow devices,
+//! without an error; they return to fast ones only below the low watermark, so that a store at the limit does not
+//! alternate with every batch. The decision ([`decide`]) is computed from what the devices report; such a report
+//! guarantees nothing, so if a class turns out to be full all the same, the other is tried once.
 //!
-//! The last hundredth of a device ([`reserve_bytes`]) is for removals and for moving records, and for the index: a store that is full can still be made emptier.
-//! As only whole files are given back, no file takes more than half of it ([`file_bytes`]): what is in use in one always has somewhere to go.
+//! The last hundredth of a device ([`reserve_bytes`]) is reserved for removals, for moving records and for the index:
+//! space can still be freed in a full store. Since only whole files are freed, no file is larger than half of the
+//! reserve ([`file_bytes`]): the live bytes of a file always fit elsewhere.
 
 use crate::devices::device::Room;
 use crate::format::geometry::Class;
 use crate::units::{GIB, MIB};
 
-/// What a batch takes beside its records: the commit, and the header of a segment.
+/// Bytes of a batch besides its records: the commit, and the header of a segment.
 const BESIDE_BYTES: u64 = 4096;
 
-/// Who writes.
+/// The purpose of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// New records: they leave the reserve alone.
     Put,
-    /// Removals, and records that are moved, after which more will be free.
+    /// Removals and moved records, which free space afterwards.
     Frees,
 }
 
-/// Rooms of the devices of a class that a batch would go to, in any order; those of the least room count.
+/// Space on the devices of a class that would receive a batch, in any order; the fullest one counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rooms {
     pub(crate) rooms: Vec<Room>,
 }
 
-/// What [`decide`] looks at.
+/// The inputs of [`decide`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) high_watermark_percent: u8,
     pub(crate) low_watermark_percent: u8,
 }
 
-/// What is left for removals on a device, in bytes.
+/// Bytes reserved for removals on a device.
 pub(crate) fn reserve_bytes(room: Room) -> u64 {
     (room.total_bytes / 100).clamp(2 * MIB, GIB).min(room.total_bytes / 10)
 }
 
-/// What a file that is emptied before it is given back may take on a device, in bytes, if it may take `most_bytes` anywhere.
+/// Maximum length of a file on a device, in bytes, so that it can be emptied before it is freed; `most_bytes` is the
+/// limit everywhere.
 pub(crate) fn file_bytes(room: Room, most_bytes: u64) -> u64 {
-    // A file system may not say how large it is.
+    // A file system may not report its size.
     if room.total_bytes == 0 { most_bytes } else { most_bytes.min(reserve_bytes(room) / 2) }
 }
 
-/// What moved records or units may take on a device, in bytes: the index, commits and removals need some too.
+/// Bytes that moved records or units may occupy on a device: the index, commits and removals need some too.
 pub(crate) fn moving_bytes(room: Room) -> u64 {
     room.available_bytes.saturating_sub(reserve_bytes(room) / 4)
 }
 
 impl Rooms {
-    /// Whether so many bytes go onto each of them.
+    /// Whether `needed_bytes` fit on each of them.
     pub(crate) fn has_room(&self, needed_bytes: u64, claim: Claim) -> bool {
         let fits = |room: &Room| {
             let kept = if claim == Claim::Put { reserve_bytes(*room) } else { 0 };
@@ -63,7 +65,7 @@ impl Rooms {
         !self.rooms.is_empty() && self.rooms.iter().all(fits)
     }
 
-    /// Whether more than so many per cent of one of them are taken.
+    /// Whether more than `percent` per cent of one of them is allocated.
     pub(crate) fn is_above(&self, percent: u8) -> bool {
         let above = |room: &Room| {
             let taken = u128::from(room.total_bytes.saturating_sub(room.available_bytes));
@@ -73,7 +75,7 @@ impl Rooms {
     }
 }
 
-/// The classes to try, first the better one, and whether records overflow from here on. Empty: there is no room at all.
+/// The classes to try, best first, and whether records overflow from here on. Empty: there is no space at all.
 pub(crate) fn decide(
     fast: &Rooms,
     slow: &Rooms,
@@ -143,7 +145,7 @@ mod tests {
         let nearly = Rooms { rooms: vec![Room { total_bytes: 1000 * MIB, available_bytes: 9 * MIB }] };
         assert_eq!(put(&nearly, &nearly, false).0, []);
         assert_eq!(decide(&nearly, &nearly, LIMITS, true, MIB, Claim::Frees).0, [Class::Fast, Class::Slow]);
-        // On very small devices it is not most of them.
+        // On very small devices the reserve is not most of the device.
         assert_eq!(reserve_bytes(Room { total_bytes: 10 * MIB, available_bytes: 0 }), MIB);
         assert_eq!(reserve_bytes(Room { total_bytes: 1 << 50, available_bytes: 0 }), GIB);
     }

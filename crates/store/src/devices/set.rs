@@ -1,8 +1,8 @@
-//! The devices of an open store: which are there, which are in trouble, and their open files.
+//! The devices of an open store: which are present, which are in trouble, and their open files.
 //!
-//! A device is known by its superblock, not by its path: a directory with another identity is a stranger and is left alone, an
-//! empty one is lost, one that missed changes is stale. [`Platform`] is where directories and locks come from; tests
-//! put a simulated one there.
+//! A device is identified by its superblock, not by its path: a directory with another identity is a stranger and is
+//! left alone, an empty one is lost, one that missed changes is stale. [`Platform`] provides directories and locks;
+//! tests use a simulated one.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -26,78 +26,78 @@ use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::segment::segment_path;
 use crate::format::superblock::{LogMark, Superblock};
 
-/// Open files that are kept, at most.
+/// Maximum number of files kept open.
 const OPEN_FILES: usize = 200;
 
-/// What holds a lock; dropping it lets go.
+/// Holds a lock until dropped.
 pub(crate) trait Lock: Send + Sync + Debug {
-    /// Writes into the lock who holds it, for whom is refused.
+    /// Writes the holder's id into the lock, for refused processes.
     fn sign(&self) {}
 }
 
-/// A device that is this process's own, and what removes it.
+/// A device private to this process, and the guard that removes it.
 pub(crate) struct PrivateDevice {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) guard: Box<dyn Lock>,
 }
 
-/// Where a store's directories, locks and time come from.
+/// Provides a store's directories, locks and time.
 pub(crate) trait Platform: Send + Sync + Debug {
-    /// The directory at `path`, which need not exist; files made in it get these permission bits.
+    /// The directory at `path`, which need not exist; files created in it get these permission bits.
     fn device_with(&self, path: &Path, file_mode: u16) -> Arc<dyn Device>;
-    /// The same, to look at it.
+    /// The same, read-only use.
     fn device(&self, path: &Path) -> Arc<dyn Device> {
         self.device_with(path, PRIVATE_MODE)
     }
-    /// Which directory that is; `None` if there is none.
+    /// File system and inode of a directory; `None` if it does not exist.
     fn node(&self, path: &Path) -> Option<Node>;
-    /// The directory that is at `path` now; `None` if there is none.
+    /// Anchors the directory that is at `path` now; `None` if there is none.
     fn anchor(&self, path: &Path) -> Option<Box<dyn Anchor>>;
-    /// The path from the root, without symbolic links, as far as it leads to something.
+    /// The absolute path without symbolic links, resolved as far as it exists.
     fn resolve(&self, path: &Path) -> PathBuf;
-    /// A number that nobody can guess and that does not come twice.
+    /// A random number that is unpredictable and does not repeat.
     fn random(&self) -> Result<u64>;
-    /// Whether a directory has other directories in it than those on the way to `allowed`.
+    /// Whether a directory contains other directories than those on the way to `allowed`.
     fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool>;
-    /// The exclusive lock on a directory; `None` if somebody else has it.
+    /// The exclusive lock on a directory; `None` if another process has it.
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>>;
-    /// The process that holds it, if it has said so.
+    /// The process that holds the lock, if it has written its id.
     fn holder(&self, directory: &Path) -> Option<u32>;
-    /// Whether somebody has it.
+    /// Whether any process holds the lock.
     fn is_locked(&self, directory: &Path) -> bool;
-    /// Keeps what a snapshot of an epoch needs; `None` where that cannot be.
+    /// Pins what a snapshot of an epoch needs; `None` if that is impossible.
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>>;
-    /// The lowest epoch below `below` that is pinned, or else `below`.
+    /// The lowest pinned epoch below `below`, else `below`.
     fn unpinned(&self, index: &Path, below: u64) -> io::Result<u64>;
-    /// A place for an index that only this process uses.
+    /// A place for an index used only by this process.
     fn private_device(&self) -> Result<PrivateDevice>;
     /// Nanoseconds since 1970.
     fn now_nanoseconds(&self) -> i64;
-    /// How long a writer must have been idle for the log to be marked; `None`: it is not done.
+    /// How long a writer must be idle before the log is marked; `None`: never.
     fn idle_interval(&self) -> Option<Duration> {
         Some(Duration::from_secs(1))
     }
 }
 
-/// Why a device cannot be used as it should.
+/// Why a device is not fully usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// Its directory is not there, or cannot be read, for this reason.
+    /// Its directory is missing or cannot be read, for this reason.
     Missing(String),
-    /// Its directory is there and has no superblock.
+    /// Its directory exists but has no superblock.
     Empty,
     /// Its directory belongs to another store, or is another device of this one.
     Stranger,
-    /// Neither slot of its superblock is sound.
+    /// Neither slot of its superblock is valid.
     Damaged,
-    /// It was away while the store was written to, or is an old copy.
+    /// It was missing while the store was written to, or is an old copy.
     Stale {
-        /// Epochs that it missed.
+        /// Number of epochs that it missed.
         missed: usize,
     },
-    /// It was written to apart from the others.
+    /// It was written to separately from the others.
     Diverged,
-    /// Writing to it failed since the store was opened, for this reason.
+    /// Writing to it has failed since the store was opened, for this reason.
     Failed(String),
     /// It left the store.
     Gone,
@@ -126,7 +126,7 @@ impl Trouble {
     }
 }
 
-/// A device of the geometry, as it was found.
+/// A device of the geometry, as found.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     pub(crate) entry: DeviceEntry,
@@ -134,19 +134,19 @@ pub(crate) struct Slot {
     pub(crate) path: PathBuf,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) trouble: Option<Trouble>,
-    /// It lacks epochs in which nothing was written, unless the log says otherwise.
+    /// It lacks epochs in which nothing was written, unless the log shows otherwise.
     pub(crate) is_late: bool,
 }
 
 impl Slot {
-    /// From here on it is only written to where it is now.
+    /// From here on it is only written to in its present directory.
     pub(crate) fn anchor(&mut self, platform: &dyn Platform) {
         if let Some(anchor) = platform.anchor(&self.path) {
             self.device = Arc::new(Anchored::new(Arc::clone(&self.device), anchor));
         }
     }
 
-    /// Whether what is on it may be read (and verified).
+    /// Whether its content may be read (and verified).
     pub(crate) fn is_readable(&self) -> bool {
         matches!(self.trouble, None | Some(Trouble::Stale { .. } | Trouble::Failed(_)))
     }
@@ -175,28 +175,28 @@ pub(crate) struct Devices {
     slots: RwLock<Arc<Vec<Slot>>>,
     segments: RwLock<HashMap<(u16, SegmentId), Arc<dyn DeviceFile>>>,
     known: Mutex<Known>,
-    /// The epoch of what is written now; of a reader, the newest.
+    /// The current epoch for writes; for a reader, the newest.
     epoch: AtomicU64,
-    /// The marks that were read when the store was opened.
+    /// The marks read when the store was opened.
     marks: Vec<LogMark>,
 }
 
-/// What an epoch begins with.
+/// The state at the beginning of an epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beginning {
-    /// Segments that were begun before it.
+    /// Segments begun before it.
     pub(crate) segments_begun: u64,
     /// The last batch before it.
     pub(crate) last_batch: u64,
-    /// Ids up to this one may be given in it.
+    /// Ids up to this one may be assigned in it.
     pub(crate) ids_reserved: u64,
 }
 
 impl Devices {
-    /// The devices that a survey has found. A writer draws the epoch that it is going to begin.
+    /// The devices found by a survey. A writer draws the epoch that it is about to begin.
     ///
     /// # Errors
-    /// What drawing a number fails with.
+    /// Any error of drawing a number.
     pub(crate) fn new(platform: &dyn Platform, survey: Survey, is_writer: bool) -> Result<Devices> {
         let epoch = if is_writer { platform.random()? } else { survey.history.newest().epoch.0 };
         let marks = survey.marks();
@@ -225,17 +225,17 @@ impl Devices {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The epoch of what is written now.
+    /// The current epoch for writes.
     pub(crate) fn epoch(&self) -> Epoch {
         Epoch(self.epoch.load(Ordering::Relaxed))
     }
 
-    /// The history of epochs, as it was last written or read.
+    /// The history of epochs, as last written or read.
     pub(crate) fn history(&self) -> History {
         self.known().history.clone()
     }
 
-    /// The marks in all superblocks that could be read when the store was opened.
+    /// The marks in all superblocks that were readable when the store was opened.
     pub(crate) fn marks(&self) -> &[LogMark] {
         &self.marks
     }
@@ -245,19 +245,19 @@ impl Devices {
         Arc::clone(&self.slots.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts other slots in the place of these: after a change of the geometry.
+    /// Replaces the slots after a change of the geometry.
     pub(crate) fn replace(&self, slots: Vec<Slot>) {
         *self.slots.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(slots);
         self.segments.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The device with a number, if what is on it may be read.
+    /// The device with a number, if its content may be read.
     pub(crate) fn readable(&self, number: u16) -> Option<Arc<dyn Device>> {
         let slots = self.slots();
         slots.get(usize::from(number)).filter(|slot| slot.is_readable()).map(|slot| Arc::clone(&slot.device))
     }
 
-    /// Devices that may be written, of the class, or of the other if the store has none of it.
+    /// Writable devices of the class, or of the other class if the store has none of it.
     pub(crate) fn writable(&self, class: Class) -> Vec<Slot> {
         let slots = self.slots();
         let of = |wanted: Class| {
@@ -267,7 +267,8 @@ impl Devices {
         of(class).filter(|slot| slot.is_writable()).cloned().collect()
     }
 
-    /// What was taken for a crash between superblocks is an old copy if something was written in the epochs that it lacks.
+    /// If something was written in the epochs that a device lacks, it is an old copy, not the result of a crash between
+    /// superblocks.
     pub(crate) fn settle_late(&self, last_batch: u64) {
         let was_written = self.known().history.newest().last_batch != last_batch;
         self.change(|slot| {
@@ -278,7 +279,7 @@ impl Devices {
         });
     }
 
-    /// Takes a device out of service whose writing failed.
+    /// Takes a device out of service after a failed write.
     pub(crate) fn fail(&self, device: u16, error: &Error) {
         self.change(|slot| {
             if slot.entry.number == device && slot.trouble.is_none() {
@@ -294,7 +295,7 @@ impl Devices {
         *slots = Arc::new(changed);
     }
 
-    /// Whether the store has what it needs without the devices that are not in service: fewer are away than redundancy makes up for.
+    /// Whether redundancy covers the devices that are not in service.
     pub(crate) fn bears_losses(&self, geometry: &Geometry) -> bool {
         let slots = self.slots();
         let away = |class: Class| {
@@ -309,11 +310,12 @@ impl Devices {
         away(Class::Fast) <= survived.fast.into() && away(Class::Slow) <= survived.slow.into()
     }
 
-    /// Begins an epoch: writes it with the geometry to all devices in service at once, and to the home if geometry or places have changed. One that cannot be
-    /// written is taken out of service, and another epoch begins on the others, if redundancy bears that.
+    /// Begins an epoch: writes it with the geometry to all devices in service in parallel, and to the home if geometry
+    /// or places have changed. A device that cannot be written is taken out of service, and another epoch begins on the
+    /// others, if redundancy allows that.
     ///
     /// # Errors
-    /// What writing a superblock fails with; nothing may be acknowledged then.
+    /// Any error of writing a superblock; nothing may be acknowledged then.
     pub(crate) fn begin_epoch(&self, platform: &dyn Platform, geometry: &Geometry, at: Beginning) -> Result<()> {
         let mut known = self.known();
         loop {
@@ -360,17 +362,18 @@ impl Devices {
         self.begin_epoch(platform, geometry, at)
     }
 
-    /// Says in the superblocks of all devices in service, durably, that ids up to this one may be given.
+    /// Records in the superblocks of all devices in service, durably, that ids up to this one may be assigned.
     ///
     /// # Errors
-    /// What writing one of them fails with: none beyond those that were reserved before may be given then.
+    /// Any error of writing one of them: no id beyond those reserved before may be assigned then.
     pub(crate) fn reserve_ids(&self, ids_reserved: u64) -> Result<()> {
         let mark = self.known().mark.unwrap_or_default();
         let mut failed = self.write_mark(LogMark { ids_reserved, ..mark });
         if failed.is_empty() { Ok(()) } else { Err(failed.swap_remove(0).1) }
     }
 
-    /// Writes how far the log is durable to the superblocks of all devices in service. Gives those that could not be written, and why.
+    /// Writes the end of the durable log to the superblocks of all devices in service. Returns those that could not be
+    /// written, and why.
     pub(crate) fn write_mark(&self, mark: LogMark) -> Vec<(u16, Error)> {
         let mut known = self.known();
         let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
@@ -379,17 +382,18 @@ impl Devices {
         known.write(&slots, &superblock)
     }
 
-    /// Devices in service whose superblock cannot be written, and why. One that is full is none of them.
+    /// Devices in service whose superblock cannot be written, and why. A full device is not one of them.
     pub(crate) fn unwritable(&self) -> Vec<(u16, Error)> {
         let mark = self.known().mark.unwrap_or_default();
         let failed = self.write_mark(mark);
         failed.into_iter().filter(|(_, error)| error.kind() != ErrorKind::NoSpace).collect()
     }
 
-    /// Writes the superblock of a home apart again, if one of its slots is not sound: it is not written otherwise for as long as the geometry stays.
+    /// Rewrites the superblock of a separate home if one of its slots is invalid: otherwise it is only written when the
+    /// geometry changes.
     ///
     /// # Errors
-    /// What reading and writing it fails with.
+    /// Any error of reading and writing it.
     pub(crate) fn mend_home(&self, platform: &dyn Platform) -> Result<()> {
         let mut known = self.known();
         let device = platform.device_with(&self.home, known.geometry.file_mode);
@@ -404,7 +408,7 @@ impl Devices {
         Ok(())
     }
 
-    /// A segment's copy on a device, open for reading and, by the writer, for writing.
+    /// Opens a device's copy of a segment.
     pub(crate) fn segment(&self, device: u16, segment: SegmentId, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
         let key = (device, segment);
         if let Some(file) = self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&key)
@@ -434,19 +438,19 @@ impl Devices {
         names::open(&*slot.device, path, mode)
     }
 
-    /// Forgets open files of a segment that is removed.
+    /// Closes cached files of a removed segment.
     pub(crate) fn forget_segment(&self, segment: SegmentId) {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).retain(|&(_, kept), _| kept != segment);
     }
 }
 
 impl Known {
-    /// What superblocks say now.
+    /// The current content of superblocks.
     fn superblock(&self) -> Superblock {
         Superblock::of_store(self.geometry.clone(), self.history.clone(), self.mark)
     }
 
-    /// Writes a superblock to devices, side by side. Gives those that failed.
+    /// Writes a superblock to devices in parallel. Returns those that failed.
     fn write(&mut self, slots: &[Slot], superblock: &Superblock) -> Vec<(u16, Error)> {
         let of = |slot: &Slot| {
             let entry = &slot.entry;
@@ -458,7 +462,7 @@ impl Known {
         };
         let known_of = |slot: &Slot| {
             let known = self.devices.get(usize::from(slot.entry.number)).and_then(Option::as_ref);
-            // Another directory may have taken the number.
+            // The number may have been reassigned to another directory.
             known.filter(|known| known.superblock.identity == slot.entry.identity)
         };
         let with_known: Vec<(&Slot, Option<&OnDevice>)> = slots.iter().map(|slot| (slot, known_of(slot))).collect();
@@ -471,14 +475,14 @@ impl Known {
             }
             match written {
                 Ok(on_device) => self.devices[at] = Some(on_device),
-                // Which slot it came to is not known: it is read when it is next asked for.
+                // Which slot has it is unknown: the superblock is read when it is next needed.
                 Err(error) => failed.push((slot.entry.number, error)),
             }
         }
         failed
     }
 
-    /// Writes the superblock of a home apart, if what it has is another geometry.
+    /// Writes the superblock of a separate home, if its geometry has changed.
     fn write_home(&mut self, platform: &dyn Platform, home: &Path, superblock: Superblock) -> Result<()> {
         let geometry = &superblock.geometry;
         if !geometry.has_home_apart() {
@@ -509,7 +513,7 @@ impl DeviceSource for Devices {
     }
 }
 
-/// Keeps the number of open files bounded: any one goes, as opening is cheap beside reading.
+/// Bounds the number of open files: evicts any one, because opening is cheap compared with reading.
 fn bound<K: Clone + Eq + std::hash::Hash>(files: &mut HashMap<K, Arc<dyn DeviceFile>>) {
     if files.len() >= OPEN_FILES
         && let Some(key) = files.keys().next().cloned()

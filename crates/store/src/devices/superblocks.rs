@@ -1,5 +1,6 @@
-//! Superblocks on their devices: two slots that are written in turn, each time the one that is not the newest sound one, so that a crash leaves one of them.
-//! A damaged slot, or a file that is no superblock, is told by its checksum; both damaged is an error that says what to do.
+//! Superblocks on their devices: two slots are written alternately, each time the one that is not the newest valid one,
+//! so that a crash leaves one of them. A checksum detects a damaged slot, or a file that is not a superblock; if both
+//! are damaged, the error says what to do.
 
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
@@ -7,10 +8,10 @@ use crate::format::decode::Decoder;
 use crate::format::superblock::{CHECKSUM_BYTES, LENGTH_AT, MAGIC, SLOT_BYTES, SUPERBLOCK, Superblock, WRITES_AT};
 
 const SLOTS: u64 = 2;
-/// What of a slot there is at least; slots are written in such pages.
+/// Minimum length of a slot; slots are written in such pages.
 const PAGE_BYTES: usize = 4096;
 
-/// The superblock of a device, and where its next one goes.
+/// The superblock of a device, and the slot for its next one.
 #[derive(Debug, Clone)]
 pub(crate) struct OnDevice {
     pub(crate) superblock: Superblock,
@@ -18,10 +19,10 @@ pub(crate) struct OnDevice {
 }
 
 impl Superblock {
-    /// The superblock of a device; `None` if it has no such file.
+    /// Reads the superblock of a device; `None` if it has no such file.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if the file is there and no slot is sound; what reading fails with.
+    /// [`ErrorKind::Corrupt`] if the file exists and no slot is valid; any error of reading.
     pub(crate) fn read(device: &dyn Device) -> Result<Option<OnDevice>> {
         let Some(slots) = read_slots(device)? else { return Ok(None) };
         let newest = (0..SLOTS).zip(slots).filter_map(|(slot, found)| Some((slot, found?)));
@@ -33,31 +34,31 @@ impl Superblock {
         }
     }
 
-    /// How many of the two slots are sound, 0 to 2.
+    /// How many of the two slots are valid, 0 to 2.
     pub(crate) fn sound_slots(device: &dyn Device) -> Result<usize> {
         Ok(read_slots(device)?.map_or(0, |slots| slots.iter().flatten().count()))
     }
 
-    /// Whether a slot is not sound that a writer which was killed may have left so: of several pages, with the first one of before the other slot.
-    /// A slot of one page is written whole or not at all, and what does not hold there is damage.
+    /// Whether an invalid slot may be the work of a killed writer: it has several pages, and its first one is older
+    /// than the other slot. A slot of one page is written as a whole or not at all, so if it is invalid, it is damaged.
     ///
     /// # Errors
-    /// What reading fails with.
+    /// Any error of reading.
     pub(crate) fn has_unfinished_slot(device: &dyn Device) -> Result<bool> {
         let fail = |error| Error::io("read the superblock", &device.place().join(SUPERBLOCK), error);
         let Some(OnDevice { superblock, slot }) = Superblock::read(device)? else { return Ok(false) };
         let file = device.open(SUPERBLOCK, Mode::Read).map_err(fail)?;
-        // What cannot be read is damage.
+        // An unreadable slot is damaged.
         let Ok(bytes) = read_slot(&*file, (slot + 1) % SLOTS * SLOT_BYTES) else { return Ok(false) };
         let first_page = bytes.get(CHECKSUM_BYTES..).filter(|body| body.starts_with(MAGIC) && bytes.len() > PAGE_BYTES);
         let writes = first_page.and_then(|body| Decoder::new(body.get(WRITES_AT - CHECKSUM_BYTES..)?).u64());
         Ok(Superblock::decode(&bytes)?.is_none() && writes.is_some_and(|writes| writes + 1 == superblock.writes))
     }
 
-    /// Writes the first superblock of a device, or a new one where none was sound: to both slots.
+    /// Writes the first superblock of a device, or a new one if none was valid: to both slots.
     ///
     /// # Errors
-    /// What writing or syncing fails with.
+    /// Any error of writing or syncing.
     pub(crate) fn write_first(mut self, device: &dyn Device) -> Result<OnDevice> {
         self.writes = 1;
         let there = device.open(SUPERBLOCK, Mode::Read);
@@ -73,10 +74,11 @@ impl Superblock {
     fn write_to(&self, device: &dyn Device, slot: u64, mode: Mode) -> Result<()> {
         let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
         let mut bytes = self.encode()?;
-        // Whole pages, which a bad sector under one needs to be written over.
+        // Whole pages: overwriting a bad sector needs the whole page.
         bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
         let file = device.open(SUPERBLOCK, mode).map_err(fail)?;
-        // A process can be killed between two pages. The first is written last: until then the slot says that it is the older one.
+        // A process can be killed between two pages. The first is written last: until then the slot identifies itself
+        // as the older one.
         let (first, others) = bytes.split_at(PAGE_BYTES);
         if !others.is_empty() {
             file.write_at(others, slot * SLOT_BYTES + PAGE_BYTES as u64).map_err(fail)?;
@@ -87,14 +89,14 @@ impl Superblock {
 }
 
 impl OnDevice {
-    /// Writes another in the place of the older one of the two, and syncs.
+    /// Writes the next superblock over the older of the two, and syncs.
     ///
     /// # Errors
-    /// What writing or syncing fails with; the slot that counted is what it was.
+    /// Any error of writing or syncing; the current slot is unchanged.
     pub(crate) fn replace(&self, device: &dyn Device, mut superblock: Superblock) -> Result<OnDevice> {
         superblock.writes = self.superblock.writes + 1;
         let slot = (self.slot + 1) % SLOTS;
-        // Where it is gone, so is the device: a mount point without its file system must not look like one.
+        // If the file is gone, so is the device: a mount point without its file system must not look like one.
         superblock.write_to(device, slot, Mode::Write)?;
         Ok(OnDevice { superblock, slot })
     }
@@ -118,14 +120,14 @@ fn read_slots(device: &dyn Device) -> Result<Option<Vec<Option<Superblock>>>> {
             }
         }
     }
-    // A slot on a bad sector is a damaged one as long as the other tells who the device is.
+    // A slot on a bad sector counts as damaged as long as the other identifies the device.
     match refused {
         Some(error) if slots.iter().all(Option::is_none) => Err(error),
         _ => Ok(Some(slots)),
     }
 }
 
-/// As much of a slot as it says it has.
+/// Reads a slot up to its stated length.
 fn read_slot(file: &dyn DeviceFile, at: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.read_onto(&mut bytes, PAGE_BYTES, at)?;
@@ -158,7 +160,7 @@ mod tests {
             let mark = Some(LogMark { sequence, ..LogMark::default() });
             known = known.replace(&device, Superblock { mark, ..superblock() }).unwrap();
             assert_eq!(Superblock::read(&device).unwrap().unwrap().superblock, known.superblock);
-            // What is written next may be torn: what was there before is still there.
+            // The next write may be torn: the previous superblock survives.
             let bytes = std::fs::read(&path).unwrap();
             let mut torn = bytes.clone();
             torn[(known.slot * SLOT_BYTES) as usize + 100] ^= 1;
@@ -193,7 +195,7 @@ mod tests {
         std::fs::write(&path, &killed).unwrap();
         assert_eq!(Superblock::read(&device).unwrap().unwrap().superblock, before.superblock);
         assert!(Superblock::sound_slots(&device).unwrap() == 1 && Superblock::has_unfinished_slot(&device).unwrap());
-        // The other way round it says that it is the newer one, and does not hold: that is damage.
+        // In the reverse order it claims to be the newer one and is invalid: that is damage.
         let rotten = [&new[..page], &old[page..]].concat();
         std::fs::write(&path, &rotten).unwrap();
         assert!(Superblock::sound_slots(&device).unwrap() == 1 && !Superblock::has_unfinished_slot(&device).unwrap());

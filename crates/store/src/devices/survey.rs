@@ -1,7 +1,9 @@
-//! Looking for the devices of a store and reading all their superblocks, before anything is written (docs/FORMAT.md, laws 5 and 6).
+//! Finding the devices of a store and reading all their superblocks, before anything is written (docs/FORMAT.md, laws 5
+//! and 6).
 //!
-//! A device is known by what its superblock says, wherever it lies: it is looked for beside the home as it was beside the old one, then where it was, then
-//! where the caller says. What all superblocks say together is judged here: whether a writer may open, and whether this home is the store's or a copy.
+//! A device is identified by its superblock, wherever it is: it is looked for relative to the home as it was relative
+//! to the old one, then at its last location, then where the caller says. This module judges what all superblocks imply
+//! together: whether a writer may open, and whether this home is the store's or a copy.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -23,38 +25,38 @@ const WRITING: &str = "open the store for writing";
 /// How a store is opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Write although too few devices are there to be sure that nothing newer is on the others.
+    /// Write although too few devices are present to be sure that the others have nothing newer.
     pub degraded: bool,
-    /// Directories in which devices may be that are neither in the home nor where they were.
+    /// Directories in which to look for devices that are neither in the home nor at their last location.
     pub devices: Vec<PathBuf>,
-    /// A device that is lost for good, and is not waited for.
+    /// A device that is permanently lost and not waited for.
     pub lost: Option<u16>,
 }
 
-/// How often a geometry that was found leads to one that is newer still.
+/// How often a geometry that was found may lead to a newer one.
 const ROUNDS: usize = 4;
 
-/// All superblocks of a store, and what they say.
+/// All superblocks of a store, and what they imply.
 #[derive(Debug)]
 pub(crate) struct Survey {
     /// The home's directory.
     pub(crate) home: PathBuf,
-    /// As the newest superblock has it.
+    /// As in the newest superblock.
     pub(crate) geometry: Geometry,
     /// The same with the places where everything was found.
     pub(crate) bound: Geometry,
-    /// The history that counts; of several sides, that which readers take.
+    /// The current history; of several sides, the one that readers use.
     pub(crate) history: History,
     pub(crate) slots: Vec<Slot>,
-    /// By number; `None` where there is no sound one of this store.
+    /// By number; `None` if there is no valid one of this store.
     pub(crate) on_devices: Vec<Option<OnDevice>>,
-    /// That of a home apart.
+    /// The superblock of a separate home.
     pub(crate) on_home: Option<OnDevice>,
-    /// More than one: they have diverged.
+    /// More than one if devices have diverged.
     pub(crate) sides: Vec<Side>,
-    /// Whether readers know which side to take.
+    /// Whether readers know which side to use.
     pub(crate) is_decided: bool,
-    /// The directory that was named, if it is a device.
+    /// The directory given by the caller, if it is a device.
     named: Option<u16>,
 }
 
@@ -73,15 +75,15 @@ struct Beginning<'b> {
     also: &'b [PathBuf],
 }
 
-/// Reads all superblocks of the store that a directory (a home or a device) belongs to; writes nothing.
+/// Reads all superblocks of the store to which a directory (a home or a device) belongs; writes nothing.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] if it is no store; what reading its own superblock fails with.
+/// [`ErrorKind::NotFound`] if it is not a store; any error of reading its own superblock.
 pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]) -> Result<Survey> {
     let Some(first) = Superblock::read(&*platform.device(directory))? else {
         let is_there = platform.node(directory).is_some();
         let cause = if is_there { "there is no superblock in it" } else { "there is no such directory" };
-        // Never to make a store there: this may be the place of a home that is lost, with devices that are not.
+        // Never advise to create a store there: this may be the place of a lost home whose devices still exist.
         return Err(Error::new(ErrorKind::NotFound, "open the store", cause).at(directory).advise(
             "if a store had its home there, name any of its devices instead; granulo store repair DEVICE makes the home again",
         ));
@@ -118,7 +120,7 @@ impl Beginning<'_> {
             })
             .collect();
         let mut witnesses: Vec<&History> = on_home.iter().map(|found| &found.superblock.history).collect();
-        // A device that was replaced leads to the store all the same.
+        // A device that was replaced still leads to the store.
         if self.first.number == NO_DEVICE || seen.is_empty() {
             witnesses.push(&self.first.history);
         }
@@ -171,7 +173,7 @@ impl Beginning<'_> {
             on_devices.push(found.on_device);
         }
         if bound.has_home_apart() {
-            // One that is lost is made where it was.
+            // A lost home is recreated where it was.
             if let Some(node) = self.platform.node(&home) {
                 (bound.home, bound.home_node) = (resolved_home, node);
             }
@@ -181,7 +183,7 @@ impl Beginning<'_> {
         Survey { home, geometry: newest, bound, history, slots, on_devices, on_home, sides, is_decided, named }
     }
 
-    /// The superblock in a directory, if it is of this store.
+    /// The superblock in a directory, if it belongs to this store.
     fn of_this_store(&self, directory: &Path, geometry: &Geometry) -> Option<OnDevice> {
         self.platform.node(directory)?;
         let found = Superblock::read(&*self.platform.device(directory)).ok().flatten();
@@ -239,7 +241,7 @@ impl Beginning<'_> {
     }
 }
 
-/// A path of a device: relative to the home if it is in it.
+/// A path of a device: relative to the home if inside it.
 fn beside(home: &Path, path: &Path) -> PathBuf {
     match path.strip_prefix(home) {
         Ok(inside) if inside.as_os_str().is_empty() => PathBuf::from("."),
@@ -248,7 +250,8 @@ fn beside(home: &Path, path: &Path) -> PathBuf {
     }
 }
 
-/// Where `to` would be if it was moved together with `from`, which is at `now`. `None` if they have nothing in common but the root.
+/// The new path of `to` if it was moved together with `from`, which is now at `now`. `None` if they have only the root
+/// in common.
 fn moved_along(from: &Path, to: &Path, now: &Path) -> Option<PathBuf> {
     let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
     if common < 2 {
@@ -265,7 +268,7 @@ fn moved_along(from: &Path, to: &Path, now: &Path) -> Option<PathBuf> {
 }
 
 impl Survey {
-    /// Whether the newest superblock has other devices, or has them elsewhere, than the geometry that was looked through.
+    /// Whether the newest superblock has other devices or places than the geometry that was searched.
     fn leads_on(&self, looked: &Geometry) -> bool {
         let devices = |geometry: &Geometry| {
             geometry.devices.iter().map(|entry| (entry.identity, entry.path.clone(), entry.state)).collect::<Vec<_>>()
@@ -273,8 +276,8 @@ impl Survey {
         devices(&self.geometry) != devices(looked) || self.geometry.home != looked.home
     }
 
-    /// Looks again at devices that lack epochs in which nothing was written as far as superblocks say: a writer may have got to them meanwhile; or
-    /// what is on the others says that something was.
+    /// Rereads devices that lack epochs in which nothing was written according to superblocks: a writer may have
+    /// reached them meanwhile, or the others may show that something was written.
     fn look_at_late(&mut self) {
         let newest = self.history.newest().clone();
         let segments = |slot: &Slot| names::list(&*slot.device, SEGMENTS).unwrap_or_default();
@@ -306,19 +309,19 @@ impl Survey {
         }
     }
 
-    /// The last marks of all superblocks that could be read.
+    /// The last marks of all readable superblocks.
     pub(crate) fn marks(&self) -> Vec<LogMark> {
         let found = self.on_devices.iter().flatten().chain(&self.on_home);
         found.filter_map(|found| found.superblock.mark).collect()
     }
 
-    /// Devices that are in sync, as far as superblocks can tell.
+    /// Devices that are in sync according to superblocks.
     pub(crate) fn in_sync(&self) -> Vec<DeviceNumber> {
         let in_sync = self.slots.iter().filter(|slot| slot.trouble.is_none());
         in_sync.map(|slot| DeviceNumber(slot.entry.number)).collect()
     }
 
-    /// "device 1 (/mnt/a, is missing: …), …" of those that cannot be used.
+    /// "device 1 (/mnt/a, is missing: …), …" for the unusable ones.
     fn absent(&self, lost: Option<u16>) -> Vec<&Slot> {
         let is_absent = |slot: &&Slot| {
             !slot.is_readable() && slot.entry.state != DeviceState::Gone && Some(slot.entry.number) != lost
@@ -326,7 +329,7 @@ impl Survey {
         self.slots.iter().filter(is_absent).collect()
     }
 
-    /// Why nobody can be sure that all that was acknowledged is in sight; `None` if everybody can.
+    /// Why it is uncertain that everything acknowledged is visible; `None` if it is certain.
     pub(crate) fn doubt(&self, lost: Option<u16>) -> Option<String> {
         let absent = self.absent(lost);
         let named = |slots: &[&Slot]| {
@@ -336,8 +339,9 @@ impl Survey {
             });
             words.collect::<Vec<_>>().join("; ")
         };
-        // One of the newest set that lacks the newest epoch may have been put back from an old copy, without what came after it. A crash between
-        // superblocks leaves the same, but no batch of such an epoch: any device with records that is up to date shows which it was.
+        // A device of the newest set that lacks the newest epoch may have been restored from an old copy, without later
+        // batches. A crash between superblocks leaves the same state, but no batch of such an epoch: any up-to-date
+        // device with records shows which it was.
         let newest = self.history.newest();
         let has_records = |slot: &Slot| self.geometry.record_devices().any(|entry| entry.number == slot.entry.number);
         let is_current = |slot: &Slot| slot.trouble.is_none() && !slot.is_late;
@@ -389,7 +393,7 @@ impl Survey {
         Some(cause)
     }
 
-    /// How the sides came apart, in words; `None` if there is one.
+    /// How the sides diverged, in words; `None` if there is only one.
     pub(crate) fn divergence(&self) -> Option<String> {
         if self.sides.len() < 2 {
             return None;
@@ -416,7 +420,7 @@ impl Survey {
     /// Whether a reader may read.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if sides have diverged and nothing says which is to be read.
+    /// [`ErrorKind::Lost`] if sides have diverged and it is undecidable which to read.
     pub(crate) fn may_read(&self) -> Result<()> {
         match self.divergence() {
             Some(cause) if !self.is_decided => Err(diverged("open the store", cause).at(&self.home)),
@@ -427,8 +431,9 @@ impl Survey {
     /// Whether a writer may open.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if sides have diverged, or there is no proof that the newest is in sight; [`ErrorKind::Exists`] if this home is a copy, or another
-    /// store's is in its place; [`ErrorKind::NotFound`] if there is no home, and nobody knows where it would be.
+    /// [`ErrorKind::Lost`] if sides have diverged, or there is no proof that the newest epoch is visible;
+    /// [`ErrorKind::Exists`] if this home is a copy, or that of another store is in its place; [`ErrorKind::NotFound`]
+    /// if there is no home and its place is unknown.
     pub(crate) fn may_write(&self, platform: &dyn Platform, options: &OpenOptions) -> Result<()> {
         if let Some(cause) = self.divergence() {
             return Err(diverged(WRITING, cause).at(&self.home));
@@ -440,7 +445,7 @@ impl Survey {
                 .at(&self.home)
                 .advise("bring the devices back, or say with --device where they are; reading is possible meanwhile"));
         }
-        // Without any device that records are on there is no log to go on with, whatever is asked for.
+        // Without any device with records there is no log to continue, whatever the options.
         let has_log = self
             .geometry
             .record_devices()
@@ -457,7 +462,7 @@ impl Survey {
         }
     }
 
-    /// Whether the home is there, or may be made again where it was.
+    /// Whether the home exists, or may be recreated where it was.
     fn check_home(&self, platform: &dyn Platform) -> Result<()> {
         if !self.geometry.has_home_apart() || self.on_home.is_some() {
             return Ok(());
@@ -484,13 +489,13 @@ impl Survey {
                 }
                 Ok(())
             }
-            // One that is damaged is written again.
+            // A damaged one is rewritten.
             _ => Ok(()),
         }
     }
 
-    /// Whether each device that would be written outside the home's directory takes this home for its own. One whose home does not answer any more
-    /// was moved together with it, and is bound again.
+    /// Whether each device outside the home's directory that would be written regards this home as its own. If its
+    /// recorded home no longer answers, the device was moved together with it, and the record is renewed.
     fn check_bonds(&self, platform: &dyn Platform) -> Result<()> {
         if !self.geometry.has_home_apart() {
             return Ok(());
@@ -534,10 +539,10 @@ impl Survey {
         self.home == other.home && paths(self) == paths(other)
     }
 
-    /// Makes the directory of a home that is lost.
+    /// Recreates the directory of a lost home.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Any error of creating it.
     pub(crate) fn make_home(&mut self, platform: &dyn Platform) -> Result<()> {
         if !self.geometry.has_home_apart() || self.on_home.is_some() {
             return Ok(());
@@ -552,7 +557,7 @@ fn diverged(operation: &'static str, cause: String) -> Error {
         .advise("granulo store repair --take DEVICE goes on with one side; what the other has stays where it is")
 }
 
-/// The directories of a store that is made, in its geometry.
+/// Records the directories of a new store in its geometry.
 pub(crate) fn bind(platform: &dyn Platform, home: &Path, geometry: &mut Geometry) {
     for entry in &mut geometry.devices {
         entry.node = platform.node(&entry.directory(home)).unwrap_or_default();

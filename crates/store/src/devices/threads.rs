@@ -1,5 +1,5 @@
-//! Threads that may not be to be had: under a limit of processes or of memory the system refuses one at any time. What several threads share is then done
-//! by fewer, in the end by the caller alone; nothing panics for want of a thread.
+//! Threads that may be unavailable: under a limit of processes or memory the system may refuse one at any time. Shared
+//! work is then done by fewer threads, in the end by the caller alone; nothing panics for lack of a thread.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ thread_local! {
     static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Lets the system refuse every thread that `work` asks for.
+/// Makes the system refuse every thread that `work` requests.
 #[cfg(test)]
 pub(crate) fn without_threads<T>(work: impl FnOnce() -> T) -> T {
     REFUSED.set(true);
@@ -35,10 +35,10 @@ fn refused(error: io::Error) -> Error {
         .advise("raise the limit of processes (ulimit -u) or of memory")
 }
 
-/// A thread of a scope.
+/// Spawns a thread of a scope.
 ///
 /// # Errors
-/// The system has none to give.
+/// The system refuses.
 pub(crate) fn spawn_within<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
@@ -46,15 +46,15 @@ pub(crate) fn spawn_within<'scope, T: Send + 'scope>(
     builder().and_then(|builder| builder.spawn_scoped(scope, work)).map_err(refused)
 }
 
-/// A thread that may outlive its caller.
+/// Spawns a thread that may outlive its caller.
 ///
 /// # Errors
-/// The system has none to give.
+/// The system refuses.
 pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
     builder().and_then(|builder| builder.spawn(work)).map_err(refused)
 }
 
-/// Lets up to `threads` threads do `work`, this one among them. A panic in one of them goes on here.
+/// Runs `work` on up to `threads` threads, including this one. A panic in one of them propagates.
 pub(crate) fn share(threads: usize, work: impl Fn() + Sync) {
     std::thread::scope(|scope| {
         for _ in 1..threads {
@@ -66,7 +66,7 @@ pub(crate) fn share(threads: usize, work: impl Fn() + Sync) {
     });
 }
 
-/// Does each of the jobs, up to `threads` at the same time; what they give, in their order.
+/// Runs the jobs, up to `threads` in parallel; returns their results in order.
 pub(crate) fn each<J: Send, T: Send>(jobs: Vec<J>, threads: usize, work: impl Fn(J) -> T + Sync) -> Vec<T> {
     let count = jobs.len();
     if count < 2 || threads < 2 {
@@ -83,7 +83,7 @@ pub(crate) fn each<J: Send, T: Send>(jobs: Vec<J>, threads: usize, work: impl Fn
             *place.lock().unwrap_or_else(PoisonError::into_inner) = job.map(&work);
         }
     });
-    // Every job was done: a panic in one would have gone on in `share`.
+    // Every job was run: a panic in one would have propagated from `share`.
     done.into_iter().filter_map(|done| done.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 

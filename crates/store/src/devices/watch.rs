@@ -1,4 +1,5 @@
-//! Waiting until another process has changed a directory: inotify, and a pause where that cannot be had (a network, too many watches).
+//! Waiting until another process has changed a directory: by inotify, or by polling where that is unavailable (a
+//! network file system, too many watches).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,9 +9,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
-/// How long somebody who cannot be told waits before looking again.
+/// Polling interval without inotify.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Bytes of events that are taken at once; what they say does not matter.
+/// Bytes of events read per call; their content does not matter.
 const EVENTS_BYTES: usize = 4096;
 
 /// A directory that is watched.
@@ -20,7 +21,7 @@ pub(crate) struct DirectoryWatch {
 }
 
 impl DirectoryWatch {
-    /// Changes of files in `directory` are noticed from here on.
+    /// Watches `directory` for changes of its files from here on.
     pub(crate) fn new(directory: &Path) -> DirectoryWatch {
         let watched = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO;
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
@@ -28,10 +29,11 @@ impl DirectoryWatch {
         DirectoryWatch { events: events.ok().map(File::from) }
     }
 
-    /// Waits until something has changed since the last call, or for `timeout`, or for a moment where nobody can tell.
+    /// Waits until something has changed since the last call, for `timeout`, or for the polling interval without
+    /// inotify.
     ///
     /// # Errors
-    /// What waiting fails with.
+    /// Any error of waiting.
     pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let Some(events) = &mut self.events else {
             std::thread::sleep(timeout.min(PAUSE));
@@ -58,7 +60,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut watch = DirectoryWatch::new(place.path());
         std::fs::write(place.path().join("file"), b"bytes").unwrap();
-        // What happened before the call counts too, so this does not last.
+        // Changes before the call count too, so this returns soon.
         watch.wait(Duration::from_secs(3600)).unwrap();
         watch.wait(Duration::ZERO).unwrap();
         let mut untold = DirectoryWatch { events: None };

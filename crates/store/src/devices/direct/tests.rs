@@ -1,4 +1,5 @@
-//! Direct writes against a plain file: any pieces, at any place, on file systems that serve and on others.
+//! Direct writes compared with a plain file: arbitrary pieces at arbitrary offsets, on file systems with and without
+//! support.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Bytes that differ from place to place.
+/// Bytes that depend on their position.
 fn content(length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (at ^ at >> 9 ^ at >> 17) as u8).collect()
 }
@@ -42,12 +43,12 @@ proptest! {
         let source = content(4 << 20);
         let mut plain = Vec::new();
         for (length, skew, is_small) in pieces {
-            // Somewhere in memory, so that some pieces lie as the device wants them and most do not.
+            // At an arbitrary address, so that some pieces are aligned as the device requires and most are not.
             let length = if is_small { length % 7000 } else { length };
             let piece = &source[skew..skew + length];
             direct.write(&file, piece, plain.len() as u64).unwrap();
             plain.extend_from_slice(piece);
-            // Whoever reads through the page cache finds all of it, and no more.
+            // A reader through the page cache sees all of it, and no more.
             prop_assert_eq!(reader.metadata().unwrap().len(), plain.len() as u64);
             let mut read = vec![0; plain.len()];
             reader.read_exact_at(&mut read, 0).unwrap();
@@ -82,7 +83,7 @@ fn a_refusal_is_made_up_for_and_remembered() {
         let _ = writeln!(io::stderr(), "SKIPPED: {} has no direct writes", directory.path().display());
         return;
     };
-    // Memory that does not lie as the device wants it, and is said to: the kernel refuses.
+    // Misaligned memory that claims to be aligned: the kernel refuses.
     let piece = content(2 << 20);
     let begin = usize::from((piece.as_ptr() as usize).is_multiple_of(2));
     let said = Alignment { memory: 1, ..alignment };
@@ -112,7 +113,7 @@ fn a_reader_beside_the_writer_sees_what_was_written() {
                 let mut bytes = vec![0; there];
                 reader.read_exact_at(&mut bytes, 0).unwrap();
                 assert!(bytes == source[..there], "{there} bytes");
-                // What is being written just now is read too, so that its pages are in memory when it comes.
+                // The range being written is read too, so that its pages are in memory when the write arrives.
                 let _ = reader.read_at(&mut [0; 8192], there as u64);
             }
         };

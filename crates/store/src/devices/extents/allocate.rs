@@ -1,10 +1,12 @@
-//! Where the next chunk goes: devices by the object's id, extent files one after the other.
+//! Where the next chunk goes: devices by the object's id, extent files in sequence.
 //!
-//! A device's newest extent file grows until the next component would take it past its limit. Places are given out behind everything that is in the file,
-//! also behind what nobody knows any more (the quarantine of a writer that was killed): nothing that is there is overwritten. What a writer of
-//! this process gave up without naming it is given out again if nothing was reserved behind it.
+//! A device's newest extent file grows until the next component would exceed its limit. Space is allocated after
+//! everything in the file, including bytes that nothing refers to any more (the quarantine of a killed writer):
+//! existing bytes are never overwritten. What a writer of this process abandoned unreferenced is reallocated if nothing
+//! was reserved after it.
 //!
-//! Who was given a place has a [`Claim`] to its file until what it wrote is named and durable, or given up; a file with claims is not released.
+//! The holder of a reservation has a [`Claim`] on its file until what it wrote is referenced and durable, or abandoned;
+//! a file with claims is not released.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,7 +23,8 @@ use crate::format::rows::ExtentRow;
 use crate::layout::granulo::{SECTOR_BYTES, Striping};
 use crate::layout::round_up;
 
-/// The devices of an object, first to last: in order of XXH3 of its id and their identities, so that each loss spreads over all others.
+/// The devices of an object, first to last: in order of XXH3 of its id and their identities, so that each loss is
+/// spread over all others.
 pub(crate) fn order(id: u64, devices: &[(u16, [u8; 16])]) -> Vec<u16> {
     let mut order: Vec<(u64, u16)> = devices
         .iter()
@@ -36,14 +39,14 @@ pub(crate) fn order(id: u64, devices: &[(u16, [u8; 16])]) -> Vec<u16> {
     order.into_iter().map(|(_, number)| number).collect()
 }
 
-/// The extent file that a device's next component goes to.
+/// The extent file that receives a device's next component.
 #[derive(Debug, Clone, Copy)]
 struct Tail {
     file: u32,
     end_bytes: u64,
 }
 
-/// A place for a component, and the file that it is in.
+/// Space for a component, and its file.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     pub(crate) component: Component,
@@ -52,21 +55,21 @@ pub(crate) struct Reserved {
     pub(super) file: Arc<dyn DeviceFile>,
 }
 
-/// What was given out.
+/// What was allocated.
 #[derive(Debug, Default)]
 struct Places {
     /// Highest number of a file, and its end, that the catalog knows on each device.
     known: BTreeMap<u16, Tail>,
-    /// Where the next component goes, on each device that something was reserved on.
+    /// Where the next component goes, on each device with reservations.
     tails: BTreeMap<u16, Tail>,
-    /// Files that take nothing more.
+    /// Files that receive nothing more.
     closed: BTreeSet<(u16, u32)>,
     claims: BTreeMap<(u16, u32), Weak<()>>,
 }
 
 impl Places {
-    /// The number of the file that follows the newest, and those that take nothing more: one of these may be given back by now, and who reads that in the log
-    /// takes whatever has its number for dead.
+    /// The number after the newest file and all closed ones: a closed file may have been freed by now, and a reader of
+    /// the log considers any file with a released number dead.
     fn next_file(&self, device: u16, newest: Option<Tail>) -> Option<u32> {
         let closed = self.closed.range((device, 0)..=(device, u32::MAX)).next_back().map(|&(_, file)| file);
         let last = newest.map(|tail| tail.file).max(closed);
@@ -80,16 +83,18 @@ impl Places {
     }
 }
 
-/// Gives out places in extent files. Shared by writers.
+/// Allocates space in extent files. Shared by writers.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     places: Mutex<Places>,
-    /// A file takes no component that would end behind this, or a part of a small device, but for one that is longer by itself.
+    /// No component may end past this offset in a file, or past a fraction of a small device, unless the component
+    /// alone is longer.
     limit_bytes: u64,
 }
 
 impl Allocator {
-    /// Goes on behind what the catalog knows and what is in the files; in none up to those that are `closed`. A file is full at `limit_bytes`.
+    /// Continues after what the catalog knows and what is in the files, and skips all files up to those in `closed`. A
+    /// file is full at `limit_bytes`.
     pub(crate) fn new(
         rows: impl IntoIterator<Item = ExtentRow>,
         closed: impl IntoIterator<Item = (u16, u32)>,
@@ -109,27 +114,28 @@ impl Allocator {
         Allocator { places: Mutex::new(places), limit_bytes }
     }
 
-    /// A file takes nothing more: what comes next goes to another.
+    /// Closes a file: later components go to another.
     pub(crate) fn close(&self, device: u16, file: u32) {
         lock(&self.places).closed.insert((device, file));
     }
 
-    /// Whether somebody is about to name units in a file.
+    /// Whether units in a file are about to be referenced.
     pub(crate) fn is_claimed(&self, device: u16, file: u32) -> bool {
         lock(&self.places).claims.get(&(device, file)).is_some_and(|claim| claim.strong_count() > 0)
     }
 
-    /// Keeps a file from being released, for units in it that no record names (any more).
+    /// Protects a file from being released, for units in it that no record references (any more).
     pub(crate) fn claim(&self, device: u16, file: u32) -> Claim {
         lock(&self.places).claim(device, file)
     }
 
-    /// Places for the components of the chunk with this number on the first devices of `order` that are in service and have room for
-    /// it, and how it is striped: with as many data units as there are devices for. `left_bytes` is what of the object is left, if that is known.
+    /// Reserves space for the components of the chunk with this number on the first devices of `order` that are in
+    /// service and have enough, and determines its striping: as many data units as there are devices for. `left_bytes`
+    /// is the length of the rest of the object, if known.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if fewer devices are in service than one data unit and parity need, [`ErrorKind::NoSpace`] if fewer of these have
-    /// room; what making a file fails with.
+    /// [`ErrorKind::Lost`] if fewer devices are in service than one data unit and parity need, [`ErrorKind::NoSpace`]
+    /// if fewer of these have space; any error of creating a file.
     pub(super) fn reserve(
         &self,
         files: &ExtentFiles,
@@ -140,7 +146,7 @@ impl Allocator {
     ) -> Result<(Striping, Vec<Reserved>)> {
         let in_service: Vec<u16> =
             order.iter().copied().filter(|&number| files.source.device(number).is_some()).collect();
-        // Asked once at most, and only as far as it is needed.
+        // Queried at most once, and only as far as needed.
         let mut rooms: Vec<Option<u64>> = vec![None; in_service.len()];
         let mut room_of =
             |position: usize| *rooms[position].get_or_insert_with(|| files.room_bytes(in_service[position]));
@@ -155,7 +161,7 @@ impl Allocator {
             let stripe = unit * u64::from(data);
             let length = left_bytes.map_or(longest, |left| round_up(left.max(1), stripe).min(longest));
             let component_bytes = length / u64::from(data);
-            // Of an object of unknown length it is not known what it will need.
+            // For an object of unknown length, future needs are unknown.
             let needed = if left_bytes.is_some() { component_bytes } else { unit };
             let chosen: Vec<u16> = (0..in_service.len())
                 .filter(|&position| room_of(position) >= needed)
@@ -180,10 +186,10 @@ impl Allocator {
         Err(too_few(in_service.len(), rule.parity))
     }
 
-    /// A place of so many bytes on one device.
+    /// Reserves `length_bytes` on one device.
     ///
     /// # Errors
-    /// What listing or making a file fails with.
+    /// Any error of listing or creating a file.
     pub(crate) fn reserve_on(&self, files: &ExtentFiles, device: u16, length_bytes: u64) -> Result<Reserved> {
         let mut places = lock(&self.places);
         let length_bytes = round_up(length_bytes, SECTOR_BYTES);
@@ -196,7 +202,7 @@ impl Allocator {
         let tail = newest.filter(|tail| fits(tail) && !places.closed.contains(&(device, tail.file)));
         let opened = match tail {
             Some(tail) => match files.open(device, tail.file, true) {
-                // A device that was emptied or replaced begins a file that was never there.
+                // On a device that was emptied or replaced, begins a file with an unused number.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 opened => {
                     let file = opened.map_err(|error| files.error("open the extent file", device, tail.file, error))?;
@@ -215,12 +221,13 @@ impl Allocator {
         Ok(Reserved { component, claim: places.claim(device, tail.file), end_bytes, file })
     }
 
-    /// Says that a reservation was used up to `used_end_bytes`; the rest is given out again if nothing was reserved behind it.
+    /// Ends a reservation that was used up to `used_end_bytes`; the rest is reallocated if nothing was reserved after
+    /// it.
     pub(super) fn release(&self, reserved: &Reserved, used_end_bytes: u64) {
         self.give_back(reserved.component, reserved.end_bytes, used_end_bytes);
     }
 
-    /// As [`release`](Self::release), of a component that ends at `end_bytes`.
+    /// As [`release`](Self::release), for a component that ends at `end_bytes`.
     pub(super) fn give_back(&self, component: Component, end_bytes: u64, used_end_bytes: u64) {
         if let Some(tail) = lock(&self.places).tails.get_mut(&component.device)
             && (tail.file, tail.end_bytes) == (component.file, end_bytes)
@@ -229,7 +236,8 @@ impl Allocator {
         }
     }
 
-    /// Gives out again what an object took that was never handed to the log, as far as nothing was reserved behind it.
+    /// Frees the space of an object that was never handed to the log for reallocation, as far as nothing was reserved
+    /// after it.
     pub(crate) fn give_up(&self, descriptor: &Descriptor) {
         let runs: Vec<Run> = descriptor.runs().collect();
         for &Run { device, file, offset_bytes, length_bytes } in runs.iter().rev() {
@@ -238,8 +246,8 @@ impl Allocator {
     }
 }
 
-/// The newest file on a device, by what is there and what the catalog knows, and where it ends. One that the catalog does not know takes nothing more: it
-/// was left by a writer that was killed, and its name may not be durable.
+/// The newest file on a device, according to the device and the catalog, and its end. One unknown to the catalog
+/// receives nothing more: a killed writer left it, and its name may not be durable.
 fn newest(files: &ExtentFiles, device: u16, known: Option<Tail>) -> Result<Option<Tail>> {
     let listed = files.list(device).map_err(|error| {
         Error::io("list the extent files in", &files.source.directory(device).join(super::DIRECTORY), error)
@@ -257,12 +265,13 @@ fn newest(files: &ExtentFiles, device: u16, known: Option<Tail>) -> Result<Optio
 }
 
 impl ExtentFiles {
-    /// What units may still be written to a device: without what is kept back for removals, for moving records and for the index.
+    /// Bytes of units that may still be written to a device: without the reserve for removals, for moving records and
+    /// for the index.
     pub(crate) fn room_bytes(&self, device: u16) -> u64 {
         self.room(device).map_or(0, |room| room.available_bytes.saturating_sub(reserve_bytes(room)))
     }
 
-    /// What units that are moved may take on a device, before the file that they are in is given back.
+    /// Bytes that moved units may occupy on a device before their old file is freed.
     pub(crate) fn moving_room_bytes(&self, device: u16) -> u64 {
         self.room(device).map_or(0, moving_bytes)
     }
@@ -272,7 +281,7 @@ impl ExtentFiles {
     }
 }
 
-/// The first file from `next` on that can be made.
+/// Creates the first possible file from `next` on.
 fn create_next(files: &ExtentFiles, device: u16, next: Option<u32>) -> Result<(Tail, Arc<dyn DeviceFile>)> {
     let mut next = next;
     while let Some(file) = next {

@@ -1,22 +1,24 @@
-//! Extents: the files on devices that stripe units of large objects are in (docs/FORMAT.md, section 7).
+//! Extents: the files on devices that contain the stripe units of large objects (docs/FORMAT.md, section 7).
 //!
 //! | module | subject |
 //! | --- | --- |
 //! | `allocate` | where the next chunk goes |
 //! | `write` | a stream becomes chunks, stripes and units, in bounded memory |
-//! | `splice` | an object with some of its stripes written anew, and the others where they are |
-//! | `read` | ranges of an object, verified, reconstructed where units are lost |
+//! | `splice` | rewriting some stripes of an object, with the others in place |
+//! | `read` | ranges of an object, verified, and reconstructed if units are lost |
 //! | `repair` | every unit verified; damaged ones rebuilt; components moved to other devices |
 //!
-//! Here are the files themselves: names, opening, syncing, unlinking, and reading one unit. Extent files have no structure of their
-//! own: every byte that counts is named and checksummed by a descriptor. What no descriptor names stays where it is, dead or in quarantine, until
-//! the whole file was released and is unlinked: nothing is punched, cut off or overwritten.
+//! This module handles the files themselves: names, opening, syncing, unlinking, and reading one unit. Extent files
+//! have no structure of their own: descriptors reference and checksum every live byte. Unreferenced bytes stay in
+//! place, dead or in quarantine, until the whole file was released and is unlinked: nothing is punched, truncated or
+//! overwritten.
 //!
-//! A name has the number that descriptors say, and the low half of the epoch that made the file, so that a file of one history is not
-//! taken for one of another. Which numbers there are, the directory of the device says; it is read once, and again for a number that is not among them.
+//! A name consists of the number used in descriptors and the low half of the epoch that created the file, so that a
+//! file of one history is not taken for one of another. The device's directory lists the existing numbers; it is read
+//! once, and again for a number not in the list.
 //!
-//! Survived: a device that is not in service, a file that is missing or short, an error of the medium, changed bytes. All of these are
-//! [`Wrong`] units, made up for by parity if there is enough of it.
+//! Survived: a device that is not in service, a file that is missing or short, a media error, changed bytes. All of
+//! these are [`Wrong`] units, reconstructed if parity suffices.
 
 mod allocate;
 mod read;
@@ -49,16 +51,16 @@ use crate::format::descriptor::{Chunk, Descriptor, Run};
 /// Directory of the extent files on a device.
 pub(crate) const DIRECTORY: &str = "extents";
 
-/// Extent files that are kept open beside those being written.
+/// Maximum number of extent files that are kept open besides those being written.
 const MOST_OPEN: usize = 128;
 
-/// Files that are synced at the same time, at most.
+/// Maximum number of files synced concurrently.
 pub(crate) const MOST_SYNCS: usize = 32;
 
 /// Reads of adjacent units are joined up to this, in bytes.
 const JOINED_BYTES: usize = 1 << 20;
 
-/// Name of the extent file with this number that was made in this epoch.
+/// Name of the extent file `file` that was created in this epoch.
 pub(crate) fn file_name(file: u32, epoch: u32) -> String {
     format!("{file:08x}-{epoch:08x}")
 }
@@ -74,26 +76,26 @@ pub(crate) fn file_number(name: &str) -> Option<u32> {
     of_eight(epoch).and(of_eight(number))
 }
 
-/// Where devices come from: they come and go while the store is open.
+/// Source of devices, which may come and go while the store is open.
 pub(crate) trait DeviceSource: Send + Sync + Debug {
     /// The device of this number, if it is in service.
     fn device(&self, number: u16) -> Option<Arc<dyn Device>>;
     /// Its directory, for messages.
     fn directory(&self, number: u16) -> PathBuf;
-    /// Low half of the epoch in which this process makes files.
+    /// Low half of the epoch in which this process creates files.
     fn epoch(&self) -> u32;
 }
 
-/// What is the matter with a unit.
+/// What is wrong with a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// Its device is not in service, or has no such file.
     Absent,
     /// The file ends before it.
     Short,
-    /// Its bytes are not those that were written.
+    /// Its bytes differ from what was written.
     Changed,
-    /// The operating system cannot read it, and says this.
+    /// The operating system cannot read it: its error.
     Unreadable(String),
 }
 
@@ -108,10 +110,10 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// A unit that is not as it was written.
+/// A unit that is missing or damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wrong {
-    /// Device that it is on.
+    /// Its device.
     pub(crate) device: u16,
     /// Chunk of the object.
     pub(crate) chunk: usize,
@@ -119,15 +121,15 @@ pub(crate) struct Wrong {
     pub(crate) stripe: usize,
     /// Unit of the stripe: data before parity.
     pub(crate) unit: usize,
-    /// What is the matter with it.
+    /// What is wrong with it.
     pub(crate) flaw: Flaw,
 }
 
-/// Says that somebody is about to name units in an extent file: it is not released as long as one is there.
+/// Units in an extent file are about to be referenced: it is not released while a claim on it exists.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim(#[expect(dead_code, reason = "it is counted, not looked at")] Arc<()>);
 
-/// Files that were written to and are not synced. Keeps them open: an error in writing back is told to those who had the file open.
+/// Files with unsynced writes. Keeps them open: a write-back error is reported to those who had the file open.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Touched {
     files: BTreeMap<(u16, u32), Arc<dyn DeviceFile>>,
@@ -139,12 +141,12 @@ impl Touched {
         self.files.entry((device, file)).or_insert_with(|| Arc::clone(open));
     }
 
-    /// Holds on to the file of a place that was given out.
+    /// Keeps the claim on the file of a reservation.
     pub(crate) fn claim(&mut self, device: u16, file: u32, claim: &Claim) {
         self.claims.entry((device, file)).or_insert_with(|| claim.clone());
     }
 
-    /// Adds what another has.
+    /// Adds the files of another.
     pub(crate) fn merge(&mut self, other: Touched) {
         self.files.extend(other.files);
         self.claims.extend(other.claims);
@@ -157,7 +159,7 @@ impl Touched {
     }
 }
 
-/// Something of extents that is to be made durable: a file, or the names in the directory of a device.
+/// Something to be made durable: an extent file, or the names in the extent directory of a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unsynced<'t> {
     File(u16, u32, &'t Arc<dyn DeviceFile>),
@@ -165,7 +167,7 @@ pub(crate) enum Unsynced<'t> {
 }
 
 impl Unsynced<'_> {
-    /// The device that it is on.
+    /// Its device.
     pub(crate) fn device(&self) -> u16 {
         match self {
             Unsynced::File(device, ..) | Unsynced::Names(device) => *device,
@@ -173,7 +175,7 @@ impl Unsynced<'_> {
     }
 }
 
-/// An open file of the cache.
+/// A cached open file.
 #[derive(Debug)]
 struct Open {
     file: Arc<dyn DeviceFile>,
@@ -187,12 +189,12 @@ struct Cache {
     uses: u64,
 }
 
-/// What the directories of extents were seen to have.
+/// Cached listings of extent directories.
 #[derive(Debug, Default)]
 struct Names {
-    /// Names by number, of each device whose directory was read.
+    /// Names by number, for each device whose directory was read.
     listed: HashMap<u16, BTreeMap<u32, String>>,
-    /// Files that were looked for in vain since.
+    /// Files that were looked up in vain since.
     absent: BTreeSet<(u16, u32)>,
 }
 
@@ -202,11 +204,11 @@ pub(crate) struct ExtentFiles {
     source: Arc<dyn DeviceSource>,
     cache: Mutex<Cache>,
     names: Mutex<Names>,
-    /// Devices with files whose names are not known to be durable.
+    /// Devices with files whose names may not be durable.
     new_names: Mutex<BTreeSet<u16>>,
 }
 
-/// What a mutex guards is whole whenever it is not locked, also after a panic elsewhere.
+/// A mutex guards consistent data whenever it is unlocked, even after a panic elsewhere.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -230,7 +232,7 @@ impl ExtentFiles {
         names.absent.retain(|&(number, _)| number != device);
     }
 
-    /// Another process has changed the store: files that were not there may be by now.
+    /// Another process has changed the store: files that did not exist may by now.
     pub(crate) fn look_again(&self) {
         lock(&self.names).absent.clear();
     }
@@ -242,7 +244,7 @@ impl ExtentFiles {
     pub(crate) fn list(&self, device: u16) -> io::Result<BTreeMap<u32, u64>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
         let mut listed: Vec<(String, u64)> = names::list(&*on, DIRECTORY)?;
-        // Of two with the same number, which only a device of two histories can have, always the same one.
+        // Of two with the same number, which only a device with two histories can have, always the same one.
         listed.sort_unstable();
         let (mut sizes, mut by_number) = (BTreeMap::new(), BTreeMap::new());
         for (name, size) in listed {
@@ -255,7 +257,7 @@ impl ExtentFiles {
         Ok(sizes)
     }
 
-    /// The path of a file on its device, if it is there.
+    /// The path of a file on its device, if it exists.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -282,7 +284,7 @@ impl ExtentFiles {
         Ok(path)
     }
 
-    /// Where a file is, or would be, for messages.
+    /// The present or future location of a file, for messages.
     pub(crate) fn place(&self, device: u16, file: u32) -> PathBuf {
         let path = self.path(device, file).ok().flatten();
         self.source.directory(device).join(path.unwrap_or_else(|| format!("{DIRECTORY}/{file:08x}")))
@@ -292,7 +294,7 @@ impl ExtentFiles {
         Error::io(operation, &self.place(device, file), error)
     }
 
-    /// The file, from the cache or opened; [`io::ErrorKind::NotFound`] also where the device is not in service.
+    /// Opens the file, or takes it from the cache; [`io::ErrorKind::NotFound`] also if the device is not in service.
     fn open(&self, device: u16, file: u32, writable: bool) -> io::Result<Arc<dyn DeviceFile>> {
         {
             let mut cache = lock(&self.cache);
@@ -323,7 +325,7 @@ impl ExtentFiles {
         cache.open.insert((device, file), Open { file: Arc::clone(opened), writable, last_used });
     }
 
-    /// A new file of this epoch; [`io::ErrorKind::AlreadyExists`] if there is one of its number.
+    /// Creates a file of this epoch; [`io::ErrorKind::AlreadyExists`] if the number is taken.
     fn create(&self, device: u16, file: u32) -> io::Result<Arc<dyn DeviceFile>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
         if self.path(device, file)?.is_some() {
@@ -347,7 +349,8 @@ impl ExtentFiles {
         Ok(created)
     }
 
-    /// The file for writing, made if there is none: for units that return to their place on a device that lost them.
+    /// Opens the file for writing, and creates it if it does not exist: for units that are restored in place on a
+    /// device that lost them.
     fn open_or_create(&self, device: u16, file: u32) -> Result<Arc<dyn DeviceFile>> {
         let opened = match self.open(device, file, true) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.create(device, file),
@@ -356,7 +359,7 @@ impl ExtentFiles {
         opened.map_err(|error| self.error("open the extent file", device, file, error))
     }
 
-    /// What is to be synced so that what was written is durable: each file once, and the directories of new ones.
+    /// What must be synced to make writes durable: each file once, and the directories of new ones.
     pub(crate) fn unsynced<'t>(&self, touched: &'t Touched) -> Vec<Unsynced<'t>> {
         let new_names = lock(&self.new_names);
         let devices: BTreeSet<u16> = touched.files.keys().map(|&(device, _)| device).collect();
@@ -374,7 +377,7 @@ impl ExtentFiles {
                 open.sync().map_err(|error| self.error("sync the extent file", device, file, error))
             }
             Unsynced::Names(device) => {
-                // A file made meanwhile waits for the lock, and its name is synced next time.
+                // A file created meanwhile waits for the lock, and its name is synced next time.
                 let mut new_names = lock(&self.new_names);
                 if new_names.contains(&device) {
                     let directory = self.source.directory(device).join(DIRECTORY);
@@ -388,19 +391,19 @@ impl ExtentFiles {
         }
     }
 
-    /// Makes durable what was written, and the names of new files; all at the same time.
+    /// Makes writes and the names of new files durable, all in parallel.
     ///
     /// # Errors
-    /// The first failure. Nothing may be said to be durable then, whatever a later call says.
+    /// The first failure. Nothing may then be reported as durable, whatever a later call returns.
     pub(crate) fn sync(&self, touched: &Touched) -> Result<()> {
         let unsynced = self.unsynced(touched);
         threads::each(unsynced, MOST_SYNCS, |unsynced| self.sync_one(unsynced)).into_iter().collect()
     }
 
-    /// Unlinks a file that was released and that nobody reads any more; gives whether it was there. Handles that are open stay readable.
+    /// Unlinks a file that was released and has no readers; returns whether it existed. Open handles stay readable.
     ///
     /// # Errors
-    /// The device is not in service, or cannot.
+    /// The device is not in service, or the system call fails.
     pub(crate) fn unlink(&self, device: u16, file: u32) -> Result<bool> {
         let fail = |error| self.error("unlink the extent file", device, file, error);
         let on = self.source.device(device).ok_or_else(|| fail(io::ErrorKind::NotFound.into()))?;
@@ -418,7 +421,7 @@ impl ExtentFiles {
         }
     }
 
-    /// Tells the operating system that an object's units will be read soon, up to so many bytes of them.
+    /// Announces to the operating system that an object's units will be read soon, at most `most_bytes` of them.
     pub(crate) fn will_read(&self, descriptor: &Descriptor, most_bytes: u64) {
         let mut told = 0;
         for run in descriptor.runs() {
@@ -437,7 +440,7 @@ impl ExtentFiles {
         self.open(run.device, run.file, false).map_err(|error| flaw(&error))
     }
 
-    /// Reads a run to the end of `out`, which is left as it was if not all of it is there. Nothing is verified.
+    /// Appends a run to `out`, which is left unchanged if the run is incomplete. Nothing is verified.
     fn read_run(&self, run: Run, out: &mut Vec<u8>) -> std::result::Result<(), Flaw> {
         let (start, length) = (out.len(), run.length_bytes as usize);
         let read = self.open_run(run)?.read_onto(out, length, run.offset_bytes);
@@ -452,7 +455,7 @@ impl ExtentFiles {
         result
     }
 
-    /// Reads a unit that has bytes to the end of `out`, verified; `out` is left as it was if it is wrong.
+    /// Appends a unit that has bytes to `out`, verified; `out` is left unchanged if the unit is wrong.
     fn read_unit(&self, chunk: &Chunk, stripe: usize, unit: usize, out: &mut Vec<u8>) -> std::result::Result<(), Flaw> {
         let start = out.len();
         self.read_run(chunk.unit(stripe, unit), out)?;
@@ -463,7 +466,7 @@ impl ExtentFiles {
         Err(Flaw::Changed)
     }
 
-    /// As [`read_unit`](Self::read_unit), into a place of its length.
+    /// As [`read_unit`](Self::read_unit), into a buffer of its length.
     fn read_unit_into(
         &self,
         chunk: &Chunk,
@@ -481,7 +484,7 @@ impl ExtentFiles {
     }
 }
 
-/// Whether bytes are those of a unit.
+/// Whether the bytes of a unit match its checksum.
 fn is_intact(chunk: &Chunk, stripe: usize, unit: usize, bytes: &[u8]) -> bool {
     let expected = chunk.stripes.position(stripe, unit).and_then(|position| chunk.checksums.get(position));
     expected.is_some_and(|&expected| expected == checksum(bytes))

@@ -1,8 +1,8 @@
-//! Reading a large object: every unit that is touched is verified, and made from the rest of its stripe where it is wrong.
+//! Reading a large object: every unit read is verified, and reconstructed from its stripe if it is wrong.
 //!
-//! What comes out was verified against the checksums of the descriptor, also what was reconstructed; there are never wrong bytes.
-//! Small ranges are read in their order with as few calls as there are runs; large ones from all devices at the same time, each unit into
-//! its place.
+//! Everything returned was verified against the checksums of the descriptor, including reconstructed units; wrong bytes
+//! are never returned. Small ranges are read sequentially with one call per run; large ones from all devices in
+//! parallel, each unit directly into its place.
 
 use std::ops::Range;
 
@@ -13,23 +13,24 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Descriptor, Run};
 use crate::layout::granulo::PACKED_BYTES;
 
-/// From so many bytes of a chunk on, its devices are read at the same time.
+/// From this many bytes of a chunk on, its devices are read in parallel.
 const PARALLEL_BYTES: u64 = 4 << 20;
 
-/// Threads that read one chunk, at most.
+/// Maximum number of threads that read one chunk.
 const MOST_THREADS: usize = 16;
 
-/// A data unit of a chunk: stripe, and number in it.
+/// A data unit of a chunk: its stripe, and its number in the stripe.
 fn place_of(chunk: &Chunk, unit: usize) -> (usize, usize) {
     let data = usize::from(chunk.stripes.data);
     (unit / data, unit % data)
 }
 
 impl ExtentFiles {
-    /// Reads a range of what is stored, as far as there is something, to the end of `out`. Gives the units that were wrong and made up for.
+    /// Appends the part of a range that is stored to `out`. Returns the units that were wrong and have been
+    /// reconstructed.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if units are wrong that cannot be made up for; `out` is then as it was.
+    /// [`ErrorKind::Lost`] if units are wrong that cannot be reconstructed; `out` is then unchanged.
     pub(crate) fn read_range(
         &self,
         descriptor: &Descriptor,
@@ -60,7 +61,7 @@ impl ExtentFiles {
         Ok(wrong)
     }
 
-    /// A range of a chunk that is not empty and within it.
+    /// Reads a non-empty range within a chunk.
     fn read_chunk(
         &self,
         number: usize,
@@ -77,14 +78,14 @@ impl ExtentFiles {
         } else {
             self.read_in_order(number, chunk, units.clone(), out, wrong)?;
         }
-        // Units are verified whole; what was not asked for and padding, which is at the end, go.
+        // Units are verified whole; then bytes outside the request and the padding, which is at the end, are dropped.
         let skipped = (range.start - units.start as u64 * unit_bytes) as usize;
         out.drain(base..base + skipped);
         out.truncate(base + (range.end - range.start) as usize);
         Ok(())
     }
 
-    /// Units one after the other; those that lie so on a device in one read.
+    /// Reads units one after the other; units that are adjacent on a device in one read.
     fn read_in_order(
         &self,
         number: usize,
@@ -113,7 +114,8 @@ impl ExtentFiles {
         Ok(())
     }
 
-    /// Units of a chunk on one device, in one read; whether all of them were intact. `out` is left as it was otherwise.
+    /// Reads units of a chunk on one device in one call; returns whether all of them were intact. `out` is left
+    /// unchanged otherwise.
     fn read_joined(&self, chunk: &Chunk, units: Range<usize>, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let (first, last) = (chunk.unit(units.start, 0), chunk.unit(units.end - 1, 0));
@@ -129,7 +131,7 @@ impl ExtentFiles {
         intact
     }
 
-    /// Units from all devices at the same time.
+    /// Reads units from all devices in parallel.
     fn read_at_once(
         &self,
         number: usize,
@@ -172,8 +174,8 @@ impl ExtentFiles {
         Ok(())
     }
 
-    /// All data units of a stripe that have bytes, verified: read, and those that are wrong made from the others. Units that `wrong`
-    /// has already are not read again; more that are found are added.
+    /// All data units of a stripe that have bytes, verified: read, or reconstructed from the others if they are wrong.
+    /// Units already in `wrong` are not read again; newly found ones are added.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if more units are wrong than there is parity.
@@ -192,7 +194,7 @@ impl ExtentFiles {
         };
         let mut units: Vec<Option<Vec<u8>>> = vec![None; stripes.width()];
         for unit in (0..reached).chain(data..stripes.width()) {
-            // Parity is read only as far as it is needed.
+            // Parity is read only as far as needed.
             let missing = (0..reached).filter(|&unit| units[unit].is_none()).count();
             let parity = units[data..].iter().flatten().count();
             if unit >= data && parity >= missing || known(wrong, unit) {
@@ -223,7 +225,7 @@ impl ExtentFiles {
     }
 }
 
-/// The stripe that was reconstructed last: others of its units may be wrong too.
+/// The last reconstructed stripe: others of its units may be wrong too.
 #[derive(Default)]
 struct Restored {
     stripe: Option<usize>,
@@ -248,14 +250,14 @@ impl Restored {
     }
 }
 
-/// Adds a unit to those that are wrong, once.
+/// Adds a unit to the wrong ones, without duplicates.
 pub(super) fn note(wrong: &mut Vec<Wrong>, number: usize, chunk: &Chunk, (stripe, unit): (usize, usize), flaw: Flaw) {
     if !wrong.iter().any(|known| (known.chunk, known.stripe, known.unit) == (number, stripe, unit)) {
         wrong.push(Wrong { device: chunk.unit(stripe, unit).device, chunk: number, stripe, unit, flaw });
     }
 }
 
-/// What is to be said of a stripe with too many wrong units.
+/// The error for a stripe with too many wrong units.
 fn lost(number: usize, stripe: usize, wrong: &[Wrong]) -> Error {
     let units: Vec<String> = wrong
         .iter()

@@ -1,7 +1,7 @@
-//! Verifying whole objects, rebuilding wrong units in their places, and moving components to other places.
+//! Verifying whole objects, rebuilding wrong units in place, and moving components.
 //!
-//! Nothing is written that was not verified against the descriptor's checksums, parity included. A unit is only ever overwritten by the
-//! bytes that belong there, so a crash in the middle leaves it wrong as before, or right.
+//! Only bytes verified against the descriptor's checksums are written, parity included. A unit is only ever overwritten
+//! with the bytes that belong there, so a crash midway leaves it either wrong as before or right.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::devices::erasure::Encoder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor, Run};
 
-/// Called with the bytes of each step, to hold to a rate, to show progress, and to stop with an error.
+/// Called with the bytes of each step, to limit the rate, to show progress, and to stop with an error.
 pub(crate) type Pace<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
-/// What a repair came to.
+/// Result of a repair.
 #[derive(Debug, Default)]
 pub(crate) struct Repaired {
-    /// Units that were rebuilt.
+    /// Rebuilt units.
     pub(crate) units: u64,
     /// Units that are still wrong: their stripes have lost too much, or their devices are not in service.
     pub(crate) left: Vec<Wrong>,
@@ -27,7 +27,7 @@ pub(crate) struct Repaired {
 }
 
 impl ExtentFiles {
-    /// Reads all units of an object, parity included, device by device; gives those that are wrong.
+    /// Reads all units of an object, parity included, device by device; returns the wrong ones.
     ///
     /// # Errors
     /// Only those of `pace`.
@@ -55,7 +55,7 @@ impl ExtentFiles {
         let unit_bytes = u64::from(stripes.unit_bytes);
         let joined = (JOINED_BYTES / stripes.unit_bytes as usize).max(1);
         let length = stripes.component_bytes(component);
-        // The last unit of a component may not be reached.
+        // The last unit of a component may have no bytes.
         let units = length.div_ceil(unit_bytes) as usize;
         for first in (0..units).step_by(joined) {
             let next = (first + joined).min(units);
@@ -70,7 +70,7 @@ impl ExtentFiles {
                 }
             }
             if read.is_err() {
-                // Which of them it is.
+                // Find out which of them.
                 for stripe in first..next {
                     let unit = stripes.unit_in(stripe, component);
                     buffer.clear();
@@ -84,10 +84,10 @@ impl ExtentFiles {
         Ok(())
     }
 
-    /// Rebuilds the units `wrong` of an object in their places. Not durable until [`sync`](Self::sync).
+    /// Rebuilds the `wrong` units of an object in place. Not durable until [`sync`](Self::sync).
     ///
     /// # Errors
-    /// Writing fails. What cannot be made is no error, but [`Repaired::left`].
+    /// Writing fails. Units that cannot be reconstructed are not an error; [`Repaired::left`] lists them.
     pub(crate) fn repair(&self, descriptor: &Descriptor, wrong: &[Wrong]) -> Result<Repaired> {
         let mut stripes: BTreeMap<(usize, usize), Vec<Wrong>> = BTreeMap::new();
         for unit in wrong {
@@ -120,10 +120,10 @@ impl ExtentFiles {
         Ok(repaired)
     }
 
-    /// A place for a component of this chunk on another device, which is to be in service.
+    /// Reserves space for a component of this chunk on another device, which must be in service.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if the chunk is on that device already; making a file fails.
+    /// [`ErrorKind::Usage`] if the chunk is already on that device; creating a file fails.
     pub(crate) fn place_component(
         &self,
         allocator: &Allocator,
@@ -138,12 +138,13 @@ impl ExtentFiles {
         allocator.reserve_on(self, device, chunk.stripes.component_bytes(component))
     }
 
-    /// Writes all units of a component to `target`: another place ([`place_component`](Self::place_component)), or its own on a device that
-    /// was replaced, where units that are there already stay. They are read from where they are, or made from the rest. Not durable until
-    /// [`sync`](Self::sync).
+    /// Writes all units of a component to `target`: another place ([`place_component`](Self::place_component)), or its
+    /// own place on a replaced device, where intact units are left alone. They are read from their old place, or
+    /// reconstructed. Not durable until [`sync`](Self::sync).
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if a unit cannot be made; writing fails; those of `pace`, which is called with the bytes of each unit.
+    /// [`ErrorKind::Lost`] if a unit cannot be reconstructed; writing fails; those of `pace`, which is called with the
+    /// bytes of each unit.
     pub(crate) fn rebuild_component(
         &self,
         descriptor: &Descriptor,
@@ -192,7 +193,7 @@ impl ExtentFiles {
     }
 }
 
-/// A unit of a stripe of which all data units are known.
+/// A unit of a stripe whose data units are all known.
 fn unit_of<'a>(
     encoder: &'a mut Encoder,
     chunk: &Chunk,

@@ -1,12 +1,15 @@
-//! Changing a large object in some places: stripes that are touched are written anew, all others stay where they are.
+//! Changing parts of a large object: the stripes affected are rewritten, all others stay in place.
 //!
-//! A chunk is cut at stripe boundaries. What is in front of the cut keeps its places; so does what is behind it, with its components turned: unit i of stripe s
-//! is on component (s + i) mod width, so that of a chunk which begins with what was stripe s, component c is what was component (c + s) mod width, from
-//! s units on. The touched stripes become chunks between, with the units that they had; at the end of the object, where it may have grown, with those
-//! that the rule has there. A last stripe that was partial is touched if the object grows, and so is the one that an object is cut off in.
+//! A chunk is cut at stripe boundaries. The part before the cut keeps its places; so does the part after it, with its
+//! components rotated: unit i of stripe s is on component (s + i) mod width, so in a chunk that begins with the former
+//! stripe s, component c is the former component (c + s) mod width, from s units on. The affected stripes become
+//! separate chunks in between, with their previous widths; at the end of the object, where it may have grown, with
+//! those of the rule. A partial last stripe is affected if the object grows, and so is the stripe in which an object is
+//! truncated.
 //!
-//! Nothing is overwritten, so the object is there as it was until a record names the new descriptor; and an error, or a change that never comes to the log, lets
-//! the places of the new chunks be given out again, never those of the old ones. Survived: units that are wrong, as far as parity makes up for them.
+//! Nothing is overwritten, so the old object remains until a record references the new descriptor. After an error, or
+//! if the change never reaches the log, the space of the new chunks is reallocated, never that of the old ones.
+//! Survived: wrong units, as far as parity can reconstruct them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,25 +20,25 @@ use crate::error::Result;
 use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
 
-/// An object has at most so many chunks more than the rule cuts one of its length into: each costs a descriptor that is written with every change. What would
-/// have more is written anew.
+/// Maximum number of chunks beyond what the rule gives an object of its length: each adds to a descriptor that is
+/// written with every change. An object that would exceed it is rewritten.
 pub(crate) const MOST_CHUNKS: usize = 256;
-/// What is behind the old end is written in pieces of so many bytes.
+/// Bytes after the old end are written in pieces of this length.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// Bytes that come into the place of what is stored, or behind it.
+/// Bytes that replace stored bytes, or follow them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edit<'e> {
-    /// Where they begin, in what is stored.
+    /// Offset of the first one in the stored bytes.
     pub(crate) at: u64,
     pub(crate) filling: Filling<'e>,
 }
 
-/// What an edit puts there.
+/// The bytes of an edit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Filling<'e> {
     Bytes(&'e [u8]),
-    /// So many.
+    /// A number of zeroes.
     Zeroes(u64),
 }
 
@@ -48,41 +51,41 @@ impl Edit<'_> {
     }
 }
 
-/// An object that was changed. Its units are durable after [`ExtentFiles::sync`] of `touched`.
+/// A changed object. Its units are durable after [`ExtentFiles::sync`] of `touched`.
 #[derive(Debug, Default)]
 pub(crate) struct Spliced {
     pub(crate) chunks: Vec<Chunk>,
     pub(crate) packed: Vec<u8>,
-    /// Those of the chunks that are new: what is given up if no record comes to name them.
+    /// Those of the new chunks: abandoned if no record references them.
     pub(crate) fresh: Vec<Chunk>,
     pub(crate) touched: Touched,
-    /// Units that were wrong and made up for.
+    /// Wrong units that were reconstructed.
     pub(crate) healed: u64,
 }
 
-/// A part of the object as it will be, in bytes behind the packed ones.
+/// A part of the new object, in bytes after the packed ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Region {
-    /// Stripes of a chunk that stay.
+    /// Stripes of a chunk that stay in place.
     Kept { chunk: usize, stripes: Range<usize> },
-    /// Stripes that are written, by a rule, as from this chunk of an object on.
+    /// Stripes to be written by a rule, starting at this chunk of an object.
     Written { range: Range<u64>, rule: Striping, first_chunk: usize },
 }
 
-/// What is changed in which object.
+/// The object and its changes.
 struct Splice<'s> {
     before: &'s Descriptor,
-    /// Rising and apart.
+    /// Ascending and separate.
     edits: &'s [Edit<'s>],
-    /// The rule for what lies at the end.
+    /// The rule for the end of the object.
     rule: Striping,
-    /// Where the object ended and where it will, in bytes behind the packed ones.
+    /// Old and new end of the object, in bytes after the packed ones.
     old_end: u64,
     end: u64,
 }
 
 impl Splice<'_> {
-    /// Edits with bytes in a range behind the packed bytes.
+    /// Edits with bytes in a range after the packed bytes.
     fn edits_in(&self, range: &Range<u64>) -> &[Edit<'_>] {
         let (from, to) = (range.start + PACKED_BYTES, range.end + PACKED_BYTES);
         let first = self.edits.partition_point(|edit| edit.end() <= from);
@@ -90,7 +93,7 @@ impl Splice<'_> {
         &self.edits[first..first + count]
     }
 
-    /// The chunk of an object striped by the rule in which a byte is.
+    /// The chunk that contains a byte in an object striped by the rule.
     fn chunk_at(&self, at: u64) -> usize {
         let mut begin = 0;
         (0..usize::from(u16::MAX))
@@ -101,7 +104,7 @@ impl Splice<'_> {
             .count()
     }
 
-    /// The object as it will be, part by part.
+    /// The new object, part by part.
     fn regions(&self) -> Vec<Region> {
         let mut regions: Vec<Region> = Vec::new();
         let mut begin = 0;
@@ -148,7 +151,7 @@ impl Splice<'_> {
         regions
     }
 
-    /// Where the stripe ends that a byte was in, or the piece behind the old end.
+    /// The end of the stripe that contained a byte, or of the piece after the old end.
     fn piece_end(&self, at: u64) -> u64 {
         let mut begin = 0;
         for chunk in &self.before.chunks {
@@ -162,7 +165,7 @@ impl Splice<'_> {
         at + PIECE_BYTES
     }
 
-    /// Bytes of a range as they will be, which is within a stripe or behind the old end.
+    /// The new bytes of a range within a stripe or after the old end.
     fn compose(&self, files: &ExtentFiles, range: Range<u64>, onto: &mut Vec<u8>) -> Result<u64> {
         onto.clear();
         let edits = self.edits_in(&range);
@@ -178,7 +181,7 @@ impl Splice<'_> {
     }
 }
 
-/// Puts edits where they belong in bytes that begin at `from` in what is stored.
+/// Applies edits to bytes that begin at `from` in the stored object.
 fn apply(edits: &[Edit<'_>], from: u64, bytes: &mut [u8]) {
     let to = from + bytes.len() as u64;
     for edit in edits {
@@ -196,7 +199,7 @@ fn apply(edits: &[Edit<'_>], from: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Some stripes of a chunk as a chunk of their own, with their units where they are.
+/// Some stripes of a chunk as a separate chunk, with their units in place.
 fn cut(chunk: &Chunk, kept: Range<usize>) -> Chunk {
     let (stripes, width, begin) = (chunk.stripes, chunk.stripes.width(), kept.start as u64);
     let length_bytes =
@@ -215,16 +218,17 @@ fn cut(chunk: &Chunk, kept: Range<usize>) -> Chunk {
 }
 
 impl Allocator {
-    /// Gives out again the places of chunks that no record ever named, as far as nothing was reserved behind them.
+    /// Frees the space of chunks that no record ever referenced for reallocation, as far as nothing was reserved after
+    /// them.
     pub(crate) fn give_up_chunks(&self, chunks: Vec<Chunk>) {
         self.give_up(&Descriptor { stored_bytes: 0, packed: Vec::new(), chunks });
     }
 }
 
 impl ExtentFiles {
-    /// Writes what is touched by edits (rising, apart, without gaps behind the old end) of an object that will have `stored_bytes`, more than are packed.
-    /// `order` and `rule` are those of new chunks. `None`: it would have too many chunks, or fewer devices have room than such stripes need; it is to be
-    /// written anew.
+    /// Writes what edits affect (ascending, separate, without gaps after the old end) in an object of `stored_bytes`
+    /// after the change, more than the packed ones. New chunks use `order` and `rule`. `None`: there would be too many
+    /// chunks, or fewer devices have space than such stripes need; the object must be rewritten.
     ///
     /// # Errors
     /// As [`read_range`](Self::read_range) and [`LargeWriter::write`].
@@ -268,7 +272,7 @@ impl ExtentFiles {
         Ok(Some(spliced))
     }
 
-    /// Writes a part of the object as it will be.
+    /// Writes a part of the new object.
     fn write_region(
         self: &Arc<Self>,
         allocator: &Arc<Allocator>,
@@ -336,7 +340,7 @@ mod tests {
                     }
                 }
             }
-            // Nothing is counted twice, and nothing left out.
+            // Nothing is counted twice or omitted.
             let bytes = |chunk: &Chunk| chunk.stripes.allocated_bytes();
             let parts = [(0, begin), (begin, end), (end, stripes.count())].into_iter().filter(|(from, to)| from < to);
             prop_assert_eq!(parts.map(|(from, to)| bytes(&cut(&whole, from..to))).sum::<u64>(), bytes(&whole));
@@ -365,10 +369,10 @@ mod tests {
             regions(&[(8192, 1), (5 * 8192 - 1, 2)], end),
             [kept(0, 0..1), written(8192..2 * 8192, 0), kept(0, 2..4), written(4 * 8192..6 * 8192, 0), kept(1, 2..4)]
         );
-        // Touched stripes of two chunks are one; what is touched at the end goes on as the object grows.
+        // Affected stripes of two chunks become one; at the end, the chunk continues as the object grows.
         assert_eq!(regions(&[(4 * 8192 - 1, 2)], end), [kept(0, 0..3), written(3 * 8192..5 * 8192, 0), kept(1, 1..4)]);
         assert_eq!(regions(&[(end, 100)], end + 100), [kept(0, 0..4), kept(1, 0..3), written(7 * 8192..end + 100, 0)]);
-        // Cut off within a stripe, and between two.
+        // Truncated within a stripe, and between two.
         assert_eq!(regions(&[], 8192 + 5), [kept(0, 0..1), written(8192..8192 + 5, 0)]);
         assert_eq!(regions(&[], 8192), [kept(0, 0..1)]);
     }

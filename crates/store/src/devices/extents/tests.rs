@@ -1,4 +1,4 @@
-//! Large objects on real directories: every width, sizes around every boundary, lost devices, flipped bits, full devices.
+//! Large objects on real directories: all widths, sizes around boundaries, lost and full devices, flipped bits.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::format::rows::ExtentRow;
 use crate::format::superblock::SUPERBLOCK;
 use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
 
-/// A directory with a say in how much room there is, and how many writes succeed.
+/// A directory with a configurable amount of space and number of successful writes.
 #[derive(Debug)]
 struct Limited {
     directory: Directory,
@@ -61,7 +61,7 @@ impl Device for Limited {
     }
     fn room(&self) -> io::Result<Room> {
         let available_bytes = self.room_bytes.load(Ordering::Relaxed);
-        // Of no size that something would be kept back for.
+        // A size of 0, so that nothing is reserved.
         Ok(Room { total_bytes: 0, available_bytes })
     }
 }
@@ -112,7 +112,7 @@ impl DeviceSource for Devices {
     }
 }
 
-/// Devices in a temporary directory, and what writes and reads objects on them.
+/// Devices in a temporary directory, with code to write and read objects on them.
 struct Bench {
     _directory: TempDir,
     devices: Arc<Devices>,
@@ -124,7 +124,7 @@ struct Bench {
 /// Low half of the epoch in the names of files.
 const EPOCH: u32 = 0xfeed;
 
-/// Files are full at this, in bytes.
+/// Files are full at this size, in bytes.
 const LIMIT_BYTES: u64 = 1 << 30;
 
 fn allocator(rows: impl IntoIterator<Item = ExtentRow>) -> Arc<Allocator> {
@@ -202,7 +202,7 @@ impl Bench {
         self.devices.devices.lock().unwrap()[usize::from(number)] = device;
     }
 
-    /// An empty device in the place of this one.
+    /// Replaces this device with an empty one.
     fn replace(&self, number: u16) {
         self.lose(number);
         let path = self.devices.directory(number);
@@ -214,7 +214,7 @@ impl Bench {
         self.devices.directory(number).join(DIRECTORY).join(file_name(file, EPOCH))
     }
 
-    /// Sizes of the extent files of all devices together.
+    /// Total size of the extent files of all devices.
     fn file_bytes(&self) -> u64 {
         self.identities.iter().flat_map(|&(number, _)| self.files.list(number).unwrap().into_values()).sum()
     }
@@ -255,7 +255,7 @@ fn every_width_and_sizes_around_every_boundary_read_back() {
                 let (read, wrong) = bench.read(&descriptor);
                 assert!(read == object && wrong.is_empty(), "{data}+{parity}, {size}");
                 assert_eq!(bench.verify(&descriptor), []);
-                // The layout says what is taken.
+                // The layout says how much space is needed.
                 let taken: u64 = descriptor.runs().map(|run| run.length_bytes).sum();
                 assert_eq!(u128::from(taken), rule.striped_bytes(size as u64 - PACKED_BYTES));
                 assert_eq!(descriptor.encode().len() as u128, rule.descriptor_content_bytes(size as u64));
@@ -271,13 +271,13 @@ fn any_devices_up_to_the_parity_may_be_lost() {
     for (data, parity) in WIDTHS.into_iter().filter(|&(_, parity)| parity > 0) {
         let rule = rule(data, parity);
         let bench = Bench::of(rule);
-        // The long one is read from all devices at the same time.
+        // The long one is read from all devices in parallel.
         for size in [4097, 9000, 100_001, 5_500_000] {
             let object = content(size);
             let descriptor = bench.put(7, rule, &object, true, size);
             let count = bench.identities.len() as u16;
             for (first, second) in (0..count).flat_map(|first| (first..count).map(move |second| (first, second))) {
-                // Of the long one, neighbours only.
+                // For the long one, adjacent pairs only.
                 if first != second && (parity < 2 || size > 1_000_000 && second > first + 1) {
                     continue;
                 }
@@ -310,7 +310,7 @@ fn more_than_parity_makes_up_for_is_lost_and_nothing_is_read() {
         assert_eq!((error.kind(), out), (ErrorKind::Lost, b"before".to_vec()));
         let said = error.to_string();
         assert!(said.contains("on device 0 is missing") && said.contains("on device 3 is missing"), "{said}");
-        // The packed bytes are there all the same.
+        // The packed bytes remain readable.
         assert_eq!(bench.files.read_range(&descriptor, 0..4096, &mut Vec::new()).unwrap(), []);
         let left = bench.repair(&descriptor, &bench.verify(&descriptor)).left;
         assert!(left.iter().any(|wrong| wrong.device == 0) && left.iter().all(|wrong| [0, 3].contains(&wrong.device)));
@@ -328,7 +328,7 @@ fn every_flipped_byte_is_found_and_repaired() {
         for run in descriptor.runs() {
             let path = bench.extent(run.device, run.file);
             let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
-            // With two, the general decoder runs, which takes its time.
+            // With two, the general decoder runs, which is slow.
             let step = if parity == 2 { 13 } else { 1 };
             for offset in (run.offset_bytes..run.offset_bytes + run.length_bytes).step_by(step) {
                 let mut byte = [0];
@@ -402,7 +402,7 @@ fn a_component_is_rebuilt_in_its_place_or_on_another_device() {
         let bench = Bench::new(u16::from(data) + u16::from(parity) + 1);
         let object = content(5_000_000);
         let mut descriptor = bench.put(5, rule, &object, true, 1 << 20);
-        // In its place, after the device was replaced; stopped half-way and begun again.
+        // In place, after the device was replaced; stopped midway and restarted.
         let lost = descriptor.chunks[0].components[1].device;
         bench.replace(lost);
         let mut written = 0;
@@ -426,7 +426,7 @@ fn a_component_is_rebuilt_in_its_place_or_on_another_device() {
         assert_eq!(bench.verify(&descriptor), []);
         let runs: u64 = descriptor.runs().filter(|run| run.device == lost).map(|run| run.length_bytes).sum();
         assert_eq!(written, runs);
-        // Onto the device that has nothing of the object.
+        // To the device that has nothing of the object.
         let spare = bench.identities.iter().map(|&(number, _)| number);
         let spare = { spare }.find(|&number| descriptor.runs().all(|run| run.device != number)).unwrap();
         bench.lose(lost);
@@ -465,7 +465,7 @@ fn a_writer_that_is_dropped_or_fails_gives_up_its_places() {
     assert!(error.to_string().contains("/1/extents/00000000-0000feed"), "{error}");
     assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::Usage);
 
-    // The next object lies where they would have been: of this process's own bytes, which nobody heard of.
+    // The next object takes their place: they were this process's own bytes, never referenced.
     bench.limited(1).writes.store(u64::MAX, Ordering::Relaxed);
     let descriptor = bench.put(1, rule, &object, true, 100_000);
     assert!(descriptor.chunks[0].components.iter().all(|component| (component.file, component.offset_bytes) == (0, 0)));
@@ -566,20 +566,20 @@ fn extent_files_are_rolled_and_what_is_in_them_is_left_alone() {
     };
     assert_eq!(place(&bench), (0, 0));
     assert_eq!(place(&bench), (0, 8192));
-    // The catalog knows an end that is not at a sector.
+    // The end known to the catalog is not at a sector boundary.
     bench.allocator = allocator([row(0, 20_000)]);
     assert_eq!(place(&bench), (0, 20_480));
-    // A file ends where the catalog says, or where it ends, whichever is later.
+    // A file ends where the catalog says or at its actual end, whichever is later.
     bench.allocator = allocator([row(0, 8192)]);
     assert_eq!(place(&bench), (0, 28_672));
-    // Of a file that is full, and one behind it that the catalog does not know: left by a writer that was killed, in another epoch.
+    // A full file, followed by one that the catalog does not know: left by a killed writer, in another epoch.
     let remains = bench.devices.directory(0).join(DIRECTORY).join(file_name(1, 0xdead));
     fs::write(&remains, "remains").unwrap();
     bench.allocator = allocator([row(0, LIMIT_BYTES)]);
     bench.files.forget(0);
     assert_eq!(place(&bench), (2, 0));
     assert_eq!(fs::read(&remains).unwrap(), b"remains");
-    // One that is given back takes nothing, nor does another get its number.
+    // A file being freed receives nothing, and its number is not reused.
     bench.allocator = Arc::new(Allocator::new([row(0, 0), row(2, 8192)], [(0, 2)], LIMIT_BYTES));
     assert_eq!(place(&bench), (3, 0));
     bench.allocator.close(0, 3);
@@ -603,7 +603,7 @@ fn a_component_never_spans_files() {
     let descriptors: Vec<Descriptor> = objects.iter().enumerate().map(put).collect();
     for (descriptor, object) in descriptors.iter().zip(&objects) {
         assert!(bench.read(descriptor).0 == *object);
-        // One that is longer than a file may be has a file of its own.
+        // A component longer than the limit has a file of its own.
         assert!(descriptor.runs().all(|run| run.offset_bytes == 0 || run.offset_bytes + run.length_bytes <= 100_000));
     }
     assert!(bench.files.list(0).unwrap().len() > 2, "{:?}", bench.files.list(0));
@@ -622,7 +622,7 @@ fn a_file_that_another_process_makes_is_found_when_the_store_has_changed() {
     let mut out = Vec::new();
     assert!(reader.read_range(&descriptor, 0..u64::MAX, &mut out).unwrap().is_empty() && out == object);
     assert!(bench.files.unlink(0, 0).unwrap() && !bench.files.unlink(0, 0).unwrap());
-    // A handle that is open goes on.
+    // An open handle continues to work.
     out.clear();
     assert!(reader.read_range(&descriptor, 0..u64::MAX, &mut out).unwrap().is_empty() && out == object);
     assert_eq!(bench.verify(&descriptor)[0].flaw, Flaw::Absent);
@@ -645,7 +645,7 @@ fn objects_spread_over_all_devices() {
         let order = order(id, &identities);
         assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), 10);
         first[usize::from(order[0])] += 1;
-        // Without one device the order of the others stays.
+        // Without one device, the order of the others is the same.
         let without: Vec<(u16, [u8; 16])> = identities.iter().copied().filter(|&(number, _)| number != 4).collect();
         let rest: Vec<u16> = order.into_iter().filter(|&number| number != 4).collect();
         assert_eq!(super::order(id, &without), rest);

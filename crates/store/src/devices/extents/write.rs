@@ -1,9 +1,10 @@
 //! Writing a large object: a stream of known or unknown length becomes chunks, stripes and units.
 //!
-//! Memory is bounded by one stripe and its parity (32 MiB and 8 MiB at most, less for objects below some gigabytes). Full stripes that come
-//! in one piece are written from where they are. Write-back begins while the stream goes on, so that the final sync is short.
-//! Nothing refers to what is written until the caller has synced it and put the descriptor into the log: a crash before leaves bytes in
-//! quarantine, an error or a writer that is dropped lets their places be given out again.
+//! Memory is bounded by one stripe and its parity (at most 32 MiB and 8 MiB, less for objects below some gigabytes).
+//! Full stripes that arrive in one piece are written without a copy. Write-back begins while the stream continues, so
+//! that the final sync is short. Nothing refers to what is written until the caller has synced it and appended the
+//! descriptor to the log: a crash before that leaves bytes in quarantine; after an error, or if a writer is dropped,
+//! their space is reallocated.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::layout::granulo::{PACKED_BYTES, SECTOR_BYTES, Stripes, Striping};
 use crate::layout::round_up;
 
-/// Write-back of a component is begun each time so many bytes were added to it.
+/// Write-back of a component begins whenever this many bytes were added to it.
 const WRITEBACK_BYTES: u64 = 8 << 20;
 
-/// A large object that was written. Its units are durable after [`ExtentFiles::sync`] of `touched`.
+/// A large object as written. Its units are durable after [`ExtentFiles::sync`] of `touched`.
 #[derive(Debug)]
 pub(crate) struct Written {
     /// Where it is.
@@ -28,19 +29,19 @@ pub(crate) struct Written {
     pub(crate) touched: Touched,
 }
 
-/// The chunk that is being written. The length in `stripes` is what was written so far.
+/// The chunk being written. The length in `stripes` is what was written so far.
 #[derive(Debug)]
 struct Growing {
     stripes: Stripes,
     longest_bytes: u64,
     places: Vec<Reserved>,
     checksums: Vec<u64>,
-    /// Of each component, up to where write-back was begun, from the begin of the component.
+    /// For each component, the end of what write-back was begun for, relative to the component.
     written_back_bytes: Vec<u64>,
 }
 
 impl Growing {
-    /// What is written at once: a stripe, or units that lie one behind the other on the only device.
+    /// The length of one write: a stripe, or adjacent units on the only device.
     fn step_bytes(&self) -> u64 {
         let stripe = self.stripes.stripe_bytes();
         let joined = if self.stripes.width() == 1 { JOINED_BYTES as u64 / stripe } else { 1 };
@@ -52,7 +53,7 @@ impl Growing {
     }
 }
 
-/// Writes one large object. Dropped without [`finish`](Self::finish), it gives up the places of what it wrote.
+/// Writes one large object. If dropped without [`finish`](Self::finish), it abandons what it wrote.
 #[derive(Debug)]
 pub(crate) struct LargeWriter {
     files: Arc<ExtentFiles>,
@@ -61,23 +62,23 @@ pub(crate) struct LargeWriter {
     rule: Striping,
     expected_bytes: Option<u64>,
     packed: Vec<u8>,
-    /// Chunks of the object in front of those that it writes.
+    /// Number of chunks of the object before those being written.
     first_chunk: usize,
     /// Bytes in chunks that are complete.
     chunked_bytes: u64,
     chunks: Vec<Chunk>,
     growing: Option<Growing>,
-    /// The begin of the next step.
+    /// The beginning of the next step.
     pending: Vec<u8>,
     encoder: Encoder,
     touched: Touched,
-    /// A step was not written whole.
+    /// A step was not written completely.
     failed: bool,
 }
 
 impl LargeWriter {
-    /// Begins an object on the first devices of `order` ([`order`](super::order) of its id). `expected_bytes` is its length, if that is known;
-    /// it may turn out different.
+    /// Begins an object on the first devices of `order` ([`order`](super::order) of its id). `expected_bytes` is its
+    /// length, if known; the actual length may differ.
     pub(crate) fn begin(
         files: Arc<ExtentFiles>,
         allocator: Arc<Allocator>,
@@ -103,8 +104,8 @@ impl LargeWriter {
         }
     }
 
-    /// Begins what is to be `length_bytes` of an object behind its packed bytes, striped as from its chunk `first_chunk` on. What it
-    /// [`finish`](Self::finish)es has the chunks, and nothing packed that counts.
+    /// Begins a part of `length_bytes` of an object after its packed bytes, striped as from its chunk `first_chunk` on.
+    /// The result of [`finish`](Self::finish) has the chunks, and no meaningful packed bytes.
     pub(super) fn begin_chunks(
         files: Arc<ExtentFiles>,
         allocator: Arc<Allocator>,
@@ -118,10 +119,10 @@ impl LargeWriter {
         writer
     }
 
-    /// Adds to the object.
+    /// Appends to the object.
     ///
     /// # Errors
-    /// No device has room, or writing fails. The object cannot be finished then.
+    /// No device has space, or writing fails. The object can then not be finished.
     pub(crate) fn write(&mut self, data: &[u8]) -> Result<()> {
         let to_packed = data.len().min(PACKED_BYTES as usize - self.packed.len());
         self.packed.extend_from_slice(&data[..to_packed]);
@@ -150,8 +151,8 @@ impl LargeWriter {
     /// Ends the object.
     ///
     /// # Errors
-    /// As [`write`](Self::write); [`ErrorKind::Usage`] for an object that has no bytes behind the packed ones, which is to be a record, and
-    /// after a [`write`](Self::write) that failed.
+    /// As [`write`](Self::write); [`ErrorKind::Usage`] for an object without bytes after the packed ones, which should
+    /// be a record, and after a [`write`](Self::write) that failed.
     pub(crate) fn finish(mut self) -> Result<Written> {
         if self.failed {
             return Err(Error::new(ErrorKind::Usage, "stripe an object", "writing it failed before"));
@@ -170,14 +171,14 @@ impl LargeWriter {
         Ok(Written { descriptor, touched: std::mem::take(&mut self.touched) })
     }
 
-    /// Begins the next chunk; gives the bytes of its first step.
+    /// Begins the next chunk; returns the length of its first step.
     fn begin_chunk(&mut self) -> Result<u64> {
         let number = self.first_chunk + self.chunks.len();
         if number == usize::from(u16::MAX) {
             let cause = format!("it is longer than {} bytes", self.chunked_bytes);
             return Err(Error::new(ErrorKind::Usage, "stripe an object", cause).advise("choose more data units"));
         }
-        // Once it is longer than was expected, nothing is known.
+        // Once the object exceeds the expected length, its length is unknown.
         let before = PACKED_BYTES + self.chunked_bytes;
         let left = self.expected_bytes.and_then(|expected| expected.checked_sub(before)).filter(|&left| left > 0);
         let (striping, places) = self.allocator.reserve(&self.files, &self.order, self.rule, number, left)?;
@@ -203,7 +204,7 @@ impl LargeWriter {
     /// Writes a step: whole stripes, or the last ones of the object.
     fn put(&mut self, data: &[u8]) -> Result<()> {
         let Some(growing) = &mut self.growing else { return Ok(()) };
-        // A reservation is of places, not of room; and of an object of unknown length nobody has asked how much that is.
+        // A reservation does not guarantee space; and for an object of unknown length, space was not checked.
         if growing.stripes.length_bytes > 0 || self.expected_bytes.is_none() {
             let unit_bytes = (data.len() as u64).div_ceil(growing.stripes.data.into()).min(data.len() as u64);
             let with_room =
@@ -259,7 +260,7 @@ impl Drop for LargeWriter {
     }
 }
 
-/// Bytes of a unit as they are written: padded to whole sectors.
+/// Bytes of a unit as written: padded to whole sectors.
 fn padded(unit: &[u8]) -> Cow<'_, [u8]> {
     let length = round_up(unit.len() as u64, SECTOR_BYTES) as usize;
     if length == unit.len() {
@@ -279,7 +280,7 @@ fn write_at(files: &ExtentFiles, place: &Reserved, from_bytes: u64, data: &[u8])
         .map_err(|error| files.error("write to the extent file", device, file, error))
 }
 
-/// Units on the only device: they lie one behind the other.
+/// Writes units on the only device, where they are adjacent.
 fn put_run(files: &ExtentFiles, growing: &mut Growing, stripe: usize, data: &[u8]) -> Result<()> {
     let data = padded(data);
     let unit_bytes = growing.stripes.unit_bytes as usize;
@@ -287,7 +288,7 @@ fn put_run(files: &ExtentFiles, growing: &mut Growing, stripe: usize, data: &[u8
     write_at(files, &growing.places[0], stripe as u64 * unit_bytes as u64, &data)
 }
 
-/// Units of one stripe, and their parity.
+/// Writes units of one stripe, and their parity.
 fn put_stripe(
     files: &ExtentFiles,
     encoder: &mut Encoder,
@@ -310,7 +311,7 @@ fn put_stripe(
     Ok(())
 }
 
-/// Begins write-back of components that have at least so many bytes more than when it was last begun.
+/// Begins write-back of components that grew by at least `least_bytes` since it was last begun.
 fn write_back(growing: &mut Growing, least_bytes: u64) {
     for component in 0..growing.places.len() {
         let (end, begun) = (growing.component_bytes(component), growing.written_back_bytes[component]);

@@ -1,4 +1,4 @@
-//! Objects in memory: what a bucket promises and no more, for programs and tests that need none.
+//! Objects in memory: what a bucket guarantees and no more, for programs and tests without a bucket.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Expected, Head, ListedObject, ObjectError, Objects, Page, Piece, Tag};
 
-/// Objects on a page of a listing, as on S3.
+/// Objects per page of a listing, as on S3.
 const PAGE_OBJECTS: usize = 1000;
 
 /// A bucket in memory. Clones are the same bucket; threads may share it.
@@ -33,7 +33,7 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct Shared {
     objects: BTreeMap<String, Stored>,
-    /// Objects put so far, of which each gets the number as its tag.
+    /// Number of puts so far; each object gets it as its tag.
     puts: u64,
 }
 
@@ -56,13 +56,13 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// One that is empty, and lists so many objects at a time (at least one).
+    /// An empty bucket whose listings have pages of `objects` objects (at least one).
     pub fn with_pages_of(objects: usize) -> Memory {
         Memory { shared: Arc::default(), page_objects: objects.max(1) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Nothing in here is ever half done.
+        // No operation leaves this inconsistent.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,7 +133,7 @@ mod tests {
         assert!(matches!(bucket.replace("b", b"", &Expected::Tagged(tag.clone())), Err(ObjectError::Refused)));
         let next = bucket.replace("a", b"two", &Expected::Tagged(tag.clone())).unwrap();
         assert_ne!(next, tag);
-        // The same bytes at another time have another tag.
+        // The same bytes put again have another tag.
         bucket.delete("a").unwrap();
         assert_ne!(bucket.put("a", b"one").unwrap(), tag);
         assert!(matches!(bucket.delete("b"), Err(ObjectError::NotFound)));
@@ -168,7 +168,7 @@ mod tests {
             after = names.last().cloned();
         }
         assert_eq!(names, ["p/1", "p/2", "p/3", "p/4"]);
-        // A name before the prefix leaves nothing out; one behind it leaves nothing.
+        // A name before the prefix skips nothing; one after it skips everything.
         assert_eq!(bucket.list("p/", Some("a")).unwrap().objects.len(), 2);
         assert!(bucket.list("p/", Some("q")).unwrap().objects.is_empty());
     }

@@ -1,14 +1,16 @@
-//! A device of immutable objects, as buckets are: an object is put whole, read in ranges, listed and deleted; only a conditional replace changes one.
+//! A device of immutable objects, such as a bucket: an object is put whole, read in ranges, listed and deleted; only a
+//! conditional replace changes one.
 //!
-//! The other kind of device, a directory of files, is `devices::device`. What a log on objects needs of them is little, and this is all of it
-//! (docs/FORMAT.md, section 12):
+//! The other kind of device, a directory of files, is `devices::device`. A log on objects needs little, and this is all
+//! of it (docs/FORMAT.md, section 12):
 //!
-//! - **One name, one order.** What [`put`](Objects::put), [`replace`](Objects::replace) and [`delete`](Objects::delete) do to a name takes effect at one moment and
-//!   as a whole; whoever reads the name afterwards, anywhere, sees it. Between names nothing is promised.
-//! - **Tags.** The tag of an object changes with its bytes, and a tag is never given to other bytes of that name again.
-//! - **Answers may be lost.** A request whose answer did not come has taken effect, or has not, or still will: it may be under way for as long as it likes, and may even arrive
-//!   twice. [`ObjectError::Unknown`] says so.
-//! - **Listings may lag.** An object that was just put or deleted may be missing from a listing, or still be in it.
+//! - **One name, one order.** The effect of [`put`](Objects::put), [`replace`](Objects::replace) and
+//!   [`delete`](Objects::delete) on a name is atomic; any later read of the name, anywhere, sees it. Nothing is
+//!   guaranteed across names.
+//! - **Tags.** The tag of an object changes with its bytes, and is never reused for other bytes of that name.
+//! - **Answers may be lost.** A request without an answer has taken effect, or has not, or still will: it may be
+//!   delayed arbitrarily, and may even arrive twice. [`ObjectError::Unknown`] says so.
+//! - **Listings may lag.** An object that was just put or deleted may be missing from a listing, or still appear in it.
 //!
 //! | | S3 | Google Cloud Storage | Azure |
 //! | --- | --- | --- | --- |
@@ -19,9 +21,9 @@
 //! | [`Failed`](ObjectError::Failed) | 409 `ConditionalRequestConflict`, 503 `SlowDown`, no connection, 4xx | 429, no connection, 4xx | 503 `ServerBusy`, no connection, 4xx |
 //! | [`Unknown`](ObjectError::Unknown) | 500, a timeout, a connection that broke | the same | the same |
 //!
-//! An `ETag` on S3 follows from the bytes, so bytes that come again have a tag that was there before: whoever replaces must not write the same bytes twice. Manifests have a
-//! version and a random number in them. A client below that sends a request again by itself may say `Refused` of one that took effect at the first time; that is allowed, and
-//! the log looks.
+//! An `ETag` on S3 depends on the bytes, so repeated bytes have a previous tag: a replacement must never write the same
+//! bytes twice. Manifests contain a version and a random number. A client underneath that retries a request by itself
+//! may return `Refused` for one that took effect the first time; that is allowed, and the log checks.
 
 use std::fmt;
 use std::fmt::Debug;
@@ -33,70 +35,70 @@ mod memory;
 
 pub use memory::Memory;
 
-/// Which bytes an object has: changes with them.
+/// Identifies the bytes of an object: changes with them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tag(pub String);
 
-/// What must be so for an object to be replaced.
+/// The condition for replacing an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// There is none of the name.
+    /// No object of this name exists.
     Absent,
     /// It has this tag.
     Tagged(Tag),
 }
 
-/// What is known of an object without its bytes.
+/// What is known about an object without its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Length of the whole.
+    /// Length of the whole object.
     pub size_bytes: u64,
-    /// Of its bytes.
+    /// Tag of its bytes.
     pub tag: Tag,
 }
 
 /// A range of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// As many bytes of the range as there are.
+    /// As many bytes of the range as exist.
     pub bytes: Vec<u8>,
-    /// What the object was of which they are.
+    /// Length and tag of the object when they were read.
     pub head: Head,
 }
 
 /// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedObject {
-    /// Its name, whole.
+    /// Its full name.
     pub name: String,
-    /// Length of the whole.
+    /// Length of the whole object.
     pub size_bytes: u64,
 }
 
-/// Part of a listing, in order of the bytes of names.
+/// Part of a listing, in the byte order of names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// What it has.
+    /// Its objects.
     pub objects: Vec<ListedObject>,
-    /// Whether none follows. Else the next one begins after the last name of this one.
+    /// Whether this is the last page. Otherwise the next one begins after the last name of this one.
     pub is_last: bool,
 }
 
-/// Why a request was not done, as far as can be said.
+/// Why a request failed, as far as known.
 #[derive(Debug)]
 pub enum ObjectError {
-    /// There is no object of the name.
+    /// There is no object of this name.
     NotFound,
-    /// The condition did not hold: there is such an object, or it has another tag.
+    /// The condition did not hold: the object exists, or has another tag.
     Refused,
-    /// It failed, and has not taken effect and never will.
+    /// It failed, has not taken effect and never will.
     Failed(io::Error),
     /// The answer was lost: it took effect, or did not, or still will.
     Unknown(io::Error),
 }
 
 impl ObjectError {
-    /// As an error of the system.
+    /// Converts to a system error.
     pub(crate) fn into_io(self) -> io::Error {
         match self {
             ObjectError::NotFound => io::ErrorKind::NotFound.into(),
@@ -146,26 +148,28 @@ impl std::error::Error for ObjectError {
 /// # Ok::<(), ObjectError>(())
 /// ```
 pub trait Objects: Send + Sync + Debug {
-    /// Where they are, for messages.
+    /// Their location, for messages.
     fn place(&self) -> PathBuf;
 
-    /// Puts an object whole, if there is none of the name.
+    /// Puts an object whole, unless one of this name exists.
     ///
-    /// The log gives every put a name of its own, so it also stands on buckets that know no condition here and overwrite.
+    /// The log uses a unique name for every put, so it also works on buckets that ignore the condition here and
+    /// overwrite.
     ///
     /// # Errors
-    /// [`Refused`](ObjectError::Refused) if there is one.
+    /// [`Refused`](ObjectError::Refused) if one exists.
     fn put(&self, name: &str, bytes: &[u8]) -> Result<Tag, ObjectError> {
         self.replace(name, bytes, &Expected::Absent)
     }
 
-    /// Puts an object whole in the place of another one, or of none, if it is as expected; gives its tag. Nothing may come between looking and putting.
+    /// Puts an object whole, replacing the expected one, or creating it if none is expected; returns its tag. Check and
+    /// put must be atomic.
     ///
     /// # Errors
-    /// [`Refused`](ObjectError::Refused) if it is not.
+    /// [`Refused`](ObjectError::Refused) if the expectation does not hold.
     fn replace(&self, name: &str, bytes: &[u8], expected: &Expected) -> Result<Tag, ObjectError>;
 
-    /// Reads as many bytes of a range as there are, and none behind the end.
+    /// Reads as many bytes of a range as exist.
     ///
     /// # Errors
     /// [`NotFound`](ObjectError::NotFound).
@@ -177,15 +181,16 @@ pub trait Objects: Send + Sync + Debug {
     /// [`NotFound`](ObjectError::NotFound).
     fn head(&self, name: &str) -> Result<Head, ObjectError>;
 
-    /// Objects whose names begin with `prefix`, from the first one behind the name `after` on.
+    /// Objects whose names begin with `prefix`, starting with the first one after the name `after`.
     ///
     /// # Errors
-    /// None but those of the system.
+    /// Only those of the system.
     fn list(&self, prefix: &str, after: Option<&str>) -> Result<Page, ObjectError>;
 
-    /// Deletes an object. That there is none is no error, or [`NotFound`](ObjectError::NotFound), as the bucket has it.
+    /// Deletes an object. If none exists, succeeds or returns [`NotFound`](ObjectError::NotFound), depending on the
+    /// bucket.
     ///
     /// # Errors
-    /// What the system fails with.
+    /// Those of the system.
     fn delete(&self, name: &str) -> Result<(), ObjectError>;
 }
