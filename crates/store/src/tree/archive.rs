@@ -1,10 +1,10 @@
-//! The members of a tar archive, one after the other, from any stream.
+//! The members of a tar archive, one after another, from any stream.
 //!
-//! Understood: V7, ustar, pax (with sub-second times, attributes, names and sizes of any length) and GNU (long names,
-//! both kinds of sparse files and the three of pax). Data come as they are stored: of a sparse file the runs of data,
-//! with a map.
+//! Supported: V7, ustar, pax (with sub-second times, attributes, names and sizes of any length) and GNU (long names,
+//! sparse files of both kinds and of the three pax formats). Data are returned as they are stored: for a sparse file,
+//! the runs of data with a map.
 //!
-//! Hostile archives: the work is in proportion to the bytes read, and memory is bounded. The limits:
+//! Hostile archives: the work is proportional to the bytes read, and memory is bounded. The limits:
 //!
 //! | what | at most | beyond | elsewhere |
 //! | --- | --- | --- | --- |
@@ -14,8 +14,8 @@
 //! | extended attributes | those of Linux (see `pax`) | they are left out and counted | |
 //! | map of a sparse file | [`MOST_RUNS`] runs | the archive is not read on | |
 //!
-//! Survives: archives that are cut off or damaged (an error that says where, and in which member), and members that are understood and not
-//! wanted (they are [`MemberKind::Refused`], and the next one follows).
+//! Survives: archives that are truncated or damaged (an error that says where, and in which member), and members that
+//! are understood but not wanted (they are [`MemberKind::Refused`], and reading continues with the next one).
 
 use std::io::{self, Read};
 
@@ -25,14 +25,14 @@ use super::posix::MOST_RUNS;
 use crate::format::attributes::{Attributes, Holes};
 use crate::format::key::LONGEST_KEY_BYTES;
 
-/// The longest extended header, in bytes.
+/// Longest extended header, in bytes.
 const MOST_EXTENDED_BYTES: u64 = 4 << 20;
-/// The longest target of a symlink, in bytes: with a zero byte it is Linux's `PATH_MAX`.
+/// Longest target of a symlink, in bytes: with a zero byte it is Linux's `PATH_MAX`.
 const LONGEST_TARGET_BYTES: usize = 4095;
-/// What is kept of a name that is too long, in bytes: for people.
+/// Bytes of a too long name that are kept for messages.
 const NAME_SHOWN_BYTES: usize = 100;
 
-/// What a member is.
+/// The kind of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemberKind {
     File,
@@ -42,7 +42,7 @@ pub(crate) enum MemberKind {
     Directory,
     /// With major and minor number of a device.
     Special(u32, u32),
-    /// Nothing that a store could keep, and why.
+    /// Not storable, with the reason.
     Refused(&'static str),
 }
 
@@ -56,22 +56,22 @@ pub(crate) struct Member {
     pub attributes: Attributes,
     /// Bytes of data in the archive.
     pub data_bytes: u64,
-    /// Attributes in a form that is not known, or beyond what Linux has: left out.
+    /// Attributes in an unknown form, or beyond the limits of Linux: omitted.
     pub xattrs_unreadable: u64,
-    /// Where its header begins in the archive, in bytes.
+    /// Offset of its header in the archive, in bytes.
     pub at: u64,
 }
 
-/// An archive that cannot be read on.
+/// Why reading an archive cannot continue.
 #[derive(Debug)]
 pub(crate) enum Broken {
     /// The stream failed.
     Stream(io::Error),
-    /// It is damaged or no archive.
+    /// It is damaged or not an archive.
     Content {
-        /// At which byte.
+        /// At this byte.
         at: u64,
-        /// Name of the member, if there was one to read.
+        /// Name of the member, if it could be read.
         member: Vec<u8>,
         why: &'static str,
     },
@@ -91,21 +91,21 @@ impl From<io::Error> for Broken {
 
 type Result<T> = std::result::Result<T, Broken>;
 
-/// An archive that is being read.
+/// An archive during reading.
 pub(crate) struct Archive<R> {
     stream: R,
     position: u64,
-    /// Bytes of data of the member in hand that were not read.
+    /// Unread bytes of data of the current member.
     data_left: u64,
     padding: u64,
     global: Common,
-    /// Attributes of global headers that the next member tells of.
+    /// Attributes of global headers, which the next member reports.
     global_xattrs: u64,
     /// An extended header, while it is read.
     header: Vec<u8>,
-    /// Records of extended headers that were looked at.
+    /// Records of extended headers that were examined.
     records: u64,
-    /// Whether it ended as it should: with a block of zeroes.
+    /// Whether it ended correctly: with a block of zeroes.
     pub is_complete: bool,
 }
 
@@ -163,7 +163,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// What is left of the data of the member in hand.
+    /// The unread data of the current member.
     pub fn data(&mut self) -> Data<'_, R> {
         Data { archive: self }
     }
@@ -173,7 +173,7 @@ impl<R: Read> Archive<R> {
         header.name = name.unwrap_or(header.name);
         header.link = link.unwrap_or(header.link);
         header.data_bytes = size_bytes.unwrap_or(header.data_bytes);
-        // Links have no data, whatever their size is said to be.
+        // Links have no data, whatever size their header states.
         self.begin_data(if header.kind == b'1' { 0 } else { header.data_bytes });
         let holes = match (header.sparse.take(), paxed) {
             (Some(old), _) => self.old_map(at, old),
@@ -231,7 +231,7 @@ impl<R: Read> Archive<R> {
         Ok(Member { name, link, kind, attributes, data_bytes: self.data_left, xattrs_unreadable, at })
     }
 
-    /// The map of a sparse file in GNU's old format, the rest of which lies between header and data.
+    /// The map of a sparse file in GNU's old format; the rest of the map is between header and data.
     fn old_map(&mut self, at: u64, old: OldSparse) -> Result<Option<Holes>> {
         let OldSparse { mut runs, mut is_continued, size_bytes } = old;
         while is_continued {
@@ -246,7 +246,7 @@ impl<R: Read> Archive<R> {
         sparse_map(&runs, size_bytes, self.data_left).map_err(|why| Broken::content(at, why))
     }
 
-    /// The map of a sparse file in one of the pax formats; in 1.0 it is the first part of the data.
+    /// The map of a sparse file in one of the pax formats; in 1.0 it is at the beginning of the data.
     fn pax_map(&mut self, at: u64, paxed: PaxSparse) -> Result<Option<Holes>> {
         let wrong = |why| Broken::content(at, why);
         let PaxSparse { mut runs, size_bytes, is_in_data } = paxed;
@@ -277,7 +277,7 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    /// A long name of GNU's, up to its zero byte; of one that is too long, enough to see that it is.
+    /// A GNU long name, up to its zero byte; of a name that is too long, enough to detect that.
     fn long(&mut self, length: u64) -> Result<Vec<u8>> {
         self.begin_data(length);
         let mut name = Vec::new();
@@ -293,7 +293,7 @@ impl<R: Read> Archive<R> {
         self.padding = length.wrapping_neg() % BLOCK_BYTES as u64;
     }
 
-    /// Goes to the next header.
+    /// Skips to the next header.
     fn skip(&mut self) -> Result<()> {
         io::copy(&mut self.data(), &mut io::sink())?;
         let padding = self.padding;
@@ -346,7 +346,7 @@ impl<R: Read> Read for Data<'_, R> {
     }
 }
 
-/// Decimal numbers, one a line, in whole blocks at the beginning of the data.
+/// Decimal numbers, one per line, in whole blocks at the beginning of the data.
 struct MapReader<'a, R> {
     archive: &'a mut Archive<R>,
     block: [u8; BLOCK_BYTES],
@@ -377,7 +377,7 @@ impl<R: Read> MapReader<'_, R> {
     }
 }
 
-/// The beginning of a name, for people.
+/// The beginning of a name, for messages.
 fn shown(name: &[u8]) -> Vec<u8> {
     match name.get(..NAME_SHOWN_BYTES) {
         Some(start) if name.len() > LONGEST_KEY_BYTES => [start, "…".as_bytes()].concat(),

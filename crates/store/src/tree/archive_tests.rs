@@ -1,4 +1,4 @@
-//! Archives built by hand and by the crate, whole and damaged.
+//! Archives built by hand and by the crate, intact and damaged.
 
 use super::*;
 use proptest::prelude::*;
@@ -78,7 +78,7 @@ fn names_times_owners_and_attributes_come_from_extended_headers() {
     assert_eq!((attributes.mode, attributes.uid, attributes.gid), (0o100_644, 4_000_000_000, 100));
     let expected = [(b"user.a=".to_vec(), Vec::new()), (b"user.b".to_vec(), b"\0\n=\xff".to_vec())];
     assert_eq!(attributes.xattrs, expected);
-    // The next member has none of it.
+    // It does not apply to the next member.
     assert_eq!((&members[1].0.name[..], members[1].0.attributes.xattrs.len()), (&b"plain"[..], 0));
 }
 
@@ -216,7 +216,7 @@ fn headers_that_claim_more_than_memory_are_refused() {
     }
 }
 
-/// A header of extended records before what follows.
+/// A header of extended records before the next member.
 fn extended(builder: &mut Builder<Vec<u8>>, kind: EntryType, records: &[u8]) {
     builder.append_data(&mut block(kind, records.len() as u64), "PaxHeaders/x", records).unwrap();
 }
@@ -241,7 +241,7 @@ fn each_record_is_looked_at_once_however_many_members_follow() {
     }
     assert_eq!(found, count);
     assert_eq!(archive.records, headers * records_each);
-    // What is kept of them does not grow with them.
+    // Memory for them does not grow with their number.
     fn is_plain<T: Copy>(_: &T) {}
     is_plain(&archive.global);
 }
@@ -282,7 +282,7 @@ fn attributes_beyond_what_linux_has_are_left_out_and_the_others_stay() {
     let names: Vec<usize> = member.attributes.xattrs.iter().map(|(name, value)| name.len() + value.len()).collect();
     assert_eq!((names, member.xattrs_unreadable, &data[..]), (vec![259, 12 + 65_536], 3, &b"x"[..]));
 
-    // As many as there may be: their names take 64 KiB.
+    // The most that are allowed: their names need 64 KiB.
     let records: Vec<u8> = (0..40_000).flat_map(|number| record(&format!("SCHILY.xattr.{number:07}"), b"")).collect();
     let mut builder = Builder::new(Vec::new());
     extended(&mut builder, EntryType::XHeader, &records);
@@ -314,7 +314,7 @@ fn names_that_are_too_long_are_refused_and_the_next_member_follows() {
     let refused: Vec<bool> = members.iter().map(|(member, _)| matches!(member.kind, MemberKind::Refused(_))).collect();
     assert_eq!(refused, [false, true, true, false, true, true, false]);
     assert_eq!(members[0].0.name.len(), 65_535);
-    // What was refused is told by the beginning of its name.
+    // The beginning of its name identifies what was refused.
     assert!(members[1].0.name.starts_with(b"nnn") && members[1].0.name.len() < 200);
     assert_eq!(members[6].0.at % 512, 0);
 }
@@ -347,7 +347,7 @@ proptest! {
         for (at, value) in flips {
             let at = usize::from(at) % bytes.len();
             bytes[at] = value;
-            // Checksums are made to hold again, so that the damage goes deeper.
+            // Checksums are corrected, so that the damage gets past them.
             let header = at / BLOCK_BYTES * BLOCK_BYTES;
             let sum: u32 = (header..header + BLOCK_BYTES)
                 .map(|at| if (148..156).contains(&(at - header)) { 32 } else { u32::from(bytes[at]) })

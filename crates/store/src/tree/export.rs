@@ -1,17 +1,16 @@
-//! A tree made of a store: directories in order of keys, what is in them in the order of the disk.
+//! Exporting a tree from a store: directories in key order, their content in disk order.
 //!
-//! One thread walks the index and makes directories; objects gather in a window of `WINDOW_OBJECTS`, are sorted by
-//! where they lie, and are handed in runs to threads that read and write them (`restore`). Each is made relative to
-//! its open directory. A directory gets its attributes when the last that works in it lets go of it.
+//! One thread walks the index and creates directories; objects gather in a window of `WINDOW_OBJECTS`, are sorted by
+//! place, and are passed in runs to threads that read and write them (`restore`). Each is created relative to its open
+//! directory. A directory gets its attributes when the last user drops it.
 //!
 //! Confined: below the target, only entries of directories that this export has opened itself, without following
-//! symlinks, are made; content goes only to files that it has created.
-//! Descriptors: at most `MOST_OPEN` directories; those above the deepest `OPEN_LEVELS` are opened again through
-//! `..` and checked to be the same.
+//! symlinks, are created; content goes only to files that it has created. Descriptors: at most `MOST_OPEN` directories;
+//! those above the deepest `OPEN_LEVELS` are reopened through `..` and checked to be the same.
 //!
-//! Survives: what cannot be made (reported; of a directory also what is below it is left out), entries whose
-//! directory is none, objects that are removed or replaced meanwhile. The target is not synced: whoever needs that
-//! calls `sync` once.
+//! Survives: objects that cannot be created (reported; the content of such a directory is omitted), entries without a
+//! parent directory, objects that are removed or replaced meanwhile. The target is not synced: callers that need that
+//! call `sync` once.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -32,28 +31,28 @@ use crate::format::key::Key;
 use crate::units::MIB;
 use crate::{Listed, Store};
 
-/// Objects that are sorted by where they lie.
+/// Objects that are sorted by place together.
 const WINDOW_OBJECTS: usize = 4096;
-/// A run for one thread ends with that many objects,
+/// A run for one thread ends after this many objects,
 const RUN_OBJECTS: usize = 64;
-/// or that many bytes.
+/// or this many bytes.
 const RUN_BYTES: u64 = 4 * MIB;
-/// Directories that are open at a time.
+/// Most directories that are open at a time.
 const MOST_OPEN: usize = 384;
-/// Directories on the path to where the walk is that are kept open.
+/// Directories on the current path that are kept open.
 const OPEN_LEVELS: usize = 64;
 
 /// What to export, and how.
 #[derive(Debug, Clone)]
 pub struct ExportOptions {
-    /// The directory of the store whose content goes into the target.
+    /// The directory of the store whose content is exported to the target.
     pub prefix: Key,
-    /// The target may have something in it: what is there with the same kind, size and modification time stays, what
-    /// differs is replaced, what else is there is left alone. Without it the target must be empty or not exist.
+    /// Accept a target with content: an existing object of the same kind, size and modification time stays, one that
+    /// differs is replaced, any other is left alone. Without this option the target must be empty or not exist.
     pub resume: bool,
-    /// Owners that cannot be set are reported, not only counted.
+    /// Report owners that cannot be set, instead of only counting them.
     pub require_owners: bool,
-    /// Threads that write; `None`: by the processors.
+    /// Number of threads that write; `None` for a default by the number of processors.
     pub threads: Option<usize>,
 }
 
@@ -63,42 +62,40 @@ impl Default for ExportOptions {
     }
 }
 
-/// What an export did.
+/// Result of an export.
 #[derive(Debug, Default)]
 pub struct ExportSummary {
-    /// Directories made, or gone into.
+    /// Directories created or entered.
     pub directories: u64,
-    /// Files made; one with several names once.
+    /// Files created; one with several names counts once.
     pub files: u64,
-    /// Second and later names made.
+    /// Second and later names created.
     pub links: u64,
-    /// Symlinks made.
+    /// Symlinks created.
     pub symlinks: u64,
-    /// Fifos, sockets and devices made.
+    /// Fifos, sockets and devices created.
     pub specials: u64,
     /// Bytes of content written, without holes.
     pub content_bytes: u64,
-    /// Objects that were there already.
+    /// Objects that existed already.
     pub unchanged: u64,
-    /// Objects that belong to this user instead of their owner, which this user may not set. They are without
-    /// set-user-ID and set-group-ID.
+    /// Objects that belong to this user, who may not set their owner. They have no set-user-ID and set-group-ID.
     pub owners_not_set: u64,
-    /// Extended attributes that only root may set, or that the file system does not have.
+    /// Extended attributes that only root may set, or that the file system does not support.
     pub xattrs_not_set: u64,
-    /// Devices that only root may make.
+    /// Devices that only root may create.
     pub specials_not_made: u64,
-    /// What could not be exported, or not whole.
+    /// Objects that could not be exported, or only in part.
     pub reports: Reports,
-    /// Whether it ended because [`Watch::go_on`] said so. Directories are then without their attributes; see
-    /// [`ExportOptions::resume`].
+    /// Whether [`Watch::go_on`] ended it. Directories then lack their attributes; see [`ExportOptions::resume`].
     pub interrupted: bool,
 }
 
-/// Makes the tree below `options.prefix` in `directory`.
+/// Creates the tree below `options.prefix` in `directory`.
 ///
 /// # Errors
-/// If there is no such directory in the store, if the target cannot be made or is not empty, and what the store's
-/// index fails with. What cannot be made or read is no error: see [`ExportSummary::reports`].
+/// If the store has no such directory, if the target cannot be created or is not empty; errors of the store's index.
+/// Objects that cannot be created or read are not an error: see [`ExportSummary::reports`].
 pub fn export(store: &Store, directory: &Path, options: &ExportOptions, watch: &dyn Watch) -> Result<ExportSummary> {
     let prefix = store.entry(&options.prefix)?;
     match &prefix {
@@ -131,7 +128,7 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, watch: &
     let receiver = Mutex::new(receiver);
     std::thread::scope(|scope| {
         let begun = begin_threads(scope, threads, || work(&export, &receiver));
-        // It ends the threads by going away.
+        // Dropping it ends the threads.
         let mut walker = Walker::new(&export, sender);
         begun.and_then(|()| walker.run(prefix.is_some())).unwrap_or_else(|error| ledger.fail(error));
     });
@@ -144,7 +141,7 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, watch: &
     }
 }
 
-/// Opens the target, which is made if it is missing, and must be empty unless `resume`.
+/// Opens the target, which is created if it is missing, and must be empty unless `resume`.
 fn open_target(directory: &Path, resume: bool) -> Result<OwnedFd> {
     std::fs::create_dir_all(directory).map_err(|error| Error::io("make the directory", directory, error))?;
     let fail = |errno: Errno| Error::io("export to", directory, errno.into());
@@ -163,7 +160,7 @@ fn open_target(directory: &Path, resume: bool) -> Result<OwnedFd> {
     Ok(opened)
 }
 
-/// What all threads of an export know.
+/// State that all threads of an export share.
 pub(super) struct Export<'e> {
     pub store: &'e Store,
     pub ledger: &'e Ledger<'e>,
@@ -172,24 +169,24 @@ pub(super) struct Export<'e> {
     pub root: OwnedFd,
     pub is_root_user: bool,
     open: OpenDirectories,
-    /// Directories whose permissions would keep their owner out; they get them last.
+    /// Directories whose permissions would lock their owner out; these are set last.
     late: Mutex<Vec<Key>>,
     pub done: Mutex<ExportSummary>,
 }
 
-/// How many directories are open.
+/// Number of open directories.
 #[derive(Default)]
 struct OpenDirectories {
     count: Mutex<usize>,
     closed: Condvar,
 }
 
-/// A directory of the target that is worked in. It gets its attributes when it is dropped.
+/// A directory of the target in use. It gets its attributes when it is dropped.
 pub(super) struct Directory<'e> {
     pub handle: OwnedFd,
     pub key: Key,
     export: &'e Export<'e>,
-    /// Whether the store says what its attributes are.
+    /// Whether the store has its attributes.
     is_stored: bool,
 }
 
@@ -204,18 +201,18 @@ impl Drop for Directory<'_> {
 }
 
 impl Export<'_> {
-    /// The path that an object gets, for people.
+    /// The target path of an object, for messages.
     pub fn path_of(&self, key: &Key) -> std::path::PathBuf {
         path_of(self.target, &self.options.prefix, key)
     }
 
-    /// Leaves a directory's attributes to the end.
+    /// Leaves the attributes of a directory to the end.
     pub fn finish_later(&self, key: Key) {
         locked(&self.late).push(key);
     }
 
-    /// Gives the directories that were left their attributes: each before the one above it, where a look-up may fail
-    /// afterwards.
+    /// Sets the attributes of the directories that were left to the end: each before its parent, as look-ups in that
+    /// may fail afterwards.
     fn finish_late(&self) {
         if self.ledger.is_over() {
             return;
@@ -235,7 +232,7 @@ impl Export<'_> {
 
 fn work<'e>(export: &'e Export<'e>, receiver: &Mutex<Receiver<Vec<Job<'e>>>>) {
     let mut restorer = Restorer::new(export);
-    // All runs are taken, so that nobody waits for one that nobody works on.
+    // All runs are taken, so that nobody waits for a run without a thread.
     loop {
         let run = locked(receiver).recv();
         let Ok(run) = run else { break };
@@ -247,12 +244,12 @@ fn work<'e>(export: &'e Export<'e>, receiver: &Mutex<Receiver<Vec<Job<'e>>>>) {
 
 struct Level<'e> {
     key: Key,
-    /// Not there while the level is far above the deepest one.
+    /// `None` while the level is far above the deepest one.
     directory: Option<Arc<Directory<'e>>>,
     identity: Identity,
-    /// Whether the store says what its attributes are.
+    /// Whether the store has its attributes.
     is_stored: bool,
-    /// Could not be made: what is below is left out.
+    /// Could not be created: its content is omitted.
     is_lost: bool,
 }
 
@@ -261,7 +258,7 @@ struct Walker<'e> {
     sender: SyncSender<Vec<Job<'e>>>,
     levels: Vec<Level<'e>>,
     window: Vec<Job<'e>>,
-    /// Later names: after everything else of the window.
+    /// Later names: after everything else in the window.
     links: Vec<Job<'e>>,
     names: Names<u64, Arc<LinkTo>>,
 }
@@ -324,7 +321,7 @@ impl<'e> Walker<'e> {
         Ok(())
     }
 
-    /// What an object leaves to its other names, or was left by the first; and whether it is a later one.
+    /// The slot that the names of an object share; and whether this is a later name.
     fn link(&mut self, listed: &Listed) -> Result<(Option<Arc<LinkTo>>, bool)> {
         let Some(number) = listed.shared else { return Ok((None, false)) };
         if let Some(first) = self.names.later(number) {
@@ -408,14 +405,14 @@ impl<'e> Walker<'e> {
             return;
         }
         self.flush();
-        // The path to here keeps `OPEN_LEVELS` open; all others are let go of when the work in them is done.
+        // The current path keeps `OPEN_LEVELS` open; all others are dropped when the work in them is done.
         let mut count = locked(&self.export.open.count);
         while *count >= MOST_OPEN {
             count = self.export.open.closed.wait(count).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Hands the window out: by where objects lie, then later names.
+    /// Sends the window to the threads: by place, then later names.
     fn flush(&mut self) {
         let mut window = std::mem::take(&mut self.window);
         window.sort_by_key(|job| (job.listed.entry.location.segment, job.listed.entry.location.offset));
@@ -425,7 +422,7 @@ impl<'e> Walker<'e> {
             bytes = bytes.saturating_add(job.listed.entry.size_bytes);
             run.push(job);
             if run.len() >= RUN_OBJECTS || bytes >= RUN_BYTES {
-                // The threads take runs until this side of the channel is gone.
+                // The threads take runs until this end of the channel is dropped.
                 let _ = self.sender.send(std::mem::take(&mut run));
                 bytes = 0;
             }

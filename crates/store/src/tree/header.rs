@@ -1,12 +1,11 @@
 //! The bytes of a tar archive: header blocks, numbers, extended headers, maps of sparse files.
 //!
 //! Sources: POSIX.1-2017, `pax` ("ustar Interchange Format", "pax Header Block"), and the GNU tar manual ("Basic Tar
-//! Format", "Storing Sparse Files").
-//! The crate `tar` has the layout of the blocks; numbers and extended headers are decoded here: the crate ends the
-//! value of an extended header at a line feed, which binary attributes and some names contain, and gives the data of
-//! sparse files only with their holes filled.
+//! Format", "Storing Sparse Files"). The crate `tar` has the layout of the blocks; numbers and extended headers are
+//! decoded here: the crate ends the value of an extended header at a line feed, which binary attributes and some names
+//! contain, and returns the data of sparse files only with their holes filled.
 //!
-//! Everything is checked: a value that is not understood is an error in words, never a guess.
+//! Everything is checked: a value that is not understood is an error with a message, never a guess.
 
 use tar::{GnuExtSparseHeader, GnuSparseHeader, Header as Block};
 
@@ -14,19 +13,19 @@ use super::posix::MOST_RUNS;
 use crate::format::attributes::Holes;
 use crate::format::entry::Time;
 
-/// Size of a header, and what data are padded to, in bytes.
+/// Size of a header, and the unit to which data are padded, in bytes.
 pub(super) const BLOCK_BYTES: usize = 512;
 
 /// Digits of the largest number.
 const LONGEST_NUMBER: usize = 20;
 
-/// What contradicts itself, in words.
+/// The error is a message about the contradiction.
 pub(super) type Decoded<T> = Result<T, &'static str>;
 
 /// A header block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Type of the member: the byte of the format.
+    /// Type of the member: the byte in the format.
     pub kind: u8,
     pub name: Vec<u8>,
     pub link: Vec<u8>,
@@ -41,7 +40,7 @@ pub(super) struct Header {
     pub sparse: Option<OldSparse>,
 }
 
-/// The map of a sparse file in GNU's old format, as far as the header has it.
+/// The map of a sparse file in GNU's old format, as far as it is in the header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OldSparse {
     pub runs: Vec<(u64, u64)>,
@@ -56,7 +55,7 @@ pub(super) fn decode(bytes: &[u8; BLOCK_BYTES]) -> Decoded<Option<Header>> {
     }
     let block = Block::from_byte_slice(bytes);
     let old = block.as_old();
-    // The checksum counts itself as spaces. Some old programs summed signed bytes.
+    // The checksum counts its own bytes as spaces. Some old programs summed signed bytes.
     let counted = bytes[..148].iter().chain(&[b' '; 8]).chain(&bytes[156..]);
     let unsigned: i64 = counted.clone().map(|&byte| i64::from(byte)).sum();
     let signed: i64 = counted.map(|&byte| i64::from(byte as i8)).sum();
@@ -85,7 +84,7 @@ pub(super) fn decode(bytes: &[u8; BLOCK_BYTES]) -> Decoded<Option<Header>> {
         kind,
         name: block.path_bytes().into_owned(),
         link: block.link_name_bytes().map(|name| name.into_owned()).unwrap_or_default(),
-        // Some programs put the type of the file into the mode too.
+        // Some programs store the type of the file in the mode too.
         mode: (number(&old.mode)? & 0o7777) as u16,
         uid: within(number(&old.uid)?)?,
         gid: within(number(&old.gid)?)?,
@@ -96,7 +95,7 @@ pub(super) fn decode(bytes: &[u8; BLOCK_BYTES]) -> Decoded<Option<Header>> {
     }))
 }
 
-/// Decodes a block that continues the map of a sparse file; gives whether another one follows.
+/// Decodes a block that continues the map of a sparse file; returns whether another one follows.
 pub(super) fn decode_continuation(bytes: &[u8; BLOCK_BYTES]) -> Decoded<(Vec<(u64, u64)>, bool)> {
     let mut block = GnuExtSparseHeader::new();
     block.as_mut_bytes().copy_from_slice(bytes);
@@ -108,7 +107,7 @@ fn old_runs(fields: &[GnuSparseHeader]) -> Decoded<Vec<(u64, u64)>> {
     used.map(|field| Ok((within(number(&field.offset)?)?, within(number(&field.numbytes)?)?))).collect()
 }
 
-/// A number field: octal digits, or with the highest bit set a signed number to the base of 256.
+/// A number field: octal digits, or, with the highest bit set, a signed base-256 number.
 fn number(field: &[u8]) -> Decoded<i64> {
     let Some((&first, rest)) = field.split_first() else { return Ok(0) };
     if first & 0x80 != 0 {
@@ -171,7 +170,7 @@ pub(super) fn decimal(digits: &[u8]) -> Decoded<u64> {
     })
 }
 
-/// A time of an extended header: seconds, perhaps negative, perhaps with a fraction, of which nanoseconds count.
+/// A time in an extended header: seconds, perhaps negative, perhaps with a fraction, which is truncated to nanoseconds.
 pub(super) fn time(text: &[u8]) -> Decoded<Time> {
     let (negative, text) = text.strip_prefix(b"-").map_or((false, text), |rest| (true, rest));
     let point = text.iter().position(|&byte| byte == b'.');
@@ -192,7 +191,7 @@ pub(super) fn time(text: &[u8]) -> Decoded<Time> {
     })
 }
 
-/// The name of an extended attribute in a keyword, where GNU tar writes `=` as `%3D` and `%` as `%25`.
+/// The name of an extended attribute in a keyword, in which GNU tar writes `=` as `%3D` and `%` as `%25`.
 pub(super) fn xattr_name(keyword: &[u8]) -> Vec<u8> {
     let mut name = Vec::with_capacity(keyword.len());
     let mut rest = keyword;
@@ -208,7 +207,7 @@ pub(super) fn xattr_name(keyword: &[u8]) -> Vec<u8> {
     name
 }
 
-/// The map of a sparse file from the runs that an archive lists; `None` if there are no holes.
+/// The map of a sparse file from the runs in an archive; `None` if there are no holes.
 pub(super) fn sparse_map(runs: &[(u64, u64)], size_bytes: u64, data_bytes: u64) -> Decoded<Option<Holes>> {
     let mut data: Vec<(u64, u64)> = Vec::new();
     let (mut end, mut sum) = (0u64, 0u64);

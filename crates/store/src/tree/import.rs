@@ -1,19 +1,18 @@
-//! A tree into a store: what is new or different is put, the rest stays as it is.
+//! Importing a tree into a store: new or changed files are stored, the rest does not change.
 //!
-//! One thread walks the tree and the listings of the store side by side, both in order of keys, and decides what is
-//! to be done; others read and put. The work is cut into pieces of about 1 MiB that are committed in order (`turns`),
-//! so that a group lies together on the disk. A file is there already if kind, size, modification time, mode and
-//! owner are the same: the import can be repeated after an interruption, and brings a store up to date. What is gone
-//! from the source stays in the store.
+//! One thread walks the tree and the listings of the store in parallel, both in key order, and decides what to do;
+//! others read and store. The work is cut into pieces of about 1 MiB that are committed in order (`turns`), so that a
+//! group is adjacent on disk. A file is unchanged if kind, size, modification time, mode and owner are the same: an
+//! interrupted import can be repeated, and an import brings a store up to date. What is no longer in the source stays
+//! in the store.
 //!
-//! Files with several names: the walk knows which name is the first, in order of keys. That one puts the shared
-//! object, the piece of any later name comes after it. Numbers of shared objects that are in the store already are
-//! used again, each for one inode only: names that were one file and are two now come apart.
+//! Files with several names: the walk knows which name is the first in key order. That one stores the shared object;
+//! the pieces of later names follow it. Numbers of shared objects that are already in the store are reused, each for
+//! one inode only: names that were one file and are now two are separated.
 //!
-//! Memory: two pieces a thread, what waits for its turn, and for each file with several names 50 bytes until all were
-//! seen.
-//! Survives: files that change, vanish or cannot be read (retried, counted, reported), and the store itself in the
-//! tree.
+//! Memory: two pieces per thread, those that wait for their turn, and 50 bytes for each file with several names until
+//! all were seen. Survives: files that change, vanish or cannot be read (retried, counted, reported), and the store
+//! itself in the tree.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -35,23 +34,23 @@ use crate::format::key::Key;
 use crate::units::MIB;
 use crate::{Listed, Store, Walk};
 
-/// A piece ends when it has that much content; with more than two threads less, so that all of them together have no more in memory,
+/// A piece ends at this much content; with more than two threads at less, so that their total does not exceed it,
 const PIECE_BYTES: u64 = MIB;
-/// or that many objects,
+/// or this many objects,
 const PIECE_OBJECTS: usize = 256;
-/// or its part of so many directories, which are open until it is done.
+/// or its share of this many directories, which stay open until it is done.
 const MOST_OPEN: usize = 384;
 
 /// What to import, and how.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// The directory of the store that what is in the source goes to; made if it is missing.
+    /// The directory of the store for the content of the source; created if it is missing.
     pub prefix: Key,
     /// Keep access times.
     pub access_times: bool,
-    /// Do not go into directories on other file systems than the source's root.
+    /// Do not enter other file systems than that of the source's root.
     pub one_file_system: bool,
-    /// Threads that read; `None`: by the processors.
+    /// Number of threads that read; `None` for a default by the number of processors.
     pub threads: Option<usize>,
 }
 
@@ -61,39 +60,39 @@ impl Default for ImportOptions {
     }
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Debug, Default)]
 pub struct ImportSummary {
-    /// Directories put.
+    /// Directories stored.
     pub directories: u64,
-    /// Files put; one with several names once.
+    /// Files stored; one with several names counts once.
     pub files: u64,
-    /// Second and later names put.
+    /// Second and later names stored.
     pub links: u64,
-    /// Symlinks put.
+    /// Symlinks stored.
     pub symlinks: u64,
-    /// Fifos, sockets and devices put.
+    /// Fifos, sockets and devices stored.
     pub specials: u64,
-    /// Bytes of content put, without holes.
+    /// Bytes of content stored, without holes.
     pub content_bytes: u64,
-    /// Objects that were there already.
+    /// Objects that are already in the store.
     pub unchanged: u64,
     /// Files that changed while they were read, twice; they are reported too.
     pub changed: u64,
-    /// Directories of the store itself that lie in the source.
+    /// Directories of the store itself in the source.
     pub passed_over: u64,
-    /// Members of an archive that were refused for what they are called or what they are; they are reported too.
+    /// Members of an archive that were refused because of their name or kind; they are reported too.
     pub refused: u64,
-    /// Extended attributes that may not be read by this user, or that an archive has in a form that is not known.
+    /// Extended attributes that this user may not read, or that an archive has in an unknown form.
     pub xattrs_unreadable: u64,
-    /// What could not be imported, or not whole.
+    /// Files that could not be imported, or only in part.
     pub reports: Reports,
-    /// Whether it ended because [`Watch::go_on`] said so.
+    /// Whether [`Watch::go_on`] ended it.
     pub interrupted: bool,
 }
 
 impl ImportSummary {
-    /// Adds what another thread did.
+    /// Adds the counts of another thread.
     fn add(&mut self, other: &ImportSummary) {
         self.directories += other.directories;
         self.files += other.files;
@@ -110,9 +109,9 @@ impl ImportSummary {
 /// What an import of a tree would find.
 #[derive(Debug, Default)]
 pub struct Measure {
-    /// Directories, with the root.
+    /// Directories, including the root.
     pub directories: u64,
-    /// Files; one with several names once.
+    /// Files; one with several names counts once.
     pub files: u64,
     /// Second and later names.
     pub links: u64,
@@ -120,19 +119,19 @@ pub struct Measure {
     pub symlinks: u64,
     /// Fifos, sockets and devices.
     pub specials: u64,
-    /// Sizes of the files in bytes, holes included.
+    /// Sizes of the files in bytes, including holes.
     pub size_bytes: u128,
-    /// What could not be looked at.
+    /// Entries that could not be examined.
     pub reports: Reports,
-    /// Whether it ended because [`Watch::go_on`] said so.
+    /// Whether [`Watch::go_on`] ended it.
     pub interrupted: bool,
 }
 
 /// Imports the tree `source`, durable on return.
 ///
 /// # Errors
-/// If the source cannot be walked at all, if its place in the store is no directory, or if the store cannot be
-/// written; what was committed until then stays, and the import may be repeated. What cannot be read is no error: see
+/// If the source cannot be walked at all, if its place in the store is not a directory, or if the store cannot be
+/// written; what was committed until then stays, and the import may be repeated. Unreadable files are not an error: see
 /// [`ImportSummary::reports`].
 pub fn import(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn Watch) -> Result<ImportSummary> {
     let ledger = Ledger::new(watch);
@@ -168,13 +167,13 @@ pub fn import(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn
     Ok(ImportSummary { passed_over, interrupted, reports, ..summary })
 }
 
-/// Makes durable what was committed; gives whether the work was interrupted, and what was reported.
+/// Makes durable what was committed; returns whether the work was interrupted, and the reports.
 pub(super) fn finish(store: &Store, ledger: &Ledger<'_>) -> Result<(bool, Reports)> {
     let interrupted = ledger.is_interrupted();
     let (failed, reports) = ledger.end();
     match failed {
         Some(error) => {
-            // The first failure is the one to tell; what can be saved of the work before it makes a repetition shorter.
+            // The first failure is the one to report; saving earlier work shortens a repetition.
             let _ = store.sync();
             Err(error)
         }
@@ -217,7 +216,7 @@ pub fn measure(store: &Store, source: &Path, options: &ImportOptions, watch: &dy
     Ok(measured)
 }
 
-/// Fails if what is to go below `prefix` cannot, as there is something else than a directory on the way.
+/// Fails if `prefix` or a directory on its path exists as something else than a directory.
 pub(super) fn check_prefix(store: &Store, prefix: &Key) -> Result<()> {
     let mut above = Some(prefix.clone());
     while let Some(key) = above {
@@ -233,35 +232,35 @@ pub(super) fn check_prefix(store: &Store, prefix: &Key) -> Result<()> {
     Ok(())
 }
 
-/// Identities of the directories that the store itself lies in.
+/// Identities of the store's own directories.
 fn own_directories(store: &Store) -> HashSet<Identity> {
     let engine = store.engine();
     let geometry = store.geometry();
     let devices = geometry.devices.iter().map(|device| device.directory(&engine.home));
     let directories = devices.chain([engine.home.clone(), engine.index_directory.clone()]);
-    // A device that is not there cannot lie in the source.
+    // A missing device cannot be in the source.
     let opened = directories.filter_map(|path| std::fs::File::open(path).ok());
     opened.filter_map(|file| super::posix::status(&file).ok()).map(|status| status.identity).collect()
 }
 
-/// What is to be done with a file.
+/// What to do with a file.
 pub(super) enum Action {
-    /// Put it; a file is its own.
+    /// Store it as an object of its own.
     Put,
-    /// Put it as a shared object, and tell its number.
+    /// Store it as a shared object, and pass on its number.
     PutShared(Arc<Slot<u64>>),
-    /// Give it a name, when the number is known.
+    /// Add a name when the number is known.
     Link(Arc<Slot<u64>>),
-    /// It is there, as one of several names of this shared object, which it no longer is in the source: put it unless
-    /// all other names are gone.
+    /// The store has it as one of several names of this shared object, which it no longer is in the source: store it
+    /// unless all other names are gone.
     PutIfShared,
 }
 
-/// A file and what is to be done with it.
+/// A file and what to do with it.
 pub(super) struct Task {
     pub found: Found,
     pub action: Action,
-    /// It is a directory, and there is something else in its place.
+    /// It is a directory, and something else has its key.
     pub replace: bool,
 }
 
@@ -270,7 +269,7 @@ struct Piece {
     tasks: Vec<Task>,
 }
 
-/// Whether the store has the file as it is, as far as that shows without reading it.
+/// Whether the store has the same file, as far as metadata show.
 pub(super) fn is_same(status: &FileStatus, listed: &Listed) -> bool {
     let entry = &listed.entry;
     let has_size = |kinds: &[Kind]| kinds.contains(&entry.kind) && entry.size_bytes == status.size_bytes;
@@ -289,7 +288,7 @@ fn work<'s>(
     ledger: &Ledger<'_>,
     putter: &mut Putter<'s, '_, '_>,
 ) {
-    // Each piece that was taken is handed in, and all are taken: nobody waits for one that never comes.
+    // All pieces are taken and each is handed in: nobody waits for one that never comes.
     loop {
         let piece = locked(receiver).recv();
         let Ok(Piece { number, tasks }) = piece else { return };
@@ -308,21 +307,22 @@ struct PieceBounds {
     directories: usize,
 }
 
-/// Decides what is to be done with each file of the source.
+/// Decides what to do with each file of the source.
 struct Planner<'s, 'l, 'w> {
     store: &'s Store,
     ledger: &'l Ledger<'w>,
     tree: SourceTree<'l, 'w>,
     sender: SyncSender<Piece>,
-    /// For each directory that the walk is in, what the store has in it.
+    /// For each directory on the walk's path, its listing in the store.
     listings: Vec<Option<Peekable<Walk>>>,
     names: Names<Identity, Arc<Slot<u64>>>,
-    /// Shared objects of the store that an inode of the source was found to be.
+    /// Shared objects of the store that are assigned to an inode of the source.
     claimed: hashbrown::HashSet<u64>,
     piece: Piece,
     piece_bytes: u64,
     piece_directories: usize,
-    /// Directories in a piece: with one being made, one waiting and one in hand for each thread, not too many are open.
+    /// Directories per piece: with one piece in the making, one waiting and one in work per thread, the limit of open
+    /// directories holds.
     bounds: PieceBounds,
     unchanged: u64,
 }
@@ -351,7 +351,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         }
     }
 
-    /// Plans the whole tree; gives how much is there already, and how many directories were passed over.
+    /// Plans the whole tree; returns how many objects are unchanged, and how many directories were skipped.
     fn run(mut self) -> (u64, u64) {
         while !self.ledger.is_over() {
             let Some(step) = self.tree.next() else { break };
@@ -381,7 +381,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         }
         let stored_directory = listed.as_ref().map(|listed| listed.entry.kind == Kind::Directory);
         if !is_directory && stored_directory == Some(true) {
-            // An import never removes what lies below a directory.
+            // An import never removes the content of a directory.
             let error = Error::new(ErrorKind::Exists, "import", "the store has a directory of this name");
             let error = error.at(&self.tree.path_of(&found.key));
             self.ledger.report(error.advise("if it is to go, remove it first: granulo store rm -r"));
@@ -398,11 +398,11 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         Ok(())
     }
 
-    /// What the store has for `key`, an entry of the directory that the walk is in.
+    /// The store's entry for `key`, in the directory that the walk is in.
     fn listed(&mut self, key: &Key) -> Result<Option<Listed>> {
         let Some(listing) = self.listings.last_mut() else { return self.store.entry(key) };
         let Some(listing) = listing else { return Ok(None) };
-        // Both come in order of keys; what is only in the store stays as it is.
+        // Both are in key order; what is only in the store does not change.
         while let Some(listed) = listing.next_if(|listed| listed.as_ref().map_or(true, |listed| listed.key <= *key)) {
             let listed = listed?;
             if listed.key == *key {
@@ -412,7 +412,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         Ok(None)
     }
 
-    /// What is to be done; `None` if it is there already.
+    /// What to do; `None` if it is unchanged.
     fn action(&mut self, status: &FileStatus, listed: Option<&Listed>) -> Option<Action> {
         let same = listed.filter(|listed| is_same(status, listed));
         if status.file_type() != FileType::RegularFile {
@@ -427,7 +427,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         }
         let there = same.and_then(|listed| listed.shared);
         if let Some(slot) = self.names.later(status.identity) {
-            // The number of an object that is being put now is none that was listed before.
+            // The number of an object that is being stored now was never listed before.
             let is_there = there.is_some() && slot.known() == there;
             return if is_there { None } else { Some(Action::Link(slot)) };
         }
@@ -460,7 +460,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         let number = self.piece.number;
         let piece = std::mem::replace(&mut self.piece, Piece { number: number + 1, tasks: Vec::new() });
         (self.piece_bytes, self.piece_directories) = (0, 0);
-        // The threads take pieces until this side of the channel is gone.
+        // The threads take pieces until this end of the channel is dropped.
         let _ = self.sender.send(piece);
     }
 }

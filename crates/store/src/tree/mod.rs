@@ -2,23 +2,22 @@
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | [`posix`] | one file of the operating system: attributes, holes, descriptors, always relative to a directory that is open |
-//! | `walk` | a source tree in order of keys |
-//! | [`mod@import`] | what is put, what is there already, several threads |
-//! | `put` | one file into a batch |
+//! | [`posix`] | one file of the operating system: attributes, holes, descriptors, relative to an open directory |
+//! | `walk` | a source tree in key order |
+//! | [`mod@import`] | what is stored, what is unchanged, several threads |
+//! | `put` | storing one file in a batch |
 //! | `names` | files with several names, in both directions |
 //! | `turns` | batches of several threads, committed in order |
 //! | `archive`, `header`, `pax` | the members of a tar archive |
-//! | `tar` | archives into a store |
-//! | [`mod@export`], `restore` | a tree made of a store: order and directories, then one object |
+//! | `tar` | importing an archive |
+//! | [`mod@export`], `restore` | exporting a tree: order and directories, then one object |
 //!
-//! Invariants of all: names come from the store or from the source byte for byte; no name is looked up but as one
-//! component below an open directory, and no symlink is followed; memory does not grow with the tree, but for the
-//! names of the directories on the path to where the work is, and for files with several names while some of them
-//! were not seen.
+//! Common invariants: names come from the store or from the source byte for byte; every name is looked up as one
+//! component below an open directory, and no symlink is followed; memory does not grow with the tree, except for the
+//! names of the directories on the current path, and for files with several names while some of them were not seen.
 //!
-//! Survives: what cannot be read or made is counted and reported, the work goes on; a request to stop (see [`Watch`])
-//! leaves the store consistent, and the same call again does what is left.
+//! Survives: what cannot be read or created is counted and reported, and the work continues; a request to stop (see
+//! [`Watch`]) leaves the store consistent, and the same call does the rest.
 
 pub(super) mod archive;
 pub mod export;
@@ -45,36 +44,36 @@ pub use export::{ExportOptions, ExportSummary, export};
 pub use import::{ImportOptions, ImportSummary, Measure, import, measure};
 pub use tar::import_tar;
 
-/// Reports that are kept in full; further ones are only counted.
+/// Reports that are kept in full; the rest is only counted.
 const REPORTS_KEPT: usize = 20;
 
-/// What is done so far.
+/// The work that is done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Objects done: names of any kind, those that were there already too.
+    /// Objects done: names of any kind, including unchanged ones.
     pub objects: u64,
     /// Bytes of content read or written, without holes.
     pub content_bytes: u64,
 }
 
-/// Looks on while a tree is imported or exported, and may end it early.
+/// Watches an import or export of a tree, and may end it early.
 pub trait Watch: Sync {
-    /// Called often, by any of the threads that work. With `false` the work ends soon: what is done stays, and the
+    /// Called often, by any of the working threads. After `false` the work ends soon: what is done stays, and the
     /// summary says that it was interrupted.
     fn go_on(&self, progress: Progress) -> bool;
 }
 
-/// Nobody looks on.
+/// No watch.
 impl Watch for () {
     fn go_on(&self, _: Progress) -> bool {
         true
     }
 }
 
-/// What could not be done, without ending the whole.
+/// Failures that did not end the whole.
 #[derive(Debug, Default)]
 pub struct Reports {
-    /// How many there are.
+    /// Their number.
     pub count: u64,
     /// The first of them.
     pub first: Vec<Error>,
@@ -89,7 +88,7 @@ impl Reports {
     }
 }
 
-/// How far the threads of one import or export are, and whether they should go on.
+/// Progress of the threads of one import or export, and whether they should continue.
 struct Ledger<'w> {
     watch: &'w dyn Watch,
     objects: AtomicU64,
@@ -113,7 +112,7 @@ impl<'w> Ledger<'w> {
         }
     }
 
-    /// Counts what was done. Gives whether to go on.
+    /// Counts finished work. Returns whether to continue.
     fn advance(&self, objects: u64, content_bytes: u64) -> bool {
         let progress = Progress {
             objects: self.objects.fetch_add(objects, Ordering::Relaxed) + objects,
@@ -146,13 +145,13 @@ impl<'w> Ledger<'w> {
         self.report(Error::io(operation, path, error.into()));
     }
 
-    /// Ends everything: the first failure is the one that the caller gets.
+    /// Ends everything: the caller gets the first failure.
     fn fail(&self, error: Error) {
         locked(&self.failed).get_or_insert(error);
         self.failing.store(true, Ordering::Relaxed);
     }
 
-    /// The failure that ended everything, or what was reported.
+    /// The failure that ended everything, or the reports.
     fn end(&self) -> (Option<Error>, Reports) {
         (locked(&self.failed).take(), std::mem::take(&mut *locked(&self.reports)))
     }
@@ -183,15 +182,15 @@ impl<R: Read> Read for Watched<'_, '_, R> {
     }
 }
 
-/// The value, also after a thread that held the lock has panicked: each change to these values is whole.
+/// The value, even if a thread that held the lock has panicked: each change to these values is complete.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins up to `threads` threads of a scope that all do the same: where the system has no more, fewer do.
+/// Starts up to `threads` threads of a scope with the same work: fewer if the system has no more.
 ///
 /// # Errors
-/// There is none at all.
+/// If not even one could be started.
 fn begin_threads<'scope, W>(scope: &'scope Scope<'scope, '_>, threads: usize, work: W) -> Result<()>
 where
     W: Fn() + Clone + Send + 'scope,
@@ -209,7 +208,7 @@ where
     Ok(())
 }
 
-/// How many threads work when nobody says: reading ahead pays even on one processor.
+/// Default number of threads: reading ahead pays even on one processor.
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |count| count.get()).clamp(2, 8)
 }

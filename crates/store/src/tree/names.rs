@@ -1,7 +1,6 @@
-//! Files with several names: which name is the first, and what the work on it leaves to the work on the others.
+//! Files with several names: which name is the first, and what the work on it passes to the work on the others.
 //!
-//! A file is forgotten when all its names were seen, so memory is taken by those with names still to come, or
-//! elsewhere.
+//! A file is forgotten when all its names were seen, so only those with names still to come, or elsewhere, need memory.
 
 use std::hash::Hash;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -11,7 +10,7 @@ use hashbrown::hash_map::Entry;
 
 use super::locked;
 
-/// Files of which some names were seen: what is left to the next name, and how many are to come.
+/// Files of which some names were seen: what is passed to the next name, and how many are to come.
 pub(super) struct Names<K, T> {
     seen: HashMap<K, (T, u64)>,
 }
@@ -23,7 +22,7 @@ impl<K, T> Default for Names<K, T> {
 }
 
 impl<K: Hash + Eq, T: Clone> Names<K, T> {
-    /// What the first name left, if one was seen; this is then one more.
+    /// What the first name passed on, if it was seen; this is then a later name.
     pub fn later(&mut self, file: K) -> Option<T> {
         let Entry::Occupied(mut occupied) = self.seen.entry(file) else { return None };
         let (left, to_come) = occupied.get_mut();
@@ -35,7 +34,7 @@ impl<K: Hash + Eq, T: Clone> Names<K, T> {
         Some(left)
     }
 
-    /// Notes the first of `count` names, and what it leaves.
+    /// Notes the first of `count` names, and what it passes on.
     pub fn first(&mut self, file: K, count: u64, left: T) {
         if count > 1 {
             self.seen.insert(file, (left, count - 1));
@@ -43,7 +42,7 @@ impl<K: Hash + Eq, T: Clone> Names<K, T> {
     }
 }
 
-/// What the thread that works on the first name will say to those that work on the others.
+/// A value that the thread with the first name passes to those with the others.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
     state: Mutex<State<T>>,
@@ -64,7 +63,7 @@ impl<T> Default for Slot<T> {
 }
 
 impl<T: Copy> Slot<T> {
-    /// Says what became of the first name; `None` if it failed. What was said first counts.
+    /// Sets the result of the first name; `None` if it failed. Only the first call counts.
     pub fn set(&self, value: Option<T>) {
         let mut state = locked(&self.state);
         if let State::Open = *state {
@@ -73,7 +72,7 @@ impl<T: Copy> Slot<T> {
         }
     }
 
-    /// What was said, without waiting.
+    /// The value, without waiting.
     pub fn known(&self) -> Option<T> {
         match *locked(&self.state) {
             State::Done(value) => Some(value),
@@ -81,7 +80,7 @@ impl<T: Copy> Slot<T> {
         }
     }
 
-    /// Waits until it is said. The work on the first name was handed out before, so it will be.
+    /// Waits for the value. The work on the first name was handed out before, so it will come.
     pub fn wait(&self) -> Option<T> {
         let mut state = locked(&self.state);
         loop {

@@ -1,35 +1,37 @@
-//! What an extended header of pax says, in one pass over its records, with nothing kept that a store does not want.
+//! The content of a pax extended header, read in one pass over its records; only what a store needs is kept.
 //!
-//! Invariants: the work is in proportion to the bytes of the header, whatever its records are called; what is kept of a header is bounded by the limits
-//! below and in `archive`; of a global header only numbers and times are kept, so it costs the members after it nothing.
+//! Invariants: the work is proportional to the bytes of the header, whatever the names of its records; memory for a
+//! header is bounded by the limits below and in `archive`; of a global header only numbers and times are kept, so it
+//! adds no cost to later members.
 //!
-//! Limits, and where they come from: an extended attribute has a name of 255 bytes, a value of 65,536, and all names of a file take 65,536 with a
-//! zero byte each: Linux has no other (`XATTR_NAME_MAX`, `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`). Attributes in a global header would be repeated for
-//! each member; bsdtar ignores them and GNU tar writes none unless it is told to, so they are left out too. What is left out is counted.
+//! Limits, and their sources: an extended attribute has a name of up to 255 bytes and a value of up to 65,536, and all
+//! names of a file need up to 65,536, each with a zero byte: Linux allows no more (`XATTR_NAME_MAX`, `XATTR_SIZE_MAX`,
+//! `XATTR_LIST_MAX`). Attributes in a global header would be repeated for each member; bsdtar ignores them and GNU tar
+//! writes none by default, so they are omitted too. Omissions are counted.
 
 use super::header::{Decoded, decimal, extended, time, xattr_name};
 use super::posix::{LARGEST_XATTR_BYTES, MOST_RUNS};
 use crate::format::attributes::Xattrs;
 use crate::format::entry::Time;
 
-/// The longest name of an extended attribute on Linux.
+/// Longest name of an extended attribute on Linux.
 const LONGEST_XATTR_NAME_BYTES: usize = 255;
-/// What the names of all extended attributes of a file take on Linux, each with a zero byte.
+/// Most bytes of the names of all extended attributes of a file on Linux, each with a zero byte.
 const LONGEST_XATTR_LIST_BYTES: usize = 1 << 16;
 
-/// A value that a header may give, or take back with an empty one.
+/// A value that a header may set, or reset with an empty one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Said<T> {
-    /// Nothing was said.
+    /// Not set.
     #[default]
     Nothing,
-    /// What was said before, by a global header, does not count.
+    /// The value of an earlier global header does not apply.
     TakenBack,
     Value(T),
 }
 
 impl<T> Said<T> {
-    /// What counts, of a member's own header and then of the global ones.
+    /// The effective value: the member's own, or else the global one.
     pub fn or(self, global: Said<T>) -> Option<T> {
         match (self, global) {
             (Said::Value(value), _) | (Said::Nothing, Said::Value(value)) => Some(value),
@@ -42,7 +44,7 @@ impl<T> Said<T> {
     }
 }
 
-/// What may be said of one member, or of all that follow.
+/// What a header may set for one member, or for all that follow.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Common {
     pub uid: Said<u32>,
@@ -52,7 +54,7 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// Takes a record in, if it is one of these.
+    /// Takes in a record, if it is one of these.
     fn take(&mut self, keyword: &[u8], value: &[u8]) -> Decoded<()> {
         match keyword {
             b"uid" => self.uid = Said::of(value, owner)?,
@@ -64,7 +66,7 @@ impl Common {
         Ok(())
     }
 
-    /// Takes a global header in; gives how many attributes it has, which are left out.
+    /// Takes in a global header; returns how many attributes it has, which are omitted.
     pub fn take_global(&mut self, bytes: &[u8], looked_at: &mut u64) -> Decoded<u64> {
         let mut left_out = 0;
         for record in extended(bytes) {
@@ -85,14 +87,14 @@ pub(super) struct Extended {
     pub size_bytes: Option<u64>,
     pub common: Common,
     pub sparse: Option<PaxSparse>,
-    /// By name, each once.
+    /// Sorted by name, without duplicates.
     pub xattrs: Xattrs,
-    /// Attributes in a form that is not known, or beyond what Linux has.
+    /// Attributes in an unknown form, or beyond the limits of Linux.
     pub xattrs_left_out: u64,
 }
 
 impl Extended {
-    /// Reads the records of a header. Of the same keyword the last one counts.
+    /// Reads the records of a header. The last one of a keyword counts.
     pub fn read(bytes: &[u8], looked_at: &mut u64) -> Decoded<Extended> {
         let mut read = Extended::default();
         let mut sparse = SparseRecords::default();
@@ -130,7 +132,7 @@ impl Extended {
         }
         read.name = sparse_name.or(path).map(<[u8]>::to_vec);
         read.sparse = sparse.finish();
-        // Of the same name the last one counts; the sort keeps their order.
+        // The last one of a name counts; the sort is stable.
         read.xattrs.reverse();
         read.xattrs.sort_by(|one, other| one.0.cmp(&other.0));
         read.xattrs.dedup_by(|later, earlier| later.0 == earlier.0);
@@ -140,7 +142,7 @@ impl Extended {
     }
 }
 
-/// Whether a record is of an attribute in a form that is not known.
+/// Whether a record is an attribute in an unknown form.
 fn is_foreign(keyword: &[u8]) -> bool {
     keyword.starts_with(b"LIBARCHIVE.xattr.") || keyword.starts_with(b"SCHILY.acl.")
 }
@@ -149,12 +151,12 @@ fn owner(value: &[u8]) -> Decoded<u32> {
     u32::try_from(decimal(value)?).map_err(|_| "an owner's number is out of range")
 }
 
-/// The map of a sparse file in one of the pax formats, as far as the extended header has it: 0.0, 0.1 and 1.0.
+/// The map of a sparse file in one of the pax formats (0.0, 0.1 and 1.0), as far as it is in the extended header.
 #[derive(Debug)]
 pub(super) struct PaxSparse {
     pub runs: Vec<(u64, u64)>,
     pub size_bytes: u64,
-    /// The rest is the first part of the data.
+    /// The rest is at the beginning of the data.
     pub is_in_data: bool,
 }
 

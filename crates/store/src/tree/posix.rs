@@ -1,13 +1,13 @@
-//! One file of the operating system: what it carries, where its data lie, and how it is opened.
+//! One file of the operating system: its attributes, its data map, and how it is opened.
 //!
-//! Everything is relative to a directory that is open, by a name that is one component; symlinks are never followed.
-//! Where the kernel has no call for that (extended attributes of what cannot be opened), the directory is named
-//! through `/proc/self/fd`, which is the open directory itself and not a path to it; without `/proc` such attributes
-//! are passed over.
+//! Everything is relative to an open directory, by a name that is one component; symlinks are never followed. Where the
+//! kernel has no call for that (extended attributes of what cannot be opened), the directory is named through
+//! `/proc/self/fd`, which is the open directory itself and not a path to it; without `/proc` such attributes are
+//! omitted.
 //!
-//! Survives: attributes and file systems without extended attributes, attributes that may not be read (counted),
-//! files that were replaced between a look at them and opening them (told by [`FileStatus::identity`]), sparse maps
-//! of any length (after [`MOST_RUNS`] runs the rest counts as data: its holes are read as the zeroes that they are).
+//! Survives: file systems without extended attributes, attributes that may not be read (counted), files that were
+//! replaced between `stat` and `open` (detected by [`FileStatus::identity`]), sparse maps of any length (after
+//! [`MOST_RUNS`] runs the rest counts as data: its holes are read as zeroes).
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -22,13 +22,13 @@ use rustix::io::Errno;
 use crate::format::attributes::{Attributes, Holes, Xattrs};
 use crate::format::entry::Time;
 
-/// Runs of data that are told apart in a sparse file.
+/// Most runs of data that are distinguished in a sparse file.
 pub const MOST_RUNS: usize = 1 << 16;
 
-/// The largest extended attribute, and the longest list of their names, that Linux has.
+/// Size of the largest extended attribute, and of the longest list of their names, on Linux.
 pub(super) const LARGEST_XATTR_BYTES: usize = 1 << 16;
 
-/// Seconds that a record can hold: five bytes, signed (docs/FORMAT.md, section 5).
+/// Most seconds in a record: five bytes, signed (docs/FORMAT.md, section 6).
 const MOST_SECONDS: i64 = (1 << 39) - 1;
 
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS;
@@ -40,13 +40,13 @@ const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Device and inode: which file it is.
+/// Device and inode: the identity of a file.
 pub type Identity = (u64, u64);
 
-/// What `statx` says of a file.
+/// The result of `statx` for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStatus {
-    /// Which file it is.
+    /// Its identity.
     pub identity: Identity,
     /// Type and permissions.
     pub mode: u16,
@@ -54,17 +54,17 @@ pub struct FileStatus {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// Names that it has.
+    /// Number of its names.
     pub link_count: u32,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// What is allocated for it, in bytes.
+    /// Bytes allocated for it.
     pub allocated_bytes: u64,
     /// Modification time.
     pub mtime: Time,
     /// Access time.
     pub atime: Time,
-    /// Change time: of content or attributes.
+    /// Change time, of content or attributes.
     pub ctime: Time,
     /// Major and minor number of a device.
     pub device: (u32, u32),
@@ -96,13 +96,14 @@ impl FileStatus {
         FileType::from_raw_mode(self.mode.into())
     }
 
-    /// Whether content or attributes changed between `self` and `later`, looks at the same file.
+    /// Whether content or attributes changed between `self` and `later`, two results for the same file.
     pub fn has_changed(&self, later: &FileStatus) -> bool {
         (self.identity, self.size_bytes, self.mtime, self.ctime, self.mode)
             != (later.identity, later.size_bytes, later.mtime, later.ctime, later.mode)
     }
 
-    /// The attributes that `statx` tells: without extended ones and holes, and without change and birth time, which are those of the file and not of a copy.
+    /// The attributes that `statx` returns: without extended ones and holes, and without change and birth time, which
+    /// belong to the file and not to a copy.
     pub fn attributes(&self, with_access_time: bool) -> Attributes {
         Attributes {
             mode: self.mode,
@@ -118,18 +119,18 @@ impl FileStatus {
     }
 }
 
-/// Looks at an open file.
+/// The status of an open file.
 ///
 /// # Errors
-/// What `statx` fails with.
+/// Errors of `statx`.
 pub fn status(file: impl AsFd) -> Result<FileStatus, Errno> {
     statx(file, c"", AtFlags::EMPTY_PATH, WANTED).map(|found| FileStatus::of(&found))
 }
 
-/// Looks at the entry `name` of a directory.
+/// The status of the entry `name` of a directory.
 ///
 /// # Errors
-/// What `statx` fails with.
+/// Errors of `statx`.
 pub fn status_at(directory: impl AsFd, name: &CStr) -> Result<FileStatus, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     statx(directory, name, flags, WANTED).map(|found| FileStatus::of(&found))
@@ -138,15 +139,15 @@ pub fn status_at(directory: impl AsFd, name: &CStr) -> Result<FileStatus, Errno>
 /// Opens the directory `name`; fails for a symlink to one.
 ///
 /// # Errors
-/// What `openat` fails with.
+/// Errors of `openat`.
 pub fn open_directory(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     openat(parent, name, DIRECTORY, Mode::empty())
 }
 
-/// Opens the directory above an open one again, if it still is the one with `identity`.
+/// Reopens the parent of an open directory, if it is still the one with `identity`.
 ///
 /// # Errors
-/// What `openat` fails with; `ESTALE` if the directory was moved.
+/// Errors of `openat`; `ESTALE` if the directory was moved.
 pub fn open_parent(directory: impl AsFd, identity: Identity) -> Result<OwnedFd, Errno> {
     let parent = openat(directory, c"..", DIRECTORY, Mode::empty())?;
     if status(&parent)?.identity == identity { Ok(parent) } else { Err(Errno::STALE) }
@@ -155,10 +156,10 @@ pub fn open_parent(directory: impl AsFd, identity: Identity) -> Result<OwnedFd, 
 /// Opens the file `name` for reading, without changing its access time where that is allowed.
 ///
 /// # Errors
-/// What `openat` fails with.
+/// Errors of `openat`.
 pub fn open_file(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     match openat(&directory, name, FILE | OFlags::NOATIME, Mode::empty()) {
-        // Only the owner may ask for that.
+        // Only the owner may request that.
         Err(Errno::PERM) => openat(&directory, name, FILE, Mode::empty()),
         opened => opened,
     }
@@ -167,7 +168,7 @@ pub fn open_file(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
 /// Names of the entries of a directory, sorted by bytes, without `.` and `..`.
 ///
 /// # Errors
-/// What reading the directory fails with.
+/// Errors of reading the directory.
 pub fn sorted_names(directory: impl AsFd) -> Result<Vec<Box<CStr>>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -181,12 +182,12 @@ pub fn sorted_names(directory: impl AsFd) -> Result<Vec<Box<CStr>>, Errno> {
     Ok(names)
 }
 
-/// Reads extended attributes; keeps its memory.
+/// Reads extended attributes; reuses its memory.
 #[derive(Debug)]
 pub struct XattrReader {
     names: Vec<u8>,
     value: Vec<u8>,
-    /// Attributes that are there and may not be read.
+    /// Existing attributes that may not be read.
     pub unreadable: u64,
 }
 
@@ -204,16 +205,16 @@ impl XattrReader {
     /// Names and values of an open file, by name.
     ///
     /// # Errors
-    /// What `flistxattr` and `fgetxattr` fail with.
+    /// Errors of `flistxattr` and `fgetxattr`.
     pub fn of_file(&mut self, file: impl AsFd) -> Result<Xattrs, Errno> {
         let file = file.as_fd();
         self.read(|names| flistxattr(file, names), |name, value| fgetxattr(file, name, value))
     }
 
-    /// Names and values of the entry `name` of a directory, by name; of a symlink, not of what it points to.
+    /// Names and values of the entry `name` of a directory, by name; of a symlink itself, not of its target.
     ///
     /// # Errors
-    /// What `llistxattr` and `lgetxattr` fail with.
+    /// Errors of `llistxattr` and `lgetxattr`.
     pub fn of_entry(&mut self, directory: impl AsFd, name: &CStr) -> Result<Xattrs, Errno> {
         let path = entry_path(directory, name);
         let path = path.as_c_str();
@@ -239,7 +240,7 @@ impl XattrReader {
             self.value.resize(LARGEST_XATTR_BYTES, 0);
             match get(name, &mut self.value) {
                 Ok(length) => xattrs.push((name.to_bytes().to_vec(), self.value[..length].to_vec())),
-                // It went away since it was listed.
+                // It was removed after it was listed.
                 Err(Errno::NODATA) => {}
                 Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => self.unreadable += 1,
                 Err(errno) => return Err(errno),
@@ -259,19 +260,19 @@ pub fn entry_path(directory: impl AsFd, name: &CStr) -> CString {
     CString::new(path).unwrap_or_default()
 }
 
-/// Where the data of an open file lie; `None` if it has no holes.
+/// The data map of an open file; `None` if it has no holes.
 ///
 /// # Errors
-/// What `lseek` fails with.
+/// Errors of `lseek`.
 pub fn holes(file: impl AsFd, size_bytes: u64) -> io::Result<Option<Holes>> {
     let mut data: Vec<(u64, u64)> = Vec::new();
     let mut at = 0;
     while at < size_bytes {
         let begin = match seek(&file, SeekFrom::Data(at)) {
             Ok(begin) => begin.min(size_bytes),
-            // Nothing but a hole up to the end.
+            // Only a hole up to the end.
             Err(Errno::NXIO) => break,
-            // The file system knows of no holes.
+            // The file system does not report holes.
             Err(Errno::INVAL) if at == 0 => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
@@ -283,13 +284,13 @@ pub fn holes(file: impl AsFd, size_bytes: u64) -> io::Result<Option<Holes>> {
         } else {
             match seek(&file, SeekFrom::Hole(begin)) {
                 Ok(end) => end.min(size_bytes),
-                // It was cut off meanwhile.
+                // It was truncated meanwhile.
                 Err(Errno::NXIO) => size_bytes,
                 Err(errno) => return Err(errno.into()),
             }
         };
         match data.last_mut() {
-            // A file that changes meanwhile may show runs that touch, and empty ones.
+            // A file that changes meanwhile may show adjacent runs, and empty ones.
             Some((last, length)) if *last + *length == begin => *length += end.saturating_sub(begin),
             _ if end > begin => data.push((begin, end - begin)),
             _ => {}
@@ -354,7 +355,7 @@ mod tests {
         let reopened = || open_file(&opened, c"sparse").unwrap();
         let found = holes(reopened(), 10 << 20).unwrap();
         if found.is_none() {
-            return; // This file system knows of no holes.
+            return; // This file system does not report holes.
         }
         assert_eq!(found, Some(empty));
         file.write_all_at(b"x", 1 << 20).unwrap();

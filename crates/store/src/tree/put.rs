@@ -1,13 +1,11 @@
-//! One file of a source tree into a batch: content, attributes, holes.
+//! Storing one file of a source tree in a batch: content, attributes, holes.
 //!
-//! Files up to [`SMALL_BYTES`] are read whole before they are put, larger ones stream; of sparse ones only the data
-//! are read.
-//! A file that is not the same after it was read as before is read a second time; if it changed again, what was read
-//! last stays and is reported. Its attributes are those from before reading, so that the next import reads it once
-//! more.
+//! Files up to [`SMALL_BYTES`] are read whole before they are stored, larger ones stream; of sparse ones only the data
+//! are read. A file that changes while it is read is read a second time; if it changes again, the last reading stays
+//! and is reported. Its attributes are those from before reading, so that the next import reads it once more.
 //!
-//! Survives: files that vanish, shrink or grow while they are read (a stream gives exactly the bytes that were
-//! announced for a sparse file, up to the end for another), that are replaced by something else, that cannot be read,
+//! Survives: files that vanish, shrink or grow while they are read (a stream returns exactly the announced bytes for a
+//! sparse file, and all bytes up to the end for another), files that are replaced by something else or cannot be read,
 //! and attributes that a record cannot hold.
 
 use std::fs::File;
@@ -32,35 +30,35 @@ use crate::format::key::Key;
 use crate::units::MIB;
 use crate::{Batch, Durability, Store};
 
-/// Up to this size a file is read whole before it is put.
+/// Largest file that is read whole before it is stored.
 pub(super) const SMALL_BYTES: u64 = MIB;
-/// Times that a file is read when it changes meanwhile.
+/// Most times that a changing file is read.
 const READINGS: u32 = 2;
-/// Of larger files one is read at a time: their stripes grow with them, up to 32 MiB.
+/// Of files above this size, one is read at a time: their stripes grow with them, up to 32 MiB.
 const GIANT_BYTES: u64 = 256 * MIB;
-/// What a record of a small file takes beside its content, about.
+/// Approximate size of the record of a small file besides its content.
 const RECORD_BYTES: u64 = 128;
-/// What a batch has in memory of any object beside its content: its record, its key and its entry, about.
+/// Approximate memory of an object in a batch besides its content: its record, its key and its entry.
 const HELD_BYTES: u64 = 512;
-/// What a batch has in memory of a large file, about.
+/// Approximate memory of a large file in a batch.
 const DESCRIPTOR_BYTES: u64 = 8192;
 
-/// Puts files into batches.
+/// Stores files in batches.
 pub(super) struct Putter<'s, 'l, 'w> {
     store: &'s Store,
     ledger: &'l Ledger<'w>,
     access_times: bool,
     path_of: &'l dyn Fn(&Key) -> PathBuf,
-    /// Held by the thread that reads a giant.
+    /// Held by the thread that reads a giant file.
     giant: &'l Mutex<()>,
     xattrs: XattrReader,
     content: Vec<u8>,
     held_bytes: u64,
-    /// What was put so far.
+    /// What was stored so far.
     pub done: ImportSummary,
 }
 
-/// An open file with what is to be put of it.
+/// An open file with what to store of it.
 struct Opened {
     file: File,
     status: FileStatus,
@@ -68,7 +66,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// Bytes that are to be read: without holes.
+    /// Bytes to read, without holes.
     fn data_bytes(&self) -> u64 {
         match &self.attributes.holes {
             Some(holes) => holes.data.iter().map(|&(_, length)| length).sum(),
@@ -81,7 +79,7 @@ impl Opened {
     }
 }
 
-/// Why a file was not put.
+/// Why a file was not stored.
 enum Failure {
     /// It could not be read.
     Source(io::Error),
@@ -128,11 +126,11 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         }
     }
 
-    /// Puts files into one batch, in `memory`, which is to be committed; `None` if there is nothing to commit. Later names that
-    /// wait for a file that is not put any more are told.
+    /// Stores files in one batch, in `memory`, which must then be committed; `None` if there is nothing to commit.
+    /// Notifies later names that wait for a file that will not be stored.
     ///
     /// # Errors
-    /// What the store fails with, but for objects that it cannot hold: those are reported.
+    /// Errors of the store, except objects that it cannot hold: those are reported.
     pub fn put_all(&mut self, tasks: Vec<Task>, memory: Vec<u8>) -> Result<Option<Piece<'s>>> {
         let mut batch = self.store.batch(Durability::None);
         let held = |task: &Task| match task.found.status.size_bytes {
@@ -184,7 +182,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         let path = || (self.path_of)(&task.found.key);
         match done {
             Ok(()) => Ok(()),
-            // Whatever a stream said when it was asked to stop.
+            // Any error of a stream that was asked to stop.
             Err(_) if self.ledger.is_interrupted() => Ok(()),
             Err(Failure::Source(error)) => {
                 self.ledger.report(Error::io("import", &path(), error));
@@ -258,7 +256,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
             let opened = self.open(&task.found, shared.is_some())?;
             let is_last = reading == READINGS;
             if opened.data_bytes() <= SMALL_BYTES {
-                // Nothing of a small file is put before it was read whole.
+                // No part of a small file is stored before it was read whole.
                 let mut content = std::mem::take(&mut self.content);
                 content.clear();
                 content.reserve_exact(opened.data_bytes() as usize + 1);
@@ -292,14 +290,14 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
                 None => batch.put_from(key, &opened.attributes, &mut stream, size_bytes).map(|_| None),
                 Some(_) => batch.shared(&opened.attributes, &mut stream, size_bytes).map(Some),
             };
-            // The store says that the stream failed; why, the stream knows.
+            // The store reports that the stream failed; the stream knows why.
             let DataRuns { failure, read_bytes, .. } = stream.inner;
             let number = match (put, failure) {
                 (Err(_), Some(failure)) => return Err(Failure::Source(failure)),
                 (put, _) => put?,
             };
             if let Some(number) = number {
-                // Of a second reading, this is the name that the first object loses, and with it goes.
+                // After a second reading, this removes the name of the first object, and thereby the object.
                 batch.link(key, number)?;
             }
             self.held_bytes += DESCRIPTOR_BYTES;
@@ -326,8 +324,8 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         }
     }
 
-    /// Opens a file and says what is to be put of it. It may be another than the walk saw, but not if names of it are
-    /// counted.
+    /// Opens a file and decides what to store of it. It may differ from the one that the walk saw, but not if its names
+    /// are counted.
     fn open(&mut self, found: &Found, is_shared: bool) -> std::result::Result<Opened, Failure> {
         let file = open_file(&found.directory, &found.name)?;
         let status = status(&file)?;
@@ -343,13 +341,13 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
     }
 }
 
-/// The data of a file, one run after the other.
+/// The data of a file, one run after another.
 struct DataRuns<'f> {
     file: &'f File,
     runs: std::slice::Iter<'f, (u64, u64)>,
     at: u64,
     end: u64,
-    /// Whether bytes that are missing are made up for by zeroes, as the record has the lengths of the runs already.
+    /// Whether missing bytes are replaced by zeroes, as the record already has the lengths of the runs.
     exact: bool,
     read_bytes: u64,
     failure: Option<io::Error>,

@@ -1,13 +1,13 @@
-//! One object of a store as an entry of an open directory: content, holes, owner, permissions, extended attributes,
-//! times.
+//! Restoring one object of a store as an entry of an open directory: content, holes, owner, permissions, extended
+//! attributes, times.
 //!
-//! A file is created (`O_EXCL`, `O_NOFOLLOW`), filled, and then gets owner, extended attributes, permissions and
-//! times, in this order: a change of owner takes set-user-ID and capabilities away, permissions may forbid extended
-//! attributes, and everything else changes times. As the modification time is set last, a file that has it has
-//! everything: that is what going on after an interruption relies on. A file that could not be finished is removed.
+//! A file is created (`O_EXCL`, `O_NOFOLLOW`), filled, and then gets owner, extended attributes, permissions and times,
+//! in this order: a change of owner resets set-user-ID and capabilities, permissions may forbid extended attributes,
+//! and everything else changes times. As the modification time is set last, a file that has it is complete: resuming an
+//! interrupted export relies on that. A file that could not be completed is removed.
 //!
 //! Survives: objects removed or replaced while they are read, users that may not set owners, privileged attributes or
-//! make devices (counted), file systems without extended attributes, names that the target has no room for
+//! create devices (counted), file systems without extended attributes, names that are too long for the target
 //! (reported).
 
 use std::ffi::{CStr, CString};
@@ -34,35 +34,35 @@ use crate::format::key::Key;
 use crate::units::MIB;
 use crate::{Buffer, Listed};
 
-/// Up to this size an object is read at once.
+/// Largest object that is read in one call.
 const SMALL_BYTES: u64 = MIB;
-/// What each thread has in memory of a larger one.
+/// Memory of each thread for a larger one.
 const PIECE_BYTES: u64 = MIB;
 
-/// An object that is to be made.
+/// An object to be created.
 pub(super) struct Job<'e> {
     pub directory: Arc<Directory<'e>>,
     pub listed: Listed,
-    /// Of a file with several names.
+    /// Only for a file with several names.
     pub shared: Option<Arc<LinkTo>>,
-    /// Whether this is a later one of them.
+    /// Whether this is a later name of it.
     pub is_link: bool,
 }
 
-/// The first name of a file with several.
+/// The first name of a file with several names.
 pub(super) struct LinkTo {
     pub key: Key,
-    /// Set when it is made.
+    /// Set when it is created.
     pub made: Slot<()>,
 }
 
-/// Why an object was not made.
+/// Why an object was not created.
 enum Failure {
     Target(Errno),
     Store(Error),
-    /// It is not what it was when the export came to it.
+    /// It changed before the export came to it.
     Gone(&'static str),
-    /// Only root may make it.
+    /// Only root may create it.
     NotAllowed,
     /// The export is over.
     Over,
@@ -88,7 +88,7 @@ impl From<io::Error> for Failure {
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Makes objects; one a thread.
+/// Creates objects; one per thread.
 pub(super) struct Restorer<'e> {
     export: &'e Export<'e>,
     buffer: Buffer,
@@ -116,7 +116,7 @@ impl<'e> Restorer<'e> {
         Restorer { export, buffer: Buffer::default(), done: ExportSummary::default() }
     }
 
-    /// Makes an object, or reports why not.
+    /// Creates an object, or reports why not.
     pub fn take(&mut self, job: Job<'_>) {
         let made = if self.export.ledger.is_over() { Err(Failure::Over) } else { self.make(&job) };
         if let Some(shared) = job.shared.as_ref().filter(|_| !job.is_link) {
@@ -130,7 +130,7 @@ impl<'e> Restorer<'e> {
             Err(Failure::NotAllowed) => self.done.specials_not_made += 1,
             Err(Failure::Target(errno)) => report(Error::io("export to", &path(), errno.into())),
             Err(Failure::Gone(why)) => report(Error::new(ErrorKind::NotFound, "export", why).at(&path())),
-            // One object that is lost is no reason to leave the others.
+            // A lost object does not end the export of the others.
             Err(Failure::Store(error)) => report(error),
         }
         self.export.ledger.advance(1, 0);
@@ -153,20 +153,20 @@ impl<'e> Restorer<'e> {
         }
     }
 
-    /// Removes what is there under the name; gives `false` if it is the object already.
+    /// Removes what has the name; returns `false` if it is already the object.
     fn make_room(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
         let found = match status_at(directory, name) {
             Err(Errno::NOENT) => return Ok(true),
             found => found?,
         };
         let is_alone = job.shared.is_some() || found.link_count < 2;
-        // Owners are not compared where they cannot be set.
+        // Owners are not compared if they cannot be set.
         let mut listed = job.listed.clone();
         (listed.entry.uid, listed.entry.gid, listed.entry.mode) = (found.uid, found.gid, found.mode);
         if is_alone && is_same(&found, &listed) {
             return Ok(false);
         }
-        // A directory stays, and making fails.
+        // A directory stays, and creation fails.
         match unlinkat(directory, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::ISDIR | Errno::PERM) => Ok(true),
             Err(errno) => Err(errno.into()),
@@ -178,7 +178,7 @@ impl<'e> Restorer<'e> {
         let file = File::from(openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?);
         let filled = self.fill(job, &file);
         if filled.is_err() {
-            // The reason is told; that half a file cannot be removed either adds nothing.
+            // The cause is reported; failing to remove the partial file adds nothing.
             let _ = unlinkat(directory, name, AtFlags::empty());
         }
         self.done.content_bytes += filled?;
@@ -186,7 +186,7 @@ impl<'e> Restorer<'e> {
         Ok(())
     }
 
-    /// Writes content and attributes; gives how many bytes were written.
+    /// Writes content and attributes; returns how many bytes were written.
     fn fill(&mut self, job: &Job<'_>, file: &File) -> Result<u64> {
         let export = self.export;
         let key = &job.listed.key;
@@ -248,8 +248,8 @@ impl<'e> Restorer<'e> {
             made => made?,
         }
         let owned = self.finish_entry(directory, name, &attributes, &job.listed.key)?;
-        // There is no call for this that neither follows symlinks nor needs the file to be opened: look at it first,
-        // and mean that one.
+        // No call for this neither follows symlinks nor requires opening the file: open it as a path first, then use
+        // that.
         let entry = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         if status(&entry)?.file_type() != FileType::Symlink {
             let mode = if owned { mode } else { mode & Mode::from_raw_mode(0o1777) };
@@ -300,7 +300,7 @@ impl<'e> Restorer<'e> {
         Ok(())
     }
 
-    /// Opens a directory of the target by its key, one component after the other.
+    /// Opens a directory of the target by its key, one component at a time.
     pub fn open_below_root(&self, key: &Key) -> std::result::Result<OwnedFd, Errno> {
         let below = key.below(&self.export.options.prefix).unwrap_or_default();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -311,7 +311,7 @@ impl<'e> Restorer<'e> {
         Ok(opened)
     }
 
-    /// Gives a directory its attributes, or leaves it to the end, if others could not be made in it then.
+    /// Sets the attributes of a directory, or leaves that to the end if nothing could be created in it afterwards.
     pub fn finish_directory(&mut self, directory: &OwnedFd, key: &Key, is_end: bool) {
         let attributes = match self.export.store.stat(key) {
             Ok(Some(status)) => status.attributes,
@@ -326,7 +326,7 @@ impl<'e> Restorer<'e> {
         }
     }
 
-    /// Gives what is open its attributes.
+    /// Sets the attributes of an open file.
     fn finish_file(&mut self, file: impl AsFd, attributes: &Attributes, key: &Key) -> Result<()> {
         let file = file.as_fd();
         let owner = fchown(file, Some(Uid::from_raw(attributes.uid)), Some(Gid::from_raw(attributes.gid)));
@@ -340,7 +340,7 @@ impl<'e> Restorer<'e> {
         Ok(())
     }
 
-    /// Gives what cannot be opened its attributes, but for permissions; gives whether it has its owner.
+    /// Sets the attributes of what cannot be opened, except permissions; returns whether it has its owner.
     fn finish_entry(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -360,11 +360,11 @@ impl<'e> Restorer<'e> {
         Ok(owned)
     }
 
-    /// Whether the owner was set. That it may not be set is counted, and reported only where that was asked for.
+    /// Whether the owner was set. A missing permission is counted, and reported only if requested.
     fn check_owner(&mut self, set: std::result::Result<(), Errno>, key: &Key) -> Result<bool> {
         match set {
             Ok(()) => Ok(true),
-            // A user namespace without such an owner says that it is invalid.
+            // A user namespace without such an owner reports an invalid argument.
             Err(errno @ (Errno::PERM | Errno::INVAL)) => {
                 self.done.owners_not_set += 1;
                 if self.export.options.require_owners {
@@ -393,12 +393,12 @@ impl<'e> Restorer<'e> {
     }
 }
 
-/// The last component of a key, for the kernel. A component has no NUL in it, and only the root is none.
+/// The last component of a key, for the kernel. A component contains no NUL, and only the root has none.
 pub(super) fn c_name(key: &Key) -> CString {
     CString::new(key.name().unwrap_or(b".")).unwrap_or_default()
 }
 
-/// Writes the data of a small file, with its holes left out; gives how many bytes these are.
+/// Writes the data of a small file, without its holes; returns how many bytes these are.
 fn write_runs(file: &File, attributes: &Attributes, content: &[u8]) -> Result<u64> {
     let Some(holes) = &attributes.holes else {
         file.write_all_at(content, 0)?;
@@ -415,7 +415,8 @@ fn write_runs(file: &File, attributes: &Attributes, content: &[u8]) -> Result<u6
     Ok(written)
 }
 
-/// Permissions; of what belongs to another than it should without what would let others act as that one.
+/// Permissions; for a file with another owner than it should have, without those that would let others act as that
+/// user.
 fn permissions(attributes: &Attributes, owned: bool) -> Mode {
     let kept = if owned { 0o7777 } else { 0o1777 };
     Mode::from_raw_mode(u32::from(attributes.mode & kept))

@@ -1,18 +1,17 @@
-//! A tar archive into a store, from any stream.
+//! Importing a tar archive into a store, from any stream.
 //!
-//! Members are put in the order of the archive by one thread: the stream has one order. What is there already with
-//! the same kind, size, modification time, mode and owner is passed over, so an import can be repeated after an
-//! interruption.
+//! One thread stores members in the order of the archive: the stream has one order. A member that the store already has
+//! with the same kind, size, modification time, mode and owner is skipped, so an interrupted import can be repeated.
 //!
-//! An archive has a file with several names once, and its further names as links to the first. That the first is one of
-//! several shows only when a link comes: its content is then read from the store and put again as a shared object;
-//! the record that it had is dead, and the next compaction reclaims it.
+//! An archive has a file with several names once, and its further names as links to the first. A link is the first sign
+//! that the file has several names: its content is then read from the store and stored again as a shared object; its
+//! old record is dead, and the next compaction frees it.
 //!
 //! Hostile archives: names that are absolute or climb with `..`, links to such, and links to what the store does not
-//! have below the prefix are refused, counted and reported; nothing outside the prefix is ever read or written.
-//! So is what lies so deep that the paths of the directories above it take more than [`MOST_ABOVE_BYTES`] together, each written out: every path that
-//! Linux takes in one call lies less deep. A batch ends by the memory that it takes, names and attributes included.
-//! Owners are taken by number, names of owners and access control lists in text are not interpreted.
+//! have below the prefix are refused, counted and reported; nothing outside the prefix is ever read or written. So is a
+//! member so deep that the paths of all directories above it exceed [`MOST_ABOVE_BYTES`] in total: every path that
+//! Linux accepts in one call is less deep. The memory of a batch, including names and attributes, bounds it. Owners are
+//! taken by number; owner names and access control lists in text are not interpreted.
 
 use std::collections::HashSet;
 use std::io::{self, Read};
@@ -33,24 +32,24 @@ use crate::format::key::Key;
 use crate::units::{MIB, escape};
 use crate::{Batch, Durability, Listed, Store};
 
-/// A batch is committed when it has that much,
+/// A batch is committed at this size,
 const BATCH_BYTES: u64 = 2 * MIB;
-/// or that many members.
+/// or this number of members.
 const BATCH_OBJECTS: u64 = 1024;
-/// What a batch has in memory of a member or of a directory above one, beside names, attributes and content, about.
+/// Approximate memory of a member or of a directory above one in a batch, besides names, attributes and content.
 const OBJECT_BYTES: u64 = 256;
-/// Paths of the directories above a member, together: 2,047 directories above a name of 4,095 bytes, Linux's `PATH_MAX`, take a little less.
+/// Most bytes of the paths of the directories above a member in total: 2,047 directories above a name of 4,095 bytes,
+/// Linux's `PATH_MAX`, need slightly less.
 const MOST_ABOVE_BYTES: usize = 4 << 20;
-/// What is read of the store at a time.
+/// Bytes of one read from the store.
 const READ_BYTES: u64 = MIB;
 
-/// Imports the members of a tar archive, durable on return. The options `one_file_system` and `threads` mean nothing
-/// here.
+/// Imports the members of a tar archive, durable on return. The options `one_file_system` and `threads` have no effect.
 ///
 /// # Errors
-/// [`ErrorKind::NotRecognised`] for what is no archive, [`ErrorKind::Corrupt`] for one that is damaged or cut off,
-/// and what the stream or the store fails with; the members before that are durable. Members that are refused are no
-/// error: see [`ImportSummary::refused`].
+/// [`ErrorKind::NotRecognised`] if it is not an archive, [`ErrorKind::Corrupt`] if it is damaged or truncated; errors
+/// of the stream or the store. The members before that are durable. Refused members are not an error: see
+/// [`ImportSummary::refused`].
 pub fn import_tar(
     store: &Store,
     archive: &mut dyn Read,
@@ -89,9 +88,9 @@ pub fn import_tar(
 
 /// Why a member was not imported.
 enum Failure {
-    /// It is refused, for this reason.
+    /// It is refused for this reason.
     Refused(String),
-    /// The import is at its end.
+    /// The import cannot continue.
     Fatal(Error),
 }
 
@@ -137,13 +136,13 @@ struct TarImport<'s, 'l, 'w> {
     batch_bytes: u64,
     held_bytes: u64,
     unsynced: Unsynced,
-    /// Shared objects that names were given to in this batch.
+    /// Shared objects that got names in this batch.
     shared: HashMap<Key, u64>,
-    /// Shared objects that a member was found to be.
+    /// Shared objects that are assigned to a member.
     claimed: HashSet<u64>,
-    /// What this batch puts where: whether it is a directory.
+    /// Keys that this batch writes, with whether each is a directory.
     waiting: HashMap<Key, bool>,
-    /// Directory of the last member: it is there.
+    /// Directory of the last member, which exists.
     last_directory: Option<Key>,
     content: Vec<u8>,
     done: ImportSummary,
@@ -153,7 +152,7 @@ impl<'s> TarImport<'s, '_, '_> {
     fn run<R: Read>(&mut self, archive: &mut Archive<R>) -> Result<()> {
         while !self.ledger.is_over() {
             let next = match archive.next() {
-                // Whatever the stream said when it was asked to stop.
+                // Any error of a stream that was asked to stop.
                 Err(_) if self.ledger.is_interrupted() => return Ok(()),
                 next => next.map_err(Error::from)?,
             };
@@ -198,7 +197,7 @@ impl<'s> TarImport<'s, '_, '_> {
             attributes.atime = None;
         }
         self.check_place(&key, member.kind == MemberKind::Directory)?;
-        // What the batch has for the key is newer than what the store has.
+        // The batch's entry for the key is newer than the store's.
         let listed = if self.waiting.contains_key(&key) { None } else { self.store.entry(&key)? };
         if member.kind == MemberKind::Link {
             let target = place(&self.options.prefix, &member.link)
@@ -244,8 +243,8 @@ impl<'s> TarImport<'s, '_, '_> {
         Ok(())
     }
 
-    /// Fails for what would lie in something that is no directory, or would replace a directory with all below it:
-    /// the store refuses such a batch as a whole. Notes the directories that the store makes above an object.
+    /// Fails for a member whose parent is not a directory, or that would replace a directory with all its content: the
+    /// store refuses such a batch as a whole. Notes the directories that the store creates above an object.
     fn check_place(&mut self, key: &Key, is_directory: bool) -> std::result::Result<(), Failure> {
         if !is_directory && (key.is_root() || self.is_directory(key)? == Some(true)) {
             return Err(Failure::Refused("the store has a directory of this name".to_owned()));
@@ -266,7 +265,7 @@ impl<'s> TarImport<'s, '_, '_> {
         Ok(())
     }
 
-    /// Whether there is a directory under a key, or something else, with what the batch has.
+    /// Whether a key is a directory or something else, including the batch's changes.
     fn is_directory(&self, key: &Key) -> Result<Option<bool>> {
         match self.waiting.get(key) {
             Some(&is_directory) => Ok(Some(is_directory)),
@@ -298,13 +297,13 @@ impl<'s> TarImport<'s, '_, '_> {
             Watched { ledger: self.ledger, inner: Noting { inner: archive.data(), failure: &mut failure } };
         let put = self.batch.put_from(key, attributes, &mut stream, Some(data_bytes));
         match failure {
-            // The store says that the stream failed; why, the stream knows.
+            // The store reports that the stream failed; the stream knows why.
             Some(failure) if put.is_err() => Err(Broken::Stream(failure).into()),
             _ => Ok(put?),
         }
     }
 
-    /// One more name for what is there under `target`.
+    /// Adds a name to the file `target`.
     fn link(&mut self, key: Key, listed: Option<&Listed>, target: &Key) -> std::result::Result<(), Failure> {
         if key == *target {
             return Err(Failure::Refused("it is a link to itself".to_owned()));
@@ -325,9 +324,9 @@ impl<'s> TarImport<'s, '_, '_> {
         Ok(())
     }
 
-    /// The number of the shared object that a key is; a file of its own becomes one.
+    /// The number of the shared object of a key; a file with one name becomes one.
     fn shared_number(&mut self, target: &Key) -> std::result::Result<u64, Failure> {
-        // What is in the batch shows only when it is committed.
+        // The content of the batch is visible only after a commit.
         self.commit()?;
         let missing = || Failure::Refused("what it links to is not there".to_owned());
         let listed = self.store.entry(target)?.ok_or_else(missing)?;
@@ -364,7 +363,7 @@ impl<'s> TarImport<'s, '_, '_> {
     }
 }
 
-/// Whether the store has a member as it is, as far as that shows without reading it.
+/// Whether the store has the same member, as far as metadata show.
 fn is_same(kind: MemberKind, attributes: &Attributes, size_bytes: u64, link: &[u8], entry: &Entry) -> bool {
     let alike = match kind {
         MemberKind::File => {
@@ -378,7 +377,7 @@ fn is_same(kind: MemberKind, attributes: &Attributes, size_bytes: u64, link: &[u
     alike && (entry.mode, entry.uid, entry.gid, entry.mtime) == (mode, uid, gid, mtime)
 }
 
-/// Where a name of an archive goes in the store, or why it may not.
+/// The key in the store of a name in an archive, or why it is refused.
 fn place(prefix: &Key, name: &[u8]) -> std::result::Result<Key, String> {
     if name.is_empty() {
         return Err("it has no name".to_owned());
@@ -405,7 +404,7 @@ fn place(prefix: &Key, name: &[u8]) -> std::result::Result<Key, String> {
     Key::parse(path).and_then(|below| prefix.join(&below)).map_err(|error| error.to_string())
 }
 
-/// What a batch has in memory of an object beside its content, about.
+/// Approximate memory of an object in a batch besides its content.
 fn held_bytes(key: &Key, attributes: &Attributes) -> u64 {
     let xattrs: usize = attributes.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
     let runs = attributes.holes.as_ref().map_or(0, |holes| holes.data.len());
@@ -416,7 +415,7 @@ fn path(name: Vec<u8>) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(name))
 }
 
-/// A stream that remembers why it failed.
+/// A stream that keeps the reason of its failure.
 struct Noting<'f, R> {
     inner: R,
     failure: &'f mut Option<io::Error>,
@@ -505,7 +504,7 @@ mod tests {
         assert!(place(&Key::root(), &b"a/".repeat(2047)).is_ok());
         let longest = [&b"a/".repeat(2047)[..], b"b"].concat();
         assert_eq!((longest.len(), place(&Key::root(), &longest).unwrap().depth()), (4095, 2048));
-        // A longer one may be as deep as that costs.
+        // A longer one may be as deep as the limit on total length allows.
         assert!(place(&Key::root(), &b"component-of-32-bytes-and-a-bit/".repeat(500)).is_ok());
         assert!(place(&Key::root(), &b"a/".repeat(2100)).unwrap_err().contains("too deep"));
         assert!(place(&Key::root(), &b"a/".repeat(21_000)).is_err());

@@ -1,13 +1,13 @@
-//! Batches of several threads, committed in order: so that records lie in order of keys.
+//! Batches of several threads, committed in order, so that records are in key order.
 //!
-//! Each piece of the work has a number. Threads hand their batches in as they finish and go on with the next piece;
-//! they wait only where [`MOST_PARKED_BYTES`] are ready. A thread with a long piece therefore holds up others only
-//! after that much. One thread commits the pieces in order and syncs the store now and then, so that what is not
-//! durable yet stays little. It is always the same one, as what the index has in memory is then allocated by one
-//! thread: allocators keep what was freed for the thread that took it.
+//! Each piece of the work has a number. Threads hand in their batches as they finish and continue with the next piece;
+//! they wait only if [`MOST_PARKED_BYTES`] are ready. A thread with a long piece therefore blocks others only after
+//! that much. One thread commits the pieces in order and syncs the store from time to time, to bound what is not yet
+//! durable. It is always the same thread, so that one thread allocates the memory of the index: allocators keep freed
+//! memory for the thread that allocated it.
 //!
-//! No two threads wait for each other: pieces are handed out in order of their numbers, and the one whose turn it is
-//! never waits to hand its piece in.
+//! No deadlock: pieces are handed out in order of their numbers, and the one whose turn it is never waits to be handed
+//! in.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -16,23 +16,23 @@ use super::{Ledger, locked};
 use crate::error::Result;
 use crate::{Batch, Store};
 
-/// What may be ready before its turn, in bytes in memory.
+/// Most bytes in memory that are ready before their turn.
 const MOST_PARKED_BYTES: u64 = 3 << 20;
-/// Memory of a batch is used again up to this size.
+/// Largest memory of a batch that is reused.
 const MOST_SPARE_BYTES: usize = 4 << 20;
-/// Bytes of content after which the store is synced. (By the number of objects it does so itself.)
+/// Bytes of content after which the store is synced. (By the number of objects it syncs itself.)
 const SYNC_BYTES: u64 = 256 << 20;
 
-/// A batch that is ready, and what is in it.
+/// A batch that is ready, and its content.
 pub(super) struct Piece<'s> {
     pub batch: Batch<'s>,
-    /// Bytes of content in all.
+    /// Bytes of content in total.
     pub content_bytes: u64,
-    /// Those of them that the batch has in memory: of large files it has only descriptors.
+    /// Those that the batch has in memory: for large files it has only descriptors.
     pub held_bytes: u64,
 }
 
-/// Whose turn it is.
+/// Which piece is next.
 pub(super) struct Turns<'s, 'l, 'w> {
     store: &'s Store,
     ledger: &'l Ledger<'w>,
@@ -46,21 +46,21 @@ struct State<'s> {
     parked: BTreeMap<u64, Option<Piece<'s>>>,
     parked_bytes: u64,
     is_closed: bool,
-    /// Memory of batches that were committed.
+    /// Memory of committed batches.
     spare: Vec<Vec<u8>>,
 }
 
-/// What was committed and not synced.
+/// What is committed but not synced.
 #[derive(Default)]
 pub(super) struct Unsynced {
     content_bytes: u64,
 }
 
 impl Unsynced {
-    /// Commits a batch, and syncs the store if much was committed since the last time; gives the memory of the batch back.
+    /// Commits a batch, and syncs the store if much was committed since the last sync; returns the memory of the batch.
     ///
     /// # Errors
-    /// What committing and syncing fail with.
+    /// Errors of committing and syncing.
     pub fn commit(&mut self, store: &Store, piece: Piece<'_>) -> Result<Vec<u8>> {
         let memory = piece.batch.commit_for_memory()?;
         self.content_bytes += piece.content_bytes;
@@ -72,7 +72,7 @@ impl Unsynced {
     }
 }
 
-/// Pieces are handed in as long as this is there.
+/// Pieces are handed in until this is dropped.
 pub(super) struct Open<'t, 's, 'l, 'w> {
     turns: &'t Turns<'s, 'l, 'w>,
 }
@@ -94,7 +94,7 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
         locked(&self.state).spare.pop().unwrap_or_default()
     }
 
-    /// Leaves piece `number` to be committed when those before it are; `None` if nothing came of it.
+    /// Hands in piece `number`, to be committed after those before it; `None` if it is empty.
     pub fn hand_in(&self, number: u64, piece: Option<Piece<'s>>) {
         let bytes = piece.as_ref().map_or(0, |piece| piece.held_bytes);
         let mut state = locked(&self.state);
@@ -106,12 +106,12 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
         self.moved.notify_all();
     }
 
-    /// Pieces are handed in until what this gives is dropped, however that comes.
+    /// Pieces are handed in until the result is dropped, for whatever reason.
     pub fn open<'t>(&'t self) -> Open<'t, 's, 'l, 'w> {
         Open { turns: self }
     }
 
-    /// Commits pieces in their order until all are. After a failure nothing is committed any more.
+    /// Commits pieces in order until all are committed. After a failure nothing is committed any more.
     pub fn commit_all(&self) {
         let mut unsynced = Unsynced::default();
         let mut state = locked(&self.state);

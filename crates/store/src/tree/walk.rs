@@ -1,12 +1,12 @@
-//! A source tree in order of keys: each directory before what is in it, names by bytes.
+//! A source tree in key order: each directory before its content, names by bytes.
 //!
-//! One thread, one `statx` an entry relative to the open directory. The names of the directories on the path to where
-//! the walk is are in memory, no others. Of these directories the deepest [`OPEN_LEVELS`] are open; those above are
-//! opened again through `..` on the way back, and checked to be the same, so that a tree of any depth can be walked.
+//! One thread, one `statx` per entry relative to the open directory. Only the names of the directories on the current
+//! path are in memory. Of these directories the deepest [`OPEN_LEVELS`] are open; those above are reopened through `..`
+//! on the path back, and checked to be the same, so that a tree of any depth can be walked.
 //!
-//! Survives: entries that vanish or cannot be looked at, directories that cannot be read (reported; the walk goes on
-//! beside them), directories that are moved while the walk is in them (reported; what is left of the one above is
-//! passed over).
+//! Survives: entries that vanish or whose status cannot be read, directories that cannot be read (reported; the walk
+//! continues beside them), directories that are moved while the walk is in them (reported; the rest of the parent is
+//! skipped).
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -22,28 +22,28 @@ use super::posix::{FileStatus, Identity, open_directory, open_parent, sorted_nam
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::key::Key;
 
-/// Directories on the path to where the walk is that are kept open.
+/// Directories on the current path that are kept open.
 const OPEN_LEVELS: usize = 64;
 
-/// What the walk comes to.
+/// A step of the walk.
 pub(super) enum Step {
-    /// A directory; what is in it follows, up to its [`Step::Leave`].
+    /// A directory; its content follows, up to its [`Step::Leave`].
     Enter(Found),
     /// The end of the directory that was entered last.
     Leave,
-    /// Anything else than a directory.
+    /// Anything but a directory.
     Entry(Found),
 }
 
 /// A file of the source.
 pub(super) struct Found {
-    /// Where it goes in the store.
+    /// Its key in the store.
     pub key: Key,
-    /// The directory that it is in; of a directory itself (or the one above it, if it cannot be opened).
+    /// Its parent directory; for a directory, itself (or its parent, if it cannot be opened).
     pub directory: Arc<OwnedFd>,
-    /// Its name in there; `.` of a directory that is open.
+    /// Its name there; `.` for an open directory.
     pub name: Box<CStr>,
-    /// What `statx` said.
+    /// The result of `statx`.
     pub status: FileStatus,
 }
 
@@ -54,11 +54,11 @@ struct Level {
     key: Key,
 }
 
-/// What to leave out.
+/// What to omit.
 pub(super) struct Bounds {
     /// Stay on the file system of the root.
     pub one_file_system: bool,
-    /// Directories that are passed over: the store's own.
+    /// Directories that are skipped: the store's own.
     pub own: HashSet<Identity>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct SourceTree<'l, 'w> {
     prefix: Key,
     levels: Vec<Level>,
     root: Option<Found>,
-    /// Directories of the store itself that were come to.
+    /// Directories of the store itself that were met.
     pub passed_over: u64,
 }
 
@@ -78,7 +78,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
     /// Opens the root. The tree's entries go below `prefix`.
     ///
     /// # Errors
-    /// If the root cannot be opened, is no directory, or is the store's own.
+    /// If the root cannot be opened, is not a directory, or is the store's own.
     pub fn open(source: &Path, prefix: Key, bounds: Bounds, ledger: &'l Ledger<'w>) -> Result<SourceTree<'l, 'w>> {
         let fail = |errno: Errno| Error::io("import", source, errno.into());
         let root = match open(source, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
@@ -98,7 +98,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         Ok(SourceTree { ledger, bounds, source, prefix, levels: Vec::new(), root: Some(root), passed_over: 0 })
     }
 
-    /// The path that a key has in the source, for people.
+    /// The path of a key in the source, for messages.
     pub fn path_of(&self, key: &Key) -> PathBuf {
         path_of(&self.source, &self.prefix, key)
     }
@@ -143,13 +143,12 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         }
     }
 
-    /// Opens a directory and makes it the one that the walk is in. One that cannot be opened is entered too, and is
-    /// empty.
+    /// Opens a directory and enters it. One that cannot be opened is entered too, as if it were empty.
     fn step_into(&mut self, found: &mut Found) {
         let opened = open_directory(&found.directory, &found.name).and_then(|opened| Ok((status(&opened)?, opened)));
         match opened {
             Ok((status, opened)) => {
-                // What is open is what is walked, even if the name was given to another directory meanwhile.
+                // The open directory is the one that is walked, even if its name now belongs to another.
                 found.status = status;
                 found.directory = Arc::new(opened);
                 found.name = Box::from(c".");
@@ -207,7 +206,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
     }
 }
 
-/// The path that `key` has in a source whose entries go below `prefix`.
+/// The path of `key` in a source whose entries go below `prefix`.
 pub(super) fn path_of(source: &Path, prefix: &Key, key: &Key) -> PathBuf {
     match key.below(prefix) {
         Some(below) if !below.is_root() => source.join(below.to_path()),
