@@ -1,4 +1,4 @@
-//! What single files take, on a terminal.
+//! Space that single files need, on a terminal.
 
 use std::io::{self, Write};
 
@@ -12,10 +12,10 @@ use crate::units::{format_count, format_share, format_size};
 const FAINT: Style = Style::new().dimmed();
 const BYTES: Style = AnsiColor::Magenta.on_default();
 
-/// One line a size: allocated, by how much that is more than the size, metadata.
+/// One line per size: allocated bytes, their excess over the size, metadata.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_allocations(model: &Model, sizes: &[u64], out: &mut dyn Write) -> io::Result<()> {
     const BAR: usize = 20;
     let most = sizes.iter().map(|&size| model.layout.file(size).allocated_bytes).max().unwrap_or(0);
@@ -48,12 +48,12 @@ pub fn write_allocations(model: &Model, sizes: &[u64], out: &mut dyn Write) -> i
     Ok(())
 }
 
-/// By how much more than its size a file takes: in per cent, or as a multiple where that is shorter.
+/// The excess of a file over its size: in per cent, or as a multiple where that is shorter.
 fn more_than(ratio: f64) -> String {
     if ratio < 100.0 { format_share(ratio - 1.0) } else { format!("x {}", format_count(ratio.round() as u128)) }
 }
 
-/// A size to the byte where that is short enough.
+/// A size, exact to the byte where that is short enough.
 fn sized(bytes: u128, width: usize) -> String {
     let exact = u64::try_from(bytes).map(exact_size).ok().filter(|text| text.len() <= width);
     exact.unwrap_or_else(|| format_size(bytes))

@@ -1,4 +1,4 @@
-//! A trace against caches on a terminal: 80 columns, matrices of cache size by block size, and what they say in words.
+//! A trace against caches on a terminal: 80 columns, matrices of cache size by block size, and the findings in words.
 
 use std::io::{self, Write};
 
@@ -13,18 +13,18 @@ use crate::units::{format_count, format_duration, format_share, format_size};
 const SIZES: Style = AnsiColor::Cyan.on_default();
 const BEST: Style = AnsiColor::Green.on_default();
 
-/// Columns of a cache size, and most columns of a figure.
+/// Columns of a cache size, and largest width of a figure.
 const LABEL_COLUMNS: usize = 12;
 const MOST_FIGURE_COLUMNS: usize = 12;
-/// Figures beside one another; more block sizes have a table of their own.
+/// Figures side by side; more block sizes get a second table.
 const MOST_FIGURES: usize = 7;
-/// Caches that only hold more of what never comes again are printed once.
+/// Larger caches without further hits are printed once.
 const USELESS_ROWS: usize = 1;
 
 /// The whole study.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&format!("Cache study of {}", study.trace), COLUMNS))?;
     prose(&source_sentence(study), out)?;
@@ -153,7 +153,7 @@ fn write_block_sizes(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// The cache sizes that are printed, and whether there are larger ones, which do the same as the last of them.
+/// The cache sizes to print, and whether there are larger ones, which perform like the last of them.
 fn rows(study: &Study) -> (Vec<u64>, bool) {
     let enough = study.block_sizes.iter().map(|block| block.enough_bytes + block.block_bytes).max().unwrap_or(0);
     let useful = study.cache_sizes_bytes.iter().filter(|&&size| size < enough).count() + USELESS_ROWS;
@@ -250,7 +250,7 @@ fn write_targets(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What the figures say.
+/// The findings in words.
 pub(super) fn sentences(study: &Study) -> Vec<String> {
     let mut sentences: Vec<String> = least_cache_sentence(study).into_iter().collect();
     sentences.extend(best_block_sentences(study));
@@ -260,7 +260,7 @@ pub(super) fn sentences(study: &Study) -> Vec<String> {
     sentences
 }
 
-/// The least cache for the last miss ratio that can be had at all, with the block size that needs the least.
+/// The smallest cache for the lowest miss ratio that any cache reaches, with the block size that needs the least.
 fn least_cache_sentence(study: &Study) -> Option<String> {
     let number = study.block_sizes.first()?.targets.len();
     let least = |at: usize| {
@@ -289,7 +289,7 @@ fn least_cache_sentence(study: &Study) -> Option<String> {
     Some(text)
 }
 
-/// Neighbouring cache sizes with the same best block size, in one sentence.
+/// Adjacent cache sizes with the same best block size, in one sentence.
 fn best_block_sentences(study: &Study) -> Vec<String> {
     let (sizes, _) = rows(study);
     let mut groups: Vec<(u64, u64, &Cell)> = Vec::new();
@@ -324,7 +324,7 @@ fn best_block_sentences(study: &Study) -> Vec<String> {
     groups.iter().enumerate().map(sentence).collect()
 }
 
-/// From where on a larger cache hardly helps.
+/// The size from which a larger cache hardly helps.
 fn cliff_sentence(study: &Study) -> Option<String> {
     let best: Vec<&Cell> = study.cache_sizes_bytes.iter().filter_map(|&size| study.best_block(size)).collect();
     let (first, last) = (best.first()?, best.last()?);

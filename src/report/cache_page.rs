@@ -1,7 +1,7 @@
-//! A page of caches: one HTML file that needs nothing else, with the miss-ratio curves of a trace, the matrix of times, and Fig. 5 of Tanenbaum,
-//! Herder and Bos.
+//! A page of caches: one self-contained HTML file, with the miss-ratio curves of a trace, the matrix of times, and Fig.
+//! 5 of Tanenbaum, Herder and Bos.
 //!
-//! Its scripts stand in `web/cache*.js`; template, style, figures and formats are those of the survey page.
+//! Its scripts are in `web/cache*.js`; template, style, figures and formats are those of the survey page.
 
 use std::io::{self, Write};
 
@@ -28,7 +28,7 @@ struct Page<'a> {
 /// Writes the page of studies; `generated_at` is in seconds since 1970.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write(studies: &[Study], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
     let title = match studies {
         [only] => format!("Cache study of {}", only.trace),

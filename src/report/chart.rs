@@ -2,13 +2,13 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Columns that everything fits.
+/// Width of all output.
 pub(super) const COLUMNS: usize = 80;
 
-/// What belongs to the number before it.
+/// Units that belong to the number before them.
 const UNITS: [&str; 10] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
 
-/// A bar of `width` columns of which `fraction` is filled, in eighths of a column; something shows for anything above zero.
+/// A bar of `width` columns, filled to `fraction` in eighths of a column; anything above zero is visible.
 pub(super) fn bar(fraction: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (fraction.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
@@ -16,17 +16,17 @@ pub(super) fn bar(fraction: f64, width: usize) -> String {
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
 }
 
-/// `text` with spaces behind it up to `width` columns.
+/// `text` padded on the right to `width` columns.
 pub(super) fn left(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
 }
 
-/// `text` with spaces before it up to `width` columns.
+/// `text` padded on the left to `width` columns.
 pub(super) fn right(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(text.width())))
 }
 
-/// `text` in at most `width` columns: the middle gives way, so that the root and the name can be read.
+/// `text` in at most `width` columns: the middle is cut, so that the root and the name stay readable.
 pub(super) fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

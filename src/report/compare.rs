@@ -1,4 +1,4 @@
-//! A comparison on a terminal: one column a source.
+//! A comparison on a terminal: one column per source.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use crate::units::{format_count, format_size};
 
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
-/// Sources that fit beside each other.
+/// Sources that fit side by side.
 const SOURCES_ACROSS: usize = 7;
 /// Columns of the label before the sources.
 const LABEL: usize = 10;
@@ -19,7 +19,7 @@ const LABEL: usize = 10;
 /// Shares of files and bytes up to each size, deciles, and distances.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     let sources: Vec<usize> = (0..comparison.sources.len()).collect();
     for (index, group) in sources.chunks(SOURCES_ACROSS).enumerate() {
@@ -49,7 +49,7 @@ pub fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Res
     Ok(())
 }
 
-/// Everything but the distances, for the sources of a group.
+/// Everything except the distances, for the sources of a group.
 fn write_columns(comparison: &Comparison, group: &[usize], out: &mut dyn Write) -> io::Result<()> {
     let width = ((COLUMNS - LABEL) / group.len().max(1)).min(16);
     let names = |out: &mut dyn Write| {

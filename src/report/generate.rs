@@ -1,4 +1,4 @@
-//! What `granulo generate` plans and has made, on a terminal.
+//! What `granulo generate` plans and makes, on a terminal.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::units::{format_count, format_share, format_size};
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
 
-/// The plan: what is to be made, what it takes, what stays free.
+/// The plan: what will be made, the space it needs, the space that stays free.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     let plan = &document.plan;
     let title = format!("{}, like {}", shorten(&document.directory, COLUMNS / 2), document.source);
@@ -58,10 +58,10 @@ pub fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     write_sentences(&sentences, out)
 }
 
-/// What was made, and how far it is from the source; of a dry run how far it would be.
+/// What was made, and its distance from the source; for a dry run, the planned distance.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_result(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     if let Some(made) = &document.made {
         writeln!(out)?;
@@ -161,7 +161,7 @@ fn write_distance(row: &MeasureDistance, out: &mut dyn Write) -> io::Result<()> 
         "bytes" => format_size(value.into()),
         unit => format!("{} {unit}", format_count(value.into())),
     };
-    // What is printed as nothing is nowhere.
+    // A gap that is printed as zero has no position.
     let at = |gap: f64, at: u64| if gap >= 0.000_005 { value(at) } else { "–".to_owned() };
     let by_bytes = if row.measure == Measure::FileSize.name() {
         let at = at(distance.by_sum, distance.by_sum_at);
@@ -204,7 +204,7 @@ fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// How it aged, and how many pieces files and free space are in.
+/// How it aged, and the fragmentation of files and free space.
 fn write_aging(aging: &Aging, out: &mut dyn Write) -> io::Result<()> {
     let mut sentence = format!(
         "Aged by {} operations in {:.2} s: {} created and {} deleted in total; the file system is {} full.",
@@ -240,7 +240,7 @@ fn write_aging(aging: &Aging, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// How far aging is, for the progress line.
+/// Progress of aging, for the progress line.
 pub fn aging_progress_words(
     files: u64,
     bytes: u64,
@@ -267,7 +267,7 @@ pub fn aging_progress_words(
     }
 }
 
-/// How far it is, for the progress line.
+/// Progress of making, for the progress line.
 pub fn progress_words(files: u64, whole: u64, bytes: u64, per_second: f64) -> String {
     format!(
         "{} of {} files ({}) · {} · {} files/s",

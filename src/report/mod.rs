@@ -1,4 +1,4 @@
-//! Reports: results for people. Knows the results; the results do not know it.
+//! Reports: results for people. Reports depend on results, never the reverse.
 
 pub mod allocate;
 pub mod bench;

@@ -1,7 +1,8 @@
-//! A page of surveys: one HTML file that needs nothing else.
+//! A page of surveys: one self-contained HTML file.
 //!
-//! The template, its style, its scripts and the chart library stand in `web/`; here they are put together with the data. Names from
-//! file systems reach the page only inside the JSON of the data, where no character can end the element that holds it.
+//! The template, its style, its scripts and the chart library are in `web/`; this module combines them with the data.
+//! Names from file systems reach the page only inside the JSON of the data, where no character can end the element that
+//! holds it.
 
 use std::io::{self, Write};
 
@@ -15,7 +16,7 @@ use crate::survey::measure::Measure;
 use crate::units::fraction;
 
 const TEMPLATE: &str = include_str!("../../web/report.html");
-/// Style and scripts that all pages share, by their places in the template.
+/// Style and scripts that all pages share, by their placeholders in the template.
 const SHARED: [(&str, &str); 5] = [
     ("css", include_str!("../../web/report.css")),
     ("charts", include_str!("../../web/vendor/echarts.granulo.min.js")),
@@ -24,7 +25,7 @@ const SHARED: [(&str, &str); 5] = [
     ("shell", include_str!("../../web/shell.js")),
 ];
 
-/// Scripts of one kind of page: its sections, more of them, and what puts them together.
+/// Scripts of one kind of page: its sections, more of them, and the script that assembles them.
 pub(super) struct Scripts {
     pub(super) sections: &'static str,
     pub(super) details: &'static str,
@@ -63,7 +64,7 @@ struct PublishedRecord {
 /// Writes a page of `surveys`; `generated_at` is in seconds since 1970.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
     let title = match surveys {
         [only] => only.origin.name.clone().unwrap_or_else(|| "Anonymous survey".to_owned()),
@@ -86,7 +87,7 @@ pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::
     assemble(&title, generated_at, &page, &SCRIPTS, out)
 }
 
-/// What the data of every page begins with.
+/// The first fields of the data of every page.
 #[derive(Serialize)]
 struct Head<'a, D> {
     schema: &'static str,
@@ -97,7 +98,7 @@ struct Head<'a, D> {
     data: &'a D,
 }
 
-/// Puts a page together: the template with title, data and scripts; `generated_at` is in seconds since 1970.
+/// Assembles a page from the template, title, data and scripts; `generated_at` is in seconds since 1970.
 pub(super) fn assemble(
     title: &str,
     generated_at: i64,
@@ -149,7 +150,7 @@ fn curve(sizes: &Distribution) -> Vec<UpToRow> {
     rows
 }
 
-/// The pieces of a template with `{{name}}` replaced; what `part` does not know stays as it is.
+/// The pieces of a template with `{{name}}` replaced; names that `part` does not know are left as they are.
 fn fill<'a>(template: &'a str, part: impl Fn(&str) -> Option<&'a str>) -> impl Iterator<Item = &'a str> {
     let mut rest = template;
     std::iter::from_fn(move || {
@@ -171,7 +172,7 @@ fn fill<'a>(template: &'a str, part: impl Fn(&str) -> Option<&'a str>) -> impl I
     })
 }
 
-/// JSON that may stand in a script element: nothing in it looks like markup, and it still means the same.
+/// JSON that is safe in a script element: nothing in it looks like markup, and its meaning is unchanged.
 fn for_script(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + json.len() / 16);
     for c in json.chars() {
@@ -183,7 +184,7 @@ fn for_script(json: &str) -> String {
     text
 }
 
-/// Text that may stand between tags.
+/// Text that is safe between tags.
 fn for_text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,4 +1,4 @@
-//! Headings and paragraphs on a terminal: 80 columns, bold and faint where the terminal has that.
+//! Headings and paragraphs on a terminal: 80 columns, bold and faint where the terminal supports it.
 
 use std::io::{self, Write};
 
@@ -19,7 +19,7 @@ pub(super) fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
     wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// What is to be known besides.
+/// A remark.
 pub(super) fn faint(text: &str, out: &mut dyn Write) -> io::Result<()> {
     wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{FAINT}{line}{FAINT:#}"))
 }

@@ -16,19 +16,19 @@ use crate::units::{KIB, MIB, format_count, format_share, format_size};
 
 const FAST: Style = AnsiColor::Cyan.on_default();
 
-/// Block sizes that are printed.
+/// Block sizes to print.
 const BLOCKS: std::ops::RangeInclusive<u64> = 512..=MIB;
-/// Layouts whose fast tiers fit beside each other.
+/// Layouts whose fast tiers fit side by side.
 const TIERS_ACROSS: usize = 6;
 /// Cutoffs for which they are compared.
 const COMPARED: std::ops::RangeInclusive<u64> = 0..=16 * MIB;
-/// What to type and every cost are printed for so many layouts with a fast tier, not for a long list of them.
+/// Settings and every cost are printed for at most this many layouts with a fast tier.
 const DETAILS_FOR: usize = 2;
 
 /// The whole plan.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
@@ -147,7 +147,7 @@ fn tier_row(tier: &Tier, most: u128, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// Rows of the table: powers of two from 4 KiB, and what was asked for.
+/// Rows of the table: powers of two from 4 KiB, and the requested cutoffs.
 fn printed(tier: &Tier, plan: &Plan) -> bool {
     let size = tier.cutoff_bytes;
     size >= 4 * KIB || size == 0 || is_asked(tier, plan)
@@ -165,7 +165,7 @@ fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result
         "cutoff", "files", "bytes", "fast", "of all", "to buy"
     )?;
     let mut rows: Vec<&Tier> = plan.tiers.iter().filter(|tier| printed(tier, plan)).collect();
-    // Once nothing changes any more, one row says it.
+    // Identical rows at the end are printed once.
     let says_the_same = |row: &Tier, kept: &Tier| {
         kept.fast_fraction > 0.9 && format_size(row.fast_bytes) == format_size(kept.fast_bytes)
     };
@@ -238,7 +238,7 @@ fn kind_and_options(model: &str, plan: &Plan) -> (String, String) {
     (kind, own.join(","))
 }
 
-/// A model in at most `width` columns, told apart from the others.
+/// A model in at most `width` columns, distinct from the others.
 fn label(model: &str, plan: &Plan, width: usize) -> String {
     if model.chars().count() <= width {
         return model.to_owned();
@@ -260,7 +260,7 @@ fn holds_label(largest_bytes: Option<u64>, plan: &Plan) -> String {
     }
 }
 
-/// Which cutoffs a given fast tier holds.
+/// The cutoffs that a specified fast tier holds.
 fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = plan.fast_tiers.iter().find_map(|tier| tier.fit.as_ref()) else { return Ok(()) };
     heading(&format!("Largest cutoff that a fast tier of {} holds", format_size(first.fast_device_bytes)), out)?;
@@ -315,7 +315,7 @@ fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     faint(&format!("* Enough for {enough}. Nothing: not even the metadata fits."), out)
 }
 
-/// What was asked of one layout: range, costs, settings.
+/// Answers for one layout: range, costs, settings.
 fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Result<()> {
     let at = tier.curve.iter().find(|at| at.cutoff_bytes == plan.usual_cutoff_bytes);
     let uncertain = at.filter(|at| format_size(at.fast_least_bytes) != format_size(at.fast_bytes));
@@ -396,7 +396,7 @@ fn money(amount: f64) -> String {
 /// The models with their options.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_models_list(kinds: &[&Kind], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{HEADING}Layout models, with their options and defaults{HEADING:#}")?;
     for kind in kinds {
@@ -417,7 +417,7 @@ pub fn write_models_list(kinds: &[&Kind], out: &mut dyn Write) -> io::Result<()>
 /// The systems of Welch and Noer, and how the three ratios suit them.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_systems(systems: &[(System, SystemShares)], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{HEADING}The 65 file systems of Welch and Noer (2013){HEADING:#}")?;
     writeln!(

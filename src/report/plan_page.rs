@@ -1,6 +1,6 @@
-//! A page of a plan: one HTML file that needs nothing else, with sliders that answer from the data in it.
+//! A page of a plan: one self-contained HTML file, with sliders that answer from its data.
 //!
-//! Its scripts stand in `web/plan*.js`; template, style, figures and formats are those of the survey page.
+//! Its scripts are in `web/plan*.js`; template, style, figures and formats are those of the survey page.
 
 use std::io::{self, Write};
 
@@ -22,15 +22,15 @@ const SCRIPTS: Scripts = Scripts {
 #[derive(Serialize)]
 struct Page<'a> {
     words: Vec<String>,
-    /// What to type for the source, where it is built in.
+    /// The argument that selects the source, if it is built in.
     source_word: Option<&'a str>,
-    /// How full the fast tier may become, where that is not what the models say.
+    /// How full the fast tier may become, where that differs from the models.
     asked_fill_fraction: Option<f64>,
     plan: &'a Plan,
     curves: Curves<'a>,
 }
 
-/// What single files take, for the curves of each model.
+/// Space that single files need, for the curves of each model.
 #[derive(Serialize)]
 struct Curves<'a> {
     sizes_bytes: Vec<u64>,
@@ -47,7 +47,7 @@ struct Curve<'a> {
 /// Writes the page; `models` are those of the plan, `generated_at` is in seconds since 1970.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
     let name = plan.source.name.as_deref().unwrap_or("anonymous survey");
     let sizes_bytes = sizes();
@@ -65,12 +65,12 @@ pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Wri
     assemble(&format!("Plan for {name}"), generated_at, &page, &SCRIPTS, out)
 }
 
-/// Whether a source is opened by this name alone.
+/// Whether this name alone opens a source.
 fn is_built_in(name: &str) -> bool {
     published::find(name).is_some() || systems::find(name).is_some()
 }
 
-/// The fill of the first fast tier whose model says another one.
+/// The fill level of the first fast tier whose model has a different one.
 fn asked_fill(plan: &Plan, models: &[Model]) -> Option<f64> {
     plan.fast_tiers.iter().find_map(|tier| {
         let (numerator, denominator) = models.iter().find(|model| model.name == tier.model)?.layout.fast_fill();
@@ -88,8 +88,8 @@ impl<'a> Curve<'a> {
     }
 }
 
-/// Sizes of a curve: every KiB up to 256 KiB and one byte beside each 4 KiB, so that steps stand upright; every 4 KiB up to 2 MiB;
-/// sixteenths of an octave up to 1 GiB.
+/// Sizes of a curve: every KiB up to 256 KiB and one byte beside each 4 KiB, so that steps are vertical; every 4 KiB up
+/// to 2 MiB; sixteenths of an octave up to 1 GiB.
 fn sizes() -> Vec<u64> {
     let fine = (0..=256).map(|step| step * KIB);
     let beside = (0..=64).map(|step| step * 4 * KIB + 1);

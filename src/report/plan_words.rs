@@ -5,7 +5,7 @@ use crate::plan::tier::{Fit, Spill};
 use crate::plan::{FastTier, Plan};
 use crate::units::{format_count, format_share, format_size};
 
-/// What the plan is about.
+/// The population of the plan.
 pub fn source_sentence(plan: &Plan) -> String {
     let source = &plan.source;
     let mut sentences = vec![format!(
@@ -21,7 +21,7 @@ pub fn source_sentence(plan: &Plan) -> String {
     sentences.join(" ")
 }
 
-/// Which block size to take, and why.
+/// Which block size to use, and why.
 pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
     let Some(chosen) = &plan.recommendation else { return Vec::new() };
     let mut sentences = vec![format!(
@@ -62,7 +62,7 @@ pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
     vec![sentences.join(" ")]
 }
 
-/// Which cutoff a fast tier holds, and what becomes of the rest.
+/// The cutoff that a fast tier holds, and what happens to the rest.
 pub fn fit_sentence(plan: &Plan, tier: &FastTier, fit: &Fit) -> String {
     let device = format!("A fast tier of {}, all copies together,", format_size(fit.fast_device_bytes));
     let usable = match fit.usable_bytes == fit.fast_device_bytes {
@@ -100,7 +100,7 @@ fn spill_sentence(spill: &Spill, overflows: bool) -> String {
     }
 }
 
-/// What is cheapest.
+/// The cheapest option.
 pub fn costs_sentence(plan: &Plan, tier: &FastTier) -> Option<String> {
     let cheapest = tier.cheapest.as_ref()?;
     let currency = plan.currency.as_deref().unwrap_or("");

@@ -30,7 +30,7 @@ const EXTENSIONS_SHOWN: usize = 8;
 /// The summary: sentences, histogram, deciles, block sizes, ages and places.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     let title = survey.origin.name.as_deref().unwrap_or("anonymous survey");
     writeln!(out, "{HEADING}{}{HEADING:#}", shorten(title, COLUMNS))?;
@@ -96,7 +96,7 @@ fn write_histogram(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// A size to the byte: in the largest unit that it is whole in, with at most four digits, else in bytes.
+/// A size to the byte: in the largest unit of which it is a multiple, with at most four digits, else in bytes.
 pub(super) fn exact_size(bytes: u64) -> String {
     let short = format_size(bytes.into());
     match crate::units::parse_size(&short) {
@@ -113,7 +113,7 @@ fn write_block_sizes(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     write_deciles(sizes, &printed, out)
 }
 
-/// What each block size takes.
+/// Space for each block size.
 fn write_growth(rows: &[BlockSize], out: &mut dyn Write) -> io::Result<()> {
     heading("Space by block size, growth over 1 KiB, and share of files that fit in one block", out)?;
     writeln!(out, "{FAINT}{:>12}{:>12}{:>12}{:>12}{FAINT:#}", "block", "allocated", "growth", "one block")?;
@@ -283,7 +283,7 @@ fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
 /// Answers to questions about cutoffs and block sizes.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut dyn Write) -> io::Result<()> {
     let sizes = survey.distributions.of(Measure::FileSize);
     if !cutoffs.is_empty() {
@@ -321,7 +321,7 @@ pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut
 /// Every distribution as a table of its buckets.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_distributions(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     heading("Share of the files, and of their bytes, in files of this size or smaller", out)?;
     writeln!(out, "{FAINT}{:>10}{:>12}{:>12}{FAINT:#}", "size", "files", "bytes")?;
@@ -373,10 +373,10 @@ fn write_distribution<W: Weight>(
     Ok(())
 }
 
-/// The profiles that `generate` takes besides, one a line.
+/// The additional profiles that `generate` accepts, one per line.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_profiles(profiles: &[Profile], source: &str, out: &mut dyn Write) -> io::Result<()> {
     heading("For granulo generate alone", out)?;
     for profile in profiles {
@@ -394,10 +394,10 @@ pub fn write_profiles(profiles: &[Profile], source: &str, out: &mut dyn Write) -
     Ok(())
 }
 
-/// The published tables, one a line.
+/// The published tables, one per line.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_published(tables: &[Published], out: &mut dyn Write) -> io::Result<()> {
     let mut sources: Vec<&str> = Vec::new();
     for table in tables {

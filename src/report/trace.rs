@@ -16,15 +16,15 @@ use crate::units::{MIB, format_count, format_duration, format_share, format_size
 const READS: Style = AnsiColor::Cyan.on_default();
 const WRITES: Style = AnsiColor::Magenta.on_default();
 
-/// Block sizes that are printed.
+/// Block sizes to print.
 const BLOCKS: std::ops::RangeInclusive<u64> = 512..=MIB;
-/// Intervals that are printed.
+/// Intervals to print.
 const INTERVALS: usize = 16;
 
-/// What a trace comes to, of a source that was read to its end.
+/// The summary of a trace whose source was read to its end.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_trace(name: &str, summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{HEADING}{}{HEADING:#}", shorten(name, COLUMNS))?;
     write_facts(summary, source, out)?;
@@ -61,7 +61,7 @@ fn plural(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", format_count(count.into()), if count == 1 { one } else { many })
 }
 
-/// The whole in a few sentences.
+/// The summary in a few sentences.
 pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
     let origin = source.origin();
     let mut sentences = Vec::new();
@@ -205,7 +205,7 @@ fn write_tenths(columns: &[(&str, &[String; 10])], out: &mut dyn Write) -> io::R
     Ok(())
 }
 
-/// Fig. 4, with what else has deciles.
+/// Fig. 4, with the other deciles.
 fn write_deciles(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
     heading("Deciles of whole-file reads and writes by operations and bytes, and of file sizes", out)?;
@@ -270,7 +270,7 @@ fn write_one_block(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// A size as a row is named by: from its size up to the next.
+/// The label of a row: from its size up to the next.
 fn row_label(number: usize) -> String {
     if number == UNKNOWN_SIZE { "unknown".to_owned() } else { format_size(Bucket::of(number as u32).low) }
 }

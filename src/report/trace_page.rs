@@ -1,6 +1,6 @@
-//! A page of traces: one HTML file that needs nothing else, with traces overlaid and beside Fig. 4 of Tanenbaum, Herder and Bos.
+//! A page of traces: one self-contained HTML file, with traces overlaid and beside Fig. 4 of Tanenbaum, Herder and Bos.
 //!
-//! Its scripts stand in `web/trace*.js`; template, style, figures and formats are those of the survey page.
+//! Its scripts are in `web/trace*.js`; template, style, figures and formats are those of the survey page.
 
 use std::io::{self, Write};
 
@@ -34,7 +34,7 @@ struct Decile {
 /// Writes the page of traces and the sentences about each; `generated_at` is in seconds since 1970.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write(traces: &[(Document, Vec<String>)], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
     let then = Operations::published();
     let deciles = then.reads.deciles().into_iter().zip(then.writes.deciles());

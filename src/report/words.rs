@@ -1,4 +1,4 @@
-//! A survey in sentences: what a person would answer who had looked at it.
+//! A survey in sentences: the answer that a person would give after reading it.
 
 use crate::distribution::published;
 use crate::plan::block_size;
@@ -6,7 +6,7 @@ use crate::survey::measure::Measure;
 use crate::survey::{Method, Resolution, Survey};
 use crate::units::{KIB, format_count, format_share, format_size, fraction};
 
-/// What a survey without names does not say.
+/// What a survey without names lacks.
 const NO_NAMES: &str = "Names were not read (--without-names), so directory sizes, name lengths, depths, extensions and file locations are unknown.";
 
 /// The answer in a few sentences, the most important first.
@@ -114,7 +114,7 @@ fn block_size_costs(survey: &Survey) -> String {
     )
 }
 
-/// What else there is, what was left out and what looked wrong, as short phrases; empty if nothing was.
+/// Other entries, what was skipped and what looked wrong, as short phrases; empty if there was nothing.
 pub fn remarks(survey: &Survey) -> Vec<String> {
     let counts = &survey.counts;
     let remark = |count: u64, one: &str, many: &str| {

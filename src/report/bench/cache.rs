@@ -1,4 +1,5 @@
-//! `bench cache` on a terminal: the matrix of the source for each kind of file system, with spread and reads, and the source's own.
+//! `bench cache` on a terminal: the matrix of the source for each kind of file system, with spread and reads, and the
+//! published matrix.
 
 use std::io::{self, Write};
 
@@ -8,7 +9,7 @@ use crate::bench::result::{CacheCell, CacheDetails, Document, FailureKind, Serie
 use crate::report::chart::{COLUMNS, right, wrap};
 use crate::units::{format_duration, format_size};
 
-/// Columns of a cache size, and most columns of a figure.
+/// Columns of a cache size, and largest width of a figure.
 const LABEL_COLUMNS: usize = 12;
 const MOST_FIGURE_COLUMNS: usize = 12;
 
@@ -24,7 +25,7 @@ pub(super) fn write(document: &Document, details: &CacheDetails, out: &mut dyn W
     write_sentences(document, details, out)
 }
 
-/// Subjects that differ in their block size alone, by what they are called without it.
+/// Subjects that differ only in their block size, by their names without it.
 fn groups(document: &Document, details: &CacheDetails) -> Vec<(String, Vec<usize>)> {
     let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
     for (at, subject) in document.subjects.iter().enumerate() {
@@ -81,7 +82,7 @@ fn write_group(
     })
 }
 
-/// A time; of a run that had no good end, why.
+/// A time; for a run that failed, the reason.
 fn time(series: Option<&Series>, cell: Option<&CacheCell>) -> String {
     match (series, cell.and_then(|cell| cell.failure.as_ref())) {
         (Some(series), _) => format_duration(series.spread.median),
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn seven_columns_fit_a_terminal() {
         assert!(LABEL_COLUMNS + 7 * columns_of_a_figure(7) <= COLUMNS);
-        // Room for "blocks" behind those of the default.
+        // Room for "blocks" after those of the default.
         assert!(LABEL_COLUMNS + 5 * columns_of_a_figure(5) + "  blocks".len() <= COLUMNS);
         assert_eq!(format!("{:.1}", published_ratio(&fig_5())), "8.0");
     }

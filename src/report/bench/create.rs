@@ -1,4 +1,5 @@
-//! `bench create` on a terminal: Foddex's table, times of single operations, and the curve of the n-th as a line of blocks.
+//! `bench create` on a terminal: Foddex's table, times of single operations, and the curve of the n-th operation as a
+//! line of blocks.
 
 use std::io::{self, Write};
 
@@ -10,7 +11,7 @@ use crate::units::{format_count, format_duration, format_size};
 
 /// Columns of a curve.
 const CURVE_COLUMNS: usize = 38;
-/// Least ratio of the highest value of a curve to the lowest that it is drawn for: noise stays flat.
+/// Smallest ratio of the highest to the lowest value for which a curve is drawn in relief: noise stays flat.
 const LEAST_RATIO: f64 = 8.0;
 const PHASES: [&str; 3] = ["create", "stat", "delete"];
 
@@ -33,7 +34,7 @@ pub(super) fn write(document: &Document, details: &CreateDetails, out: &mut dyn 
     write_limits(details, out)
 }
 
-/// The phases of one subject of one name, in all rounds.
+/// The phases of one subject with one name, in all rounds.
 fn of<'a>(details: &'a CreateDetails, subject: usize, phase: &'a str) -> impl Iterator<Item = &'a CreatePhase> {
     details.phases.iter().filter(move |passed| passed.subject == subject && passed.phase == phase)
 }
@@ -171,7 +172,7 @@ fn write_curves(document: &Document, details: &CreateDetails, out: &mut dyn Writ
     Ok(())
 }
 
-/// A mean for each column, of the operations that lie in it.
+/// The mean of the operations in each column.
 fn means(curve: &[CurveBin]) -> Vec<f64> {
     let columns = curve.len().min(CURVE_COLUMNS);
     let column = |at: usize| {

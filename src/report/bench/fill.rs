@@ -1,4 +1,5 @@
-//! `bench fill` on a terminal: each test over the levels as a line, then its figures at each, and how the levels were reached.
+//! `bench fill` on a terminal: each test over the levels as a line, its figures at each level, and how the levels were
+//! reached.
 
 use std::io::{self, Write};
 
@@ -84,7 +85,7 @@ fn write_lines(document: &Document, out: &mut dyn Write) -> io::Result<()> {
             }
             let low = means.iter().copied().fold(f64::INFINITY, f64::min);
             let high = means.iter().copied().fold(0.0, f64::max);
-            // Wider steps where there are few levels, the mean of several where there are many.
+            // Wider steps with few levels, means of several with many.
             let columns: Vec<f64> = (0..LINE_COLUMNS)
                 .map(|column| {
                     let from = column * means.len() / LINE_COLUMNS;
@@ -111,7 +112,7 @@ fn write_lines(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Mean, deviation and multiple of the first level, of each test at each level.
+/// Mean, deviation and multiple of the first level, for each test at each level.
 fn write_figures(
     document: &Document,
     details: &FillDetails,

@@ -1,4 +1,5 @@
-//! `bench metadata` on a terminal: checks, listing and reads in one table, the load in others, and the source's figures beside them.
+//! `bench metadata` on a terminal: checks, listing and reads in one table, the load in others, with the source's
+//! figures beside them.
 
 use std::io::{self, Write};
 
@@ -10,10 +11,10 @@ use crate::report::chart::{COLUMNS, left, right, shorten, wrap};
 use crate::units::{format_count, format_duration, format_size};
 
 const FIGURE_COLUMNS: usize = 10;
-/// Subjects beside each other, and columns of each.
+/// Subjects side by side, and the width of each.
 const SUBJECTS_BESIDE: usize = 5;
 const SUBJECT_COLUMNS: usize = 13;
-/// A load that was not sustained.
+/// Prefix of a load that was not sustained.
 const TOO_MUCH: &str = "only ";
 
 type OfFigure = fn(&Figure) -> f64;
@@ -54,11 +55,11 @@ fn rate(value: f64) -> String {
 struct Column {
     measure: String,
     heads: [String; 2],
-    /// What the source calls the same.
+    /// The source's name for the same.
     published: &'static str,
 }
 
-/// The columns that something was measured for.
+/// The columns that have measurements.
 fn columns(document: &Document, details: &MetadataDetails) -> Vec<Column> {
     let threads = details.threads;
     let column = |measure: &str, first: &str, second: &str, published| Column {
@@ -78,7 +79,7 @@ fn columns(document: &Document, details: &MetadataDetails) -> Vec<Column> {
     all.into_iter().filter(is_measured).collect()
 }
 
-/// What began cold.
+/// Phases that began with a cold cache.
 fn write_cold(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
     let columns = columns(document, details);
     if columns.is_empty() {
@@ -139,7 +140,7 @@ fn write_published_cold(columns: &[Column], out: &mut dyn Write) -> io::Result<(
     Ok(())
 }
 
-/// The most that was achieved, and response times.
+/// The highest achieved load, and response times.
 fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
     let mix = details.mix.iter().map(|share| format!("{} {:.3}", share.operation, 100.0 * share.fraction));
     let mix: Vec<String> = mix.map(|text| text.trim_end_matches('0').trim_end_matches('.').to_owned()).collect();
@@ -201,7 +202,7 @@ fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Wri
     Ok(())
 }
 
-/// Median and 99 % of the response time at the largest load up to half of what was achieved.
+/// Median and 99th percentile of the response time at the largest load up to half of the achieved one.
 fn half_load(details: &MetadataDetails, subject: usize, peak: f64) -> Option<(f64, f64)> {
     let of = |point: &&LoadPoint| point.subject == subject && point.offered_per_second <= peak / 2.0;
     let offered = details.load_points.iter().filter(of).map(|point| point.offered_per_second).fold(0.0, f64::max);
@@ -213,7 +214,7 @@ fn half_load(details: &MetadataDetails, subject: usize, peak: f64) -> Option<(f6
     (!points.is_empty()).then(|| (median(|point| point.p50_ms), median(|point| point.p99_ms)))
 }
 
-/// Mean and 99 % of the response time of each load.
+/// Mean and 99th percentile of the response time at each load.
 fn write_responses(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
     let mut rates: Vec<f64> = details.load_points.iter().map(|point| point.offered_per_second).collect();
     rates.sort_by(f64::total_cmp);
@@ -246,7 +247,7 @@ fn write_responses(document: &Document, details: &MetadataDetails, out: &mut dyn
     Ok(())
 }
 
-/// A response time; of a load that was too much, what was done of it.
+/// A response time; for an excessive load, how much of it was achieved.
 fn response(points: &[&LoadPoint], value: fn(&LoadPoint) -> f64) -> String {
     let median = |value: &dyn Fn(&LoadPoint) -> f64| {
         Spread::of(&points.iter().map(|point| value(point)).collect::<Vec<_>>()).median
@@ -265,14 +266,14 @@ fn write_heads(label: &str, beside: &[usize], subjects: &[Subject], out: &mut dy
     write!(out, "{FAINT}{}", right(label, NAME_COLUMNS - 1))?;
     for &at in beside {
         let called = subjects.get(at).map_or("", |subject| subject.name.as_str());
-        // The store is known by its layout.
+        // The layout is enough to identify the store.
         let called = called.strip_prefix("granulo ").map_or_else(|| called.to_owned(), |rest| format!("g. {rest}"));
         write!(out, "{}", right(&shorten(&called, SUBJECT_COLUMNS - 1), SUBJECT_COLUMNS))?;
     }
     writeln!(out, "{FAINT:#}")
 }
 
-/// What operations take themselves, at the first load of each subject.
+/// Service times of operations, at the first load of each subject.
 fn write_operations(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
     let subjects: Vec<usize> = (0..document.subjects.len()).collect();
     let lowest = details.load_points.iter().map(|point| point.offered_per_second).fold(f64::INFINITY, f64::min);
@@ -298,7 +299,7 @@ fn write_operations(document: &Document, details: &MetadataDetails, out: &mut dy
     Ok(())
 }
 
-/// How many times as fast each subject is as the one that everything else is compared with: the store on slow devices, or the first one.
+/// The speed of each subject relative to the reference: the store on slow devices, or the first subject.
 fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
     let reference = document.subjects.iter().position(|subject| subject.name == "granulo slow").unwrap_or(0);
     let (Some(of), 2..) = (document.subjects.get(reference), document.subjects.len()) else { return Ok(()) };
@@ -344,7 +345,7 @@ fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn
     writeln!(out, "{TIMES:#}")
 }
 
-/// A ratio with three digits or so.
+/// A ratio with about three digits.
 fn times(ratio: f64) -> String {
     match ratio {
         ratio if ratio >= 99.5 => format_count(ratio.round() as u128),

@@ -1,4 +1,4 @@
-//! Results of benches on a terminal: 80 columns, what was measured on what, tables, and what is to be known beside them.
+//! Results of benches on a terminal: 80 columns, the measured subjects, tables, and remarks.
 
 mod cache;
 mod create;
@@ -19,13 +19,13 @@ use crate::units::{format_count, format_duration, format_share, format_size};
 
 pub(super) const TIMES: Style = AnsiColor::Cyan.on_default();
 
-/// Most columns that the name of a subject takes.
+/// Largest width of the name of a subject.
 const NAME_COLUMNS: usize = 16;
 
-/// A whole result: places, tables, notes.
+/// A whole result: subjects, tables, notes.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     for line in wrap(&title(document), COLUMNS) {
         writeln!(out, "{HEADING}{line}{HEADING:#}")?;
@@ -55,7 +55,7 @@ pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()
     write_notes(document, out)
 }
 
-/// What the figures say.
+/// The findings in words.
 fn write_words(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     let sentences = words::sentences(document);
     if sentences.is_empty() {
@@ -75,17 +75,17 @@ fn title(document: &Document) -> String {
     }
 }
 
-/// The name of a subject, in as many columns as names have in tables.
+/// The name of a subject, as wide as names in tables.
 pub(super) fn name(subject: &Subject) -> String {
     left(&shorten(&subject.name, NAME_COLUMNS), NAME_COLUMNS)
 }
 
-/// The same where text follows, which a name must not touch.
+/// The same where text follows that the name must not touch.
 fn name_before_text(subject: &Subject) -> String {
     left(&shorten(&subject.name, NAME_COLUMNS - 1), NAME_COLUMNS)
 }
 
-/// What was measured on which file system and device.
+/// File systems and devices that were measured.
 fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
     heading("Targets", out)?;
     writeln!(
@@ -145,7 +145,7 @@ pub(super) fn caches(state: CacheState) -> &'static str {
     }
 }
 
-/// What measuring costs, and what else is to be known.
+/// Cost of the measurement, and other remarks.
 fn write_notes(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)?;
     let harness = &document.harness;

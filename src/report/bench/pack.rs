@@ -1,4 +1,5 @@
-//! `bench pack` on a terminal: loading many files against one, with what the source measured; writing them, and what they take.
+//! `bench pack` on a terminal: loading many files against one, beside the figures of the source; writing them, and the
+//! space they need.
 
 use std::io::{self, Write};
 
@@ -9,7 +10,7 @@ use crate::report::chart::{COLUMNS, bar, left, right, wrap};
 use crate::units::{format_count, format_duration, format_share, format_size};
 
 const BAR_COLUMNS: usize = 16;
-/// What loads are compared with: the first of these that there is.
+/// The reference for loads: the first of these that exists.
 const ONE: [Way; 3] = [Way::Flat, Way::Composite, Way::Store];
 
 pub(super) fn title(details: &PackDetails) -> String {
@@ -22,7 +23,7 @@ pub(super) fn write(document: &Document, details: &PackDetails, out: &mut dyn Wr
     write_failures(document, details, out)
 }
 
-/// How a way of keeping the files is called in tables.
+/// The name of a way of storing the files, in tables.
 fn words(way: &str) -> &str {
     match way {
         "files" => "files",
@@ -33,7 +34,7 @@ fn words(way: &str) -> &str {
     }
 }
 
-/// The loads of a subject, many files first: what they are called, and their samples.
+/// The loads of a subject, many files first: their names and samples.
 fn loads(document: &Document, subject: usize) -> Vec<(String, &Series)> {
     let mut loads = Vec::new();
     for way in Way::ALL {
@@ -55,7 +56,7 @@ fn one(document: &Document, subject: usize) -> Option<(Way, f64)> {
     ONE.into_iter().find_map(load)
 }
 
-/// The rows of the source that are of the file system of a subject.
+/// The rows of the source for the file system of a subject.
 fn published<'d>(details: &'d PackDetails, subject: &Subject) -> impl Iterator<Item = &'d PackPublished> {
     let made = subject.file_system.made_by.as_deref().and_then(|made_by| made_by.strip_prefix("mkfs."));
     let kind = match made.and_then(|made_by| made_by.split([' ', ';']).next()) {
@@ -158,7 +159,7 @@ fn write_loads(document: &Document, details: &PackDetails, out: &mut dyn Write) 
     Ok(())
 }
 
-/// Time to write everything, to make it durable, the rate of both, and what it takes.
+/// Time to write everything, to make it durable, the combined rate, and the space needed.
 fn write_writing(document: &Document, details: &PackDetails, out: &mut dyn Write) -> io::Result<()> {
     heading("Time to write everything and make it durable, and space used", out)?;
     writeln!(

@@ -1,7 +1,7 @@
-//! A page of benches: one HTML file that needs nothing else, with runs of the same bench overlaid.
+//! A page of benches: one self-contained HTML file, with runs of the same bench overlaid.
 //!
-//! Its scripts stand in `web/bench*.js`; template, style, figures and formats are those of the survey page. Curves of the n-th operation reach
-//! it thinned out, the rounds of a run joined.
+//! Its scripts are in `web/bench*.js`; template, style, figures and formats are those of the survey page. Curves of the
+//! n-th operation are thinned out, with the rounds of a run joined.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,10 +22,10 @@ const SCRIPTS: Scripts = Scripts {
     script: include_str!("../../../web/bench.js"),
 };
 
-/// Most points of a curve.
+/// Largest number of points of a curve.
 const MOST_POINTS: usize = 256;
 
-/// A result and what it is called, which is the name of its file where there are several.
+/// A result with its name, which is the name of its file where there are several.
 #[derive(Debug)]
 pub struct NamedRun {
     /// Short, escaped.
@@ -51,8 +51,8 @@ struct RunRecord<'a> {
     curves: Vec<Curve>,
 }
 
-/// The n-th operation of a subject: number of the middle of some operations, their mean time in the middle round, in the quickest and in the
-/// slowest, in seconds.
+/// The n-th operation of a subject: the middle of a range of operations, their mean time in the middle round, in the
+/// fastest and in the slowest, in seconds.
 #[derive(Debug, PartialEq, Serialize)]
 struct Curve {
     subject: usize,
@@ -63,7 +63,7 @@ struct Curve {
 /// Writes the page; `generated_at` is in seconds since 1970.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// Any error of `out`.
 pub fn write(runs: &[NamedRun], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
     let has = |is_it: fn(&Details) -> bool| runs.iter().any(|run| is_it(&run.document.details));
     let title_of_all = match runs {
@@ -108,7 +108,7 @@ fn joined(phases: &[CreatePhase]) -> Vec<Curve> {
     groups.into_iter().map(curve).filter(|curve| !curve.points.is_empty()).collect()
 }
 
-/// The rounds of a curve as one. Rounds that ended early have no part in what they did not reach.
+/// The rounds of a curve as one. Rounds that ended early do not contribute beyond their end.
 fn points(rounds: &[&[CurveBin]]) -> Vec<(f64, f64, f64, f64)> {
     let last =
         rounds.iter().filter_map(|bins| bins.last()).map(|bin| bin.first.saturating_add(bin.count)).max().unwrap_or(0);
@@ -123,11 +123,11 @@ fn points(rounds: &[&[CurveBin]]) -> Vec<(f64, f64, f64, f64)> {
     (0..last.div_ceil(step)).filter_map(point).collect()
 }
 
-/// Means of `count` times `step` operations, in seconds; a bin belongs to where its first operation is.
+/// Means of `count` times `step` operations, in seconds; a bin belongs to the step of its first operation.
 fn thinned(bins: &[CurveBin], step: u64, count: u64) -> Vec<Option<f64>> {
     let mut sums = vec![(0.0, 0u64); count as usize];
     for bin in bins {
-        // Results that somebody wrote by hand may say anything.
+        // Hand-written results may contain any number.
         if let Some((sum, operations)) = sums.get_mut((bin.first / step) as usize) {
             *sum += bin.mean_ns * bin.count as f64;
             *operations = operations.saturating_add(bin.count);
@@ -136,7 +136,7 @@ fn thinned(bins: &[CurveBin], step: u64, count: u64) -> Vec<Option<f64>> {
     sums.into_iter().map(|(sum, operations)| (operations > 0).then(|| round(sum / operations as f64 / 1e9))).collect()
 }
 
-/// Four digits are more than can be seen.
+/// Rounds to four digits, more than can be seen.
 fn round(seconds: f64) -> f64 {
     if seconds <= 0.0 {
         return 0.0;
@@ -166,7 +166,7 @@ mod tests {
         let found = points(&[&a, &b, &c]);
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].1, found[0].2, found[0].3), (2e-6, 1e-6, 3e-6));
-        // The third round ended before.
+        // The third round ended earlier.
         assert_eq!((found[1].1, found[1].2, found[1].3), (3e-6, 2e-6, 4e-6));
     }
 

@@ -1,4 +1,4 @@
-//! What a bench found, in sentences: what its source asked, answered with the figures of the run.
+//! The findings of a bench, in sentences: the questions of its source, answered with the figures of the run.
 
 use crate::bench::fill::Test;
 use crate::bench::result::{
@@ -7,12 +7,12 @@ use crate::bench::result::{
 use crate::bench::samples::Spread;
 use crate::units::{format_count, format_duration, format_share, format_size};
 
-/// A test hurts at a level at which it takes so many times as long as at the first level.
+/// A test hurts at a level at which it takes this many times as long as at the first level.
 const HURTS: f64 = 1.5;
-/// More cache does not help where it makes a run quicker by less than this.
+/// More cache does not help where it makes a run faster by less than this.
 const NO_HELP: f64 = 0.05;
 
-/// Sentences, the most telling first.
+/// Sentences, the most significant first.
 pub fn sentences(document: &Document) -> Vec<String> {
     let mut sentences = match &document.details {
         Details::Create(details) => create(document, details),
@@ -32,7 +32,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     (!values.is_empty()).then(|| Spread::of(&values).median)
 }
 
-/// `1.3 times`, with two digits or so.
+/// `1.3 times`, with about two digits.
 fn times(ratio: f64) -> String {
     match ratio {
         ratio if ratio >= 99.5 => format!("{} times", format_count(ratio.round() as u128)),
@@ -135,7 +135,8 @@ fn levels(document: &Document, subject: usize, test: &str) -> Vec<(f64, f64)> {
     levels
 }
 
-/// The levels at which a test takes [`HURTS`] times as long as at the lowest, in words: those from one on, or some in between.
+/// The levels at which a test takes [`HURTS`] times as long as at the lowest, in words: all from one level on, or some
+/// in between.
 fn hurting(test: &str, levels: &[(f64, f64)]) -> Option<String> {
     let (_, first) = *levels.first()?;
     let hurts = |(_, mean): &(f64, f64)| *mean >= HURTS * first;

@@ -1,7 +1,7 @@
 //! A listing in columns like those of `ls -l`: mode, names, owner, group, size, time, name.
 //!
-//! Columns are as wide as the widest of the first `ROWS_MEASURED` rows; later ones that are wider push theirs to the right. A listing of
-//! any length takes constant memory so, and its first rows come at once.
+//! Columns are as wide as the widest of the first `ROWS_MEASURED` rows; wider fields in later rows shift their row to
+//! the right. So a listing of any length needs constant memory, and its first rows appear immediately.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use crate::report::chart::{left, right};
 use crate::store::Entry;
 use crate::units::escape;
 
-/// Rows that the widths of columns come from.
+/// Rows that determine the widths of columns.
 const ROWS_MEASURED: usize = 1024;
 
 /// The names of owners and groups on this machine; the number where there is none.
@@ -40,11 +40,11 @@ impl Owners {
 /// An object of a listing.
 #[derive(Debug)]
 pub struct Line<'a> {
-    /// What it is called, escaped.
+    /// Its name, escaped.
     pub name: String,
-    /// What the index has of it.
+    /// Its entry in the index.
     pub entry: &'a Entry,
-    /// Names that the file has.
+    /// Number of names of the file.
     pub names: u64,
     /// Major and minor number of a device.
     pub device: Option<(u32, u32)>,
@@ -52,12 +52,12 @@ pub struct Line<'a> {
     pub target: Option<String>,
 }
 
-/// Columns that are being written.
+/// Columns in progress.
 #[derive(Debug, Default)]
 pub struct Columns {
     owners: Owners,
     waiting: Vec<Row>,
-    /// Of names, owner, group, size; known once rows were written.
+    /// Widths of names, owner, group, size; known once rows were written.
     widths: Option<[usize; 4]>,
 }
 
@@ -71,10 +71,10 @@ struct Row {
 }
 
 impl Columns {
-    /// Takes a row, and writes it when the widths are known.
+    /// Adds a row, and writes it once the widths are known.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Any error of writing.
     pub fn add(&mut self, line: Line<'_>, out: &mut dyn Write) -> io::Result<()> {
         let Line { name, entry, names, device, target } = line;
         let size = match device {
@@ -102,10 +102,10 @@ impl Columns {
         if self.waiting.len() == ROWS_MEASURED { self.finish(out) } else { Ok(()) }
     }
 
-    /// Writes the rows that waited.
+    /// Writes the rows that are still buffered.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Any error of writing.
     pub fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
         let mut widths = self.widths.unwrap_or_default();
         for row in &self.waiting {

@@ -1,6 +1,6 @@
-//! What is in a store, for people: objects in words and columns.
+//! The contents of a store, for people: objects in words and columns.
 //!
-//! Names come out escaped. Times are those of UTC: a store is read on other machines than it was written on.
+//! Names are printed escaped. Times are in UTC: a store may be read on another machine than the one that wrote it.
 
 pub mod listing;
 mod time;
@@ -16,7 +16,7 @@ use crate::units::format_count;
 use listing::Owners;
 pub use time::{format_minute, format_nanosecond};
 
-/// What an object is, as a file system would call it.
+/// The type of an object, in the terms of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectType {
@@ -37,7 +37,7 @@ pub enum ObjectType {
 }
 
 impl ObjectType {
-    /// That of an entry; of a name that is one of several, that of the file.
+    /// The type of an entry; for one of several names of a file, that of the file.
     pub fn of(entry: &Entry) -> ObjectType {
         match (entry.kind, entry.mode & 0o170_000) {
             (Kind::Directory, _) => ObjectType::Directory,
@@ -55,7 +55,7 @@ impl ObjectType {
         matches!(self, ObjectType::BlockDevice | ObjectType::CharacterDevice)
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             ObjectType::File => "file",
@@ -111,15 +111,15 @@ pub fn count_words(counts: &[(u64, &str, &str)]) -> String {
 /// Writes sentences as one paragraph.
 ///
 /// # Errors
-/// What writing fails with.
+/// Any error of writing.
 pub fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> {
     wrap(&sentences.join(" "), COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// Writes all that is known of an object; `points_to` is the target of a symbolic link or the numbers of a device.
+/// Writes all that is known about an object; `points_to` is the target of a symbolic link or the numbers of a device.
 ///
 /// # Errors
-/// What writing fails with.
+/// Any error of writing.
 pub fn write_status(
     key: &str,
     status: &Status,

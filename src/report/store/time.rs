@@ -1,13 +1,14 @@
 //! Times of objects in words, for every second that an attribute can hold: before 1970 and after the year 9999.
 //!
-//! The calendar is the proleptic Gregorian one; days are made dates by `civil_from_days` of Howard Hinnant ("chrono-Compatible
-//! Low-Level Date Algorithms", 2013), which counts years from March so that the leap day is the last.
+//! The calendar is the proleptic Gregorian one; days are converted to dates by `civil_from_days` of Howard Hinnant
+//! ("chrono-Compatible Low-Level Date Algorithms", 2013), which counts years from March so that the leap day is the
+//! last.
 
 use crate::store::Time;
 
 const SECONDS_A_DAY: i64 = 86_400;
 const DAYS_IN_400_YEARS: i64 = 146_097;
-/// From 1 March of the year 0 to 1 January 1970.
+/// Days from 1 March of the year 0 to 1 January 1970.
 const DAYS_BEFORE_1970: i64 = 719_468;
 
 /// Year, month, day, hour, minute and second in UTC.
@@ -30,7 +31,7 @@ pub fn format_minute(time: Time) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
-/// All of it, as in RFC 3339: `2026-01-31T12:00:00.000000001Z`.
+/// With all digits, as in RFC 3339: `2026-01-31T12:00:00.000000001Z`.
 pub fn format_nanosecond(time: Time) -> String {
     let (year, month, day, hour, minute, second) = civil(time.seconds);
     let nanoseconds = time.nanoseconds;
