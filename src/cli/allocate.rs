@@ -1,4 +1,4 @@
-//! `granulo allocate`: what one file takes under a layout.
+//! `granulo allocate`: the space that one file needs under a layout.
 
 use clap::Args;
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub(super) struct AllocateArguments {
     json: bool,
 }
 
-/// What one file takes.
+/// The space that one file needs.
 #[derive(Serialize)]
 struct FileRecord {
     size_bytes: u64,
@@ -52,7 +52,7 @@ struct Allocations<'a> {
     files: Vec<FileRecord>,
 }
 
-/// Steps that a curve may have.
+/// Largest number of steps of a curve.
 const MOST_STEPS: u64 = 1_000_000;
 
 impl AllocateArguments {

@@ -1,4 +1,4 @@
-//! What is generated from the definitions of the arguments: shell completions and man pages.
+//! Output generated from the definitions of the arguments: shell completions and man pages.
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ impl ManArguments {
     }
 }
 
-/// Writes the page of a command, and those of the commands below it.
+/// Writes the page of a command, and those of its subcommands.
 fn write_pages(command: &clap::Command, directory: &Path) -> Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     let path = directory.join(format!("{name}.1"));

@@ -1,7 +1,8 @@
-//! The command line: arguments, progress, exit status. Results go to standard output, everything else to standard error.
+//! The command line: arguments, progress, exit status. Results go to standard output, everything else to standard
+//! error.
 //!
-//! Exit status: 0 done, 1 done but something was wrong, 2 could not start or usage. Help, man pages and shell completions come from
-//! the same definitions ([`Arguments`]).
+//! Exit status: 0 done, 1 done but something was wrong, 2 could not start or usage. Help, man pages and shell
+//! completions come from the same definitions ([`Arguments`]).
 
 mod allocate;
 mod bench;
@@ -62,13 +63,13 @@ enum Command {
     Man(generated::ManArguments),
 }
 
-/// How a command that could start has ended.
+/// How a command ended that could start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Well,
     /// Done, but something was wrong.
     Amiss,
-    /// As a command has that was run for the user.
+    /// With the status of a command that was run for the user.
     As(u8),
 }
 
@@ -82,7 +83,7 @@ impl From<Ended> for ExitCode {
     }
 }
 
-/// Runs the command that the process was started with.
+/// Runs the command of this process.
 pub fn main() -> ExitCode {
     let matches = match Arguments::command().try_get_matches() {
         Ok(matches) => matches,
@@ -107,7 +108,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What the argument parser has to say: help and version are no failure; a closed pipe is none either.
+/// Prints the message of the argument parser: help and version are not failures, and neither is a closed pipe.
 fn usage(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }

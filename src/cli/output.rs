@@ -1,4 +1,4 @@
-//! Where words go: results to standard output, complaints to standard error.
+//! Output: results to standard output, messages to standard error.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use super::Ended;
 use crate::error::{Error, Result};
 
-/// Bytes of a document that are written at a time.
+/// Bytes of a document that are written in one call.
 const DOCUMENT_BUFFER_BYTES: usize = 64 << 10;
 
-/// Prints a result; a reader that has seen enough (a closed pipe) is no failure.
+/// Prints a result; a reader that closes the pipe early is not a failure.
 pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
     finish(io::BufWriter::new(anstream::stdout().lock()), write)
 }
@@ -22,7 +22,7 @@ fn finish(mut out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<
     }
 }
 
-/// Prints a document for programs, in which there is no colour that would have to be taken out.
+/// Prints a document for programs, which has no colours to strip.
 pub(super) fn print_document(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
     finish(io::BufWriter::with_capacity(DOCUMENT_BUFFER_BYTES, io::stdout().lock()), write)
 }
@@ -35,17 +35,17 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<Ended> {
     })
 }
 
-/// Says that something failed.
+/// Reports a failure.
 pub(super) fn complain(error: &Error) {
     say("error", anstyle::AnsiColor::Red, &error.to_string());
 }
 
-/// Says that something is not as it should be.
+/// Reports something unexpected.
 pub(super) fn warn(text: &str) {
     say("warning", anstyle::AnsiColor::Yellow, text);
 }
 
-/// Says something that is good to know.
+/// Reports a remark.
 pub(super) fn note(text: &str) {
     say("note", anstyle::AnsiColor::Cyan, text);
 }

@@ -1,4 +1,4 @@
-//! `granulo plan`: what layouts make of a population, and how large a fast tier has to be.
+//! `granulo plan`: the space that layouts need for a population, and the size of the fast tier.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::report;
 use crate::survey::Resolution;
 use crate::units::{SMALL_FILE_BYTES, parse_percent, parse_size};
 
-/// What is planned for when no model is named: one of each, and the pools and classes that are chosen between.
+/// The models if none is named: one of each kind, and the pools and classes that users choose between.
 const MODELS: [&str; 15] = [
     "ext4",
     "xfs",

@@ -1,4 +1,4 @@
-//! Progress: one line on standard error that is drawn again and again, on a terminal only.
+//! Progress: one line on standard error that is redrawn, on a terminal only.
 
 use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ pub(super) struct Line {
     bar: ProgressBar,
 }
 
-/// A line that says how far a survey is.
+/// The progress line of a survey.
 pub(super) struct ProgressLine {
     line: Line,
     files_before: u64,
@@ -24,7 +24,7 @@ pub(super) struct ProgressLine {
 }
 
 impl Line {
-    /// A line on standard error, or none where that is no terminal or `quiet`.
+    /// A line on standard error, or none where that is not a terminal or `quiet` is set.
     pub(super) fn new(quiet: bool) -> Line {
         let visible = std::io::stderr().is_terminal() && !quiet;
         let target = if visible { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
@@ -35,7 +35,7 @@ impl Line {
         Line { bar }
     }
 
-    /// Whether nobody would see it.
+    /// Whether nobody would see the line.
     pub(super) fn is_hidden(&self) -> bool {
         self.bar.is_hidden()
     }
@@ -53,12 +53,12 @@ impl Line {
 }
 
 impl ProgressLine {
-    /// A line on standard error, or none where that is no terminal or `quiet`.
+    /// A line on standard error, or none where that is not a terminal or `quiet` is set.
     pub(super) fn new(quiet: bool) -> ProgressLine {
         ProgressLine { line: Line::new(quiet), files_before: 0, elapsed_before: Duration::ZERO, rate: 0.0 }
     }
 
-    /// Shows where the survey is now.
+    /// Shows the state of the survey.
     pub(super) fn show(&mut self, progress: &Progress, elapsed: Duration) {
         let files = progress.files.load(Ordering::Relaxed);
         let seconds = elapsed.saturating_sub(self.elapsed_before).as_secs_f64();

@@ -92,7 +92,7 @@ impl ReportArguments {
     }
 }
 
-/// What runs are called: the names of their files, and the whole paths of those that are called alike.
+/// Names of runs: those of their files, and whole paths where these are equal.
 fn names_of(paths: &[&Path]) -> Vec<String> {
     let stem = |path: &Path| path.file_stem().unwrap_or(path.as_os_str()).to_owned();
     let name = |path: &&Path| {

@@ -1,4 +1,4 @@
-//! Results in files that are no source of sizes: plans, benches and caches.
+//! Results in files that are not sources of sizes: plans, benches and caches.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use crate::io::read_bounded;
 use crate::mrc::study::{SCHEMA as CACHES, Study};
 use crate::plan::{self, Plan};
 
-/// A result that has a table and a page of its own.
+/// A result with a table and a page of its own.
 pub(super) enum Stored {
     Plan(Box<Plan>),
     Bench(Box<Document>),
     Caches(Box<Study>),
 }
 
-/// The result that a file holds; `None` for anything else, which is left to be read as a source.
+/// The result in a file; `None` for anything else, which may be a source.
 pub(super) fn read(path: &Path) -> Result<Option<Stored>> {
     if !path.is_file() {
         return Ok(None);

@@ -86,12 +86,12 @@ impl ShowArguments {
         })
     }
 
-    /// Whether anything is asked that only a source of sizes can answer.
+    /// Whether an option needs a source of sizes.
     fn asks_for_sizes(&self) -> bool {
         self.all || self.fsstats.is_some() || !self.cutoff.is_empty() || !self.block_size.is_empty()
     }
 
-    /// A plan, a bench or caches, as they were printed when they were made.
+    /// Prints a plan, a bench or caches as on the original run.
     fn stored(&self, stored: &Stored) -> Result<Ended> {
         if self.asks_for_sizes() {
             return Err(usage_error("plans, bench results and cache results accept only --json")
@@ -128,7 +128,7 @@ struct Systems<'a> {
     schema: &'static str,
     /// Fast to slow capacity.
     ratios: [f64; 3],
-    /// How many systems each of them suits.
+    /// How many systems each ratio suits.
     suited: [Suited; 3],
     systems: Vec<SystemRow<'a>>,
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks for a clean stop, the second ends the process.
+//! Ctrl-C and SIGTERM: the first requests a clean stop, the second ends the process.
 
 use std::path::Path;
 use std::sync::Arc;

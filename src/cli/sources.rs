@@ -6,17 +6,17 @@ use super::output;
 use crate::error::Result;
 use crate::survey::{Survey, source};
 
-/// Opens each source and says what is to be said about it.
+/// Opens each source and prints its remarks.
 pub(super) fn open_all(paths: &[PathBuf]) -> Result<Vec<Survey>> {
     paths.iter().map(|path| open(path)).collect()
 }
 
-/// Opens a source and says what is to be said about it.
+/// Opens a source and prints its remarks.
 pub(super) fn open(path: &Path) -> Result<Survey> {
     Ok(open_with_notes(path)?.0)
 }
 
-/// The same, with what was said.
+/// The same; also returns the remarks.
 pub(super) fn open_with_notes(path: &Path) -> Result<(Survey, Vec<String>)> {
     let source = source::open(path)?;
     for warning in &source.warnings {
@@ -25,7 +25,7 @@ pub(super) fn open_with_notes(path: &Path) -> Result<(Survey, Vec<String>)> {
     Ok((source.survey, source.warnings))
 }
 
-/// What each of `surveys` is called: its own name where there is one, else that of its file; numbered where two are alike.
+/// The label of each of `surveys`: its own name if it has one, else that of its file; numbered where two are equal.
 pub(super) fn names(surveys: &[Survey], paths: &[PathBuf]) -> Vec<String> {
     let plain: Vec<String> = surveys
         .iter()

@@ -205,7 +205,7 @@ impl SurveyArguments {
         self.checkpoint.clone().or_else(|| self.resume.clone()).or_else(output)
     }
 
-    /// Fails before the walk where a result could not be written after it.
+    /// Fails before the walk if a result could not be written after it.
     fn check_targets(&self) -> Result<()> {
         let targets = [&self.output, &self.report, &self.fsstats, &self.files, &self.checkpoint_path()];
         for (index, target) in targets.iter().enumerate() {
@@ -218,7 +218,7 @@ impl SurveyArguments {
                     let cause = "a table of files cannot be written to a device or a pipe";
                     return Err(Error::new(ErrorKind::Usage, "write", cause).at(target));
                 }
-                // Written directly: nothing is made beside it.
+                // Written directly, without a temporary file beside it.
                 continue;
             }
             let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -280,11 +280,11 @@ impl SurveyArguments {
         Ok(if amiss { Ended::Amiss } else { Ended::Well })
     }
 
-    /// Removes the checkpoint of a complete survey, once there is nothing that it would be needed for.
+    /// Removes the checkpoint of a complete survey once nothing needs it.
     fn drop_checkpoint(&self, all_written: bool) {
         let Some(path) = self.checkpoint_path().filter(|path| path.exists()) else { return };
         if all_written && (self.output.is_some() || self.resume.is_none()) {
-            // Left behind, it would only be resumed to the same result.
+            // If it stayed, resuming it would only produce the same result.
             let _ = std::fs::remove_file(&path);
         } else {
             let path = escape_path(&path);
@@ -323,14 +323,14 @@ impl SurveyArguments {
     }
 }
 
-/// The path with something behind it.
+/// The path with a suffix.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
 }
 
-/// Whether there is something at `path` that is neither a file nor a directory.
+/// Whether `path` exists and is neither a file nor a directory.
 fn is_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }

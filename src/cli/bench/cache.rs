@@ -105,7 +105,7 @@ impl CacheArguments {
     }
 }
 
-/// What was wrong: not that the memory was too little, which is a result.
+/// What went wrong; too little memory is a result, not a fault.
 fn warnings(details: &CacheDetails) -> Vec<String> {
     let failures = details.cells.iter().filter_map(|cell| Some((cell, cell.failure.as_ref()?)));
     let own = failures.filter(|(_, failure)| failure.kind == FailureKind::Failed);

@@ -12,11 +12,11 @@ use crate::error::Result;
 use crate::population::SizeLaw;
 use crate::units::{GIB, escape, format_count, format_duration, format_share, format_size, parse_percent, parse_size};
 
-/// Size of a file system that is made where none is named.
+/// Size of the file system that is created if none is named.
 const FILE_SYSTEM_BYTES: u64 = 4 * GIB;
-/// Most levels.
+/// Largest number of levels.
 const MOST_LEVELS: usize = 1000;
-/// Most directories, or small files, of a test: the digits that their names have.
+/// Largest number of directories, or small files, of a test: their names have this many digits.
 const MOST_ENTRIES: u64 = 100_000_000;
 
 /// Fill a file system in steps, and time the same tests at each level
@@ -82,7 +82,7 @@ pub(super) struct FillArguments {
     allow_root_file_system: bool,
 }
 
-/// Levels as they are typed.
+/// Levels as typed.
 #[derive(Debug, Clone, PartialEq)]
 enum Levels {
     Range(f64, f64),
@@ -143,7 +143,7 @@ impl FillArguments {
         levels.sort_by(f64::total_cmp);
         levels.dedup();
         let (k, min_bytes, max_bytes) = (self.weight, self.smallest, self.largest);
-        // The law's own words say what is wrong with it.
+        // The error of the law itself describes the fault.
         let sizes = SizeLaw::parse(&format!("weighted:k={k},min={min_bytes},max={max_bytes}")).map_err(usage_error)?;
         if max_bytes == 0 {
             return Err(usage_error("empty files fill nothing; --largest must be more than 0"));
@@ -161,7 +161,7 @@ impl FillArguments {
     }
 }
 
-/// `from`, and on by `step` until `to`, which is the last whether it is met or not.
+/// `from`, then steps of `step` up to `to`, which is always the last.
 fn steps(from: f64, to: f64, step: f64) -> Result<Vec<f64>> {
     // In millionths, so that 30 % and 17 steps of 4 % are 98 %.
     let millionths = |share: f64| (share * 1e6).round() as u64;
@@ -176,7 +176,7 @@ fn steps(from: f64, to: f64, step: f64) -> Result<Vec<f64>> {
     Ok(levels.into_iter().map(|level| level as f64 / 1e6).collect())
 }
 
-/// Btrfs gives freed room of its own accord back to devices that take it, which would be holes in the image again.
+/// Btrfs discards freed space on its own on devices that support it, which would punch holes into the image again.
 fn without_discard(place: Place) -> Place {
     match place {
         Place::FileSystem(mut spec)

@@ -17,9 +17,9 @@ use crate::error::Result;
 use crate::survey::measure::Measure;
 use crate::units::{MIB, format_size, parse_size};
 
-/// Most files, and entries of the directory with many.
+/// Largest number of files, and of entries of the directory with many.
 const MOST_FILES: u64 = 1_000_000_000;
-/// Longest time of a load or of reads, in seconds.
+/// Longest duration of a load or of reads, in seconds.
 const MOST_SECONDS: u64 = 86_400;
 
 /// Measure metadata operations: an SFS-like load, full checks, ls -l, cold small reads
@@ -215,7 +215,7 @@ impl MetadataArguments {
         })
     }
 
-    /// Places and stores that are measured.
+    /// File systems and stores to measure.
     fn places(&self, request: &MetadataRequest) -> Result<(Vec<Place>, Option<Stores>)> {
         let emulation = self.shared.emulate.unwrap_or_default();
         let store_kind = self.store_fs.or(self.shared.fs.first().copied()).unwrap_or(FileSystemKind::Ext4);
@@ -236,7 +236,7 @@ impl MetadataArguments {
                 usage_error("--fs-devices needs file systems created for the run").advise("name them with --fs")
             );
         }
-        // Stores alone are something to measure too.
+        // Stores alone are a valid target too.
         let named = match with_stores && self.shared.directories.is_empty() && self.shared.fs.is_empty() {
             true => Vec::new(),
             false => self.shared.places(size_bytes)?,
@@ -303,7 +303,7 @@ mod tests {
         let (places, stores) = places(&["--store-layout", "slow,hybrid,slow", "--store-fs", "xfs"]).unwrap();
         let stores = stores.unwrap();
         assert_eq!((places.len(), stores.layouts.len(), stores.file_system.kind), (0, 2, FileSystemKind::Xfs));
-        // A million entries, and what the files take.
+        // A million entries, and the space for the files.
         assert!((2 << 30..8 << 30).contains(&stores.file_system.size_bytes), "{}", stores.file_system.size_bytes);
     }
 

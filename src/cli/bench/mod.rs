@@ -1,7 +1,9 @@
-//! `granulo bench …`: how file systems, or granulo's store, bear many files. One file a command; what they share is here.
+//! `granulo bench …`: how file systems, or granulo's store, perform with many files. One file per command; this one has
+//! what they share.
 //!
-//! Every bench takes the same options for where it measures and where its result goes ([`Shared`]). Exit status: 2 where it could not
-//! start or had to stop, 1 where it was interrupted or something was wrong, which the result says.
+//! Every bench takes the same options for where it measures and where its result goes ([`Shared`]). Exit status: 2
+//! where it could not start or had to stop, 1 where it was interrupted or something was wrong, which the result
+//! describes.
 
 mod cache;
 mod create;
@@ -116,7 +118,7 @@ fn kind_and_options(text: &str) -> std::result::Result<(FileSystemKind, String),
 }
 
 impl Shared {
-    /// The places that were named; file systems are of `default_size_bytes` where no size is given.
+    /// The named targets; file systems have `default_size_bytes` unless a size is specified.
     fn places(&self, default_size_bytes: u64) -> Result<Vec<Place>> {
         if self.directories.is_empty() && self.fs.is_empty() {
             return Err(usage_error("no target to measure")
@@ -144,7 +146,7 @@ impl Shared {
         Ok(places)
     }
 
-    /// Begins a run, after it is sure that its result can be written; says what killed runs had left.
+    /// Begins a run, after checking that its result can be written; reports leftovers of killed runs.
     fn begin(&self) -> Result<Run> {
         if let Some(path) =
             self.output.as_deref().filter(|path| std::fs::metadata(path).map_or(true, |found| found.is_file()))
@@ -156,7 +158,7 @@ impl Shared {
         Run::begin(Request { command_line: typed, seed: self.seed, scratch })
     }
 
-    /// Says what was found of killed runs.
+    /// Reports the leftovers of killed runs.
     fn say_cleared(&self, run: &Run) {
         let cleared = run.cleared();
         for path in &cleared.removed {
@@ -167,7 +169,7 @@ impl Shared {
         }
     }
 
-    /// The line that says how far a run is, and the flag that Ctrl-C sets.
+    /// The progress line of a run, and the flag that Ctrl-C sets.
     fn watch(&self) -> Result<BenchProgress> {
         Ok(BenchProgress {
             line: Line::new(self.quiet),
@@ -178,7 +180,7 @@ impl Shared {
         })
     }
 
-    /// Writes and prints a result; `warnings` are what was wrong.
+    /// Writes and prints a result; `warnings` describe what was wrong.
     fn finish(&self, document: &Document, warnings: &[String]) -> Result<Ended> {
         if let Some(path) = &self.output {
             write_atomically(path, |out| write_json(document, out))?;
@@ -201,7 +203,7 @@ fn write_json(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// How far a run is, on a line of standard error.
+/// Progress of a run, on a line of standard error.
 #[derive(Debug)]
 struct BenchProgress {
     line: Line,
@@ -213,7 +215,7 @@ struct BenchProgress {
 }
 
 impl BenchProgress {
-    /// Runs `bench`, which is watched; then the line goes.
+    /// Runs `bench` under observation, then removes the line.
     fn during<T>(&self, bench: impl FnOnce(Watch<'_>) -> Result<T>) -> Result<T> {
         let show = |progress: Progress<'_>| self.show(progress);
         let outcome = bench(Watch::new(&self.interrupted, &show));

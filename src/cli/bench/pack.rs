@@ -122,9 +122,9 @@ impl PackArguments {
         Ok(PackRequest { population, ways, orders, rounds: self.shared.rounds })
     }
 
-    /// About how long it takes where disks are made slow on purpose: then operations are what counts.
+    /// Approximate duration where disks are slowed down deliberately: operations then dominate.
     fn slow_seconds(&self, request: &PackRequest) -> Option<f64> {
-        /// Of a load: a read of each file, and of inodes and directories.
+        /// Per file and load: a read of the file, and of inodes and directories.
         const OPERATIONS_A_FILE: f64 = 1.2;
         let emulation = self.shared.emulate?;
         let population = &request.population;
@@ -138,7 +138,7 @@ impl PackArguments {
     }
 }
 
-/// What is to be said of what could not be measured.
+/// Reports what could not be measured.
 fn warnings(document: &Document) -> Vec<String> {
     let Details::Pack(details) = &document.details else { return Vec::new() };
     let said = details.failures.iter().map(|failure| {
@@ -148,7 +148,7 @@ fn warnings(document: &Document) -> Vec<String> {
     said.collect()
 }
 
-/// Sizes by the name of a source, and what that is called.
+/// Sizes by the name of a source, and its label.
 fn sizes_of(source: &std::path::Path) -> Result<(String, Distribution)> {
     let text = source.to_str().unwrap_or_default();
     if let Some(profile) = profiles::find(text) {

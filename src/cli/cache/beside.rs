@@ -1,4 +1,4 @@
-//! The matrix of `granulo bench cache`, cell by cell, and what a trace predicts for it.
+//! The matrix of `granulo bench cache`, cell by cell, with the prediction from a trace.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::mrc::curve::Curve;
 use crate::mrc::study::{Beside, BesideCell, Cell, Found, Wanted};
 use crate::units::{KIB, escape_path};
 
-/// What the page cache holds at once, where the blocks of the file system are not larger.
+/// Unit of the page cache, where the blocks of the file system are not larger.
 const PAGE_BYTES: u64 = 4 * KIB;
 
 /// A result to compare with.
@@ -20,7 +20,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Reads one.
+    /// Reads a result.
     pub(super) fn open(path: &Path) -> Result<Measured> {
         const OPERATION: &str = "compare with";
         let text = read_bounded(OPERATION, path)?;
@@ -45,8 +45,8 @@ impl Measured {
         }
     }
 
-    /// For each file system, the time of a run besides that of the device: what its run with the largest limit took, less what is
-    /// predicted for the device then.
+    /// For each file system, the time of a run besides that of the device: the time of its run with the largest limit,
+    /// minus the predicted time of the device for it.
     pub(super) fn bases_seconds(&self, wanted: &Wanted, found: &Found) -> Vec<f64> {
         let base = |subject: usize| {
             let of = self.compared(found).filter(|compared| compared.cell.subject == subject);
@@ -57,13 +57,13 @@ impl Measured {
         (0..self.document.subjects.len()).map(|subject| base(subject).unwrap_or(0.0)).collect()
     }
 
-    /// Block sizes that a curve is needed of.
+    /// Block sizes for which a curve is needed.
     pub(super) fn block_sizes_bytes(&self) -> Vec<u64> {
         let cells = self.details().into_iter().flat_map(|details| &details.cells);
         cells.map(|cell| cell.block_bytes.max(PAGE_BYTES)).collect()
     }
 
-    /// Its cells that have a time, with the curves that are to predict it.
+    /// Its cells that have a time, with the curves that predict it.
     fn compared<'a>(&'a self, found: &'a Found) -> impl Iterator<Item = Compared<'a>> {
         self.details().into_iter().flat_map(|details| &details.cells).filter_map(|cell| {
             let series = self.document.series.iter().find(|series| {
@@ -73,14 +73,14 @@ impl Measured {
             })?;
             let block_bytes = cell.block_bytes.max(PAGE_BYTES);
             let (_, curve) = found.curves.iter().find(|(block, _)| *block == block_bytes)?;
-            // The limit is for programs and page cache together.
+            // The limit covers programs and page cache together.
             let cache_bytes = cell.cache_bytes.saturating_sub(cell.anonymous_bytes);
             Some(Compared { cell, measured_seconds: series.spread.median, block_bytes, cache_bytes, curve })
         })
     }
 
-    /// Its cells that have a time, beside what is predicted for them; with the time besides that of the device of each file system, or else that
-    /// which is wanted.
+    /// Its cells that have a time, with their predictions; uses the given non-device time of each file system, or else
+    /// the requested one.
     pub(super) fn beside(&self, wanted: &Wanted, found: &Found, bases_seconds: Option<&[f64]>) -> Option<Beside> {
         let cells = self.compared(found).filter_map(|compared| {
             let Compared { cell, measured_seconds, block_bytes, cache_bytes, .. } = compared;
@@ -106,7 +106,7 @@ impl Measured {
     }
 }
 
-/// A measured cell, and what its prediction is made of.
+/// A measured cell with the inputs of its prediction.
 struct Compared<'a> {
     cell: &'a CacheCell,
     measured_seconds: f64,

@@ -1,4 +1,4 @@
-//! From the operations of a trace to the requests that a cache gets.
+//! From the operations of a trace to the requests that a cache receives.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::mrc::request::{Event, Request};
 use crate::trace::{Detail, Kind, Operation, Source};
 use crate::units::{format_count, format_size};
 
-/// What was done with operations that are no plain reads and writes.
+/// How operations other than plain reads and writes were treated.
 #[derive(Debug, Default)]
 struct Counts {
     operations: u64,
@@ -20,12 +20,12 @@ struct Counts {
 /// The events of a source.
 #[derive(Debug)]
 pub(super) struct Events {
-    /// Whether what is mapped, or run as a program, counts as read.
+    /// Whether mapping a file, or running it as a program, counts as reading it.
     with_maps: bool,
     counts: Counts,
-    /// Where the last request on an opening, or on a file, ended: for those that do not say where they begin.
+    /// Where the last request of an open, or of a file, ended: for requests without an offset.
     positions: HashMap<(bool, u32), u64>,
-    /// What follows from the operation before.
+    /// An event that follows from the previous operation.
     next: Option<Event>,
 }
 
@@ -62,7 +62,7 @@ impl Events {
         match operation.kind {
             Kind::Read | Kind::Write => {
                 let event = self.request(operation, number)?;
-                // A read leaves the size as it was; what a write makes it, is known after it.
+                // A read leaves the size unchanged; the size after a write is known only then.
                 match (operation.kind, size) {
                     (Kind::Read, Some(size)) => {
                         self.next = Some(event);
@@ -94,7 +94,7 @@ impl Events {
             self.positions.get(&position).copied().unwrap_or(0)
         });
         self.positions.insert(position, offset_bytes.saturating_add(operation.length_bytes));
-        // The end of a file is met by reads of nothing.
+        // The end of a file is found by empty reads.
         (operation.length_bytes > 0).then_some(Event::Request(Request {
             file: number.into(),
             offset_bytes,
@@ -103,7 +103,7 @@ impl Events {
         }))
     }
 
-    /// What is mapped counts as read, up to the end of the file; a program that is run, as a whole.
+    /// Mapped data counts as read, up to the end of the file; a program that is run counts as a whole.
     fn map(&mut self, operation: &Operation, file: u64) -> Option<Event> {
         let offset_bytes = operation.offset_bytes.unwrap_or(0);
         let to_end = operation.file_size_bytes.map(|size| size.saturating_sub(offset_bytes));
@@ -121,7 +121,7 @@ impl Events {
         self.counts.operations
     }
 
-    /// What is to be known of how the requests came about.
+    /// Remarks on how the requests were derived.
     pub(super) fn notes(&self, source: &dyn Source) -> Vec<String> {
         let counts = &self.counts;
         let number = |count: u64| format_count(count.into());

@@ -24,7 +24,7 @@ use crate::units::{GIB, KIB, escape_path, format_count, format_share, format_siz
 use beside::Measured;
 use events::Events;
 
-/// How often the line of progress is drawn.
+/// How often the progress line is drawn.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Predict miss ratios and run time of a trace for any cache size and block size
@@ -179,7 +179,7 @@ fn named_device(text: &str) -> Parsed<Device> {
 
 fn latency(text: &str) -> Parsed<f64> {
     let wrong = |_| format!("'{text}' is not a time; write, for example, 8ms, 90us or 9s");
-    // Fractions, which the parser of times does not know, with the units that are likely.
+    // Fractions, which the parser of times does not accept, with the likely units.
     let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let given = units.iter().find_map(|(unit, seconds)| {
         let number = text.trim().strip_suffix(unit)?.trim_end().parse::<f64>().ok()?;
@@ -198,7 +198,7 @@ fn bandwidth(text: &str) -> Parsed<u64> {
     }
 }
 
-/// Rising, none twice.
+/// Sorted, without duplicates.
 fn in_order(mut sizes: Vec<u64>) -> Vec<u64> {
     sizes.sort_unstable();
     sizes.dedup();

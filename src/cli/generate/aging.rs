@@ -1,4 +1,4 @@
-//! `granulo generate --age`: the fill level, and what became of the tree.
+//! `granulo generate --age`: the fill level, and the result of aging.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +18,19 @@ use crate::report::generate::aging_progress_words;
 use crate::survey::measure::Measure;
 use crate::units::{format_count, format_share};
 
-/// Fill level where none is given.
+/// Default fill level.
 const FILL: f64 = 0.8;
 
-/// What files take at the fill level.
+/// The space that files need at the fill level.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level {
     pub(super) bytes: u64,
-    /// About as many of them.
+    /// The approximate number of files.
     pub(super) files: u64,
 }
 
 impl GenerateArguments {
-    /// What files take at the fill level; `None` where it does not age, or ages as large as it was asked for.
+    /// The space that files need at the fill level; `None` without aging, or with aging at the requested size.
     pub(super) fn level(&self, wanted: &Wanted, room: &Room) -> Result<Option<Level>> {
         if self.age.is_none() || self.files.is_some() || self.bytes.is_some() || self.scale.is_some() {
             return Ok(None);
@@ -54,7 +54,7 @@ impl GenerateArguments {
         Ok(Some(Level { bytes: bytes as u64, files }))
     }
 
-    /// Fills the directory up to the level, lets it age, and says how it went.
+    /// Fills the directory up to the level, ages it, and reports the result.
     pub(super) fn age(
         &self,
         root: OwnedFd,
@@ -77,7 +77,7 @@ impl GenerateArguments {
         self.conclude_aging(document, run, &aging, aged)
     }
 
-    /// Surveys what is there, and says how it went.
+    /// Surveys the tree, and reports the result.
     fn conclude_aging(&self, mut document: Document, run: &Run<'_>, aging: &Aging, aged: Aged) -> Result<Ended> {
         let room = std::fs::File::open(&self.directory).ok().and_then(|opened| Room::of(opened).ok());
         let mut allocated_bytes = None;

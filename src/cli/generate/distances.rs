@@ -1,4 +1,4 @@
-//! How far a generated tree is from its source: as planned, and as surveyed on disk.
+//! Distances of a generated tree from its source: as planned, and as surveyed on disk.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use crate::survey::measure::Measure;
 use crate::survey::run::{MethodChoice, Request, take};
 use crate::survey::{Options, Snapshots, Survey};
 
-/// The distances that a design has before anything is made.
+/// The planned distances of a design.
 pub(super) fn planned(recipe: &Recipe, design: &Design, sizes: &Distribution) -> Vec<MeasureDistance> {
     let row = |measure: Measure, planned| MeasureDistance {
         measure: measure.name(),
@@ -36,7 +36,7 @@ pub(super) fn planned(recipe: &Recipe, design: &Design, sizes: &Distribution) ->
     rows
 }
 
-/// The same as surveyed on disk.
+/// The distances as surveyed on disk.
 pub(super) fn reached(
     recipe: &Recipe,
     design: &Design,
@@ -64,7 +64,7 @@ pub(super) fn reached(
     planned.iter().map(of).collect()
 }
 
-/// What the distances of the sizes may be, and whether they are.
+/// Bounds of the distances of the sizes, and whether they are met.
 pub(super) fn bounds(design: &Design, sizes: Option<Distance>) -> Bounds {
     let files = design.files();
     let is_met = |sizes: Distance| sizes.by_count <= BOUND_BY_FILES && sizes.by_sum <= BOUND_BY_BYTES;
@@ -78,7 +78,7 @@ pub(super) fn bounds(design: &Design, sizes: Option<Distance>) -> Bounds {
     }
 }
 
-/// What is on the disk now.
+/// Surveys the tree on disk.
 pub(super) fn survey_back(
     directory: &Path,
     reference_time: i64,

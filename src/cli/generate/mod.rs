@@ -134,7 +134,7 @@ fn scale(text: &str) -> std::result::Result<f64, String> {
     if scale > 0.0 && scale <= 1e6 { Ok(scale) } else { Err(wrong()) }
 }
 
-/// What a run is about.
+/// The context of a run.
 struct Run<'a> {
     wanted: &'a Wanted,
     design: &'a Design,
@@ -158,7 +158,7 @@ impl GenerateArguments {
             None => Amount { files: self.files, bytes: self.bytes, scale: self.scale },
         };
         let (files, factor) = wanted.recipe.amount(amount)?;
-        // Before anything is worked out that takes memory: absurd counts end here.
+        // Before anything that needs memory is computed: absurd counts end here.
         let size_bytes = wanted.recipe.sizes.mean() * factor * files as f64;
         let least = room.least_needed(files, wanted.recipe.directories(files), size_bytes, self.space_content());
         room.refuse(&least, &allowed).map_err(at)?;
@@ -199,12 +199,12 @@ impl GenerateArguments {
         self.conclude(document, &run, made)
     }
 
-    /// What its space is that of: while a tree ages, space without data is reserved.
+    /// The content that determines the space: while a tree ages, space without data is reserved.
     fn space_content(&self) -> Content {
         if self.age.is_some() && self.content == Content::None { Content::Zero } else { self.content }
     }
 
-    /// What the file system has that the tree will be on; refuses a directory that is not empty.
+    /// The space of the file system for the tree; refuses a directory that is not empty.
     fn room(&self) -> Result<Room> {
         let fail = |error| Error::io("generate in", &self.directory, error);
         let place = match std::fs::metadata(&self.directory) {
@@ -261,7 +261,7 @@ impl GenerateArguments {
         let needed = room.needed(design, self.space_content());
         let mut distances = planned(&wanted.recipe, design, planned_sizes);
         if self.age.is_some() {
-            // What the tree is like after it has aged, chance has decided.
+            // The shape of the tree after aging is a matter of chance.
             distances.truncate(1);
         }
         Document {
@@ -311,7 +311,7 @@ impl GenerateArguments {
         made
     }
 
-    /// Surveys what was made, and says how it went.
+    /// Surveys the tree that was made, and reports the result.
     fn conclude(&self, mut document: Document, run: &Run<'_>, made: Made) -> Result<Ended> {
         let mut ended = if made.complete { Ended::Well } else { Ended::Amiss };
         let survey = match made.complete {
@@ -347,7 +347,7 @@ impl GenerateArguments {
         Ok(ended)
     }
 
-    /// Of a tree that was not finished.
+    /// Reports what remains of an unfinished tree.
     fn say_what_stays(&self, complete: bool, files: u64, failed: Option<Error>) {
         if let Some(error) = failed {
             output::complain(&error);

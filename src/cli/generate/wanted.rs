@@ -1,4 +1,4 @@
-//! What a generated tree is to be like: the recipe that follows from the arguments.
+//! The target of a generated tree: the recipe that follows from the arguments.
 
 use std::path::Path;
 
@@ -13,17 +13,17 @@ use crate::survey::measure::Measure;
 use crate::survey::{Resolution, Survey};
 use crate::units::{escape_path, format_count};
 
-/// What a tree is to be like, and what is to be said about that.
+/// The target of a tree, with remarks.
 pub(in crate::cli) struct Wanted {
     pub(in crate::cli) name: String,
     pub(in crate::cli) recipe: Recipe,
-    /// Which files go while it ages.
+    /// Which files are deleted while it ages.
     pub(in crate::cli) ages: Ages,
     pub(in crate::cli) notes: Vec<String>,
 }
 
 impl Wanted {
-    /// What a source gives: a profile, a law, or whatever else is a source everywhere.
+    /// The target from a source: a profile, a law, or any other source.
     pub(in crate::cli) fn of(source: &Path) -> Result<Wanted> {
         let text = source.to_str().unwrap_or_default();
         if let Some(profile) = profiles::find(text) {
@@ -48,11 +48,11 @@ impl Wanted {
 }
 
 impl GenerateArguments {
-    /// What the tree is to be like.
+    /// The target of the tree.
     pub(super) fn wanted(&self) -> Result<Wanted> {
         let mut wanted = Wanted::of(&self.source)?;
         if let Some(law) = &self.sizes {
-            // As many directories for each file as before: the number of files of the source stays.
+            // The same number of directories per file as before: the number of files of the source stays.
             let files = wanted.recipe.sizes.count();
             wanted.recipe.sizes = with_count(&law.distribution(), files);
             wanted.name = format!("{} with sizes {law}", wanted.name);
@@ -76,7 +76,7 @@ impl GenerateArguments {
     }
 }
 
-/// The recipe of a survey: what it knows.
+/// The recipe from what a survey knows.
 fn recipe(survey: &Survey) -> Recipe {
     let of = |measure| survey.distributions.of(measure);
     let known = |measure| Some(of(measure).clone()).filter(|distribution| !distribution.is_empty());
@@ -96,7 +96,7 @@ fn recipe(survey: &Survey) -> Recipe {
     }
 }
 
-/// `sizes` as so many files.
+/// `sizes` scaled to this many files.
 fn with_count(sizes: &Distribution, files: u128) -> Distribution {
     let files = u64::try_from(files).unwrap_or(u64::MAX).max(1);
     crate::population::stratify::stratify(sizes, files).distribution()

@@ -1,4 +1,4 @@
-//! `granulo store check`: is the store as it should be?
+//! `granulo store check`: is the store consistent?
 
 use clap::Args;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::store::{CheckOptions, CheckReport, Problem, rebuild_index};
 use crate::units::{format_count, format_size, parse_size};
 
-/// Problems that are kept for JSON; more are only counted.
+/// Problems that are kept for JSON; further ones are only counted.
 const KEPT: usize = 10_000;
 
 /// Check a store: its metadata or, with --deep, every byte
@@ -51,7 +51,7 @@ struct CheckDocument {
     large_objects: u64,
     verified_bytes: u64,
     quarantined_bytes: u64,
-    /// All problems, also those that are not listed.
+    /// Number of all problems, including those that are not listed.
     problem_count: u64,
     repairable: u64,
     rebuildable: u64,
@@ -81,7 +81,7 @@ impl CheckArguments {
         let mut found = |problem: Problem| match self.json {
             true if problems.len() < KEPT => problems.push(ProblemRecord::new(&problem, None)),
             true => {}
-            // As they come: a check may take hours.
+            // Printed as they are found: a check may take hours.
             false => {
                 let line = output::print(|out| writeln!(out, "{}: {problem}", word(problem.remedy)));
                 if line.is_err() {
@@ -123,7 +123,7 @@ fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemReco
     }
 }
 
-/// What a check came to, in a sentence.
+/// The result of a check, in a sentence.
 pub(super) fn words(report: &CheckReport) -> String {
     let looked = format!(
         "{}, {}, {}{}",

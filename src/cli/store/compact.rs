@@ -1,4 +1,4 @@
-//! `granulo store compact`: give back what removed and replaced objects take; what will be done is said before it is.
+//! `granulo store compact`: free the space of removed and replaced objects; prints the plan before it runs.
 
 use clap::Args;
 use serde::Serialize;

@@ -1,6 +1,7 @@
-//! Whether the store shows all that it acknowledged: said first by every command, on standard error, in its exit status and in its JSON.
+//! Whether the store shows everything that it acknowledged. Every command reports this first, on standard error, in its
+//! exit status and in its JSON.
 //!
-//! A command opens one store, so what was found at its opening is kept for the whole process.
+//! A command opens one store, so the findings of the open are kept for the whole process.
 
 use std::sync::OnceLock;
 
@@ -13,7 +14,7 @@ use crate::store::{Completeness, Store};
 
 static FOUND: OnceLock<Completeness> = OnceLock::new();
 
-/// Says what may be missing, and what a crash has left, before anything else is said of the store.
+/// Reports what may be missing and what a crash left behind, before anything else about the store.
 pub(super) fn say_completeness(store: &Store) {
     say(store.completeness());
     match store.recovered().detached {
@@ -27,12 +28,12 @@ pub(super) fn say_completeness(store: &Store) {
     }
 }
 
-/// As [`say_completeness`], of what an opening found.
+/// Like [`say_completeness`], with the findings of an open.
 pub(super) fn say(found: &Completeness) {
     FOUND.get_or_init(|| found.clone()).lines().iter().for_each(|line| output::warn(line));
 }
 
-/// How a command ended, with what was found missing: 1, also where it did what it was asked.
+/// How a command ended, given what is missing: 1, even if it did what was requested.
 pub(super) fn with_completeness(ended: Ended) -> Ended {
     match FOUND.get().is_none_or(Completeness::is_complete) {
         false if ended == Ended::Well => Ended::Amiss,
@@ -55,7 +56,7 @@ struct TailRecord {
     quarantined_bytes: u64,
 }
 
-/// What documents say of it.
+/// The same in documents.
 #[derive(Debug, Serialize)]
 pub(super) struct CompletenessRecord {
     state: &'static str,
@@ -63,7 +64,7 @@ pub(super) struct CompletenessRecord {
     tail: Option<TailRecord>,
 }
 
-/// What was found at the opening; complete if nothing was opened.
+/// The findings of the open; complete if nothing was opened.
 pub(super) fn completeness_record() -> CompletenessRecord {
     let found = FOUND.get().cloned().unwrap_or_default();
     let missing = found.missing.iter().map(|missing| MissingRecord {
@@ -84,7 +85,7 @@ struct With<'d, D: Serialize> {
     completeness: CompletenessRecord,
 }
 
-/// Prints a document with what was found.
+/// Prints a document with these findings.
 pub(super) fn print_json(document: &impl Serialize) -> Result<Ended> {
     output::print_json(&With { document, completeness: completeness_record() })
 }

@@ -1,4 +1,4 @@
-//! `granulo store export`: a tree out of a store.
+//! `granulo store export`: extract a tree from a store.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `granulo store get`: the content of one file, or a part of it, in pieces: memory does not grow with the file.
 //!
-//! A file may be replaced by a writer while its pieces are read. What comes out is the file as it was in the beginning; if that is given
-//! back meanwhile, it is an error, and never a mixture.
+//! A file may be replaced by a writer while its pieces are read. The output is the file as it was at the beginning; if
+//! that version is freed meanwhile, the read fails and never returns a mixture.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use crate::report::store::ObjectType;
 use crate::store::{Content, Key, Store};
 use crate::units::{MIB, escape, format_count, parse_size};
 
-/// What is written of a hole at once.
+/// Bytes of a hole that are written in one call.
 const ZEROES_BYTES: u64 = MIB;
 
 /// Write the content of one file to standard output
@@ -77,7 +77,7 @@ fn parse_range(text: &str) -> std::result::Result<Bytes, String> {
 }
 
 impl Bytes {
-    /// The bytes of a file of this size; `None` if it has none of them.
+    /// The range for a file of this size; `None` if it is empty.
     fn of(self, size_bytes: u64) -> Option<std::ops::Range<u64>> {
         let range = match self {
             Bytes::Between(from, to) => from..to.saturating_add(1).min(size_bytes),
@@ -203,7 +203,7 @@ fn copy(
     Ok(Copied::Whole)
 }
 
-/// Leaves a hole in a file; elsewhere writes its zeroes, which may be more than anybody wants to wait for.
+/// Leaves a hole in a file; elsewhere writes its zeros, which can take very long.
 fn fill(hole: std::ops::Range<u64>, target: &mut Target, progress: &TransferProgress) -> io::Result<()> {
     let mut left = hole.end.saturating_sub(hole.start);
     if target.atomic.is_some() {
@@ -223,7 +223,7 @@ fn fill(hole: std::ops::Range<u64>, target: &mut Target, progress: &TransferProg
     Ok(())
 }
 
-/// Where the content goes. Standard output gets the bytes as they are, without the look for colours that text gets.
+/// The destination of the content. Standard output gets the raw bytes, without the colour filter for text.
 struct Target {
     file: File,
     path: Option<PathBuf>,
@@ -240,7 +240,7 @@ impl Target {
         let fail = |error| Error::io("write", path, error);
         let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
         if is_special {
-            // A pipe or a device is written directly: nothing is made beside it.
+            // A pipe or a device is written directly, without a temporary file beside it.
             let file = File::options().write(true).open(path).map_err(fail)?;
             return Ok(Target { file, path: Some(path.to_owned()), atomic: None });
         }

@@ -19,7 +19,7 @@ use crate::store::Store;
 use crate::store::tree::{ImportOptions, ImportSummary, Measure, import, import_tar, measure};
 use crate::units::{MIB, escape_path, format_count, format_size};
 
-/// How long a stream is waited for until it is seen whether to go on.
+/// How long to wait for a stream before checking for an interruption.
 const MILLISECONDS_BETWEEN_LOOKS: u8 = 100;
 
 /// Import a directory tree or a tar archive into a store
@@ -101,7 +101,7 @@ impl ImportArguments {
             let store = self.at.read.open()?;
             return or_damage(self.measure(&store, &options));
         }
-        // Opened first: a missing source is no reason to wait for a recovery.
+        // Opened first: do not wait for a recovery when the source is missing.
         let archive = if is_archive { Some(self.archive()?) } else { None };
         let store = self.at.open()?;
         let progress = TransferProgress::begin(self.quiet, None)?;
@@ -218,7 +218,7 @@ impl ImportArguments {
     }
 }
 
-/// A stream that may have nothing for a while: a wish to end is seen meanwhile.
+/// A stream that may have no data for a while: interruptions are noticed meanwhile.
 struct Awaited<'p> {
     file: File,
     progress: &'p TransferProgress,

@@ -1,4 +1,4 @@
-//! `granulo store init`: make a store, and say what it survives.
+//! `granulo store init`: create a store, and report what it survives.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::store::geometry::{Alignment, Survived};
 use crate::store::{Compression, DeviceEntry, Geometry, Plan, Store};
 use crate::units::{escape_path, parse_percent, parse_size};
 
-/// Level of zstd where none is named: its own default.
+/// Default level of zstd: its own default.
 const DEFAULT_LEVEL: i8 = 3;
 
 /// Create a store, in one directory or across several devices

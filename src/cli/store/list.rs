@@ -1,7 +1,8 @@
-//! `granulo store ls`: the entries of a directory, as a stream: the first come at once, and memory does not grow with their number.
+//! `granulo store ls`: the entries of a directory, as a stream: the first appear immediately, and memory does not grow
+//! with their number.
 //!
-//! A plain listing reads the index alone. With `-l`, the records of symbolic links, devices and files with several names are read too;
-//! one that is damaged is said, and shows what the index has.
+//! A plain listing reads the index alone. With `-l`, the records of symbolic links, devices and files with several
+//! names are read too; a damaged one is reported, and its line shows what the index has.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -46,7 +47,7 @@ pub(super) struct ListArguments {
     json: bool,
 }
 
-/// What an index does not have of an object, and its record does.
+/// What the record of an object has and the index lacks.
 #[derive(Debug, Default)]
 struct Details {
     names: Option<u64>,
@@ -80,10 +81,10 @@ impl ListArguments {
     }
 
     fn list(&self, store: &Store, top: &Key) -> Result<Ended> {
-        // The root is there, also in a store that nothing was put into yet.
+        // The root exists even in a store without objects.
         let found = if top.is_root() { None } else { Some(find(store, top, "list")?) };
         if let Some(found) = found.filter(|found| ObjectType::of(&found.entry) != ObjectType::Directory) {
-            // The name of one object is the key as it was given.
+            // The name of a single object is the key as specified.
             return self.print(store, Key::root(), std::iter::once(Ok(found)));
         }
         if !self.json && !self.long {
@@ -164,7 +165,7 @@ fn name(key: &Key, top: &Key) -> Vec<u8> {
     below.to_path().as_os_str().as_bytes().to_vec()
 }
 
-/// Only names, of all that a walk has but `top` itself: escaped for a terminal if they end with a line.
+/// Names only, of everything in a walk except `top` itself: escaped for a terminal if they end with a newline.
 fn names(mut walk: Walk, top: &Key, end: u8, out: &mut dyn Write) -> std::result::Result<Ended, Stop> {
     let start = if top.is_root() { 0 } else { top.stored().len() + 1 };
     let mut name = Vec::new();
@@ -214,7 +215,7 @@ fn long(
     Ok(ended)
 }
 
-/// What the record of an object says beside the index; it is read only where that is something.
+/// What the record of an object adds to the index; read only where it adds something.
 fn details(store: &Store, listed: &Listed) -> Result<Details> {
     match read_details(store, listed) {
         Err(error) if is_damage(&error) => {
@@ -229,7 +230,7 @@ fn read_details(store: &Store, listed: &Listed) -> Result<Details> {
     let object_type = ObjectType::of(&listed.entry);
     let mut details = Details { names: Some(1), ..Details::default() };
     if listed.shared.is_some() {
-        // Gone since it was listed: the listing is of a state before that, and the number of names is not known any more.
+        // Removed since it was listed: the listing shows an earlier state, and the number of names is no longer known.
         details.names = store.stat(&listed.key)?.map(|status| status.names);
     }
     if object_type == ObjectType::Symlink {

@@ -1,4 +1,4 @@
-//! `granulo store load`: read everything, or a group, in the order of the disk, verifying, and say how fast that was.
+//! `granulo store load`: read everything, or a group, in the order of the disk, verify it, and report the speed.
 
 use std::ffi::OsString;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::store::Kind;
 use crate::units::{format_count, format_size};
 
-/// Damaged objects that are named; the others are only counted.
+/// Damaged objects that are named; further ones are only counted.
 const NAMED: u64 = 20;
 
 /// Read all objects of a store or a group in disk order, and print the rate
@@ -61,7 +61,7 @@ impl LoadArguments {
         let loaded = store.load_with(&group, self.threads.map_or(0, usize::from), |object| {
             match object {
                 Ok(object) => {
-                    // Of a large object the first part counts; a name of a file that has several is not another object.
+                    // The first part of a large object counts; a second name of a file is not another object.
                     let is_counted = object.offset() == 0 && object.kind() != Kind::Link;
                     let count = objects.fetch_add(u64::from(is_counted), Ordering::Relaxed);
                     let done = bytes.fetch_add(object.content().len() as u64, Ordering::Relaxed);

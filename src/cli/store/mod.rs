@@ -1,7 +1,8 @@
-//! `granulo store …`: the hybrid composite-file store. One file a command.
+//! `granulo store …`: the hybrid composite-file store. One file per command.
 //!
-//! Commands that only read open the store for reading, beside a writer or without one. Exit status: 2 where a command could not do
-//! what it was asked (no store, another writer, no such key), 1 where it met damage or ended early, see [`or_damage`].
+//! Commands that only read open the store for reading, beside a writer or without one. Exit status: 2 where a command
+//! could not do what was requested (no store, another writer, no such key), 1 where it found damage or ended early, see
+//! [`or_damage`].
 
 mod check;
 mod compact;
@@ -82,7 +83,7 @@ enum StoreCommand {
 
 impl StoreArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        // An object that is whole is whole, whatever else is missing.
+        // An intact object is intact, whatever else is missing.
         let is_get = matches!(self.command, StoreCommand::Get(_));
         let ended = self.command.run()?;
         Ok(if is_get { ended } else { with_completeness(ended) })
@@ -150,7 +151,7 @@ impl StoreToRead {
         Store::open_read_only_with(&self.store, &self.options())
     }
 
-    /// The same; says what is wrong with the devices.
+    /// The same; reports problems with the devices.
     fn open(&self) -> Result<Store> {
         let store = self.open_quietly()?;
         say_what_is_wrong(&store);
@@ -163,12 +164,12 @@ impl StoreToWrite {
         OpenOptions { degraded: self.degraded, ..self.read.options() }
     }
 
-    /// Opens for writing, which recovers what a crash left.
+    /// Opens for writing, which recovers after a crash.
     fn open_quietly(&self) -> Result<Store> {
         Store::open_with(&self.read.store, &self.options())
     }
 
-    /// The same; says what is wrong with the devices.
+    /// The same; reports problems with the devices.
     fn open(&self) -> Result<Store> {
         let store = self.open_quietly()?;
         say_what_is_wrong(&store);
@@ -191,7 +192,7 @@ fn shown(key: &Key) -> PathBuf {
     if key.is_root() { PathBuf::from("/") } else { key.to_path() }
 }
 
-/// What the index has for a key; links are followed.
+/// The entry of the index for a key; links are followed.
 fn find(store: &Store, key: &Key, operation: &'static str) -> Result<Listed> {
     match store.entry(key)? {
         Some(found) => Ok(found),
@@ -199,7 +200,7 @@ fn find(store: &Store, key: &Key, operation: &'static str) -> Result<Listed> {
     }
 }
 
-/// The error about a key that is not there: it says how far the path does exist.
+/// The error for a missing key: reports how much of the path exists.
 fn not_found(store: &Store, key: &Key, operation: &'static str) -> Error {
     let error = Error::new(ErrorKind::NotFound, operation, "no such key").at(&shown(key));
     let above = std::iter::successors(key.parent(), Key::parent);
@@ -226,7 +227,7 @@ fn objects_in_words(files: u64, directories: u64, symlinks: u64, special: u64, l
     if counts.is_empty() { "nothing".to_owned() } else { counts }
 }
 
-/// Says what a transfer could not do; gives whether there was something.
+/// Reports what a transfer could not do; returns whether there was anything.
 fn say_reports(reports: &Reports) -> bool {
     reports.first.iter().for_each(|error| output::warn(&error.to_string()));
     let unsaid = reports.count.saturating_sub(reports.first.len() as u64);
@@ -236,7 +237,7 @@ fn say_reports(reports: &Reports) -> bool {
     reports.count > 0
 }
 
-/// Where the content of files is to begin, as `--align` says it.
+/// Alignment of the content of files, as specified by `--align`.
 fn alignment(text: &str) -> std::result::Result<Alignment, String> {
     let bytes = if text == Alignment::None.name() { Ok(None) } else { parse_size(text).map(Some) };
     let found = Alignment::ALL.into_iter().find(|alignment| bytes == Ok(alignment.bytes()));
@@ -256,7 +257,8 @@ fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost)
 }
 
-/// How a command ends that could begin: damage is said, and makes it end amiss; other errors are no different from not having begun.
+/// The end of a command that could begin: damage is reported and results in `Amiss`; other errors are as if it had not
+/// begun.
 fn or_damage(result: Result<Ended>) -> Result<Ended> {
     match result {
         Err(error) if is_damage(&error) => {
@@ -267,7 +269,7 @@ fn or_damage(result: Result<Ended>) -> Result<Ended> {
     }
 }
 
-/// The same where one object is read: an error that names a place in the log is followed by what lies there.
+/// The same where one object is read: an error with a position in the log is followed by what lies there.
 fn or_damage_to(key: &Key, result: Result<Ended>) -> Result<Ended> {
     let is_damaged = result.as_ref().is_err_and(is_damage);
     let ended = or_damage(result);
@@ -277,7 +279,7 @@ fn or_damage_to(key: &Key, result: Result<Ended>) -> Result<Ended> {
     ended
 }
 
-/// What ends a listing early: what is read, or where it is written.
+/// What ends a listing early: reading or writing.
 enum Stop {
     Store(Error),
     Output(io::Error),
@@ -295,14 +297,14 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// Writes what is read from a store meanwhile to `out`, standard output; a reader that has seen enough (a closed pipe) is no failure.
+/// Writes to `out`, standard output, while reading from a store; a reader that closes the pipe early is not a failure.
 fn write_while_reading(
     out: impl Write,
     write: impl FnOnce(&mut dyn Write) -> std::result::Result<Ended, Stop>,
 ) -> Result<Ended> {
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
     let written = write(&mut out);
-    // What was written before something failed is true, and is shown.
+    // What was written before a failure is valid, and is shown.
     match (written, out.flush()) {
         (Err(Stop::Store(error)), _) => Err(error),
         (Err(Stop::Output(error)), _) | (Ok(_), Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::store::{Problem, Remedy};
 use crate::units::{escape_path, format_count};
 
-/// Something that is not as it should be.
+/// A problem.
 #[derive(Debug, Serialize)]
 pub(super) struct ProblemRecord {
     kind: &'static str,
@@ -15,10 +15,10 @@ pub(super) struct ProblemRecord {
     path: String,
     segment: Option<u64>,
     range: Option<(u64, u64)>,
-    /// The object that it concerns, escaped.
+    /// The affected object, escaped.
     object: Option<String>,
     cause: String,
-    /// Whether it was repaired; `null` where nothing was tried.
+    /// Whether it was repaired; `null` if no repair was tried.
     repaired: Option<bool>,
 }
 
@@ -38,7 +38,7 @@ impl ProblemRecord {
     }
 }
 
-/// A problem as a line, with what became of it.
+/// A problem as a line, with the outcome of its repair.
 pub(super) fn line(problem: &Problem, is_repaired: bool) -> String {
     match is_repaired {
         true => format!("repaired: {}", problem.without_advice()),
@@ -46,7 +46,7 @@ pub(super) fn line(problem: &Problem, is_repaired: bool) -> String {
     }
 }
 
-/// How bad it is.
+/// Its severity.
 pub(super) fn word(remedy: Remedy) -> &'static str {
     match remedy {
         Remedy::Repair => "repairable",

@@ -1,6 +1,6 @@
-//! How far a transfer into or out of a store is, and whether it was asked to end.
+//! Progress and interruption of a transfer into or out of a store.
 //!
-//! Several threads may say how far they are; the line is drawn ten times a second at most, and on a terminal only.
+//! Several threads may report progress; the line is drawn at most ten times a second, and on a terminal only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::report::store::count_words;
 use crate::store::tree::{Progress, Watch};
 use crate::units::{format_count, format_size};
 
-/// What is done sooner needs no line.
+/// Shorter transfers show no line.
 const MILLISECONDS_BEFORE: u64 = 300;
 const MILLISECONDS_BETWEEN: u64 = 100;
 
@@ -29,7 +29,7 @@ pub(super) struct TransferProgress {
 }
 
 impl TransferProgress {
-    /// Begins a transfer of so many bytes, if that is known; from here on Ctrl-C is a wish to end.
+    /// Begins a transfer of `total_bytes`, if that is known; from here on Ctrl-C requests a stop.
     pub(super) fn begin(quiet: bool, total_bytes: Option<u64>) -> Result<TransferProgress> {
         Ok(TransferProgress {
             line: Line::new(quiet),
@@ -40,12 +40,12 @@ impl TransferProgress {
         })
     }
 
-    /// Whether it is to end.
+    /// Whether a stop was requested.
     pub(super) fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Says how far it is; `objects` where there are several.
+    /// Shows progress; `objects` where there are several.
     pub(super) fn show(&self, objects: Option<u64>, bytes: u64) {
         if self.line.is_hidden() {
             return;

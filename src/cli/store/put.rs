@@ -54,7 +54,7 @@ fn permissions(text: &str) -> std::result::Result<u16, String> {
     }
 }
 
-/// Where the content comes from.
+/// The source of the content.
 struct Source {
     path: Option<PathBuf>,
     stream: Box<dyn Read>,
@@ -100,7 +100,7 @@ impl PutArguments {
     }
 }
 
-/// The key that the file is to have.
+/// The key for the file.
 fn target(argument: &OsStr, path: Option<&Path>) -> Result<Key> {
     let named = key(argument)?;
     if !named.is_root() && !argument.as_bytes().ends_with(b"/") {
@@ -119,7 +119,7 @@ fn put(store: &Store, key: &Key, source: &mut Source, progress: &TransferProgres
     let put = batch.put_from(key, &source.attributes, &mut stream, source.size_bytes);
     match (put, stream.failed) {
         (Ok(size_bytes), _) => batch.commit().map(|()| size_bytes),
-        // The store knows that reading failed, but not what from.
+        // The store knows that reading failed, but not from where.
         (Err(_), Some(error)) => {
             Err(Error::io("read", source.path.as_deref().unwrap_or(Path::new("standard input")), error))
         }
@@ -162,7 +162,7 @@ impl Source {
     }
 }
 
-/// A stream that says how far it is, and fails when the transfer is to end.
+/// A stream that reports progress, and fails when the transfer is interrupted.
 struct Watched<'a> {
     inner: &'a mut dyn Read,
     progress: &'a TransferProgress,

@@ -1,4 +1,4 @@
-//! `granulo store rebalance`: records that overflowed to slow devices go back to fast ones.
+//! `granulo store rebalance`: move records that overflowed to slow devices back to fast ones.
 
 use clap::Args;
 use serde::Serialize;

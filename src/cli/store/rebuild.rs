@@ -1,4 +1,4 @@
-//! `granulo store rebuild`: what was on a lost device is rebuilt elsewhere.
+//! `granulo store rebuild`: rebuild the contents of a lost device elsewhere.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -98,7 +98,7 @@ impl RebuildArguments {
         Ok(if is_well { Ended::Well } else { Ended::Amiss })
     }
 
-    /// The number of the device that is lost, and the directories of others.
+    /// The number of the lost device, and the directories for others.
     fn named(&self) -> Result<(Option<u16>, Vec<PathBuf>)> {
         let mut lost = None;
         let mut directories = Vec::new();

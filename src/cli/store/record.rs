@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::report::store::ObjectType;
 use crate::store::{Entry, Kind};
 
-/// What the index has of an object.
+/// The entry of an object in the index.
 #[derive(Debug, Serialize)]
 pub(super) struct ObjectRecord {
     /// Escaped.
@@ -13,13 +13,13 @@ pub(super) struct ObjectRecord {
     #[serde(rename = "type")]
     pub object_type: ObjectType,
     pub size_bytes: u64,
-    /// As `st_mode`.
+    /// Like `st_mode`.
     pub mode: u16,
     pub uid: u32,
     pub gid: u32,
     pub mtime_seconds: i64,
     pub mtime_nanoseconds: u32,
-    /// Number of the object, which it keeps for life.
+    /// Number of the object, which never changes.
     pub number: u64,
     /// Whether the content is in stripes, not in the record.
     pub striped: bool,
@@ -45,7 +45,7 @@ impl ObjectRecord {
     }
 }
 
-/// Major and minor number of a device, from what its record contains (docs/FORMAT.md, section 5).
+/// Major and minor number of a device, from the content of its record (docs/FORMAT.md, section 6).
 pub(super) fn device_numbers(content: &[u8]) -> Option<(u32, u32)> {
     let (major, minor) = content.split_at_checked(4)?;
     Some((u32::from_le_bytes(major.try_into().ok()?), u32::from_le_bytes(minor.try_into().ok()?)))

@@ -1,4 +1,5 @@
-//! `granulo store rm`: remove an object, or a directory with all below it; what goes is said before it does.
+//! `granulo store rm`: remove an object, or a directory with everything below it; prints what will be removed before
+//! removing it.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -41,7 +42,7 @@ pub(super) struct RemoveArguments {
 /// What is removed.
 #[derive(Debug, Default, Serialize)]
 struct Removal {
-    /// Files whose last name goes.
+    /// Files whose last name is removed.
     files: u64,
     directories: u64,
     symlinks: u64,
@@ -69,7 +70,7 @@ impl RemoveArguments {
     }
 
     fn remove(&self, store: &Store, key: &Key) -> Result<Ended> {
-        // The root is there, also in a store that nothing was put into yet.
+        // The root exists even in a store without objects.
         let is_directory = key.is_root() || ObjectType::of(&find(store, key, "remove")?.entry) == ObjectType::Directory;
         if is_directory && !self.recursive {
             self.refuse_full_directory(store, key)?;
@@ -113,7 +114,8 @@ impl RemoveArguments {
     }
 }
 
-/// What would go with `top`; `None` when that was interrupted. Memory grows only with the files that have several names.
+/// What would be removed with `top`; `None` when that was interrupted. Memory grows only with the number of files with
+/// several names.
 fn count(store: &Store, top: &Key, progress: &TransferProgress) -> Result<Option<Removal>> {
     let mut removal = Removal::default();
     let mut shared: HashMap<u64, Shared> = HashMap::new();
@@ -125,7 +127,7 @@ fn count(store: &Store, top: &Key, progress: &TransferProgress) -> Result<Option
         progress.show(Some(index), u64::try_from(removal.size_bytes).unwrap_or(u64::MAX));
         let size_bytes = u128::from(listed.entry.size_bytes);
         match (ObjectType::of(&listed.entry), listed.shared) {
-            // The root stays when all below it goes.
+            // The root remains when everything below it is removed.
             (ObjectType::Directory, _) => removal.directories += u64::from(!listed.key.is_root()),
             (_, Some(number)) => {
                 if let Some(file) = shared.get_mut(&number) {

@@ -1,4 +1,4 @@
-//! `granulo store mv` and `granulo store ln`: other names for what is in a store.
+//! `granulo store mv` and `granulo store ln`: new names for objects of a store.
 
 use std::ffi::OsString;
 
@@ -67,7 +67,7 @@ struct NamedDocument {
     to: String,
     /// Number of the object.
     number: u64,
-    /// Whether both have each other's name.
+    /// Whether the two exchanged their names.
     exchanged: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `granulo store repair`: a plan, and then what it says.
+//! `granulo store repair`: a plan, then its execution.
 
 use clap::Args;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::store::{Problem, RepairOptions, RepairPlan, RepairReport, plan_repair, repair, take_side};
 use crate::units::{format_count, format_size, parse_size};
 
-/// Lost objects that are printed; JSON has more.
+/// Lost objects that are printed; JSON lists more.
 const PRINTED: usize = 1000;
 
 /// Repair a store from its redundancy; shows first what it will do

@@ -1,4 +1,4 @@
-//! `granulo store scrub`: verify every byte, the index included, and repair what redundancy has.
+//! `granulo store scrub`: verify every byte, including the index, and repair from redundancy.
 
 use clap::Args;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::store::{Problem, ScrubOptions};
 use crate::units::{format_count, format_size, parse_size};
 
-/// Problems that are kept for JSON; more are only counted.
+/// Problems that are kept for JSON; further ones are only counted.
 const KEPT: usize = 10_000;
 
 /// Verify every copy of every record, stripe unit and index table, and repair from redundancy

@@ -1,4 +1,4 @@
-//! `granulo store stat`: all that is known of one object.
+//! `granulo store stat`: everything known about one object.
 
 use std::ffi::OsString;
 
@@ -48,7 +48,7 @@ struct StatDocument {
     atime_seconds: Option<i64>,
     atime_nanoseconds: Option<u32>,
     xattrs: Vec<XattrRecord>,
-    /// Offset and length of each run of data; `null` of what is not sparse.
+    /// Offset and length of each run of data; `null` for a file that is not sparse.
     data_runs: Option<Vec<(u64, u64)>>,
     id: u64,
     segment: u64,

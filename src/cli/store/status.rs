@@ -1,4 +1,4 @@
-//! `granulo store status`: devices and how full they are, what is live and dead, redundancy, the last scrub.
+//! `granulo store status`: devices and their fill levels, live and dead bytes, redundancy, the last scrub.
 
 use std::io::{self, Write};
 

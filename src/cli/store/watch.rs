@@ -1,4 +1,4 @@
-//! The line that says how far maintenance of a store is, and the wish to end it.
+//! The progress line of store maintenance, and its interruption.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use crate::units::{format_count, format_size};
 
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// Sees how far it is; Ctrl-C is a wish to end.
+/// Observes progress; Ctrl-C requests a stop.
 #[derive(Debug)]
 pub(super) struct MaintenanceProgress {
     line: Line,
     interrupted: Arc<AtomicBool>,
     stage: &'static str,
-    /// When the stage was begun, and how much was done before.
+    /// When the stage began, and how much was done before.
     began: (Instant, u64),
     shown: Option<Instant>,
 }
 
 impl MaintenanceProgress {
-    /// From here on Ctrl-C is a wish to end.
+    /// From here on Ctrl-C requests a stop.
     pub(super) fn begin() -> Result<MaintenanceProgress> {
         let began = (Instant::now(), 0);
         Ok(MaintenanceProgress {
@@ -36,7 +36,7 @@ impl MaintenanceProgress {
         })
     }
 
-    /// Shows how far it is; gives whether to go on.
+    /// Shows progress; returns whether to continue.
     pub(super) fn see(&mut self, progress: Progress) -> bool {
         if progress.stage != self.stage {
             (self.stage, self.began) = (progress.stage, (Instant::now(), progress.done_bytes));

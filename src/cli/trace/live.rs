@@ -1,4 +1,4 @@
-//! `granulo trace record --mount`: what anybody does with the files of a mount, until Ctrl-C or the end of a command.
+//! `granulo trace record --mount`: all operations on the files of a mount, until Ctrl-C or the end of a command.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::trace::fanotify::Recording;
 use crate::trace::summary::typed;
 use crate::units::escape_path;
 
-/// What the arguments ask for.
+/// What the arguments request.
 pub(super) struct Live<'a> {
     pub mount: &'a Path,
     pub command: &'a [OsString],
@@ -25,7 +25,7 @@ pub(super) struct Live<'a> {
 }
 
 impl Live<'_> {
-    /// Records; the status of the command, if there is one.
+    /// Records; returns the status of the command, if there is one.
     pub fn run(&self) -> Result<(Ended, Option<ExitStatus>)> {
         let stop = signals::watch()?;
         let recording = Recording::start(self.mount, stop.clone())?;

@@ -77,20 +77,21 @@ impl Counting {
         Options { gap_ns: (self.gap * 1e9) as u64, maps_are_reads: self.maps_as_reads }
     }
 
-    /// The source with what is not to be counted left out.
+    /// The source without what should not count.
     fn of(&self, source: Box<dyn Source>) -> Result<Box<dyn Source>> {
         only_below(source, &self.below)
     }
 }
 
-/// What a source has of files at or below some paths; all of it without any.
+/// The operations of a source on files at or below some paths; all of them without paths.
 pub(super) fn only_below(source: Box<dyn Source>, paths: &[PathBuf]) -> Result<Box<dyn Source>> {
     use std::os::unix::ffi::OsStrExt;
     if paths.is_empty() {
         return Ok(source);
     }
     let path = |path: &PathBuf| -> Result<Vec<u8>> {
-        // Names in traces have no symbolic links in them, where the recorder could see that; nor have paths that exist.
+        // Names in traces contain no symbolic links, where the recorder could resolve them; the same holds for paths
+        // that exist.
         let path = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
         let path = path.map_err(|error| Error::io("find", Path::new("the working directory"), error))?;
         Ok(path.as_os_str().as_bytes().to_vec())
@@ -99,7 +100,7 @@ pub(super) fn only_below(source: Box<dyn Source>, paths: &[PathBuf]) -> Result<B
     Ok(Box::new(Below::new(source, paths)))
 }
 
-/// Where a trace is written to in granulo's own form.
+/// The destination of a trace in granulo's own format.
 struct Target {
     path: PathBuf,
     file: AtomicFile,
@@ -129,7 +130,7 @@ impl Target {
     }
 }
 
-/// Reads a source to its end, or until `stop`; into `target` too, if there is one.
+/// Reads a source to its end, or until `stop`; also writes it to `target`, if there is one.
 fn pass(
     source: &mut dyn Source,
     options: Options,
@@ -168,7 +169,7 @@ fn how_far(operations: u64, source: &dyn Source) -> String {
     }
 }
 
-/// Prints what a trace came to.
+/// Prints the summary of a trace.
 fn show(name: &str, summary: &Summary, source: &dyn Source, json: bool) -> Result<Ended> {
     match json {
         true => output::print_json(&Document::new(name, summary, source)),
@@ -176,7 +177,7 @@ fn show(name: &str, summary: &Summary, source: &dyn Source, json: bool) -> Resul
     }
 }
 
-/// An error where a trace has nothing in it.
+/// An error for an empty trace.
 fn refuse_nothing(summary: &Summary, source: &dyn Source, path: &Path) -> Result<()> {
     if summary.operations > 0 {
         return Ok(());
@@ -189,10 +190,11 @@ fn refuse_nothing(summary: &Summary, source: &dyn Source, path: &Path) -> Result
     Err(Error::new(ErrorKind::NotRecognised, "read the trace", cause).at(path))
 }
 
-/// What a trace comes to, with sentences about it; `None` for a file that is no trace, or a table, which may be anything.
+/// The summary of a trace, with sentences about it; `None` for a file that is not a trace, or a table, which may be
+/// anything.
 ///
 /// # Errors
-/// What reading it fails with.
+/// Any error of reading it.
 pub(super) fn whole(path: &Path) -> Result<Option<(Document, Vec<String>)>> {
     if !path.is_file() {
         return Ok(None);
@@ -205,7 +207,7 @@ pub(super) fn whole(path: &Path) -> Result<Option<(Document, Vec<String>)>> {
     Ok(Some((document, report::trace::sentences(&summary, &*source))))
 }
 
-/// All of a source, which has to have something in it; an error if it was interrupted.
+/// The whole source, which must not be empty; an error if it was interrupted.
 fn pass_all(source: &mut dyn Source, path: &Path) -> Result<Summary> {
     let stop = super::signals::watch()?;
     let summary = pass(source, Options::default(), None, &stop, &Line::new(false))?;
@@ -216,10 +218,10 @@ fn pass_all(source: &mut dyn Source, path: &Path) -> Result<Summary> {
     Ok(summary)
 }
 
-/// The sizes of whole-file operations of a trace, for a plan; `None` where the file is no trace.
+/// The sizes of whole-file operations of a trace, for a plan; `None` where the file is not a trace.
 ///
 /// # Errors
-/// What reading it fails with; where it has neither reads nor writes.
+/// Any error of reading it; a trace with neither reads nor writes.
 pub(super) fn operations(path: &Path) -> Result<Option<Operations>> {
     let input = Input::open(path)?;
     let Some(format) = detect(input.head()) else { return Ok(None) };

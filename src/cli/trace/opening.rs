@@ -1,4 +1,4 @@
-//! Which trace is read, and as what: the options of every command that takes one.
+//! Which trace is read, and in which format: the options of every command that takes one.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ impl Opening {
     /// Its operations.
     ///
     /// # Errors
-    /// What opening fails with.
+    /// Any error of opening.
     pub(in crate::cli) fn open(&self) -> Result<Box<dyn Source>> {
         let format = Format::ALL.iter().find(|(_, name)| *name == self.format).map(|(format, _)| *format);
         match (&self.columns, format) {

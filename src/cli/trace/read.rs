@@ -1,4 +1,4 @@
-//! `granulo trace read`: what a trace comes to; and its conversion.
+//! `granulo trace read`: the summary of a trace, and its conversion.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -68,7 +68,7 @@ impl ReadArguments {
             output::warn("interrupted: the result covers what was read so far, and no trace was written");
             return Ok(Ended::Amiss);
         }
-        // What it comes to names what was wrong.
+        // Its summary names the problems.
         Ok(if source.problems().is_empty() { ended } else { Ended::Amiss })
     }
 }

@@ -1,7 +1,7 @@
-//! `granulo trace record`: runs a command under strace and keeps what it does with files.
+//! `granulo trace record`: runs a command under strace and records its file operations.
 //!
-//! strace writes into a pipe of granulo's, which it opens by its name in /proc; so the command inherits nothing. Signals from the
-//! terminal reach the command by themselves, others are passed on; granulo ends with the command's status.
+//! strace writes to a pipe of granulo's, which it opens by its name in /proc, so the command inherits nothing. Signals
+//! from the terminal reach the command directly, others are forwarded. granulo ends with the command's status.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -28,7 +28,7 @@ use crate::trace::summary::typed;
 use crate::trace::{Input, strace};
 use crate::units::escape_path;
 
-/// Calls that are recorded; those that a strace does not know are passed over.
+/// Calls that are recorded; calls unknown to the installed strace are skipped.
 const CALLS: [&str; 104] = [
     "open",
     "openat",
@@ -191,7 +191,7 @@ impl RecordArguments {
             let error = fail(error);
             if missing { error.advise("install the package strace") } else { error }
         })?;
-        // The pipe ends when strace does; until then somebody has to hold it open, because strace opens it later.
+        // The pipe ends with strace; until then something must hold it open, because strace opens it later.
         let waiting = std::thread::spawn(move || {
             let status = child.wait();
             drop(writer);
@@ -223,7 +223,7 @@ impl RecordArguments {
     }
 }
 
-/// As shells say it: a signal is 128 and its number.
+/// As shells report it: a signal is 128 plus its number.
 fn ended(status: ExitStatus) -> Ended {
     match status.code().or(status.signal().map(|signal| 128 + signal)) {
         Some(0) => Ended::Well,
@@ -232,11 +232,11 @@ fn ended(status: ExitStatus) -> Ended {
     }
 }
 
-/// What strace writes, with a copy of it for whom wants one; and the first process that it names.
+/// The output of strace, with a copy if one is requested, and the first process that it names.
 struct Kept {
     stream: io::PipeReader,
     kept: Option<File>,
-    /// The digits of its number so far, until there is something else.
+    /// The digits of its number so far, until another character follows.
     digits: Option<String>,
     first_pid: Arc<AtomicI32>,
 }
@@ -253,7 +253,7 @@ impl Read for Kept {
 }
 
 impl Kept {
-    /// A line begins with the number of its process; it may come in pieces.
+    /// A line begins with the number of its process; it may arrive in pieces.
     fn look_for_pid(&mut self, bytes: &[u8]) {
         let Some(digits) = &mut self.digits else { return };
         let more = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -265,7 +265,8 @@ impl Kept {
     }
 }
 
-/// Passes signals on to the command. strace shields itself from them; those that a terminal sends reach the command without help.
+/// Forwards signals to the command. strace protects itself from them; those that a terminal sends reach the command
+/// directly.
 fn pass_signals_on(first_pid: Arc<AtomicI32>) -> io::Result<()> {
     let at_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
