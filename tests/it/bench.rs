@@ -331,7 +331,7 @@ fn a_subject_that_takes_too_long_has_fewer_files() {
     let (_, limit) = text.split_once("place, create: ").expect(&text);
     let (taken, rest) = limit.split_once(" s, then the time was up; ").expect(&text);
     let seconds: f64 = taken.split_once(" files in ").expect(&text).1.parse().unwrap();
-    assert!((1.0..30.0).contains(&seconds) && rest.starts_with("30,000 were asked for."), "{text}");
+    assert!((1.0..30.0).contains(&seconds) && rest.starts_with("30,000 were requested."), "{text}");
     nothing_left(&sandbox, &[]);
 }
 
